@@ -48,9 +48,10 @@ if _typing.TYPE_CHECKING:
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import Sampling
     from attnlab.training import train
+    from attnlab.training.tuned_lens import open_tuned_lens, tuned_lens
 
 # Loaded on first use, to keep `import attnlab` fast.
-_LATE = {
+_LAZY = {
     "Generation": "attnlab.model.generation",
     "GenerationStep": "attnlab.model.generation",
     "Sampling": "attnlab.model.sampling",
@@ -60,9 +61,11 @@ _LATE = {
     "compare": "attnlab.checking",
     "edges": "attnlab.analysis.edges",
     "open_atlas": "attnlab.corpus",
+    "open_tuned_lens": "attnlab.training.tuned_lens",
     "patch": "attnlab.analysis.patching",
     "path_patch": "attnlab.analysis.paths",
     "train": "attnlab.training",
+    "tuned_lens": "attnlab.training.tuned_lens",
 }
 
 __version__ = "0.2.0"
@@ -106,6 +109,7 @@ __all__ = [
     "needs",
     "open_atlas",
     "open_trace",
+    "open_tuned_lens",
     "patch",
     "path_patch",
     "self_attention",
@@ -113,6 +117,7 @@ __all__ = [
     "split_heads",
     "table",
     "train",
+    "tuned_lens",
 ]
 
 
@@ -124,8 +129,8 @@ def __getattr__(name: str) -> _typing.Any:
         return _import_module(f"attnlab.{name}")
     if name == "corpus":  # for attnlab.corpus.MEASURES
         return _import_module("attnlab.corpus")
-    if name in _LATE:
-        return getattr(_import_module(_LATE[name]), name)
+    if name in _LAZY:
+        return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -6,7 +6,7 @@ declarations in `attnlab.forward` say what its parameters are.
 
 Arrays in, arrays out; nothing is modified in place or checked. Shapes are for one sequence of T
 tokens (Tq queries, Tk keys), D = n_embd, H heads, Dh = D / H, F the MLP's hidden width. Leading
-axes, for several sequences, pass through. float32 stays float32: constants are Python floats, since
+axes are batch axes. float32 stays float32: constants are Python floats, since
 `np.sqrt(64)` would turn every later array into float64.
 
 Sources: "Attention Is All You Need" (2017), section 3.2; "Language Models are Unsupervised
@@ -47,7 +47,7 @@ def position_embedding(positions: Ids, W_P: Array) -> Array:
 def embedding(
     token_embedding: Array, position_embedding: Array, embedding_dropout: Array | None
 ) -> Array:
-    return dropped(token_embedding + position_embedding, embedding_dropout)  # (T, D)
+    return apply_dropout(token_embedding + position_embedding, embedding_dropout)  # (T, D)
 
 
 # ---- a block's attention -------------------------------------------------------------------------
@@ -81,11 +81,11 @@ def Q(QKV: Array, n_head: int) -> Array:
 
 
 def K(QKV: Array, n_head: int, K_cache: Cache | None) -> Array:
-    return after(K_cache, split_heads(third(QKV, 1), n_head))  # (H, Tk, Dh)
+    return with_cached(K_cache, split_heads(third(QKV, 1), n_head))  # (H, Tk, Dh)
 
 
 def V(QKV: Array, n_head: int, V_cache: Cache | None) -> Array:
-    return after(V_cache, split_heads(third(QKV, 2), n_head))  # (H, Tk, Dh)
+    return with_cached(V_cache, split_heads(third(QKV, 2), n_head))  # (H, Tk, Dh)
 
 
 def scale(K: Array) -> float:
@@ -109,7 +109,7 @@ def masked_scores(scores: Array, mask: Mask) -> Array:
 
 
 def weights(masked_scores: Array, dropout_mask: Array | None) -> Array:
-    return dropped(softmax(masked_scores), dropout_mask)
+    return apply_dropout(softmax(masked_scores), dropout_mask)
 
 
 def context(weights: Array, V: Array) -> Array:
@@ -134,7 +134,7 @@ def head_output(context: Array, W_O: Array) -> Array:
 
 
 def residual(stream: Array, update: Array, dropout: Array | None) -> Array:
-    return stream + dropped(update, dropout)  # (T, D)
+    return stream + apply_dropout(update, dropout)  # (T, D)
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
@@ -142,34 +142,34 @@ def activated(hidden: Array, activation: Activation) -> Array:
 
 
 def gelu(x: Array) -> Array:  # GPT-2's: the tanh approximation
-    return gelu_share(x) * x
+    return gelu_factor(x) * x
 
 
-def gelu_share(x: Array) -> Array:
+def gelu_factor(x: Array) -> Array:
     return 0.5 * (1.0 + gelu_tanh(x))
 
 
 def gelu_tanh(x: Array) -> Array:
-    return np.tanh(inside_tanh(x))
+    return np.tanh(tanh_argument(x))
 
 
-def inside_tanh(x: Array) -> Array:  # √(2/π) (x + 0.044715 x³)
+def tanh_argument(x: Array) -> Array:  # √(2/π) (x + 0.044715 x³)
     return math.sqrt(2.0 / math.pi) * ((1.0 + 0.044715 * np.square(x)) * x)
 
 
 def exact_gelu(x: Array) -> Array:  # GPT-2's approximation differs by up to 5e-4
-    return x * normal_share(x)
+    return x * normal_cdf(x)
 
 
-def normal_share(x: Array) -> Array:  # Φ(x), the normal distribution function
+def normal_cdf(x: Array) -> Array:  # Φ(x), the normal CDF
     return 0.5 * (1.0 + erf(x / math.sqrt(2.0)))
 
 
 def quick_gelu(x: Array) -> Array:  # an approximation, off by up to 2e-2
-    return x * quick_share(x)
+    return x * quick_gelu_factor(x)
 
 
-def quick_share(x: Array) -> Array:
+def quick_gelu_factor(x: Array) -> Array:
     return sigmoid(1.702 * x)
 
 
@@ -227,7 +227,7 @@ def shared(x: Value, head: int, n_head: int) -> Value:
 # ---- building blocks -----------------------------------------------------------------------------
 
 
-def in_heads(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
+def projected_heads(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
     return split_heads(affine(x, W, b), n_head)
 
 
@@ -272,11 +272,11 @@ def transpose(x: Array) -> Array:
     return x.swapaxes(-2, -1)
 
 
-def dropped(x: Array, dropout_mask: Array | None) -> Array:
+def apply_dropout(x: Array, dropout_mask: Array | None) -> Array:
     return x if dropout_mask is None else x * dropout_mask  # 0 or 1 / (1 - p)
 
 
-def same(x: Value) -> Value:
+def identity(x: Value) -> Value:
     return x
 
 
@@ -286,5 +286,5 @@ class Cache(Protocol):
     def extend(self, new: Array) -> Array: ...
 
 
-def after(cache: Cache | None, new: Array) -> Array:
-    return new if cache is None else cache.extend(new)  # prepends the cached ones
+def with_cached(cache: Cache | None, new: Array) -> Array:
+    return new if cache is None else cache.extend(new)  # cached rows first

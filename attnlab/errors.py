@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-# Longer words in a message are shortened.
-LONGEST = 180
-
+# Longer words, and longer messages, are shortened.
+LONGEST_WORD = 180
 LONGEST_MESSAGE = 2000
 
 
@@ -26,7 +25,7 @@ class AttnlabError(Exception):
 
 
 def _escaped(text: str) -> str:
-    """Escape unprintable characters except line ends."""
+    """Escape unprintable characters except newlines."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
@@ -34,8 +33,8 @@ def _escaped(text: str) -> str:
 
 def _shortened(text: str) -> str:
     """Cut the middle out of long words, and out of the text if it is still too long."""
-    half = LONGEST // 2
-    text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
+    half = LONGEST_WORD // 2
+    text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST_WORD - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[: half - 1]}…{text[-half:]}"
 

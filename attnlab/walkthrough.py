@@ -43,12 +43,12 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
     """
     trace = model.trace(prompt)
     one_head = trace.head(layer, head)
-    of_trace = ("token_embedding", "position_embedding", "embedding")
-    of_head = (
+    trace_steps = ("token_embedding", "position_embedding", "embedding")
+    head_steps = (
         *("X", "W_Q", "W_K", "W_V", "Q", "K", "V"),
         *("scores", "masked_scores", "weights", "context"),
     )
-    steps = (*((trace, name) for name in of_trace), *((one_head, name) for name in of_head))
+    steps = [(trace, name) for name in trace_steps] + [(one_head, name) for name in head_steps]
     return (shown(result, name) for result, name in steps)
 
 
@@ -79,12 +79,13 @@ class Reproduction(Document):
             yield Paragraph(f"No table can match: {self.reason}")
             return
         lines = [("table", "figures", "largest difference", "allowed", "")]
-        for one in self.tables:
-            numbers = (f"{one.figures}", f"{one.largest_difference:.2g}", f"{one.tolerance:.2g}")
-            lines.append((one.name, *numbers, "agrees" if one.agrees else "DOES NOT AGREE"))
+        for table in self.tables:
+            largest, allowed = f"{table.largest_difference:.2g}", f"{table.tolerance:.2g}"
+            agrees = "agrees" if table.agrees else "DOES NOT AGREE"
+            lines.append((table.name, f"{table.figures}", largest, allowed, agrees))
         yield Table(lines, left=(0, 4))
         yield "(not compared: the similarity matrix, whose formula isn't published)"
-        agreeing = sum(one.agrees for one in self.tables)
+        agreeing = sum(table.agrees for table in self.tables)
         verdict = "reproduced" if self.agrees else "NOT reproduced"
         yield f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
 
@@ -158,7 +159,7 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the comparison; return 0 if all agrees, 1 if not, else see `exit_status`."""
+    """Print the comparison; return 0 if all tables agree, else 1, or as `exit_status` says."""
     return exit_status(lambda: _main(arguments))
 
 
@@ -173,8 +174,8 @@ def _main(arguments: Sequence[str] | None) -> int:
         help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL, else GPT-2 if it "
         "is in the cache, else pocket)",
     )
-    named = parser.parse_args(arguments).model
-    verdict = reproduce(GPT2.from_pretrained(named) if named else GPT2.default())
+    model = parser.parse_args(arguments).model
+    verdict = reproduce(GPT2.from_pretrained(model) if model else GPT2.default())
     print(verdict)
     return 0 if verdict.agrees else 1
 

@@ -310,11 +310,16 @@ learned.plot("weights")
 # 7](07_heads_that_learned.py) finds more heads that learned something.
 
 # %% [markdown]
+# [Head 1.2 in the playground](playground.html#layer=1&head=2&query=7). Replace "dog" with "hen" in
+# the text, press *Show*, and watch where "it" looks and which next tokens rise. (The book shows
+# the playground here; `attnlab playground playground.html` writes it beside a notebook.)
+
+# %% [markdown]
 # ## 1.8 Predict, change, see
 #
-# **Exercise 1.** GPT-2 adds a vector for its position to each token. In 1.1 use `.embedding`, which
-# includes it, instead of `.token_embedding`. Can the average tell the two sentences apart now?
-# Predict first.
+# **Exercise 1 (basic).** GPT-2 adds a vector for its position to each token. In 1.1 use
+# `.embedding`, which includes it, instead of `.token_embedding`. Can the average tell the two
+# sentences apart now? Predict first.
 #
 # <details><summary>Answer</summary>
 #
@@ -324,8 +329,8 @@ learned.plot("weights")
 #
 # </details>
 #
-# **Exercise 2.** Make the dog twice as long: `[4, 0, 0],  # dog`. What happens to its similarity to
-# "it", to its similarity to itself, and to the cosine between "dog" and "it"?
+# **Exercise 2 (basic).** Make the dog twice as long: `[4, 0, 0],  # dog`. What happens to its
+# similarity to "it", to its similarity to itself, and to the cosine between "dog" and "it"?
 #
 # <details><summary>Answer</summary>
 #
@@ -334,8 +339,8 @@ learned.plot("weights")
 #
 # </details>
 #
-# **Exercise 3.** Choose the pronoun's row of `W_Q` so that "it" attends to "dog" and "ball" equally
-# again. What does "it" then give to itself?
+# **Exercise 3 (medium).** Choose the pronoun's row of `W_Q` so that "it" attends to "dog" and
+# "ball" equally again. What does "it" then give to itself?
 #
 # <details><summary>Answer</summary>
 #
@@ -345,8 +350,8 @@ learned.plot("weights")
 #
 # </details>
 #
-# **Exercise 4.** Put a single 1 into the row of a thing in `W_Q`, so that the ball asks for the
-# dog. What are the ball's weights?
+# **Exercise 4 (medium).** Put a single 1 into the row of a thing in `W_Q`, so that the ball asks
+# for the dog. What are the ball's weights?
 #
 # <details><summary>Answer</summary>
 #
@@ -358,7 +363,7 @@ learned.plot("weights")
 # %% [markdown]
 # ## Summary
 #
-# * A mean of word vectors loses the order; a state of fixed size loses what is long ago.
+# * A mean of word vectors loses the order; a state of fixed size forgets the distant past.
 # * Attention keeps a vector for each word and takes a weighted sum of all of them.
 # * The weights come from queries and keys, which two learned matrices compute from the same
 #   vectors.

@@ -214,8 +214,8 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 # %% [markdown]
 # ## 2.8 Predict, change, see
 #
-# **Exercise 1.** `ANGLE = 90`. What are the rows of `turn`, and what is its determinant? Where does
-# (1, 2) go?
+# **Exercise 1 (basic).** `ANGLE = 90`. What are the rows of `turn`, and what is its determinant?
+# Where does (1, 2) go?
 #
 # <details><summary>Answer</summary>
 #
@@ -224,9 +224,9 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 #
 # </details>
 #
-# **Exercise 2.** Make one of the two stretches negative: `STRETCH, ANGLE = (1.5, -0.5), 30`. What
-# happens to the determinant, and to the singular values of `stretch`? (To see those, begin the code
-# of 2.4 with `M = stretch`.)
+# **Exercise 2 (medium).** Make one of the two stretches negative:
+# `STRETCH, ANGLE = (1.5, -0.5), 30`. What happens to the determinant, and to the singular values of
+# `stretch`? (To see those, begin the code of 2.4 with `M = stretch`.)
 #
 # <details><summary>Answer</summary>
 #
@@ -235,8 +235,8 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 #
 # </details>
 #
-# **Exercise 3.** Let the head ask and answer with one matrix: put `W_K = W_Q` below the two of 2.6.
-# What does Q Kᵀ look like?
+# **Exercise 3 (medium).** Let the head ask and answer with one matrix: put `W_K = W_Q` below the
+# two of 2.6. What does Q Kᵀ look like?
 #
 # <details><summary>Answer</summary>
 #
@@ -245,8 +245,8 @@ pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
 #
 # </details>
 #
-# **Exercise 4.** In 2.7 double `thin_Q`. Does the plane stay a plane? What happens to the singular
-# values?
+# **Exercise 4 (hard).** In 2.7 double `thin_Q`. Does the plane stay a plane? What happens to the
+# singular values?
 #
 # <details><summary>Answer</summary>
 #

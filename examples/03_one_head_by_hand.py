@@ -215,6 +215,11 @@ if len(words) > 20:
 pictures.arrows(added, title=f"context of {words[0]}")
 
 # %% [markdown]
+# [A head of a trained model](playground.html#level=matrix&layer=1&head=2&query=7&key=1). Click a
+# cell of the map: its numbers open, from the dot product to the context vector. Click another key
+# in the same row, and watch which of them change.
+
+# %% [markdown]
 # ## 3.6 The same in one line
 #
 # [`attnlab.self_attention`](../attnlab/forward/functional.py) does the same and keeps every step
@@ -308,9 +313,9 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - 
 # %% [markdown]
 # ## 3.9 Predict, change, see
 #
-# **Exercise 1.** Double every number of `W_Q`. What happens to the raw scores, and are the weights
-# still near a third? Predict first, then put `W_Q = 2 * W_Q` below the matrices in the first cell
-# and run the chapter again.
+# **Exercise 1 (basic).** Double every number of `W_Q`. What happens to the raw scores, and are the
+# weights still near a third? Predict first, then put `W_Q = 2 * W_Q` below the matrices in the
+# first cell and run the chapter again.
 #
 # <details><summary>Answer</summary>
 #
@@ -319,7 +324,7 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - 
 #
 # </details>
 #
-# **Exercise 2.** Put `W_Q = 0 * W_Q` there. Which weights do you get, and which context?
+# **Exercise 2 (basic).** Put `W_Q = 0 * W_Q` there. Which weights do you get, and which context?
 #
 # <details><summary>Answer</summary>
 #
@@ -329,8 +334,8 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - 
 #
 # </details>
 #
-# **Exercise 3.** Let the fish eat the cat: swap the first and the third word, and their rows of
-# `X`. Which numbers of the context does that change?
+# **Exercise 3 (medium).** Let the fish eat the cat: swap the first and the third word, and their
+# rows of `X`. Which numbers of the context does that change?
 #
 # <details><summary>Answer</summary>
 #
@@ -340,9 +345,9 @@ print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - 
 #
 # </details>
 #
-# **Exercise 4.** Write the head yourself. The one below has two mistakes, and `attnlab.check`
-# reports them one after the other. Predict which steps differ, then run the cell, fix what it
-# reports first, and run it again, until six of six steps agree.
+# **Exercise 4 (medium).** The head below has two mistakes, and `attnlab.check` reports them one
+# after the other. Predict which steps differ, then run the cell, fix what it reports first, and run
+# it again, until six of six steps agree.
 
 
 # %%

@@ -20,6 +20,7 @@ import numpy as np
 
 import attnlab
 from attnlab import figures, pictures
+from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, linear_gradient
@@ -116,6 +117,9 @@ head
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
 # "journey" with "Your", "journey" and "step". Those are the products of the numbers above,
 # truncated to one decimal at the end. Truncating `Q` and `K` first gives different ones.
+#
+# In the same way its weights on these three words are printed as α = 0.1, 0.2 and 0.1, and its
+# context as z = 0.3 and 0.8: truncated, too. Rounded, the last weight would be 0.2.
 
 
 # %%
@@ -136,6 +140,11 @@ print(
         columns=words,
     )
 )
+
+alpha, z = first_variant.weights[journey], first_variant.context[journey]
+print(f"\nIts weights, and its context {z[0]:.4f}, {z[1]:.4f}")
+rows = ["all decimals", "truncated at the end"]
+print(attnlab.table([alpha, cut(alpha)], rows=rows, columns=words))
 
 # %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
@@ -209,6 +218,10 @@ for j in np.flatnonzero(seen):
 # %% [markdown]
 # So why does everybody use the second way? The first needs some weight to be left. If the future
 # had taken nearly all of it, it divides 0 by 0.
+#
+# [A head without the causal mask](playground.html#level=head&layer=0&head=3&query=2&ablate=mask).
+# Here every query attends to later tokens, too. Press × beside *no causal mask*, and watch the
+# weights above the diagonal move to earlier tokens.
 #
 # ## 4.4 Dropout
 #
@@ -391,8 +404,8 @@ different
 # %% [markdown]
 # ## 4.7 Predict, change, see
 #
-# **Exercise 1.** In 4.3 the first word's only weight is 1. Could other matrices change that? And
-# what is the first word's context? Predict, then `print(causal.context[0])`.
+# **Exercise 1 (basic).** In 4.3 the first word's only weight is 1. Could other matrices change
+# that? And what is the first word's context? Predict, then `print(causal.context[0])`.
 #
 # <details><summary>Answer</summary>
 #
@@ -401,7 +414,8 @@ different
 #
 # </details>
 #
-# **Exercise 2.** One row of weights is the same with and without the mask. Which one, and why?
+# **Exercise 2 (basic).** One row of weights is the same with and without the mask. Which one, and
+# why?
 #
 # <details><summary>Answer</summary>
 #
@@ -409,8 +423,8 @@ different
 #
 # </details>
 #
-# **Exercise 3.** Transpose the mask: `mask = attnlab.causal_mask(T).T`. Which word now has only one
-# weight, and which sees all six?
+# **Exercise 3 (medium).** Transpose the mask: `mask = attnlab.causal_mask(T).T`. Which word now has
+# only one weight, and which sees all six?
 #
 # <details><summary>Answer</summary>
 #
@@ -420,8 +434,8 @@ different
 #
 # </details>
 #
-# **Exercise 4.** Put `p, seed = 0.2, 123` into the first cell. What is 1 / (1 - p) now, and how
-# often does a weight stay? Does the mean of the draws change?
+# **Exercise 4 (medium).** Put `p, seed = 0.2, 123` into the first cell. What is 1 / (1 - p) now,
+# and how often does a weight stay? Does the mean of the draws change?
 #
 # <details><summary>Answer</summary>
 #
@@ -430,14 +444,56 @@ different
 #
 # </details>
 #
-# **Exercise 5.** In 4.6 let the two heads start with the same `W_Q`, `W_K` and `W_V`, and differ
-# only in their rows of `W_O`: `alike, off_alike = train(a, [*a[:3], b[3]])`. Do they stay
+# **Exercise 5 (hard).** In 4.6 let the two heads start with the same `W_Q`, `W_K` and `W_V`, and
+# differ only in their rows of `W_O`: `alike, off_alike = train(a, [*a[:3], b[3]])`. Do they stay
 # identical?
 #
 # <details><summary>Answer</summary>
 #
 # No. The gradient reaches a head through its rows of `W_O`, so the first step already moves the two
 # heads differently. After 500 steps their error is 0.01, no longer 0.13.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (basic).** Write the head of 4.3 yourself, with the mask. Return `scores`,
+# `masked_scores`, `weights` and `context`. The check names what differs first.
+
+
+# %%
+def my_causal_head(X: Array, W_Q: Array, W_K: Array, W_V: Array) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n4.7 Your own head, with a mask")
+print(checked(causal, my_causal_head, X, *matrices))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Three products with `X` give Q, K and V. The scores are `Q @ K.T`, divided by the root of the
+# number of columns of K: `K.shape[1]`, not of `X`.
+#
+# <details><summary>Hint 2</summary>
+#
+# `np.tril(np.ones(scores.shape, dtype=bool))` is `True` on the diagonal and below it. Put -inf
+# where it is `False`: `np.where(may_attend, scores, -np.inf)`.
+#
+# <details><summary>Hint 3</summary>
+#
+# `np.exp` of -inf is 0, so softmax needs nothing special: powers divided by their sum,
+# `powers.sum(axis=1, keepdims=True)`. The context is `weights @ V`.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_causal_head`](book/solutions/chapter_04.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

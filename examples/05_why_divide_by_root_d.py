@@ -131,6 +131,11 @@ pictures.heatmap(
 )
 
 # %% [markdown]
+# [A head without division by √d](playground.html#level=head&layer=0&head=3&query=7&ablate=root).
+# In most rows one key has nearly all the weight. Press × beside *no division by √Dk*, and watch
+# the row of "it" spread over several keys.
+
+# %% [markdown]
 # ## 5.4 A sharp softmax stops learning
 #
 # Training by **gradient descent** asks: if this score were a little larger, how much would the
@@ -224,7 +229,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 # %% [markdown]
 # ## 5.7 Predict, change, see
 #
-# **Exercise 1.** How many dice spread ten times as far as one? Predict first, then put
+# **Exercise 1 (basic).** How many dice spread ten times as far as one? Predict first, then put
 # `dice = (1, 10, 100)` into the first cell and read the column of the exact spread.
 #
 # <details><summary>Answer</summary>
@@ -234,8 +239,8 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # </details>
 #
-# **Exercise 2.** In 5.2 divide by d instead of its root: `divided = products / d`. What is the
-# variance for d = 100?
+# **Exercise 2 (medium).** In 5.2 divide by d instead of its root: `divided = products / d`. What is
+# the variance for d = 100?
 #
 # <details><summary>Answer</summary>
 #
@@ -243,8 +248,8 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # </details>
 #
-# **Exercise 3.** In the first cell make all five scores 0.7. What does multiplying them by 64 do to
-# their shares?
+# **Exercise 3 (basic).** In the first cell make all five scores 0.7. What does multiplying them by
+# 64 do to their shares?
 #
 # <details><summary>Answer</summary>
 #
@@ -253,8 +258,8 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # </details>
 #
-# **Exercise 4.** Put `times = (1, 8, -1)`. Which keys win when the signs of the scores flip, and
-# can you say by how much before you look?
+# **Exercise 4 (medium).** Put `times = (1, 8, -1)`. Which keys win when the signs of the scores
+# flip, and can you say by how much before you look?
 #
 # <details><summary>Answer</summary>
 #
@@ -263,9 +268,9 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # </details>
 #
-# **Exercise 5.** A text divides the raw scores 0.1, 1.8, 0.6, 0.1, 0.1 by √4 = 2, and gives the
-# weights 0.1, 0.5, 0.2, 0.1, 0.1. Is that possible? Predict first, then make the five raw scores
-# the `scores`, and put `times = (1, 1 / 2)`.
+# **Exercise 5 (medium).** A text divides the raw scores 0.1, 1.8, 0.6, 0.1, 0.1 by √4 = 2, and
+# gives the weights 0.1, 0.5, 0.2, 0.1, 0.1. Is that possible? Predict first, then make the five raw
+# scores the `scores`, and put `times = (1, 1 / 2)`.
 #
 # <details><summary>Answer</summary>
 #

@@ -130,6 +130,18 @@ print(f"\nthe sum of the powers: {powers[row].sum():.4f}\n")
 print(figures.verdict(inputs, 2, weights=(weights, printed)))
 
 # %% [markdown]
+# A row can be read aloud, from its query: "summer" gives 26 % to "It", 15 % to "hot", and 12 % each
+# to "very" and to itself. Attention isn't symmetric: "hot" gives "summer" nothing, since "summer"
+# comes later.
+
+# %%
+reader = min(7, T - 1)
+shares = sorted(zip(weights[reader, : reader + 1], symbols, strict=False), reverse=True)
+print(f"\n{symbols[reader]} gives")
+for share, symbol in shares:
+    print(f"  {share:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
+
+# %% [markdown]
 # All 144 weights follow from the printed scores. Softmax knows only the scores: whatever queries
 # and keys they came from, the weights are these. That makes a picture easy. Let `X`, `W_K` and
 # `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is that too, and
@@ -229,6 +241,11 @@ head
 
 # %%
 trace.show()
+
+# %% [markdown]
+# [The same walk in the playground](playground.html#layer=0&head=1&query=7). Press ▶ *Tour*, or the
+# next ▶ for one stage at a time, and watch the tokens at the left become a prediction at the
+# right.
 
 # %% [markdown]
 # ## 6.7 The verdict
@@ -343,8 +360,8 @@ print(
 # Predict what will happen. Then change the tables in 6.1, below the line of `V`, and run the
 # chapter again: the exercises don't need GPT-2.
 #
-# **Exercise 1.** Add 1 to all twelve scores of `Ġhot`: `scores[5] += 1`. What happens to its
-# weights?
+# **Exercise 1 (basic).** Add 1 to all twelve scores of `Ġhot`: `scores[5] += 1`. What happens to
+# its weights?
 #
 # <details><summary>Answer</summary>
 #
@@ -353,8 +370,9 @@ print(
 #
 # </details>
 #
-# **Exercise 2.** The scores are `Q Kᵀ` divided by 8. Undo that: `scores *= 8`. The weight that
-# `Ġis` gives to `It` is 0.30 now. What will it be, roughly? (Set `row = 11` in 6.4 to see its row.)
+# **Exercise 2 (medium).** The scores are `Q Kᵀ` divided by 8. Undo that: `scores *= 8`. The weight
+# that `Ġis` gives to `It` is 0.30 now. What will it be, roughly? (Set `row = 11` in 6.4 to see its
+# row.)
 #
 # <details><summary>Answer</summary>
 #
@@ -364,8 +382,9 @@ print(
 #
 # </details>
 #
-# **Exercise 3.** `V` of `Ġhot` (row 5) is not printed, but its context is: 0.0327 in column 0. Can
-# you find the value with a pencil? You need the five values of 6.1 and their weights of 6.4.
+# **Exercise 3 (medium).** `V` of `Ġhot` (row 5) is not printed, but its context is: 0.0327 in
+# column 0. Can you find the value with a pencil? You need the five values of 6.1 and their weights
+# of 6.4.
 #
 # <details><summary>Answer</summary>
 #
@@ -375,7 +394,7 @@ print(
 #
 # </details>
 #
-# **Exercise 4.** Which rows of context change if you change the value of the first token,
+# **Exercise 4 (medium).** Which rows of context change if you change the value of the first token,
 # `V[0] += 1`, and which change if you change that of the fifth, `V[4] += 1`?
 #
 # <details><summary>Answer</summary>

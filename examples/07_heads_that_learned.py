@@ -160,6 +160,11 @@ print(without(trace, ANIMAL, THING).next_tokens(5))
 # which.
 
 # %% [markdown]
+# [Ablate a head yourself](playground.html#layer=1&head=2&query=7&depth=lab). Press *Ablate this
+# head* and watch the next tokens: "barked" falls, "rolled" rises. Restore it, choose head 1.0,
+# and ablate that one instead.
+
+# %% [markdown]
 # ## 7.4 A fluffy blue creature
 #
 # In this grammar moods decide: a sleepy creature yawns, a fluffy one purrs. Colours decide nothing.
@@ -352,8 +357,8 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="cosine")
 #
 # Predict what will happen, then change the texts and run the chapter again.
 #
-# **Exercise 1.** Put two animals and no thing into `TEXT`: "The dog chased the cat, but it". The
-# grammar has no such sentence. What will the two heads attend to, and what will follow?
+# **Exercise 1 (medium).** Put two animals and no thing into `TEXT`: "The dog chased the cat, but
+# it". The grammar has no such sentence. What will the two heads attend to, and what will follow?
 #
 # <details><summary>Answer</summary>
 #
@@ -363,8 +368,8 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="cosine")
 #
 # </details>
 #
-# **Exercise 2.** Two moods in one creature, which the grammar doesn't have either. What does "A
-# fluffy sleepy creature" do, and what "A sleepy fluffy creature"? Put them in `CREATURE`.
+# **Exercise 2 (medium).** Two moods in one creature, which the grammar doesn't have either. What
+# does "A fluffy sleepy creature" do, and what "A sleepy fluffy creature"? Put them in `CREATURE`.
 #
 # <details><summary>Answer</summary>
 #
@@ -374,9 +379,9 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="cosine")
 #
 # </details>
 #
-# **Exercise 3.** Make induction ambiguous, with a word that is said twice in the first round: put
-# "Say: lamp two lamp king. Again: lamp" into `RECITAL`. After `Ġlamp` came `Ġtwo`, then `Ġking`.
-# What will the two heads of layer 1 attend to, and which word will follow?
+# **Exercise 3 (medium).** Make induction ambiguous, with a word that is said twice in the first
+# round: put "Say: lamp two lamp king. Again: lamp" into `RECITAL`. After `Ġlamp` came `Ġtwo`, then
+# `Ġking`. What will the two heads of layer 1 attend to, and which word will follow?
 #
 # <details><summary>Answer</summary>
 #
@@ -386,9 +391,9 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="cosine")
 #
 # </details>
 #
-# **Exercise 4.** Add "The dog chased the ball near the lake, but it" to `OTHERS`. The last token is
-# the same, three positions later; the animal and the thing are the same too. What will the cosine
-# be at the embedding, and what at the end?
+# **Exercise 4 (hard).** Add "The dog chased the ball near the lake, but it" to `OTHERS`. The last
+# token is the same, three positions later; the animal and the thing are the same too. What will the
+# cosine be at the embedding, and what at the end?
 #
 # <details><summary>Answer</summary>
 #

@@ -24,6 +24,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 from attnlab.training import cross_entropy
@@ -175,6 +176,11 @@ difference = np.abs(stream - trace.blocks[-1].output).max()
 print(f"\nThe sum of all, and the last block's output: {difference:.0e} apart")
 
 pictures.heatmap(lengths, rows=list(written), columns=symbols, title="length of what is written")
+
+# %% [markdown]
+# [The whole journey as a picture](playground.html#layer=1&head=2&query=7). Press ▶ *Tour*, and
+# watch where attention brings "it" something from another token and where an MLP changes it by
+# itself.
 
 # %% [markdown]
 # ## 8.6 From the stream to logits
@@ -334,9 +340,9 @@ pictures.curves(
 #
 # The answers are for the pocket model.
 #
-# **Exercise 1.** The two best logits after "but it" are 12.3077 and 12.0749. By what factor is the
-# first more probable than the second, at temperature 1? At 0.1? Work it out before you add 0.1 to
-# `TEMPERATURES`.
+# **Exercise 1 (medium).** The two best logits after "but it" are 12.3077 and 12.0749. By what
+# factor is the first more probable than the second, at temperature 1? At 0.1? Work it out before
+# you add 0.1 to `TEMPERATURES`.
 #
 # <details><summary>Answer</summary>
 #
@@ -345,8 +351,8 @@ pictures.curves(
 #
 # </details>
 #
-# **Exercise 2.** Put `TEXT = " dog dog dog"`. Are the three rows of `trace.token_embedding` equal?
-# And those of `trace.embedding`?
+# **Exercise 2 (basic).** Put `TEXT = " dog dog dog"`. Are the three rows of `trace.token_embedding`
+# equal? And those of `trace.embedding`?
 #
 # <details><summary>Answer</summary>
 #
@@ -356,7 +362,7 @@ pictures.curves(
 #
 # </details>
 #
-# **Exercise 3.** Put `LATER = " meowed."`. Which lines of the table in 8.8 change?
+# **Exercise 3 (medium).** Put `LATER = " meowed."`. Which lines of the table in 8.8 change?
 #
 # <details><summary>Answer</summary>
 #
@@ -366,14 +372,99 @@ pictures.curves(
 #
 # </details>
 #
-# **Exercise 4.** The text with its continuation has 10 tokens, and the windows above have stride 2.
-# How many windows of 4 are there with stride 4? With stride 1? And how often is a token a target at
-# most?
+# **Exercise 4 (medium).** The text with its continuation has 10 tokens, and the windows above have
+# stride 2. How many windows of 4 are there with stride 4? With stride 1? And how often is a token a
+# target at most?
 #
 # <details><summary>Answer</summary>
 #
-# 2, and each token at most once; the last one, for which no whole window is left, never. With
-# stride 1 there are 6, and tokens in the middle are targets 4 times.
+# 2, and each token at most once; the last one never, as no whole window is left for it. With stride
+# 1 there are 6, and tokens in the middle are targets 4 times.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (basic).** Write the first step of the journey, from ids to vectors. Return
+# `token_embedding`, `position_embedding` and `embedding`.
+
+
+# %%
+def my_embedding(ids: Array, W_E: Array, W_P: Array) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n8.10 Your own embedding")
+print(checked(trace, my_embedding, np.array(ids), W_E, model.parameters["W_P"]))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# No product is needed: an id is the number of a row. What does `W_E[3]` give, and what does
+# `W_E[[3, 5]]`?
+#
+# <details><summary>Hint 2</summary>
+#
+# `W_E[ids]` is a row for each token, (T, D). The first token is at position 0, so the positions are
+# 0, 1, 2 and so on.
+#
+# <details><summary>Hint 3</summary>
+#
+# `W_P` has a row for each possible position, more than this text needs: take the first `len(ids)`
+# rows. The embedding is the sum of the two.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_embedding`](book/solutions/chapter_08.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
+#
+# </details>
+
+# %% [markdown]
+# **Task 2 (medium).** Write the last step, from the residual stream after all blocks to the logits:
+# a LayerNorm, then the unembedding. Return `final` and `logits`.
+
+
+# %%
+def my_logits(x: Array, gain: Array, bias: Array, epsilon: float, W_U: Array) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n8.10 Your own logits")
+of_norm = trace.gain, trace.bias, model.config.layer_norm_epsilon
+print(checked(trace, my_logits, trace.blocks[-1].output, *of_norm, trace.W_U))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# 8.3 has the LayerNorm of one row. Here `x` has T rows: every mean and every variance is taken over
+# `axis=1`.
+#
+# <details><summary>Hint 2</summary>
+#
+# `keepdims=True` keeps a column of means, (T, 1), which NumPy can subtract from (T, D). The
+# variance is the mean of the squares of what remains.
+#
+# <details><summary>Hint 3</summary>
+#
+# Divide by √(variance + epsilon), with epsilon under the root, multiply by `gain` and add `bias`:
+# that is `final`. The logits are `final @ W_U`, without a softmax.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_logits`](book/solutions/chapter_08.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

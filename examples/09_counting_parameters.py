@@ -286,8 +286,8 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # %% [markdown]
 # ## 9.7 Predict, change, see
 #
-# **Exercise 1.** How many parameters does GPT-2 small have with 2,048 positions instead of 1,024?
-# Which line of 9.2 changes?
+# **Exercise 1 (basic).** How many parameters does GPT-2 small have with 2,048 positions instead of
+# 1,024? Which line of 9.2 changes?
 #
 # <details><summary>Answer</summary>
 #
@@ -296,8 +296,8 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 #
 # </details>
 #
-# **Exercise 2.** Twice as wide: `n_embd=1536` in `gpt2`, all else the same. Does that double the
-# parameters? What about half the heads, `n_head=6`?
+# **Exercise 2 (medium).** Twice as wide: `n_embd=1536` in `gpt2`, all else the same. Does that
+# double the parameters? What about half the heads, `n_head=6`?
 #
 # <details><summary>Answer</summary>
 #
@@ -306,8 +306,8 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 #
 # </details>
 #
-# **Exercise 3.** Without biases and LayerNorms a layer has a multiple of D² parameters. Which, and
-# why? How many is that for GPT-2 small?
+# **Exercise 3 (medium).** Without biases and LayerNorms a layer has a multiple of D² parameters.
+# Which, and why? How many is that for GPT-2 small?
 #
 # <details><summary>Answer</summary>
 #
@@ -316,8 +316,9 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 #
 # </details>
 #
-# **Exercise 4.** In 9.4 make the second row of `W_O` a multiple of the first: `[3, 0, 3, 6]`. What
-# is the rank of `W_V W_O`? And how narrow must Dh be here for two thin matrices to save something?
+# **Exercise 4 (hard).** In 9.4 make the second row of `W_O` a multiple of the first:
+# `[3, 0, 3, 6]`. What is the rank of `W_V W_O`? And how narrow must Dh be here for two thin
+# matrices to save something?
 #
 # <details><summary>Answer</summary>
 #

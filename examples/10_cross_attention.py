@@ -21,6 +21,8 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
+from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
@@ -182,8 +184,8 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 # %% [markdown]
 # ## 10.7 Predict, change, see
 #
-# **Exercise 1.** Make `W_Q` twice as large in 10.1. Does "sleep" attend to "chats" more, or less?
-# And does "black" still attend most to "noirs"?
+# **Exercise 1 (medium).** Make `W_Q` twice as large in 10.1. Does "sleep" attend to "chats" more,
+# or less? And does "black" still attend most to "noirs"?
 #
 # <details><summary>Answer</summary>
 #
@@ -193,8 +195,8 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # </details>
 #
-# **Exercise 2.** Let "sleep" not ask who sleeps: replace the 1 in its row of `X` by 0. Where does
-# the weight of "chats" go?
+# **Exercise 2 (medium).** Let "sleep" not ask who sleeps: replace the 1 in its row of `X` by 0.
+# Where does the weight of "chats" go?
 #
 # <details><summary>Answer</summary>
 #
@@ -203,7 +205,7 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # </details>
 #
-# **Exercise 3.** Put `W_Q = -3 * np.eye(3)`. What does "black" attend to now?
+# **Exercise 3 (basic).** Put `W_Q = -3 * np.eye(3)`. What does "black" attend to now?
 #
 # <details><summary>Answer</summary>
 #
@@ -212,7 +214,7 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # </details>
 #
-# **Exercise 4.** Now the French ask and the English answer:
+# **Exercise 4 (medium).** Now the French ask and the English answer:
 # `attnlab.cross_attention(memory, X, W_K, W_Q, np.eye(3))`. What shape do the weights have? Are
 # they those of 10.2, transposed?
 #
@@ -221,6 +223,50 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 # 4 x 3. The raw scores are those of 10.1, transposed, as the same rows are multiplied. The weights
 # are not: softmax normalises each row separately, and the rows are different now. "les" asks for
 # nothing, all its scores are 0, and each English word gets 0.3333 of its attention.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (medium).** Write cross-attention. Return `Q`, `K`, `scores`, `weights` and `context`.
+# Before you run it, say the shape of each.
+
+
+# %%
+def my_cross_attention(
+    X: Array, memory: Array, W_Q: Array, W_K: Array, W_V: Array
+) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n10.7 Your own cross-attention")
+print(checked(cross, my_cross_attention, X, memory, W_Q, W_K, W_V))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Who asks, and who answers? Only the queries come from `X`; keys and values both come from
+# `memory`.
+#
+# <details><summary>Hint 2</summary>
+#
+# `Q @ K.T` has a row for each English word and a column for each French one, 3 x 4. Divide by the
+# root of the keys' width. No mask.
+#
+# <details><summary>Hint 3</summary>
+#
+# Softmax over the French words: `axis=1`, so that each English word's row sums to 1. The context,
+# `weights @ V`, is 3 x 4 as well, but its columns are those of V.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_cross_attention`](book/solutions/chapter_10.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

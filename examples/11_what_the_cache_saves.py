@@ -306,9 +306,9 @@ print(align(costs))
 #
 # ## 11.7 Predict, change, see
 #
-# **Exercise 1.** The text at the top has 8 tokens in the pocket model's vocabulary. Put `NEW = 10`.
-# How many rows go through the model until the tenth token is chosen? How many without a cache? (The
-# step that only computes the last token's own rows does not count.)
+# **Exercise 1 (basic).** The text at the top has 8 tokens in the pocket model's vocabulary. Put
+# `NEW = 10`. How many rows go through the model until the tenth token is chosen? How many without a
+# cache? (The step that only computes the last token's own rows does not count.)
 #
 # <details><summary>Answer</summary>
 #
@@ -316,8 +316,8 @@ print(align(costs))
 #
 # </details>
 #
-# **Exercise 2.** Put the new words before the text instead of after it. Are the keys and values of
-# the old ones still the same? In 11.1, below the line that defines `longer`, write
+# **Exercise 2 (medium).** Put the new words before the text instead of after it. Are the keys and
+# values of the old ones still the same? In 11.1, below the line that defines `longer`, write
 # `longer, both = [*more, *ids], slice(-T, None)`.
 #
 # <details><summary>Answer</summary>
@@ -329,9 +329,9 @@ print(align(costs))
 #
 # </details>
 #
-# **Exercise 3.** With the cache a token needs 12 · D · D multiplications for the linear maps of a
-# layer (F = 4D) and 2 · D for each token it attends to. From how many tokens on does attending cost
-# more? Work it out for GPT-2 small, with a pencil.
+# **Exercise 3 (medium).** With the cache a token needs 12 · D · D multiplications for the linear
+# maps of a layer (F = 4D) and 2 · D for each token it attends to. From how many tokens on does
+# attending cost more? Work it out for GPT-2 small, with a pencil.
 #
 # <details><summary>Answer</summary>
 #
@@ -341,9 +341,9 @@ print(align(costs))
 #
 # </details>
 #
-# **Exercise 4.** The largest GPT-2, XL, has 48 layers and D = 1600. How many MB does the cache of a
-# text of 1,024 tokens take? How many such texts must be generated at once for the caches to take
-# more than the 6,230 MB of its weights? (To check: add it to `SIZES`, with 25 heads.)
+# **Exercise 4 (medium).** The largest GPT-2, XL, has 48 layers and D = 1600. How many MB does the
+# cache of a text of 1,024 tokens take? How many such texts must be generated at once for the caches
+# to take more than the 6,230 MB of its weights? (To check: add it to `SIZES`, with 25 heads.)
 #
 # <details><summary>Answer</summary>
 #

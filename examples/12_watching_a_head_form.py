@@ -296,9 +296,9 @@ for layer, change in enumerate(changes):
 #
 # ## 12.8 Predict, change, see
 #
-# **Exercise 1.** With a pencil, no program: a model that knows which ten letters a test line has,
-# but not their order, gives each of them a tenth. What is its loss on the second half? Does one
-# layer do as well?
+# **Exercise 1 (medium).** With a pencil, no program: a model that knows which ten letters a test
+# line has, but not their order, gives each of them a tenth. What is its loss on the second half?
+# Does one layer do as well?
 #
 # <details><summary>Answer</summary>
 #
@@ -307,8 +307,8 @@ for layer, change in enumerate(changes):
 #
 # </details>
 #
-# **Exercise 2.** In 12.6 add `"2 before": -2` to `NEAR` and run the cell. What does the head do
-# without that letter?
+# **Exercise 2 (medium).** In 12.6 add `"2 before": -2` to `NEAR` and run the cell. What does the
+# head do without that letter?
 #
 # <details><summary>Answer</summary>
 #
@@ -318,8 +318,8 @@ for layer, change in enumerate(changes):
 #
 # </details>
 #
-# **Exercise 3.** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven places back instead of
-# five. What does the second k attend to now?
+# **Exercise 3 (medium).** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven places back
+# instead of five. What does the second k attend to now?
 #
 # <details><summary>Answer</summary>
 #
@@ -328,9 +328,9 @@ for layer, change in enumerate(changes):
 #
 # </details>
 #
-# **Exercise 4.** Set `SHORT = 1.0`, so that all lines have two letters. Then `SHORT = 0.0`, so that
-# none do. Which of the two curves in the second picture of 12.3 rises, and what happens to the
-# loss?
+# **Exercise 4 (hard).** Set `SHORT = 1.0`, so that all lines have two letters. Then `SHORT = 0.0`,
+# so that none do. Which of the two curves in the second picture of 12.3 rises, and what happens to
+# the loss?
 #
 # <details><summary>Answer</summary>
 #

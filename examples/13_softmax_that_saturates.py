@@ -159,6 +159,10 @@ pictures.curves(
 # it by nearly e. Random scores of variance 64 easily differ by eight, and there it is 0.0003.
 # Divided by 8 they differ by one. So the division keeps scores where the curve is steep.
 #
+# [Doubled scores](playground.html#level=head&layer=0&head=3&query=7&ablate=0.3.scores.200).
+# Press × beside *scores × 2*, and watch the row of "it" spread out. In *Lab*, *Edit a step* has a
+# slider for any factor from 0 to 2.
+#
 # ## 13.4 Random queries and keys
 #
 # Now 500 queries with 16 keys each, all numbers of variance 1, and a random gradient of length 1
@@ -305,8 +309,8 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 #
 # ## 13.8 Predict, change, see
 #
-# **Exercise 1.** A loss that wants more weight everywhere: give all three keys the d_weight -1 in
-# the first cell. What are the d_scores?
+# **Exercise 1 (basic).** A loss that wants more weight everywhere: give all three keys the d_weight
+# -1 in the first cell. What are the d_scores?
 #
 # <details><summary>Answer</summary>
 #
@@ -316,8 +320,8 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 #
 # </details>
 #
-# **Exercise 2.** Add 100 to all three raw scores (116, 108 and 100). What happens to weights and
-# d_scores?
+# **Exercise 2 (basic).** Add 100 to all three raw scores (116, 108 and 100). What happens to
+# weights and d_scores?
 #
 # <details><summary>Answer</summary>
 #
@@ -327,8 +331,8 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 #
 # </details>
 #
-# **Exercise 3.** Let the loss want key 0, which already has the weight: d_weight -1 for key 0, 0
-# for the others. Without the division the d_scores are tiny again. Is that saturation bad?
+# **Exercise 3 (medium).** Let the loss want key 0, which already has the weight: d_weight -1 for
+# key 0, 0 for the others. Without the division the d_scores are tiny again. Is that saturation bad?
 #
 # <details><summary>Answer</summary>
 #
@@ -338,9 +342,9 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 #
 # </details>
 #
-# **Exercise 4.** Set `d = 4`, so that the raw scores 16, 8 and 0 are divided by 2. What happens to
-# key 1's d_score? And in 13.6, where queries are now 4 wide: does gradient descent still need the
-# division?
+# **Exercise 4 (medium).** Set `d = 4`, so that the raw scores 16, 8 and 0 are divided by 2. What
+# happens to key 1's d_score? And in 13.6, where queries are now 4 wide: does gradient descent still
+# need the division?
 #
 # <details><summary>Answer</summary>
 #

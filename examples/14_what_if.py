@@ -122,6 +122,11 @@ show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {wher
 # So try a mean before you trust a 0.
 
 # %% [markdown]
+# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2&depth=lab).
+# Head 1.2 is ablated. Press × to restore it, ablate the other heads in turn, and watch which of
+# them changes the prediction most.
+
+# %% [markdown]
 # ## 14.2 The logit lens
 #
 # The residual stream has the same width everywhere as at its end, where LayerNorm and `W_U` turn it
@@ -180,7 +185,7 @@ print(shares.table())
 shares.plot()
 
 # %% [markdown]
-# With the text above, heads 0 and 1 of layer 1 favour `Ġrolled` by 3.12 and 1.26, head 2 favors
+# With the text above, heads 0 and 1 of layer 1 favour `Ġrolled` by 3.12 and 1.26, head 2 favours
 # `Ġbarked` by 3.88: those that attended to the ball, and the one that attended to the dog. The
 # parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43, the ratio of the two
 # probabilities.
@@ -323,8 +328,9 @@ guess and guess.plot()
 # %% [markdown]
 # ## 14.7 Predict, change, see
 #
-# **Exercise 1.** Let the texts differ in the thing: `OTHER = "The dog chased the kite, but it"` and
-# `SOUNDS = " rolled", " flew"`. Which heads will restore it? One alone?
+# **Exercise 1 (medium).** Let the texts differ in the thing:
+# `OTHER = "The dog chased the kite, but it"` and `SOUNDS = " rolled", " flew"`. Which heads will
+# restore it? One alone?
 #
 # <details><summary>Answer</summary>
 #
@@ -333,9 +339,9 @@ guess and guess.plot()
 #
 # </details>
 #
-# **Exercise 2.** Put the animal last: `TEXT = "The ball was chased by the dog, but it"`, and a cat
-# for the dog in `OTHER`. What will the table of positions look like, and which head will carry the
-# information?
+# **Exercise 2 (medium).** Put the animal last: `TEXT = "The ball was chased by the dog, but it"`,
+# and a cat for the dog in `OTHER`. What will the table of positions look like, and which head will
+# carry the information?
 #
 # <details><summary>Answer</summary>
 #
@@ -344,8 +350,9 @@ guess and guess.plot()
 #
 # </details>
 #
-# **Exercise 3.** Take the mean of a single text, `MEANS = ["The cat chased the kite, but it"]`.
-# Then `context of other texts` puts what head 2 wrote in that text into ours. What will follow?
+# **Exercise 3 (hard).** Take the mean of a single text,
+# `MEANS = ["The cat chased the kite, but it"]`. Then `context of other texts` puts what head 2
+# wrote in that text into ours. What will follow?
 #
 # <details><summary>Answer</summary>
 #
@@ -354,7 +361,7 @@ guess and guess.plot()
 #
 # </details>
 #
-# **Exercise 4.** Another riddle of chapter 7: `TEXT = "A fluffy blue creature"`,
+# **Exercise 4 (medium).** Another riddle of chapter 7: `TEXT = "A fluffy blue creature"`,
 # `OTHER = "A sleepy blue creature"`, `SOUNDS = " purred", " yawned"`. Does one head carry the mood?
 # Is it still at the adjective after layer 0?
 #

@@ -5,8 +5,8 @@
 # whole block. After each, `attnlab.check` compares your numbers with the model's and says which
 # steps are right, which is the first wrong one, and, if it knows the mistake, what you did.
 #
-# The functions below are correct. Empty them and write your own; nothing else needs to change. Any
-# error in them is reported, and the chapter continues.
+# The functions below are empty. Write them; nothing else needs to change. Any error in them is
+# reported, and the chapter continues. Each has three hints, to be opened one after the other.
 #
 # * **Objective**: Write a head, a layer and a block, and let a check find the first step that is
 #   wrong.
@@ -17,14 +17,14 @@
 #   the commonest mistakes.
 
 # %%
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 
@@ -38,50 +38,54 @@ trace = model.trace(TEXT)
 head = trace.head(layer, number)
 block: Any = trace.blocks[layer]
 
-
-def checked(right: Any, write: Callable[..., Mapping[str, Array]], *given: Any) -> Any:
-    """What `check` says about your function's result, or the error that stopped it."""
-    try:
-        return attnlab.check(write(*given), right)
-    except attnlab.AttnlabError as error:
-        return error
-    except Exception as error:
-        return f"{write.__name__} stopped with {type(error).__name__}: {error}"
-
-
 # %% [markdown]
 # ## 15.1 One head
 #
-# You are given `X` (T tokens, D numbers each) and the head's parameters. Return a dictionary from
-# names to arrays, with as many of these as you like: `Q`, `K`, `V`, `raw_scores`, `scores`,
-# `masked_scores`, `weights`, `context`. Their equations are on one page, from
-# [`affine`](../attnlab/equations.py) to [`context`](../attnlab/equations.py).
+# **Task 1 (medium).** Write `my_head`. You are given `X` (T tokens, D numbers each) and the head's
+# parameters. Return a dictionary from names to arrays: `Q`, `K`, `V`, `scores`, `masked_scores`,
+# `weights` and `context`. Leave some out to check the others first. Their equations are on one
+# page, from [`affine`](../attnlab/equations.py) to [`context`](../attnlab/equations.py).
 
 
 # %%
 def my_head(
     X: Array, W_Q: Array, b_Q: Array, W_K: Array, b_K: Array, W_V: Array, b_V: Array
 ) -> dict[str, Array]:
-    Q, K, V = X @ W_Q + b_Q, X @ W_K + b_K, X @ W_V + b_V
-    scores = Q @ K.T / math.sqrt(K.shape[1])
-    may_attend = np.tril(np.ones(scores.shape, dtype=bool))
-    masked_scores = np.where(may_attend, scores, -np.inf)
-    powers = np.exp(masked_scores - masked_scores.max(axis=1, keepdims=True))
-    weights = powers / powers.sum(axis=1, keepdims=True)
-    return {
-        "Q": Q,
-        "K": K,
-        "V": V,
-        "scores": scores,
-        "masked_scores": masked_scores,
-        "weights": weights,
-        "context": weights @ V,
-    }
+    raise NotImplementedError
 
 
+# %%
 print("\n15.1 One head")
 parameters = head.W_Q, head.b_Q, head.W_K, head.b_K, head.W_V, head.b_V
 print(checked(head, my_head, head.X, *parameters))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Start with `return {"Q": X @ W_Q + b_Q}` and run the check: a single step is enough for it. Then
+# add `K`, `V` and the scores, a dot product of each query with each key, divided by a root.
+#
+# <details><summary>Hint 2</summary>
+#
+# `np.tril(np.ones((T, T), dtype=bool))` is `True` where a token may attend.
+# `np.where(mask, scores, -np.inf)` hides the rest, before softmax and not after it.
+#
+# <details><summary>Hint 3</summary>
+#
+# Softmax runs over the keys: `axis=1` of a matrix whose rows are queries. Subtract the maximum of
+# each row first, take `np.exp`, and divide by the row's sum, with `keepdims=True`.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_head`](book/solutions/chapter_15.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
+#
+# </details>
 
 # %% [markdown]
 # Two programs never give exactly the same numbers, as they add in different orders. So a step
@@ -129,33 +133,51 @@ pictures.heatmap(
 # T, Dh) you need a reshape **and** a swap of axes; a reshape alone mixes tokens
 # ([`split_heads`](../attnlab/equations.py), [`merge_heads`](../attnlab/equations.py)). Then `W_O`
 # mixes the heads.
+#
+# **Task 2 (hard).** Write `my_layer` for `H` heads. Return `Q`, `scores` and `weights`, each with
+# an axis for the heads in front, `context`, the contexts side by side as `concat`, and `output`.
 
 
 # %%
-def my_layer(X: Array, W_QKV: Array, b_QKV: Array, W_O: Array, b_O: Array) -> dict[str, Array]:
-    T, H = len(X), model.config.n_head
-    Q, K, V = (
-        part.reshape(T, H, -1).swapaxes(0, 1) for part in np.split(X @ W_QKV + b_QKV, 3, axis=1)
-    )
-    scores = Q @ K.swapaxes(1, 2) / math.sqrt(K.shape[2])
-    masked_scores = np.where(np.tril(np.ones((T, T), dtype=bool)), scores, -np.inf)
-    weights = attnlab.softmax(masked_scores)
-    context = weights @ V
-    concat = context.swapaxes(0, 1).reshape(T, -1)
-    return {
-        "Q": Q,
-        "scores": scores,
-        "weights": weights,
-        "context": context,
-        "concat": concat,
-        "output": concat @ W_O + b_O,
-    }
+def my_layer(
+    X: Array, W_QKV: Array, b_QKV: Array, W_O: Array, b_O: Array, H: int
+) -> dict[str, Array]:
+    raise NotImplementedError
 
 
+# %%
 print("\n15.3 A layer")
 attention = block.attention
 of_layer = attention.X, attention.W_QKV, attention.b_QKV, attention.W_O, attention.b_O
-print(checked(attention, my_layer, *of_layer))
+print(checked(attention, my_layer, *of_layer, model.config.n_head))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# `np.split(X @ W_QKV + b_QKV, 3, axis=1)` gives Q, K and V of all heads, each (T, H · Dh).
+#
+# <details><summary>Hint 2</summary>
+#
+# A token's row holds head 0, then head 1, and so on: `part.reshape(T, H, -1)` takes it apart, and
+# `.swapaxes(0, 1)` brings the heads to the front.
+#
+# <details><summary>Hint 3</summary>
+#
+# `Q @ K.swapaxes(1, 2)` multiplies head by head, and a mask of (T, T) fits every head. To join the
+# contexts, swap the axes back before the reshape to (T, H · Dh). `attnlab.softmax` runs over the
+# last axis.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_layer`](book/solutions/chapter_15.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
+#
+# </details>
 
 # %% [markdown]
 # Two mistakes that everybody makes once: `W_O` as `nn.Linear` would store it, with outputs as rows,
@@ -179,39 +201,58 @@ for mine in (
 # ## 15.4 A block
 #
 # The rest is short: LayerNorm before attention and before the MLP, the activation function GELU,
-# and the two additions that form the residual stream. Names are paths here, as in the whole trace.
+# and the two additions that form the residual stream. Names are paths here, as in a whole trace.
 # The variance is over all D, and epsilon is inside the root.
+#
+# **Task 3 (hard).** Write `my_block`. `of_attention` and `of_mlp` hold the parameters by name:
+# `gain` and `bias` of a LayerNorm, then `W_QKV`, `b_QKV`, `W_O` and `b_O`, or `W_1`, `b_1`, `W_2`
+# and `b_2`. Return `attention.X`, `attention.output`, `mid`, `mlp.hidden`, `mlp.activated`,
+# `mlp.output` and `output`.
 
 
 # %%
-def my_block(x: Array) -> dict[str, Array]:
-    def layer_norm(x: Array, gain: Array, bias: Array) -> Array:
-        centred = x - x.mean(axis=1, keepdims=True)
-        variance = (centred**2).mean(axis=1, keepdims=True)
-        normal: Array = centred / np.sqrt(variance + model.config.layer_norm_epsilon)
-        return normal * gain + bias
-
-    mlp = block.mlp
-    X = layer_norm(x, attention.gain, attention.bias)
-    output = my_layer(X, *of_layer[1:])["output"]
-    mid = x + output
-    hidden = layer_norm(mid, mlp.gain, mlp.bias) @ mlp.W_1 + mlp.b_1
-    inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
-    activated = hidden * (1 + np.tanh(inner)) / 2
-    written = activated @ mlp.W_2 + mlp.b_2
-    return {
-        f"blocks.{layer}.attention.X": X,
-        f"blocks.{layer}.attention.output": output,
-        f"blocks.{layer}.mid": mid,
-        f"blocks.{layer}.mlp.hidden": hidden,
-        f"blocks.{layer}.mlp.activated": activated,
-        f"blocks.{layer}.mlp.output": written,
-        f"blocks.{layer}.output": mid + written,
-    }
+def my_block(
+    x: Array, of_attention: Mapping[str, Array], of_mlp: Mapping[str, Array], H: int, epsilon: float
+) -> dict[str, Array]:
+    raise NotImplementedError
 
 
+# %%
 print("\n15.4 A block")
-print(checked(trace, my_block, block.input))
+norm = "gain", "bias"
+of_attention = {name: getattr(attention, name) for name in (*norm, "W_QKV", "b_QKV", "W_O", "b_O")}
+of_mlp = {name: getattr(block.mlp, name) for name in (*norm, "W_1", "b_1", "W_2", "b_2")}
+sizes = model.config.n_head, model.config.layer_norm_epsilon
+print(checked(block, my_block, block.input, of_attention, of_mlp, *sizes))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# LayerNorm, for each row: subtract the mean, divide by √(variance + epsilon), multiply by `gain`
+# and add `bias`. `x.mean(axis=1, keepdims=True)` is a column of means.
+#
+# <details><summary>Hint 2</summary>
+#
+# `attention.X` is the LayerNorm of `x`; `my_layer(...)["output"]` is attention's output; `mid` is
+# `x` plus that output. The MLP begins with its own LayerNorm, of `mid`.
+#
+# <details><summary>Hint 3</summary>
+#
+# The MLP is two matrices with GELU between:
+# `hidden · (1 + tanh(√(2/π) (hidden + 0.044715 hidden³))) / 2`. The block's `output` is `mid` plus
+# the MLP's output, not `x` plus it.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_block`](book/solutions/chapter_15.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
+#
+# </details>
 
 # %% [markdown]
 # ## 15.5 The next token
@@ -222,8 +263,11 @@ print(checked(trace, my_block, block.input))
 # %%
 print("\n15.5 The next token")
 try:
-    my_output = my_block(block.input)[f"blocks.{layer}.output"]
+    my_output = my_block(block.input, of_attention, of_mlp, *sizes)["output"]
     edited = trace.edited({f"blocks.{layer}.output": my_output})
+except NotImplementedError:
+    edited = trace
+    print("my_block isn't written yet. This is what the model predicts:")
 except Exception as error:
     edited = trace
     print(f"your output can't be used: {error}")
@@ -233,8 +277,8 @@ edited
 # %% [markdown]
 # ## 15.6 Predict, change, see
 #
-# **Exercise 1.** Remove the division in `my_head`. How many of its seven steps still agree, and
-# what will `check` report? Predict, then try.
+# **Exercise 1 (basic).** Remove the division in `my_head`. How many of its seven steps still agree,
+# and what will `check` report? Predict, then try.
 #
 # <details><summary>Answer</summary>
 #
@@ -243,8 +287,8 @@ edited
 #
 # </details>
 #
-# **Exercise 2.** In `my_head` put `np.tril(np.ones(scores.shape, dtype=bool), -1)`, which also
-# hides each token from itself. What happens to the first row?
+# **Exercise 2 (medium).** In `my_head` put `np.tril(np.ones(scores.shape, dtype=bool), -1)`, which
+# also hides each token from itself. What happens to the first row?
 #
 # <details><summary>Answer</summary>
 #
@@ -254,8 +298,8 @@ edited
 #
 # </details>
 #
-# **Exercise 3.** In `my_layer` remove `.swapaxes(0, 1)` before the last `reshape`. Which step
-# differs first?
+# **Exercise 3 (medium).** In `my_layer` remove `.swapaxes(0, 1)` before the last `reshape`. Which
+# step differs first?
 #
 # <details><summary>Answer</summary>
 #
@@ -264,12 +308,12 @@ edited
 #
 # </details>
 #
-# **Exercise 4.** In `my_block` remove `x +` in `mid = x + output`. How many of the seven steps
-# still agree, and what is reported?
+# **Exercise 4 (medium).** In `my_block` remove `x +` in `mid = x + output`. How many of the seven
+# steps still agree, and what is reported?
 #
 # <details><summary>Answer</summary>
 #
-# 2 of 7, `attention.X` and `attention.output`. The first that doesn't is `blocks.0.mid`, and
+# 2 of 7, `attention.X` and `attention.output`. The first that doesn't is `mid`, and
 # `mid = attention.output` is reported: the residual is missing.
 #
 # </details>

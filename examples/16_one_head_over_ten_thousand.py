@@ -325,12 +325,12 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 # **A mean is the mean of a corpus.** The model card says 0.92 for head 2 of layer 1, and for which
 # texts: recitals, where random words are said twice. It measured 40 of them. Here there are 395,
 # and they give 0.914 ± 0.001; the card's figure may be off by 0.003. In the other kinds it is
-# lower: 0.68 where a verb agrees with its noun, of which there are 25 with a place for it, and from
+# lower: 0.68 where a verb agrees with its noun (25 of these have a place for it), and from
 # 0.39 to 0.03 in the rest. So the 0.67 says less about the head than about the mixture: how many
 # recitals there are, and how long they are, as a sentence with more places counts more. And "right
 # on the many" was right on the many of one kind.
 #
-# Head 1 of layer 0, too, has its 0.94 in one kind, and 0.15 or less in all others. With 1,600
+# Head 1 of layer 0, too, reaches 0.94 in one kind, but 0.15 or less in all others. With 1,600
 # sentences that count, we would be certain of something wrong. Standard errors know nothing about
 # sentences that were never drawn.
 
@@ -450,9 +450,9 @@ for passage in needed.least(*HEADS[-1]):
 #
 # Predict what will happen, then change the numbers and run the chapter again.
 #
-# **Exercise 1.** In chapter 7 head 2 of layer 0 attends to the first token of "A fluffy blue
-# creature" and to nothing else. Put that into `ANECDOTE`, and look at the column `first` in 16.1
-# and in 16.4. Then print `atlas["first"].least(0, 2)`, and what the head attends to in
+# **Exercise 1 (medium).** In chapter 7 head 2 of layer 0 attends to the first token of "A fluffy
+# blue creature" and to nothing else. Put that into `ANECDOTE`, and look at the column `first` in
+# 16.1 and in 16.4. Then print `atlas["first"].least(0, 2)`, and what the head attends to in
 # `pocket.trace("Say: lamp two happy. Again: lamp two happy.")`. What does it look for?
 #
 # <details><summary>Answer</summary>
@@ -465,8 +465,8 @@ for passage in needed.least(*HEADS[-1]):
 #
 # </details>
 #
-# **Exercise 2.** `TEXTS = 400`, a quarter. What happens to the mean of head 2 of layer 1 in 16.4,
-# and to its error?
+# **Exercise 2 (medium).** `TEXTS = 400`, a quarter. What happens to the mean of head 2 of layer 1
+# in 16.4, and to its error?
 #
 # <details><summary>Answer</summary>
 #
@@ -475,8 +475,8 @@ for passage in needed.least(*HEADS[-1]):
 #
 # </details>
 #
-# **Exercise 3.** `KIND = "recital"`: only sentences in which words are said twice. How large is the
-# error of head 2 of layer 1 in 16.3 now, and is the error by tokens too small again?
+# **Exercise 3 (medium).** `KIND = "recital"`: only sentences in which words are said twice. How
+# large is the error of head 2 of layer 1 in 16.3 now, and is the error by tokens too small again?
 #
 # <details><summary>Answer</summary>
 #
@@ -487,8 +487,8 @@ for passage in needed.least(*HEADS[-1]):
 #
 # </details>
 #
-# **Exercise 4.** Count every sentence twice: `draws = 2 * draws` below the line that draws them.
-# What happens to mean and error? What is wrong with it?
+# **Exercise 4 (hard).** Count every sentence twice: `draws = 2 * draws` below the line that draws
+# them. What happens to mean and error? What is wrong with it?
 #
 # <details><summary>Answer</summary>
 #

@@ -64,8 +64,8 @@ print(
 # %% [markdown]
 # ## 17.2 A window
 #
-# The simplest solution, a **sliding window**: a token attends only to the few before it. Then there
-# are T times the window scores, and information from further away travels through the layers: a
+# The simplest solution, a **sliding window**: a token attends only to the few before it. Then each
+# head has only T · window scores, and information from further away travels through the layers: a
 # token of layer 2 sees what its window saw in layer 1. (Longformer: Beltagy, Peters and Cohan,
 # 2020. Mistral 7B: Jiang and others, 2023.)
 #
@@ -245,8 +245,8 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 # %% [markdown]
 # ## 17.8 Predict, change, see
 #
-# **Exercise 1.** With 8 tokens and a window of 3, how many scores are computed? And with a window
-# of 4? Count first, then set `window = 4`. (The text above is 8 tokens in the pocket model.)
+# **Exercise 1 (basic).** With 8 tokens and a window of 3, how many scores are computed? And with a
+# window of 4? Count first, then set `window = 4`. (The text above is 8 tokens in the pocket model.)
 #
 # <details><summary>Answer</summary>
 #
@@ -255,7 +255,7 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 2.** Set `tile = 1`, then `tile = 100`. What happens to the difference in 17.3?
+# **Exercise 2 (basic).** Set `tile = 1`, then `tile = 100`. What happens to the difference in 17.3?
 #
 # <details><summary>Answer</summary>
 #
@@ -264,8 +264,8 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 3.** In 17.6 set `theta = 0`. What are the four products, and what does a model with
-# such positions know about the order of words?
+# **Exercise 3 (medium).** In 17.6 set `theta = 0`. What are the four products, and what does a
+# model with such positions know about the order of words?
 #
 # <details><summary>Answer</summary>
 #
@@ -274,7 +274,8 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 #
 # </details>
 #
-# **Exercise 4.** In 17.7 let only one expert run: `experts, working = 4, 1`. What are the gates?
+# **Exercise 4 (medium).** In 17.7 let only one expert run: `experts, working = 4, 1`. What are the
+# gates?
 #
 # <details><summary>Answer</summary>
 #

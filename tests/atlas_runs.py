@@ -1,8 +1,8 @@
-"""Runs over a small corpus that are killed: at each of their writes in turn, or from outside.
+"""Runs over a small corpus that are killed: at each of their writes in turn, or by another process.
 
-python atlas_runs.py DIRECTORY            kills itself at each write, goes on, prints how often
-python atlas_runs.py DIRECTORY --once     one run, to be killed by somebody else
-python atlas_runs.py DIRECTORY --forked  what holds a run's lock and forks, prints the child's pid
+python atlas_runs.py DIRECTORY            kills itself at each write, resumes, prints how often
+python atlas_runs.py DIRECTORY --once     one run, to be killed by the caller
+python atlas_runs.py DIRECTORY --forked  holds a run's lock and forks; prints the child's pid
 python atlas_runs.py DIRECTORY --mpi      one run of 20 texts by MPI's processes
 """
 
@@ -28,13 +28,13 @@ MEASURES = ("induction", "entropy", "writer", "loss")
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
-    """Of the pocket model's grammar."""
+    """Texts of the pocket model's grammar."""
     rng = np.random.default_rng(seed)
     return [sample(rng).text for _ in range(count)]
 
 
 def bits(atlas: Atlas) -> dict[str, object]:
-    """All that an atlas is made of."""
+    """Everything that an atlas stores."""
     tensors = {name: array.tobytes() for name, array in atlas._tally.tensors().items()}
     return {**tensors, **atlas._tally.words()}
 

@@ -1,6 +1,6 @@
-"""The book's chapters: run as they are or with some of their text replaced, and looked at.
+"""Run the book's chapters, unchanged or with pieces replaced.
 
-On the pocket model; what they leave in their variables and on stdout is what tests look at.
+On the pocket model. Tests check a chapter's variables and its output.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from attnlab import figures, pictures
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
-from editions import CHAPTERS, prose, texts, translation_of
+from editions import CHAPTERS, prose, solved, texts, translation_of
 
 __all__ = [
     "CHAPTERS",
@@ -35,11 +35,11 @@ PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 
 CHANGED = "You changed the input: the published figures are for\n"
 
-# Ways to change a chapter, by what is changed: what is replaced by what. What changes the input
-# of published figures is in OF_FIGURES.
+# Changes of a chapter, by name: pieces of text and their replacements. Changes of the input
+# of published figures are in OF_FIGURES.
 Changes = dict[str, dict[str, str]]
 
-# By a chapter's number: so that it takes no time where what it says is not what is tested.
+# Smaller sizes by chapter number, for tests that don't check the chapter's results.
 FASTER = {
     "04": {"draws = 100_000": "draws = 500"},
     "05": {"draws = 50_000": "draws = 500", "queries, choices = 5_000": "queries, choices = 50"},
@@ -58,7 +58,7 @@ FASTER = {
 
 
 class Chapter(dict[str, Any]):
-    """The variables of a chapter that has run, and what it has printed."""
+    """The variables of an executed chapter, and its output."""
 
     printed: str
 
@@ -69,21 +69,23 @@ def file_of(number: str) -> Path:
 
 
 def changed(script: str, changes: dict[str, str]) -> str:
-    """A chapter's text with each of some pieces, all of which it has once, replaced."""
+    """A chapter's text with pieces replaced, each of which must occur exactly once."""
     for old, new in changes.items():
         assert script.count(old) == 1, f"{old!r} is in the chapter {script.count(old)} times"
         script = script.replace(old, new)
     return script
 
 
-def run(number: str, changes: dict[str, str], *, draws: bool = False) -> Chapter:
-    """Run a chapter with pieces of its text replaced.
+def run(
+    number: str, changes: dict[str, str], *, draws: bool = False, is_solved: bool = False
+) -> Chapter:
+    """Run a chapter with pieces of its text replaced, and its empty functions written or not.
 
-    Pictures take longer than all the rest, and their labels most of that: `test_pictures.py` has
-    odd ones.
+    Pictures are replaced by mocks, because they are slow; `test_pictures.py` tests them.
     """
     file = file_of(number)
-    script = changed(file.read_text(encoding="utf-8"), changes)
+    script = file.read_text(encoding="utf-8")
+    script = changed(solved(script, number) if is_solved else script, changes)
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
     with (
@@ -97,15 +99,18 @@ def run(number: str, changes: dict[str, str], *, draws: bool = False) -> Chapter
 
 
 @cache
-def as_it_is(number: str) -> Chapter:
-    return run(number, {})
+def as_it_is(number: str, is_solved: bool = False) -> Chapter:
+    return run(number, {}, is_solved=is_solved)
 
 
-def holds(number: str, changes: dict[str, str], told: bool = False) -> None:
-    """A changed chapter runs on, and says it if published figures are for another input."""
-    chapter = run(number, FASTER.get(number, {}) | changes, draws=True)
+def holds(
+    number: str, changes: dict[str, str], reports_change: bool = False, is_solved: bool = False
+) -> None:
+    """Check that a changed chapter runs, and reports if published figures are for another input."""
+    changes = FASTER.get(number, {}) | changes
+    chapter = run(number, changes, draws=True, is_solved=is_solved)
     assert len(chapter.printed.splitlines()) > 20
-    assert (CHANGED in chapter.printed) == told
+    assert (CHANGED in chapter.printed) == reports_change
     assert "NOT agree" not in chapter.printed
     assert "nan" not in chapter.printed.replace("-", " ").split()
 
@@ -123,16 +128,16 @@ EXERCISE = re.compile(
 
 
 def answers(text: str) -> dict[int, str]:
-    """The folded answers of a chapter's exercises, by their numbers."""
+    """The collapsed answers of a chapter's exercises, by number."""
     return {int(number): answer.strip() for number, answer in EXERCISE.findall(text)}
 
 
 def answer(number: str, exercise: int) -> str:
-    """What the folded answer of a chapter's exercise says, in English."""
+    """The collapsed answer of a chapter's exercise, in English."""
     script = file_of(number).read_text(encoding="utf-8")
     return answers("\n\n".join(cell.text for cell in prose(script)))[exercise]
 
 
 def chinese(chapter: Path) -> list[str]:
-    """The Chinese texts of a chapter, in the order of its cells of prose."""
+    """A chapter's Chinese texts, in the order of its prose cells."""
     return [text for _, text in texts(translation_of(chapter).read_text(encoding="utf-8"))]

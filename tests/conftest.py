@@ -1,7 +1,7 @@
-"""What the tests share: reference models, GPT-2's vocabulary, and the walkthrough's checkpoint.
+"""Shared fixtures: reference models, GPT-2's vocabulary, and the walkthrough's checkpoint.
 
 `ATTNLAB_GPT2_VOCAB` names a directory with GPT-2's vocab.json and merges.txt; without it they are
-looked for in the hub's cache. Tests that need what the machine lacks are skipped and say why;
+looked up in the hub's cache. Tests that need what the machine lacks are skipped with the reason;
 under `ATTNLAB_STRICT=1` a missing vocabulary, browser or optional library is a failure instead.
 """
 
@@ -28,11 +28,11 @@ from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
 from attnlab.views.page.page import EQUATIONS, source
 
-# A busy machine takes its time.
+# No deadline: a busy machine may be slow.
 settings.register_profile("attnlab", deadline=None)
 settings.load_profile("attnlab")
 
-# What views say is tested in English; tests of Chinese ask for it.
+# Views are tested in English; tests of Chinese select it.
 os.environ["ATTNLAB_LANGUAGE"] = "en"
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -46,21 +46,21 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 def lacking(reason: str) -> NoReturn:
-    """Skip what needs something that is not here; under ATTNLAB_STRICT=1, fail."""
+    """Skip tests that need something unavailable; under ATTNLAB_STRICT=1, fail."""
     if os.environ.get("ATTNLAB_STRICT") == "1":
         pytest.fail(reason)
     pytest.skip(reason, allow_module_level=True)
 
 
 def needs(library: str, extra: str) -> None:
-    """Go on only where the library of an optional extra is installed."""
+    """Skip the module unless the library of an optional extra is installed."""
     if find_spec(library) is None:
         lacking(f'{library} is not installed: pip install "attnlab[{extra}]"')
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m chooses among them
+@pytest.hookimpl(tryfirst=True)  # before -m selects tests
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What opens a browser is slow."""
+    """Mark tests that open a browser as slow."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
@@ -68,9 +68,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file's tests run in one process, where they share what is made once.
+    """Run a file's tests in one process, so that they share fixtures.
 
-    Files in their order: by how many tests they have, the one that builds the book came last.
+    Keep the files' order; sorted by number of tests, the one that builds the book would come last.
     """
     from xdist.scheduler import LoadFileScheduling
 
@@ -78,8 +78,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
+    """One browser a process: what should start afresh opens a context or a page of its own."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -95,7 +96,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def pure(browser: Any) -> Iterator[Any]:
-    """A page with those of the page's functions that draw nothing, and nothing else."""
+    """A blank page with only those of the page's functions that draw nothing."""
     page = browser.new_page()
     for name in (
         *("arrays.js", EQUATIONS, "run.js", "sampling.js", "source.js", "rows.js"),
@@ -107,7 +108,7 @@ def pure(browser: Any) -> Iterator[Any]:
 
 
 class Watched:
-    """Pages in contexts of their own: what they say, and whom they ask."""
+    """Opens pages in separate contexts and records their messages and requests."""
 
     def __init__(self, browser: Any) -> None:
         self._browser, self._contexts = browser, list[Any]()
@@ -115,7 +116,7 @@ class Watched:
         self.asked: set[str] = set()
 
     def open(self, address: str, **settings: Any) -> Any:
-        """Open a page: in all its depth, and at the first head, unless a link says otherwise."""
+        """Open a page with all its controls and at the first head, unless a link says otherwise."""
         if "#" not in address:
             address += "#layer=0&head=0"
         if "depth=" not in address:
@@ -146,7 +147,7 @@ def watched(browser: Any) -> Iterator[Watched]:
 
 @pytest.fixture
 def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
-    """Write a page, open it from disk, and in the end see that it was quiet and alone."""
+    """Write a page and open it from disk; check at the end that it logged and requested nothing."""
     file = tmp_path / "page.html"
 
     def open_(
@@ -154,7 +155,7 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     ) -> Any:
         trace.save(file, other, language=language)
         page = watched.open(file.as_uri(), **settings)
-        page.evaluate("readAhead()")  # so that what is clicked next shows at once, as to a reader
+        page.evaluate("preloadLayers()")  # so that the next click shows its result at once
         return page
 
     yield open_
@@ -187,9 +188,9 @@ def gpt2_tokenizer(vocabulary: Path) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def walkthrough_directory(vocabulary: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of GPT-2's shape, random but for what yields the published figures.
+    """A checkpoint of GPT-2's shape that yields the published figures and is otherwise random.
 
-    All processes of a run share it.
+    All processes of a test run share it.
     """
     whole_run = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -205,7 +206,7 @@ def walkthrough_directory(vocabulary: Path, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(params=["constructed", "gpt2"], scope="session")
 def walkthrough_model(request: pytest.FixtureRequest) -> GPT2:
-    """The constructed checkpoint, and GPT-2 itself where the hub's cache has it."""
+    """The constructed checkpoint, and GPT-2 itself if it is in the hub's cache."""
     if request.param == "constructed":
         return GPT2.from_pretrained(request.getfixturevalue("walkthrough_directory"))
     try:

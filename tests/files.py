@@ -1,4 +1,4 @@
-"""Models as files: copies of the reference models, to be damaged, and what such files hold."""
+"""Copies of the reference models' files, to be damaged, and their contents."""
 
 import hashlib
 import json
@@ -19,13 +19,13 @@ INDEX = "model.safetensors.index.json"
 
 
 def contents(model: str) -> dict[str, bytes]:
-    """A reference model's files by name, without the values that are expected of it."""
+    """A reference model's files by name, without its expected values."""
     files = sorted((REFERENCE / model).iterdir())
     return {file.name: file.read_bytes() for file in files if file.name != "expected.npz"}
 
 
 def copy_model(model: str, directory: Path) -> Path:
-    """A reference model's files in a directory of their own, which is returned."""
+    """Copy a reference model's files to a directory; returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for name in contents(model):
         shutil.copyfile(REFERENCE / model / name, directory / name)
@@ -39,7 +39,7 @@ def change_config(directory: Path, **settings: object) -> Path:
 
 
 def change_tensors(directory: Path, change: Callable[[Tensors], Tensors | None]) -> Path:
-    """Rewrite `model.safetensors` with other tensors: changed in place, or those returned."""
+    """Rewrite `model.safetensors` with tensors that were changed in place or returned."""
     file = directory / WEIGHTS
     tensors: Tensors = {name: np.array(tensor) for name, tensor in load_file(file).items()}
     changed = change(tensors)
@@ -48,12 +48,12 @@ def change_tensors(directory: Path, change: Callable[[Tensors], Tensors | None])
 
 
 def put_tensors(directory: Path, tensors: Tensors) -> Path:
-    """Add tensors to `model.safetensors`, or put them in the place of those it has."""
+    """Add tensors to `model.safetensors`, or replace them."""
     return change_tensors(directory, lambda stored: stored | tensors)
 
 
 def digests(directory: Path) -> dict[str, str]:
-    """Every file in a directory by name, with the hash of what it holds."""
+    """The hash of every file in a directory, by name."""
     return {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in directory.iterdir()
     }

@@ -1,4 +1,4 @@
-"""Calls of `GPT2.from_pretrained` and what they asked of the network.
+"""Calls of `GPT2.from_pretrained` and their network requests.
 
 Run as a program, it opens the models of a JSON list of names from stdin and writes the outcomes
 to stdout.
@@ -18,7 +18,7 @@ recording = True
 
 
 def record(event: str, arguments: Any) -> None:
-    """An audit hook: every connection and name look-up of this process."""
+    """An audit hook that records every connection and name lookup of this process."""
     if not recording:
         return
     if event == "socket.connect":
@@ -28,7 +28,7 @@ def record(event: str, arguments: Any) -> None:
 
 
 def outcome(name: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """What comes of one call; the hook must have been added."""
+    """The outcome of one call; the hook must have been added."""
     network.clear()
     found: dict[str, Any] = {}
     start = time.monotonic()
@@ -43,7 +43,7 @@ def outcome(name: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     sys.addaudithook(record)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests may ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in case it is ignored
     if limit := os.environ.get("LARGEST_FILE"):
         import resource
 

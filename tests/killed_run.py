@@ -1,10 +1,10 @@
-"""A training that is killed at each of its writes in turn, and what is left of it each time.
+"""Kill a training at each of its writes in turn, and check the files that it leaves.
 
     python killed_run.py DIRECTORY
 
-A child kills itself at the number-th call that changes a file; of a write the first half is done.
-What it leaves must be the old state or the new one, and must lead to the bits of an unbroken run.
-Prints for each number the steps after which the state and the model are that were left, as JSON.
+A child kills itself at its n-th call that changes a file; a write is done by half.
+It must leave the old state or the new one, and resuming must give the bits of an unbroken run.
+Prints as JSON, for each n, the training steps of the state and of the model that were left.
 """
 
 import io
@@ -30,12 +30,12 @@ CHANGE_FILES = ("fsync", "replace", "unlink", "chmod", "chown", "ftruncate", "wr
 
 
 def run(directory: Path | None) -> Training:
-    """Written twice: as it begins, and after the second and last step."""
+    """A run that saves twice: at the start, and after the second and last step."""
     return train(CONFIG, TEXT, steps=2, batch_size=3, progress=False, directory=directory)
 
 
 def be_killed_at(number: int) -> None:
-    """Let that call be the last which this process makes."""
+    """Make this process kill itself at its `number`-th call."""
     left = number
 
     def last() -> bool:
@@ -73,7 +73,7 @@ def be_killed_at(number: int) -> None:
 
 
 def killed_at_each_write(top: Path, run: Callable[[Path], object]) -> Iterator[Path]:
-    """What a run leaves in a directory that is killed at its first write, its second, and so on."""
+    """Yield the directories of runs killed at their first write, their second, and so on."""
     for number in count():
         directory = top / str(number)
         child = os.fork()
@@ -93,7 +93,7 @@ def numbers(model: GPT2) -> bytes:
 
 
 def what_is_left(directory: Path, unbroken: Training) -> tuple[int | None, int | None]:
-    """The steps after which the state and the model are; None where there is none."""
+    """The training steps of the state and of the model; None if there is none."""
     training = Training(CONFIG, unbroken._corpus, unbroken.settings, unbroken.tokenizer)
     wholes = {0: numbers(training.model), 2: numbers(unbroken.model)}
     training.resume(directory)

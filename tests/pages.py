@@ -1,4 +1,4 @@
-"""What the page's tests share: a page that is open, read as a reader sees it."""
+"""Helpers of the page's tests: read an open page as a reader sees it."""
 
 import re
 import time
@@ -16,10 +16,10 @@ from attnlab.training.parameters import initial_parameters
 TEXT, OTHER = "the hen in a thin inn", "the hen in a thin hen"
 MATRICES = ("raw_scores", "scores", "masked_scores", "weights")
 
-# How far a colour's place in a legend may be off: shades beside each other may be one colour.
+# Tolerance of a colour's place in a legend: neighbouring shades may be the same colour.
 SHADES = 3 / 255
 
-# JavaScript: the pixels of `canvas`, from a copy that is made to be read.
+# JavaScript: the pixels of `canvas`, read from a copy.
 PIXELS = """
 const copy = document.createElement('canvas');
 [copy.width, copy.height] = [canvas.width, canvas.height];
@@ -29,7 +29,7 @@ const { data } = context.getImageData(0, 0, copy.width, copy.height);
 const pixels = [...new Uint32Array(data.buffer)];
 """
 
-# JavaScript: the colour in the middle of each cell of a heatmap, row by row; null out of sight.
+# JavaScript: the colour in the middle of each cell of a heatmap, row by row; null if not visible.
 CELLS = f"""(figure) => {{
     const canvas = figure.querySelector('.plot');
     {PIXELS}
@@ -44,8 +44,8 @@ CELLS = f"""(figure) => {{
     }}));
 }}"""
 
-# JavaScript: from now on, each call of a canvas's METHOD is put into `drawings`: the class of the
-# canvas, or of what it is in, the arguments, and where its origin lies.
+# JavaScript: record each later call of a canvas's METHOD in `drawings`: the class of the
+# canvas, or of its parent, the arguments, and the origin.
 RECORD = """() => {
     window.drawings = [];
     const drawing = CanvasRenderingContext2D.prototype;
@@ -66,7 +66,7 @@ def in_base64(content: bytes) -> str:
 
 
 def until(page: Any, expression: str) -> None:
-    """Wait; playwright's own way to wait evaluates text in the page, which its policy forbids."""
+    """Wait. Playwright's wait_for_function evaluates text, which the page's policy forbids."""
     end = time.monotonic() + 20
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression
@@ -74,13 +74,15 @@ def until(page: Any, expression: str) -> None:
 
 
 def drawn(page: Any) -> None:
-    """Wait until what was asked for has been painted."""
+    """Wait until requested frames are painted."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
-def gpt2_shaped(odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None) -> Trace:
+def gpt2_shaped(
+    odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None, n_embd: int = 768
+) -> Trace:
     """A trace of T tokens in a model with GPT-2's heads; without a seed all parameters are 0."""
-    config = GPT2Config(vocab_size=263, n_positions=T, n_embd=768, n_layer=n_layer, n_head=12)
+    config = GPT2Config(vocab_size=263, n_positions=T, n_embd=n_embd, n_layer=n_layer, n_head=12)
     parameters = ParameterVector(config)
     if seed is not None:
         parameters = initial_parameters(config, np.random.default_rng(seed))
@@ -89,12 +91,12 @@ def gpt2_shaped(odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None) -
 
 
 def shown_as(element: Any) -> tuple[str, float]:
-    """A number as it is read, and as the page holds it."""
+    """A number as displayed, and as stored in the page."""
     return element.inner_text(), float(element.get_attribute("value").replace("Infinity", "inf"))
 
 
 def agrees(element: Any, wanted: float, scale: float = 1.0) -> bool:
-    """Whether a number on the page is `wanted` to the digits that are shown."""
+    """Whether a number on the page is `wanted`, to the displayed digits."""
     shown, held = shown_as(element)
     if not np.isfinite(wanted):
         return shown == "-inf" and held == wanted
@@ -104,7 +106,7 @@ def agrees(element: Any, wanted: float, scale: float = 1.0) -> bool:
 
 
 def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
-    """Put the cursor of a heatmap on a cell, by keys."""
+    """Move the cursor of a heatmap to a cell by keys."""
     cursor = page.locator(".cursor").nth(nth)
     cursor.focus()
     page.keyboard.press("Control+Home")
@@ -121,18 +123,18 @@ def legend(page: Any, nth: int = 0) -> dict[int, float]:
 
 
 def places(colours: list[Any], legend: dict[int, float]) -> NDArray[np.float64]:
-    """Where colours stand in a legend; NaN for those that it has not."""
+    """The places of colours in a legend; NaN for colours that aren't in it."""
     return np.vectorize(lambda colour: legend.get(colour, np.nan), otypes=[float])(colours)
 
 
 def shown_in(page: Any, nth: int = 0) -> NDArray[np.float64]:
-    """Where in its legend each cell of a heatmap stands; NaN where it is masked or out of sight."""
+    """The place of each heatmap cell in the legend; NaN if it is masked or not visible."""
     drawn(page)
     return places(page.locator(".heatmap").nth(nth).evaluate(CELLS), legend(page, nth))
 
 
 def ticks(page: Any, nth: int = 0) -> tuple[list[float], list[float]]:
-    """The ticks of a legend: their places from 0 to 1, and the values that they name."""
+    """The ticks of a legend: their places from 0 to 1, and their values."""
     marks = page.locator(".ticks").nth(nth).locator("span").all()
     at = [float(mark.evaluate("(x) => x.style.left").removesuffix("%")) / 100 for mark in marks]
     return at, [float(mark.inner_text()) for mark in marks]

@@ -1,7 +1,7 @@
-"""Code that is run where PyTorch is: in this Python, or in the one that `ATTNLAB_TORCH` names.
+"""Run code in a Python that has PyTorch: this one, or the one that `ATTNLAB_TORCH` names.
 
-Such as `ATTNLAB_TORCH=bench/bin/python pytest tests/test_pytorch.py`. What that Python lacks is
-skipped, and told; under `ATTNLAB_STRICT=1` it is a failure where `ATTNLAB_TORCH` is set.
+For example `ATTNLAB_TORCH=bench/bin/python pytest tests/test_pytorch.py`. Without the libraries,
+tests are skipped; they fail if `ATTNLAB_STRICT=1` and `ATTNLAB_TORCH` are set.
 """
 
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def python_with(*libraries: str) -> str:
-    """A Python that has torch, transformers and the like."""
+    """A Python that has these libraries."""
     python = os.environ.get("ATTNLAB_TORCH", sys.executable)
     has = f"from importlib.util import find_spec; print(all(map(find_spec, {libraries})))"
     run = subprocess.run([python, "-c", has], capture_output=True, text=True, check=True)

@@ -82,7 +82,7 @@ def run(
 
 
 def stage(path: str) -> float:
-    """When it is computed: what is sent at one stage is read at later ones."""
+    """The stage of a part: its output is read at later stages."""
     if path in ("embedding", "final"):
         return -1 if path == "embedding" else L
     return int(path.split(".")[1]) + (0.5 if ".mlp." in path else 0)
@@ -149,7 +149,7 @@ places = {edge: (SENDERS.index(edge[0]), RECEIVERS.index(edge[1])) for edge in e
 assert np.isfinite(found.effects).sum() == len(edges)
 close([found.effects[places[edge]] for edge in edges], [exact[edge] for edge in edges])
 
-# Of a part of the edges, by the other function; several receivers together.
+# Some of the edges, by the other function; several receivers together.
 for receiver in (f"blocks.{L - 1}.attention.heads.1.K", f"blocks.{L - 1}.mlp.X", "final"):
     path = attnlab.path_patch(*pair, receiver=receiver, **settings)
     heads = [f"blocks.{n}.attention.heads.{h}.output" for n in range(L) for h in range(H)]
@@ -183,7 +183,7 @@ for steps in (1, 3):
 
     for count in (0, 7, 40, len(edges)):
         chosen = sorted(edges, key=lambda edge: -abs(theirs[edges.index(edge)]))[:count]
-        # Every reader's stream, one after the other: what a sender writes depends on what it reads.
+        # Every reader's stream in turn: a sender's output depends on its input.
         changes = {receiver: torch.zeros(()) for receiver in RECEIVERS}
         for receiver in sorted(RECEIVERS, key=stage):
             _, sent = circuit_run(changes)

@@ -1,33 +1,33 @@
-"""What a result's run holds and computes, and planting a value in it, such as a wrong one."""
+"""Inspect what a result's run keeps and computes, and plant values in it."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from attnlab.equations import same
+from attnlab.equations import identity
 from attnlab.steps import Node, Result, Run, read_only
 
 
 def kept(result: Result) -> set[str]:
-    """The paths, from the result on, of all that its run holds."""
+    """The paths, relative to the result, of the steps that its run keeps."""
     prefix = result._prefix
     return {path.removeprefix(prefix) for path in result._run.values if path.startswith(prefix)}
 
 
 def plant(result: Result, **values: Any) -> None:
-    """Put arrays in the place of steps of a result."""
+    """Replace steps of a result by arrays."""
     for name, value in values.items():
         result._run.values[result._prefix + name] = read_only(value)
 
 
 def plant_tokens(result: Result, tokens: Any) -> None:
-    """Make a result one of a text."""
+    """Set the tokens of a result."""
     result._run.tokens = tokens
 
 
 def every_step(result: Result) -> Iterator[tuple[Result, str]]:
-    """Each result that is part of one, itself the first, with each of its steps' names."""
+    """Each part of a result, itself first, with each of its steps' names."""
     for name in result.steps:
         yield result, name
     for child in result.children:
@@ -37,14 +37,14 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
 
 
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of all steps that an equation computes from now on, in any run."""
+    """A list to which the paths of all steps computed from now on are added, in any run."""
     paths: list[str] = []
     made = Run._evaluate
 
-    def told(run: Run, path: str, node: Node) -> Any:
-        if node.step.equation not in (None, same) and not node.step.view and not node.whole:
+    def recorded(run: Run, path: str, node: Node) -> Any:
+        if node.step.equation not in (None, identity) and not node.step.view and not node.whole:
             paths.append(path)
         return made(run, path, node)
 
-    monkeypatch.setattr(Run, "_evaluate", told)
+    monkeypatch.setattr(Run, "_evaluate", recorded)
     return paths

@@ -1,4 +1,4 @@
-"""Standard streams of a program that runs in the tests' own process."""
+"""Standard streams for a program that runs in the tests' own process."""
 
 import contextlib
 import io

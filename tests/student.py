@@ -1,8 +1,8 @@
-"""A student's GPT-2, in plain NumPy, with switches for mistakes.
+"""A student's GPT-2 in plain NumPy, with optional mistakes.
 
-It is written from GPT-2's description and not from attnlab, in another style: another way to split
-heads, other orders of sums, einsum. `KNOWN` are the mistakes that `attnlab.check` has to name, with
-the formulas that it names them by; `OTHERS` are some that it does not know.
+It follows GPT-2's description, not attnlab, and differs in style: another way to split
+heads, other orders of sums, einsum. `KNOWN` are the mistakes that `attnlab.check` must name, with
+its formulas for them; `OTHERS` are some that it doesn't know.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 READ_AS = "read as if it were Wᵀ"
 LAYER_NORM_AFTER = "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)"
-DEALT = "Q = (X W_Q + b_Q).reshape(H, T, Dk), and so K and V"
+DEALT = "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V"
 UNDER_ROOT = "LayerNorm divides by √variance + eps"
 
 KNOWN = {
@@ -43,9 +43,9 @@ KNOWN = {
     "deal_at_once": "Q, K, V = QKV.reshape(3, H, T, Dk)",
     "join": "concat = context.reshape(T, H·Dh)",
     "deal_and_join": f"{DEALT}; concat = context.reshape(T, H·Dh)",
-    "turn_thirds": "Q = X W_Qᵀ + b_Q, and so K and V",
+    "turn_thirds": "Q = X W_Qᵀ + b_Q, likewise K and V",
     "turn_o": "output = concat W_Oᵀ + b_O",
-    "turn_squares": "Q = X W_Qᵀ + b_Q, and so K, V and output",
+    "turn_squares": "Q = X W_Qᵀ + b_Q, likewise K, V and output",
     "turn_qkv": f"QKV = X W + b_QKV, with W_QKV {READ_AS}",
     "turn_1": f"hidden = X W + b_1, with W_1 {READ_AS}",
     "turn_2": f"output = activated W + b_2, with W_2 {READ_AS}",
@@ -90,9 +90,9 @@ KNOWN = {
     "Q_is_K": "Q = X W_K + b_K",
     "K_is_Q": "K = X W_Q + b_Q",
     "context_of_keys": "context = weights K",
-    "columns_dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
+    "columns_dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V",
     "join_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
-    "dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V; concat the same way back",
+    "dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat the same way back",
     "heads_reversed": "Q, K, V = the heads, the last one first",
     "concat_reversed": "concat = the heads side by side, the last one first",
     "no_W_O": "attention.output = concat",
@@ -139,7 +139,7 @@ OTHERS = (
     *("ids_shifted", "positions_reversed"),
 )
 
-# Which matrices and biases a mistake is made with.
+# The matrices and biases that a mistake affects.
 TURNED = {
     "turn_qkv": "W_QKV",
     "turn_o": "W_O",
@@ -159,7 +159,7 @@ LEFT_OUT = {
 
 
 class Student:
-    """Somebody's forward pass.
+    """A student's forward pass.
 
     Parameters
     ----------
@@ -402,7 +402,7 @@ class Student:
         for name, array in steps.items():
             self.steps[place + name] = array
 
-    # ---- all of it ----
+    # ---- the whole model ----
 
     def run(self, ids: Array) -> dict[str, Array]:
         """Every step by its path."""
@@ -416,7 +416,7 @@ class Student:
             positions = positions[::-1]
         if self.has("positions_0"):
             positions = 0 * positions
-        for w in self.wrong:  # the last three tokens came one by one
+        for w in self.wrong:  # the last three tokens are generated one by one
             if w.startswith("cache_position"):
                 positions[-3:] = 0 if w.endswith("_0") else positions[-3:] + int(w[-2:])
         token, position = self.p["W_E"][ids], self.p["W_P"][positions]

@@ -31,6 +31,7 @@ from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.forward.edits import FIXED, editable
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.forward.products import Product
+from attnlab.pocket.truth import Methods, open_truth
 from attnlab.training import loss_and_gradients
 
 RECORDED = np.load(REFERENCE / "analysis.npz")
@@ -49,7 +50,7 @@ def trace_of(name: str, dtype: str = "float64") -> Trace:
 
 
 def check(found: Any, name: str, dtype: str) -> None:
-    """Against what was recorded, relative to its largest number."""
+    """Compare with recorded numbers, relative to the largest."""
     wanted = RECORDED[name]
     assert np.shape(found) == wanted.shape, name
     off = np.abs(found - wanted).max()
@@ -102,7 +103,7 @@ def test_the_last_stop_is_what_the_model_predicts(odd: Trace) -> None:
 
 
 def test_a_long_text_through_the_lens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some rows at a time, of one stop and the next, are what softmax makes of all."""
+    """Batches of rows, across stops, give the softmax of all rows at once."""
     pocket = GPT2.from_pretrained("pocket", dtype="float64")
     lens = pocket.trace(np.arange(128) % 100).logit_lens()
     logits = np.stack([lens.logits(stop) for stop in lens.stops])
@@ -142,7 +143,7 @@ def test_tokens_that_are_as_probable_share_a_rank(it: Trace) -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "text", "symbol", "Token", "NextToken", "NumPy's"])
-def test_a_token_by_whatever_names_it(it: Trace, name: str) -> None:
+def test_a_token_by_any_of_its_names(it: Trace, name: str) -> None:
     rolled = it.next_tokens(1)[0]
     by = {
         "id": rolled.id,
@@ -156,7 +157,7 @@ def test_a_token_by_whatever_names_it(it: Trace, name: str) -> None:
 
 
 @pytest.mark.parametrize("k", [0, -1, 10_000, True, 1.5, "2"])
-def test_a_k_that_is_none(it: Trace, k: Any) -> None:
+def test_an_invalid_k(it: Trace, k: Any) -> None:
     with pytest.raises(ValueError, match="k must be an integer from 1"):
         it.logit_lens().top(k)
 
@@ -209,7 +210,7 @@ def test_all_parts_add_up_to_the_logit(name: str) -> None:
 
 
 def test_the_head_that_looks_at_the_animal_writes_what_it_does(it: Trace) -> None:
-    """And by way of the animal: it is what ablating it takes away."""
+    """The attribution equals the effect of ablating the head."""
     found = it.attribution(" barked", " rolled")
     layer, head = np.unravel_index(found.heads.argmax(), found.heads.shape)
     assert (layer, head) == (1, 2)
@@ -253,7 +254,7 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
 
 
 def test_attribution_of_two_tokens_whose_logits_are_nearly_equal(it: Trace) -> None:
-    """Parts that cancel are rounded as they are large, and not as their small sum is."""
+    """Rounding is relative to the parts, which may cancel, not to their small sum."""
     order = np.argsort(it.next_logits)
     nearest = int(np.diff(it.next_logits[order]).argmin())
     found = it.attribution(int(order[nearest + 1]), int(order[nearest]))
@@ -282,7 +283,7 @@ def test_a_picture_of_attribution(it: Trace) -> None:
 
 
 def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
-    """Its keys are the cache's too; the numbers are those of one pass."""
+    """Keys include the cached ones; the numbers equal those of one pass."""
     made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
     step, whole = made.steps[1].trace, made.trace
     one, all_at_once = step.attribution(5), whole.attribution(5, position=8)
@@ -330,7 +331,7 @@ def test_gradients_of_every_step_against_pytorch(
     assert not numbers.size
 
 
-# A head, a layer, a parameter, a part of one, what all blocks share, and numbers without gradients.
+# A head, a layer, a parameter, a slice of one, shared steps, and steps without gradients.
 HELD: dict[str, Any] = {
     "blocks.1.attention.heads.0.context": 0,
     "blocks.1.attention.heads.1.weights": 0.2,
@@ -347,7 +348,7 @@ HELD: dict[str, Any] = {
 @pytest.mark.parametrize("held", [{}, HELD], ids=["as it is", "edited"])
 @pytest.mark.parametrize("T", [5, 100], ids=["short", "long"])
 def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) -> None:
-    """A step is edited a little up and a little down, and what follows is computed again."""
+    """Central differences: the step is edited slightly up and down, and the rest is recomputed."""
     config = GPT2Config(vocab_size=256, n_positions=T, n_embd=6, n_layer=3, n_head=2)
     rng = np.random.default_rng(0)
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config)) / 2)
@@ -394,7 +395,7 @@ def test_the_loss_is_that_of_training(odd: Trace) -> None:
         assert np.allclose(attnlab.at(found, path), wanted[path], rtol=1e-9, atol=1e-12), path
 
 
-def test_only_what_is_looked_at_is_computed(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_read_steps_are_computed(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     made = odd.gradients(5)
     last = made.blocks[2].mlp.activated
     assert not [path for path in made._run.values if path.startswith(("blocks.0", "blocks.1"))]
@@ -445,11 +446,11 @@ def test_nothing_comes_back_past_edited_logits(odd: Trace, step: str) -> None:
     assert not d.final.any()
     assert not d.W_E.any()
     loss = odd.edited({step: 1}).gradients().final
-    assert loss.any() == (step == "next_logits")  # the loss is of the others
+    assert loss.any() == (step == "next_logits")  # the loss excludes it
 
 
 def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
-    """What follows has gradients, what comes before none, unless nothing comes back to it."""
+    """Later steps have gradients; earlier ones only if no gradient flows through the edit."""
     mid = {"blocks.1.mid": lambda x: 2 * x}
     edited = odd.edited(mid)
     d = edited.gradients(5)
@@ -469,7 +470,7 @@ def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
     assert not cut.X.any()
     assert not cut.heads[0].X.any()
     assert "edited: blocks.1.mid, gradient of the logit" in d.title
-    # A later edit holds what the function made; an earlier one is behind the function.
+    # A later edit makes its result constant; an earlier one precedes the function.
     assert not edited.edited({"blocks.1.mid": 3}).gradients(5).embedding.any()
     assert not edited.edited({"blocks.2.input": 3}).gradients(5).blocks[1].input.any()
     with pytest.raises(ValueError, match="derivative of a function"):
@@ -477,7 +478,7 @@ def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
 
 
 @pytest.mark.parametrize("own", ["X", "scale", "output"])
-def test_gradients_behind_what_a_head_has_of_its_own(odd: Trace, own: str) -> None:
+def test_gradients_of_a_heads_own_steps(odd: Trace, own: str) -> None:
     path = f"blocks.1.attention.heads.2.{own}"
     d = odd.edited({path: 0.5}).gradients(5)
     assert d.blocks[1].attention.output.any()
@@ -486,7 +487,7 @@ def test_gradients_behind_what_a_head_has_of_its_own(odd: Trace, own: str) -> No
 
 
 def test_a_guess_of_patches_into_an_edited_trace(odd: Trace) -> None:
-    """Where what follows is linear, the guess is what patching finds."""
+    """If everything after is linear, attribution patching equals patching."""
     other = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(odd.tokens.ids[::-1])
     other = other.edited({"blocks.0.mid": 0.1, "blocks.2.attention.weights": 0.1, "final": 1})
     settings: Any = {"metric": (7, 100), "parts": "final"}
@@ -523,7 +524,7 @@ def test_patching_against_transformers(name: str, dtype: str) -> None:
     clean = trace_of(name, dtype)
     model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
     corrupted = model.trace(RECORDED[f"{name}/patching/ids"])
-    # What rounding does to a share is larger the less there is to restore.
+    # The smaller the difference to restore, the larger the rounding error of shares.
     ends = [trace.next_logits[7] - trace.next_logits[100] for trace in (clean, corrupted)]
     scale = max(1.0, 1 / abs(float(ends[0] - ends[1])))
     for kind, parts in PARTS.items():
@@ -578,7 +579,7 @@ def test_a_metric_of_ones_own(it: Trace, it_again: Trace) -> None:
 
 
 def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) -> Any:
-    """As `patch` has it of a metric that sees one trace at a time."""
+    """Equal to `patch` with a metric function, which gets one trace at a time."""
 
     def metric(trace: Trace) -> Any:
         return trace.logits[-1, 7] - trace.logits[-1, 100]
@@ -591,14 +592,14 @@ def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) ->
 def test_patches_side_by_side_are_those_of_one_at_a_time(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of every step that there is, a layer's and a head's; 11 tokens: 32 are of two runs."""
+    """For every step of layers and heads; with 11 tokens, a batch of 32 tokens has two runs."""
     monkeypatch.setattr("attnlab.analysis.patching.TOKENS_AT_ONCE", at_once)
     clean = trace_of("odd", dtype)
     T = len(clean.tokens)
     assert 2 * T <= 32 < 3 * T
     model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     other = model.trace(RECORDED["odd/patching/ids"])
-    # What is the same in both traces is another number in these.
+    # These give other numbers to steps that are equal in both traces.
     changes = {"positions": np.arange(T)[::-1], "epsilon": 0.1, "gain": 1.1, "W_P": 0.5}
     changes |= {"blocks.1.attention.scale": 3, "blocks.1.attention.heads.2.W_Q": 0.1}
     clean = clean.edited(changes)
@@ -617,7 +618,7 @@ def test_patches_side_by_side_are_those_of_one_at_a_time(
 
 
 def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket: GPT2) -> None:
-    """An edit after the patched step, which knows one run alone; and keys in a cache."""
+    """Edits after the patched step, whose functions expect one run, and cached keys."""
     other = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(odd.tokens.ids[::-1])
 
     def first_row_out(x: Any) -> Any:
@@ -639,7 +640,7 @@ def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket:
 def test_heads_of_a_layer_are_run_side_by_side(
     it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A product of all of them in the place of one for each; what comes before is not made."""
+    """One product for all patches instead of one for each; earlier steps aren't recomputed."""
     attnlab.patch(it, it_again, metric=5, progress=False)
     paths = computed(monkeypatch)
     attnlab.patch(it, it_again, metric=5, progress=False)
@@ -668,7 +669,7 @@ def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
     edited = it.edited({step: 7.5})
     assert target.value(edited) == 7.5
     earlier = it.attribution(" barked", position=3).target
-    wanted = edited.logits[3, earlier.token.id]  # of next_logits' edit only the last one's follow
+    wanted = edited.logits[3, earlier.token.id]  # next_logits only affects the last position
     assert earlier.value(edited) == pytest.approx(wanted)
 
 
@@ -731,7 +732,7 @@ def test_patches_that_can_not_be(
 
 
 def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
-    """A step of generation has one token, and keys of all that came before."""
+    """A step of generation has one token, and keys of all earlier ones."""
     texts = ("The dog chased the ball", "The cat chased the ball")
     clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
     keys: Any = {"parts": "blocks.*.attention.heads.*.K", "metric": 5, "progress": False}
@@ -861,7 +862,7 @@ def test_an_edit_after_the_last_stop_is_not_in_the_lens(odd: Trace, path: str) -
 
 
 def test_QK_and_OV_are_what_a_head_does(odd: Trace) -> None:
-    """Where there are no biases."""
+    """Without biases."""
     none = {f"blocks.1.attention.b_{name}": 0 for name in "QKV"}
     head = odd.edited(none).head(1, 2)
     assert np.allclose((head.X @ head.QK @ head.X.T).full(), head.raw_scores)
@@ -871,7 +872,7 @@ def test_QK_and_OV_are_what_a_head_does(odd: Trace) -> None:
 
 
 def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace) -> None:
-    """By K, above all other pairs (which heads they are is on the model's card)."""
+    """Its K-composition score exceeds all other pairs' (the heads are on the model card)."""
     composition = it.composition("K")
     assert {*composition.strongest(2)} == {(0, 1, 1, 2), (0, 1, 1, 3)}
     scores = composition.scores[0, :, 1]
@@ -890,13 +891,13 @@ def test_the_induction_heads_read_what_the_previous_token_head_writes(it: Trace)
 
 
 @pytest.mark.parametrize("kind", ["q", "QK", "", None, 1])
-def test_compositions_that_are_none(it: Trace, kind: Any) -> None:
+def test_invalid_compositions(it: Trace, kind: Any) -> None:
     with pytest.raises(ValueError, match="'Q', 'K' or 'V'"):
         it.composition(kind)
 
 
 def test_what_a_head_reads_and_writes(odd: Trace) -> None:
-    """By hand, through all of the vocabulary."""
+    """Recomputed over the whole vocabulary."""
     p, D, H = odd.parameters, odd.config.n_embd, odd.config.n_head
     layer, head, id = 1, 2, 5
     block = f"blocks.{layer}.attention"
@@ -975,7 +976,7 @@ def test_jobs_of_heads_by_hand(odd: Trace) -> None:
 
 
 def test_a_job_with_several_keys(it: Trace) -> None:
-    """All earlier tokens: of i + 1 that are seen they are i."""
+    """All earlier tokens: i of the i + 1 visible ones."""
     found = it.jobs({"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
     i = np.arange(1, 8)
     assert found.even[0] == pytest.approx(np.mean(i / (i + 1)))
@@ -995,7 +996,7 @@ def test_a_job_of_ones_own(it: Trace) -> None:
     lines = found.table().splitlines()
     assert lines[0].split() == ["layer", "head", "animal"]
     assert lines[-1].split() == ["evenly", "0.12"]
-    # What can't be seen is no place, and what nobody has to do has no share.
+    # Masked keys don't count, and a job without keys has no share.
     nobody = it.jobs({"after": lambda tokens: np.eye(len(tokens), k=1, dtype=bool)})
     assert np.isnan(nobody.attention).all()
     with pytest.raises(ValueError, match="the text has no keys for the job"):
@@ -1015,13 +1016,13 @@ def test_a_job_of_ones_own(it: Trace) -> None:
         ({"mine": lambda tokens: [True]}, ValueError, r"mine must return shape \(8, 8\)"),
     ],
 )
-def test_jobs_that_are_none(it: Trace, jobs: Any, kind: type, message: str) -> None:
+def test_invalid_jobs(it: Trace, jobs: Any, kind: type, message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as error:
         it.jobs(jobs)
     assert isinstance(error.value, kind)
 
 
-# ---- rollout, and weights by what they weigh -------------------------------------------------
+# ---- rollout, and norms of weighted values ---------------------------------------------------
 
 
 @every_model
@@ -1070,7 +1071,24 @@ def analyses(trace: Trace) -> dict[str, Any]:
     atlas = attnlab.atlas(
         "pocket", ["The dog barked.", "A cat meowed."], ["first", "loss"], progress=False
     )
+    model = GPT2.from_pretrained("pocket")
+    texts, others = ["The dog barked", "A cat meowed"], ["The cat barked", "A dog meowed"]
+    pairs, target = (model.trace(texts), model.trace(others)), (" dog", " cat")
+    trained = attnlab.train(
+        model.config, range(50), model.tokenizer, steps=1, sequence_length=4, progress=False
+    ).model
+    tuned, truth = attnlab.open_tuned_lens("pocket"), open_truth()
     return {
+        "patching of pairs": attnlab.patch(*pairs, metric=target, progress=False),
+        "attribution patching of pairs": attnlab.attribution_patch(*pairs, metric=target),
+        "attribution of texts": pairs[0].attribution(*target),
+        "paths": attnlab.path_patch(pairs[0][0], pairs[1][0], metric=target, progress=False),
+        "edges": attnlab.edges(pairs[0][0], pairs[1][0], metric=target, progress=False),
+        "changes": attnlab.compare(model, trained, texts, progress=False),
+        "tuned lens": tuned.of(pairs[0][0]),
+        "losses of lenses": tuned.losses(model, texts),
+        "Shapley values": truth.shapley(),
+        "interactions": truth.interactions("pronoun"),
         "lens": lens,
         "a token in the lens": lens.of(" rolled"),
         "first in the lens": lens.top(),
@@ -1095,13 +1113,14 @@ def analyses(trace: Trace) -> dict[str, Any]:
 
 
 def kinds_below(kind: type) -> set[type]:
-    below = kind.__subclasses__()
+    below = [one for one in kind.__subclasses__() if one.__module__.startswith("attnlab.")]
     return {*below, *(one for kind in below for one in kinds_below(kind))}
 
 
-def test_every_analysis_has_a_table_a_picture_a_source_and_what_it_can_not_tell(it: Trace) -> None:
+def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace) -> None:
     made = analyses(it)
-    assert {type(one) for one in made.values()} == {Product, *kinds_below(Analysis)}
+    others = {Product, *kinds_below(Analysis)} - {Methods}  # which is slow; see test_truth
+    assert {type(one) for one in made.values()} == others
     for name, one in made.items():
         title, table, source = f"{one.title}\n", f"{one.table()}\n", f"\nSource: {one.source}"
         text = repr(one)
@@ -1113,7 +1132,7 @@ def test_every_analysis_has_a_table_a_picture_a_source_and_what_it_can_not_tell(
     needs("matplotlib", "plot")
     for name, one in made.items():
         picture = one.plot()
-        assert picture.axes.images or picture.axes.lines, name
+        assert picture.axes.images or picture.axes.lines or picture.axes.texts, name
         assert picture.alt, name
     (line,) = made["QK"].plot().axes.lines
     assert np.allclose(line.get_ydata(), made["QK"].singular_values)
@@ -1142,7 +1161,7 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
     assert repr(step.value_weighted(1, 2)).splitlines()[1].split()[:2] == ["0", "1"]
 
 
-# ---- what is asked for, and of what ----------------------------------------------------------
+# ---- arguments -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1182,7 +1201,7 @@ def test_positions_that_are_not_there(it: Trace, position: Any) -> None:
 
 
 def test_what_was_looked_at_is_all_that_is_kept(pocket: GPT2) -> None:
-    """No T x T matrix stays in a trace that was analysed."""
+    """An analysis leaves no T x T matrix in the trace."""
     trace = pocket.trace(np.arange(70))
     for analyse in (
         trace.jobs,
@@ -1248,15 +1267,15 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
     assert lens.top(3, "dog").title.endswith(f"position {place}")
     gradients = [it.gradients(" rolled", position=p) for p in ("dog", place)]
     assert np.array_equal(*(one.blocks[0].mid for one in gradients))
-    assert not gradients[0].blocks[0].mid[place + 1 :].any()  # what comes later adds nothing
+    assert not gradients[0].blocks[0].mid[place + 1 :].any()  # later tokens add nothing
     for look in (it.attribution, it.gradients):
         with pytest.raises(AttnlabError, match="'cat' isn't one of the tokens"):
             look(" rolled", position="cat")
 
 
-def test_a_job_that_no_token_has_is_told_below_the_table(it: Trace, pocket: GPT2) -> None:
-    told = "The text has no keys for the job induction: its column is empty."
-    assert it.jobs().table().endswith(f"\n{told}")
+def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
+    ending = "The text has no keys for the job induction: its column is empty."
+    assert it.jobs().table().endswith(f"\n{ending}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
 
 

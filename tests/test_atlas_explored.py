@@ -1,4 +1,4 @@
-"""An atlas in the explorer: each passage a link to its trace, as it was measured, and back."""
+"""An atlas in the explorer: each passage links to its trace, as it was measured, and back."""
 
 import html
 import json
@@ -36,7 +36,7 @@ CUT = "It" + "🦔" * 20  # in windows of 32 tokens, within a hedgehog
 
 
 def counted(trace: Any) -> Any:
-    """A measure of one's own, whose name is hostile."""
+    """A user-defined measure with a hostile name."""
     return np.full((2, 4), float(len(trace.tokens)))
 
 
@@ -61,7 +61,7 @@ def explorer(atlas: Atlas, pocket: GPT2) -> Iterator[Explorer]:
 
 
 def page_of(explorer: Explorer, link: str) -> str:
-    """What a link opens, which bears no header."""
+    """The response to a link, requested without a header."""
     path, query = urlsplit(link)[2:4]
     link = f"{path}?{query}"
     status, _, content = answer(explorer, "GET", link, authorization=None, origin=None)
@@ -70,7 +70,7 @@ def page_of(explorer: Explorer, link: str) -> str:
 
 
 def opened(explorer: Explorer, link: str) -> Any:
-    """The trace with which a link opens the explorer's page."""
+    """The first trace of the explorer's page behind a link."""
     described = re.search(r'id="description">(.*?)</script>', page_of(explorer, link))
     assert described
     (trace,) = json.loads(described[1])["traces"]
@@ -85,7 +85,7 @@ def test_every_passage_opens_with_the_ids_that_it_had(
     explorer: Explorer, atlas: Atlas, pocket: GPT2
 ) -> None:
     page = page_of(explorer, explorer.url)
-    assert "&passage=" not in page  # & is written as HTML has it
+    assert "&passage=" not in page  # & is escaped in HTML
     links = {parse_qs(urlsplit(link).query)["passage"][0]: link for link in links_of(page)}
     passages = {
         (name, kind, layer, head, rank): passage
@@ -96,7 +96,7 @@ def test_every_passage_opens_with_the_ids_that_it_had(
     }
     assert len(passages) == 3 * 2 * 8 * 3
     assert links.keys() == {".".join(map(str, place)) for place in passages}
-    # One that begins within a character: its text would be cut into other tokens.
+    # One that begins within a character: its text would be tokenized differently.
     cut = next(
         place
         for place, passage in passages.items()
@@ -138,14 +138,14 @@ def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
         assert "atlas" not in opened(other, other.url)
 
 
-def test_who_may_see_it(explorer: Explorer) -> None:
+def test_file_permissions(explorer: Explorer) -> None:
     path = f"/atlas?token={parts_of(explorer)[1]}"
     assert answer(explorer, "GET", path, authorization=None)[0] == 200
     status, headers, content = answer(explorer, "GET", "/atlas?token=other", authorization=None)
     assert (status, headers["content-type"]) == (403, "text/html; charset=utf-8")
     assert b"<p>Invalid token. Open the link that the explorer printed when it started" in content
     assert headers["content-security-policy"].startswith("default-src 'none'; ")
-    assert answer(explorer, "GET", "/atlas")[0] == 403  # its links bear the token of its own
+    assert answer(explorer, "GET", "/atlas")[0] == 403  # its links have its own token
     assert answer(explorer, "GET", path, host="example.com")[0] == 403
     assert answer(explorer, "POST", path, {})[0] == 405
     _, headers, content = answer(explorer, "GET", path)
@@ -176,7 +176,7 @@ def test_other_models(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
         atlas.explore(wordless)
 
 
-def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+def test_a_model_with_other_numbers_is_reported(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert atlas.is_of(pocket)
     assert atlas.is_of(GPT2.from_pretrained("pocket", dtype="float64"))
     arrays = dict(pocket.parameters.items())
@@ -185,10 +185,10 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
     assert not atlas.is_of(tuned)
     assert attnlab.atlas(pocket, ["The dog"], [counted], progress=False).is_of(
         tuned
-    )  # nobody knows
+    )  # unknown measures
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.is_of("pocket")  # type: ignore[arg-type]
-    # The passage told of most often is told of a measure that nobody else knows.
+    # The most often listed passage is listed for an unknown measure.
     mixed = attnlab.atlas(pocket, texts(80), ["loss", counted], progress=False)
     assert mixed.is_of(pocket)
     assert not mixed.is_of(tuned)
@@ -208,7 +208,7 @@ def test_a_model_with_other_numbers_is_told(atlas: Atlas, pocket: GPT2, tmp_path
 
 
 def test_an_atlas_without_passages(pocket: GPT2) -> None:
-    """A single token has no place for it."""
+    """A model with a single position can't trace it."""
     bare = attnlab.atlas(pocket, ["The", "A"], ["induction"], progress=False)
     assert bare["induction"].most(0, 0) == ()
     assert bare.is_of(pocket)
@@ -220,7 +220,7 @@ def test_an_atlas_without_passages(pocket: GPT2) -> None:
     assert not links_of(page)
 
 
-def test_a_file_tells_how(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+def test_a_file_with_advice(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert "<code>atlas.explore(model)</code>" in atlas.to_html()
     assert not links_of(atlas.to_html())
     place = tmp_path / "my atlas"
@@ -251,7 +251,7 @@ def test_a_directory_is_opened(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
     command = ["explore", "--atlas", str(tmp_path), "--no-browser", "--model"]
-    # Without --model it is the atlas's, whatever ATTNLAB_MODEL says.
+    # Without --model, the atlas's model takes precedence over ATTNLAB_MODEL.
     for asked in (command[:-1], [*command, "pocket"]):
         process = start(*asked)
         served = link_of(process)
@@ -267,7 +267,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: Any) -> None:
-    """From a cell to a passage to its trace in a tab of its own, and back, by keys alone."""
+    """From a cell to a passage, to its trace in a new tab, and back, by keyboard."""
     context, said = browser.new_context(), []
     context.on("console", lambda message: said.append(message.text))
     context.on("weberror", lambda error: said.append(str(error.error.stack)))
@@ -286,9 +286,12 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: A
         until(trace, "document.querySelector('.readout data') !== null")
         assert trace.locator("#head-title").inner_text() == "Layer 1, head 3"
         passage = atlas["induction"].most(1, 3)[0]
-        told = trace.locator("#passage").inner_text()
-        assert told.startswith("Back to the atlas")
-        assert f"{passage.text}, from token {passage.start}; induction {passage.value:.3f}" in told
+        passage_text = trace.locator("#passage").inner_text()
+        assert passage_text.startswith("Back to the atlas")
+        assert (
+            f"{passage.text}, from token {passage.start}; induction {passage.value:.3f}"
+            in passage_text
+        )
         assert trace.locator(".flow .symbol").count() == len(passage.ids)
         passage_is_told = "!document.querySelector('#passage bdi').hidden"
         trace.locator("#head-toggle").click()
@@ -299,9 +302,9 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: A
         trace.locator("#prompt").press("Enter")
         until(trace, f"!({passage_is_told})")
         assert trace.locator("#passage").inner_text() == "Back to the atlas"
-        # The address has the passage still, and the text that is shown.
+        # The address has both the passage and the displayed text.
         ids = "new URLSearchParams(location.hash.slice(1)).get('ids')"
-        until(trace, f"{ids} === looks.at(-1).ids.join('.')")
+        until(trace, f"{ids} === traceHistory.at(-1).ids.join('.')")
         assert "&passage=" in trace.url
         trace.reload()
         until(trace, "document.querySelector('#prompt').value === 'The dog'")
@@ -316,6 +319,7 @@ def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: A
         page.goto(other.url)
         page.goto(page.locator("ol a").first.evaluate("link => `${link.href}&depth=lab`"))
         assert page.locator("#passage a").is_visible()
+        page.locator("#ending summary").click()
         page.locator("#end").click()
         until(page, "document.querySelector('#passage a').hidden")
         first = atlas["induction"].most(0, 0)[0]

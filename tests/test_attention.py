@@ -117,7 +117,7 @@ def test_dropout_scales_what_it_keeps() -> None:
 
 
 def test_dropout_matches_the_recorded_one() -> None:
-    """PyTorch's dropout after softmax, of the weights that PyTorch's draw dropped."""
+    """PyTorch's dropout after softmax, with the mask that PyTorch drew."""
     recorded, parameters = JOURNEY["dropout"], JOURNEY["self_attention_linear"]
     kept = np.array(recorded["mask"]) != 0
 
@@ -162,7 +162,7 @@ def test_heads_are_the_layer_taken_apart(dropout: float) -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
 def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
-    """Context is made a few rows at a time, with fewer keys, of the weights where they are kept."""
+    """The context is computed in blocks of rows with fewer keys, or from the weights if kept."""
     layer = heads_of(2 * ROWS + 3, dropout=dropout, rng=1)
     context = layer.context
     assert not {"raw_scores", "scores", "masked_scores", "weights"} & kept(layer)
@@ -174,7 +174,7 @@ def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
     assert np.allclose(layer.weights, textbook, rtol=1e-12, atol=1e-15)
     again = heads_of(2 * ROWS + 3, dropout=dropout, rng=1)
     assert np.allclose(again.weights, textbook, rtol=1e-12, atol=1e-15)
-    assert np.array_equal(again.context, context)  # with weights at hand or without
+    assert np.array_equal(again.context, context)  # with weights kept or not
     assert np.shares_memory(again.concat, again.context)
     narrow = attention(*(np.float32(x) for x in (layer.Q, layer.K, layer.V)))
     assert narrow.weights.dtype == narrow.context.dtype == np.float32
@@ -239,7 +239,7 @@ def test_the_callers_arrays_are_left_alone() -> None:
     Q, K, V, mask = random(5, 3), random(5, 3), random(5, 2), causal_mask(5)
     result = attention(Q, K, V, mask)
     expected = softmax(np.where(mask, Q @ K.T / np.sqrt(3), -np.inf)) @ V
-    Q[:], K[:], V[:], mask[:] = 0, 0, 0, True  # they can be written to, and it changes nothing
+    Q[:], K[:], V[:], mask[:] = 0, 0, 0, True  # they are writable, without effect on the result
     assert np.allclose(result.context, expected)
     assert not result.mask.all()
     view = V.view()
@@ -276,7 +276,7 @@ def test_repr_shows_what_can_be_shown() -> None:
     table = repr(attention(np.full((3, 2), np.nan), np.eye(3, 2), np.eye(3, 2)))
     rows = {line.split()[0]: line for line in table.splitlines()[2:]}
     assert rows["Q"].endswith("6 NaN")
-    assert "none: Q holds NaN or infinite numbers" in rows["weights"]
+    assert "error: Q contains NaN or infinite numbers" in rows["weights"]
 
 
 def test_axes_are_named_after_what_they_are() -> None:
@@ -307,7 +307,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         (lambda: attention(E5 * np.nan, E5, E5).weights, "NaN"),
         (lambda: attention(E5, E5, E5, "causal"), "causal_mask"),
         (lambda: attention(E5, E5, E5, [[True], [True, False]]), "mask isn.t an array"),
-        (lambda: attention(E5, E5, E5 * np.nan), "V holds NaN"),
+        (lambda: attention(E5, E5, E5 * np.nan), "V contains NaN"),
         (lambda: attention(np.ones((5, 2), np.longdouble), E5, E5), "64 bits"),
         (lambda: causal_mask(2, -1), "cached.*-1"),
         (lambda: attention(E5, E5, E5, dropout="0.1"), r"\[0, 1\).*'0.1'"),
@@ -337,7 +337,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         ),
     ],
 )
-def test_bad_input_is_told(call: Any, message: str) -> None:
+def test_bad_input_is_refused(call: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         call()
 
@@ -371,7 +371,7 @@ def test_cross_attention_of_a_sequence_to_itself_is_self_attention() -> None:
     to_itself = self_attention(X, *W)
     for _ in range(2):
         assert "memory" not in repr(to_itself)
-        assert to_itself.memory is to_itself.X  # and now it is there, under two names
+        assert to_itself.memory is to_itself.X  # now it is there, under two names
 
 
 def test_public_names_exist() -> None:
@@ -380,7 +380,7 @@ def test_public_names_exist() -> None:
 
 
 def by_loops(X: Matrix, memory: Matrix, W: dict[str, Matrix], n_head: int, mask: Any) -> Matrix:
-    """One sequence's output, one number after the other."""
+    """One sequence's output, computed number by number."""
     Q, K, V = (x @ W[f"W_{n}"] + W[f"b_{n}"] for x, n in ((X, "Q"), (memory, "K"), (memory, "V")))
     Dk, Dv = Q.shape[1] // n_head, V.shape[1] // n_head
     joined = np.zeros((len(X), n_head * Dv))
@@ -419,7 +419,7 @@ ODD_SHAPES: list[tuple[tuple[int, ...], tuple[int, ...] | None, tuple[int, ...] 
 
 @pytest.mark.parametrize(("of_X", "of_memory", "of_mask"), ODD_SHAPES)
 def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> None:
-    """Dv is not Dk; each sequence and head as the mask's leading axes have it."""
+    """Dv differs from Dk; the mask's leading axes select each sequence and head."""
     X = random(*of_X, 3, 6)
     memory = X if of_memory is None else random(*of_memory, 4, 6, seed=1)
     widths = {"Q": 4, "K": 4, "V": 10, "O": 6}
@@ -474,7 +474,7 @@ def test_a_mask_is_of_some_tokens(T: Any) -> None:
 
 
 class Contrary:
-    """What NumPy finds no array in."""
+    """An object that NumPy can't convert to an array."""
 
     def __array__(self, *_: object) -> Any:
         raise RuntimeError("no array")

@@ -1,4 +1,4 @@
-"""Every chapter of the book has what a chapter has, and its two editions say the same."""
+"""Every chapter of the book has the same structure, and its two editions correspond."""
 
 import re
 from collections import Counter
@@ -6,7 +6,23 @@ from pathlib import Path
 
 import pytest
 from book import CHAPTERS, answers, chinese
-from editions import Cell, cells, marked, prose, stale, texts, translated, translation_of
+from editions import (
+    ASKED,
+    AUDIENCES,
+    POINTS,
+    PREDICTION,
+    Cell,
+    cells,
+    edition,
+    for_audience,
+    marked,
+    prose,
+    slides,
+    stale,
+    texts,
+    translated,
+    translation_of,
+)
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
 CODE = re.compile(r"`[^`\n]+`|^    .*$", re.MULTILINE)
@@ -53,7 +69,7 @@ def test_an_edition_is_the_same_code_with_other_prose() -> None:
         translated(SCRIPT, CHINESE.partition("<!-- new")[0])
 
 
-def test_a_text_that_is_older_than_its_english_is_told() -> None:
+def test_an_outdated_translation_is_reported() -> None:
     assert stale(SCRIPT, CHINESE) == ["# 1. One", "## 1.1 More"]
     fresh = marked(SCRIPT, CHINESE)
     assert [text for _, text in texts(fresh)] == [text for _, text in texts(CHINESE)]
@@ -70,8 +86,76 @@ def test_what_has_no_chinese_yet_is_not_marked_as_translated() -> None:
     assert texts(marked(SCRIPT, CHINESE + "<!-- new -->\n多余\n"))[2] == ("new", "多余")
 
 
+def of_audience(audience: str, language: str = "en") -> dict[str, list[Cell]]:
+    """The cells of each chapter with a task or an exercise, as an audience has them."""
+    scripts = {chapter.name[:2]: edition(chapter, language) for chapter in CHAPTERS}
+    return {
+        number: list(for_audience(cells(script), number, audience))
+        for number, script in scripts.items()
+    }
+
+
+def graded(every: list[Cell]) -> dict[str, Cell]:
+    """The cells that nbgrader handles, by their ids."""
+    found = [cell for cell in every if "nbgrader" in cell.metadata]
+    by_id = {cell.metadata["nbgrader"]["grade_id"]: cell for cell in found}
+    assert len(by_id) == len(found)
+    return by_id
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: str) -> None:
+    tasks = 0
+    for number, every in of_audience("home", language).items():
+        asked = [ASKED.match(cell.text) for cell in every if cell.is_prose]
+        for found, (cell, after) in zip(
+            [ASKED.match(cell.text) if cell.is_prose else None for cell in every],
+            zip(every, [*every[1:], every[-1]], strict=True),
+            strict=True,
+        ):
+            if found is None:
+                continue
+            points = POINTS[found[3]]
+            if found[1] in PREDICTION:
+                assert all(words in after.text for words in PREDICTION[found[1]])
+                about = after.metadata["nbgrader"]
+                assert about["grade_id"] == f"{number}-exercise-{found[2]}"
+                assert (about["points"], about["solution"]) == (points, True)
+            else:
+                assert after.text.endswith("raise NotImplementedError\n"), cell.text
+        tasks += sum(found is not None for found in asked)
+        folds = [cell.text for cell in every if cell.text.startswith("<details>")]
+        hints = [fold for fold in folds if re.search("Hint|提示", fold)]
+        stubs = [cell for cell in every if "raise NotImplementedError" in cell.text]
+        assert len(hints) == len(stubs)
+        for hint in hints:
+            summaries = re.findall("<summary>(.*?)</summary>", hint)
+            assert [word[-1] for word in summaries[:3]] == ["1", "2", "3"]
+            assert len(summaries) == hint.count("</details>") == 4
+            assert "```python\ndef " in hint
+    assert tasks >= 60
+
+
+def test_editions_for_learners_have_no_answers_and_no_solutions() -> None:
+    for audience in AUDIENCES:
+        for every in of_audience(audience).values():
+            said = "\n".join(cell.text for cell in every)
+            assert ("<summary>Answer" in said) == (audience == "home")
+            assert ("**Answer**" in said) == (audience == "teacher")
+            is_written = "raise NotImplementedError" not in said
+            assert is_written or audience != "teacher"
+            if audience == "learner":
+                assert "<summary>Solution" not in said
+                assert "BEGIN" not in said
+    ids = [
+        {cell_id for every in of_audience(one).values() for cell_id in graded(every)}
+        for one in AUDIENCES
+    ]
+    assert ids[0] == ids[1] == ids[2]
+
+
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_nothing_in_a_learners_way(chapter: Path) -> None:
+def test_learners_see_no_distractions(chapter: Path) -> None:
     code = "".join(cell.text for cell in cells(text_of(chapter)) if not cell.is_prose)
     assert not re.search(r"^\s*assert\b", code, re.MULTILINE)
 
@@ -104,7 +188,7 @@ def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Pa
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_the_chinese_says_what_the_english_says(chapter: Path) -> None:
+def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
     assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []
     for one, other in zip(english, chinese(chapter), strict=True):
@@ -112,3 +196,16 @@ def test_the_chinese_says_what_the_english_says(chapter: Path) -> None:
         for pattern in (NUMBER, CODE):
             assert Counter(pattern.findall(other)) == Counter(pattern.findall(one)), other[:60]
         assert answers(one).keys() == answers(other).keys()
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_slides_hold_all_of_a_chapter(language: str) -> None:
+    for number, every in of_audience("home", language).items():
+        found = list(slides(every))
+        joined = "".join("".join(cell.text.split()) for cell in found)
+        assert joined == "".join("".join(cell.text.split()) for cell in every), number
+        kinds = [cell.metadata["slideshow"]["slide_type"] for cell in found]
+        headings = [cell.text for cell in found if cell.is_prose and cell.text.startswith("#")]
+        assert kinds[0] == "slide"
+        assert kinds.count("slide") == len(headings) >= 4
+        assert all(cell.text.strip() for cell in found)

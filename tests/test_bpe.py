@@ -1,4 +1,4 @@
-"""bpe.py against byte-pair encoding by the list of merges, written here from its description."""
+"""bpe.py against a byte pair encoder written here from its description."""
 
 import sys
 from itertools import pairwise
@@ -12,13 +12,13 @@ from attnlab import Tokenizer
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.errors import MissingExtraError
 from attnlab.text.bpe import PIECES, Merges
-from attnlab.text.tokens import byte_symbols, spelled
+from attnlab.text.tokens import byte_symbols, symbol_bytes
 
 Pair = tuple[str, str]
 
 
 def by_merges(piece: str, merges: list[Pair]) -> list[str]:
-    """The pair that stands first in the list is merged first, of several the leftmost."""
+    """Merge the pair that is first in the list, leftmost first."""
     rank = {pair: number for number, pair in enumerate(merges)}
     parts = list(piece)
     while pairs := [(rank[p], place) for place, p in enumerate(pairwise(parts)) if p in rank]:
@@ -28,7 +28,7 @@ def by_merges(piece: str, merges: list[Pair]) -> list[str]:
 
 
 def made_up(seed: int) -> tuple[dict[str, int], list[Pair]]:
-    """A vocabulary over a, b and c, its merges and ids now and then in an order of their own."""
+    """A vocabulary over a, b and c, with merges and ids sometimes in different orders."""
     rng = np.random.default_rng(seed)
     there, merges = ["a", "b", "c"], []
     for _ in range(rng.integers(1, 12)):
@@ -63,13 +63,13 @@ def test_bba() -> None:
 @pytest.mark.parametrize(
     ("merges", "text"),
     [
-        # Of equal ranks the left pair is first: aaa is aa, a.
+        # With equal ranks the left pair is first: aaa is aa, a.
         ([("a", "a"), ("a", "aa")], "aaa"),
-        # ab is taken across the border before bc, of which a bc is made, is there.
+        # ab is merged across the border before bc, part of a bc, exists.
         ([("a", "b"), ("b", "c"), ("a", "bc")], "abc"),
-        # The same two parts deep: c | d e, where c d is joined first.
+        # The same with nested parts: c | d e, where c d is merged first.
         ([("c", "d"), ("d", "e"), ("b", "c"), ("bc", "de")], "bcde"),
-        # One token of two merges, and a merge before what it merges is there.
+        # One token of two merges, and a merge listed before its parts.
         ([("a", "b"), ("b", "c"), ("ab", "c"), ("a", "bc")], "abc"),
         ([("ab", "c"), ("a", "b")], "abc"),
         ([("a", "bc"), ("b", "c")], "abc"),
@@ -91,7 +91,7 @@ def test_merges_are_followed_in_any_vocabulary() -> None:
         tokenizer = Tokenizer.of_merges(ids, merges)
         assert tokenizer._gpt2 is not None
         alone = tokenizer._gpt2._merges
-        ranks = {spelled(symbol): id for symbol, id in ids.items()}
+        ranks = {symbol_bytes(symbol): id for symbol, id in ids.items()}
         by_ranks = tiktoken.Encoding(
             "ranks", pat_str=PIECES, mergeable_ranks=ranks, special_tokens={}
         )
@@ -103,13 +103,13 @@ def test_merges_are_followed_in_any_vocabulary() -> None:
             all_texts += 1
             left += by_tiktoken is None
             otherwise += by_ranks.encode_ordinary(text) != expected
-    assert otherwise > 100  # so often would tiktoken alone have been wrong
+    assert otherwise > 100  # how often tiktoken alone would be wrong
     assert left < all_texts / 2
 
 
-def test_without_the_library_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    told = 0
+    compared = 0
     for seed in range(0, 2_000, 20):
         ids, merges = made_up(seed)
         tokenizer = Tokenizer.of_merges(ids, merges)
@@ -119,10 +119,10 @@ def test_without_the_library_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None
             if tokenizer._gpt2.encode(text, special=False) is None:
                 with pytest.raises(MissingExtraError, match="pip install tokenizers"):
                     tokenizer.encode(text)
-                told += 1
+                compared += 1
             else:
                 assert tokenizer.encode(text) == expected
-    assert told > 20
+    assert compared > 20
 
 
 @pytest.mark.parametrize(
@@ -145,11 +145,11 @@ def test_merges_of_a_training_are_as_tiktoken_takes_them() -> None:
     merges = Merges(model["vocab"], model["merges"])
     assert len(model["merges"]) > 200
     assert merges._in_order
-    assert merges._are_listed(model["vocab"].values())
+    assert merges._are_from_merges(model["vocab"].values())
 
 
 def test_all_of_gpt2s_merges_are_as_tiktoken_takes_them(gpt2_tokenizer: Tokenizer) -> None:
     model = gpt2_tokenizer.settings["model"]
     merges = Merges(model["vocab"], model["merges"])
     assert merges._in_order
-    assert merges._are_listed(range(50256))
+    assert merges._are_from_merges(range(50256))

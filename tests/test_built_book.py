@@ -1,6 +1,6 @@
-"""The book as it is built: every page of both editions, opened in a browser that has no network.
+"""The built book: every page of both editions, opened in a browser without network.
 
-Slow, since all chapters are executed twice; `-m slow` asks for it.
+Slow, since all chapters are executed twice: at full size in English, at a small one in Chinese.
 """
 
 import json
@@ -16,13 +16,31 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from book import CHAPTERS
 from conftest import needs
+from pages import until
 
 import attnlab
 
 pytestmark = pytest.mark.slow
 
-BUILD = Path(__file__).parent.parent / "examples" / "book" / "build.py"
+TESTS = Path(__file__).parent
+BUILD = f"""
+import sys
+from pathlib import Path
+
+sys.path[:0] = {[str(TESTS.parent / "examples" / "book"), str(TESTS)]}
+import build
+from book import FASTER, changed
+
+def lesson(chapter, language, audience, whole=build.lesson):
+    changes = FASTER.get(chapter.name[:2], {{}}) if language == "zh" else {{}}
+    return changed(whole(chapter, language, audience), changes)
+
+build.lesson = lesson
+sys.exit(build.build(Path(sys.argv[1])))
+"""
 LANGUAGES = ("en", "zh")
+PLAYGROUND = "playground.html"
+EMBEDDING = ("01", "03", "04", "05", "06", "07", "08", "13", "14")  # chapters
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +49,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
         needs(library, "book")
     directory = tmp_path_factory.mktemp("book")
     finished = subprocess.run(
-        [sys.executable, str(BUILD), str(directory)],
+        [sys.executable, "-c", BUILD, str(directory)],
         capture_output=True,
         encoding="utf-8",
         env={name: value for name, value in os.environ.items() if name != "ATTNLAB_MODEL"},
@@ -42,7 +60,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """What a page links to, and where it can be linked to."""
+    """A page's links, and its anchors."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -56,7 +74,7 @@ class Page(HTMLParser):
         self.links += [link for link in (found.get("href"), found.get("src")) if link is not None]
 
 
-def test_every_chapter_is_there_twice(book: Path) -> None:
+def test_every_chapter_is_in_both_languages(book: Path) -> None:
     for language in LANGUAGES:
         for chapter in CHAPTERS:
             html = (book / language / f"{chapter.stem}.html").read_text(encoding="utf-8")
@@ -77,7 +95,8 @@ def test_every_link_leads_somewhere(book: Path) -> None:
             if parts.scheme in ("data", "https", "mailto"):
                 continue
             target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
-            anchors = pages[target].anchors if target in pages else {"", parts.fragment}
+            has_anchors = target in pages and target.name != PLAYGROUND
+            anchors = pages[target].anchors if has_anchors else {"", parts.fragment}
             if not target.exists() or unquote(parts.fragment) not in anchors:
                 lost.append(f"{file.relative_to(book)}: {link}")
     assert not lost
@@ -90,21 +109,48 @@ def test_the_reference_has_every_public_name(book: Path) -> None:
 
 
 def test_every_page_names_the_version(book: Path) -> None:
-    for file in book.rglob("*.html"):
+    for file in set(book.rglob("*.html")) - set(book.rglob(PLAYGROUND)):
         assert f"attnlab {attnlab.__version__}" in file.read_text(encoding="utf-8"), file
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("chosen", ["auto", "light", "dark"])
+def test_the_pages_theme(book: Path, browser: Any, scheme: str, chosen: str) -> None:
+    """Colours of theme.css, chosen or the system's; pictures on the page's own paper."""
+    css = (Path(attnlab.__file__).parent / "views" / "page" / "theme.css").read_text("utf-8")
+    colours = {
+        name: pair for name, *pair in re.findall(r"--(\w+): light-dark\(#(\w+), #(\w+)\)", css)
+    }
+    is_dark = (scheme if chosen == "auto" else chosen) == "dark"
+    page = browser.new_page(color_scheme=scheme)
+    page.goto((book / "en" / f"{CHAPTERS[2].stem}.html").as_uri())
+    page.evaluate("theme => { document.body.dataset.theme = theme }", chosen)
+    page.wait_for_timeout(500)  # furo's transitions
+    for selector, what, name in (
+        ("body", "backgroundColor", "paper"),
+        ("article", "color", "ink"),
+        ("article p a", "color", "accent"),
+    ):
+        look = f"element => getComputedStyle(element).{what}"
+        levels = ", ".join(str(level) for level in bytes.fromhex(colours[name][is_dark]))
+        assert page.locator(selector).first.evaluate(look) == f"rgb({levels})", selector
+    blend = "element => getComputedStyle(element).mixBlendMode"
+    for picture in page.locator(".cell_output img:not(.attnlab img)").all():
+        assert picture.evaluate(blend) == ("screen" if is_dark else "multiply")
+    page.close()
 
 
 def test_llms_txt_lists_every_english_page(book: Path) -> None:
     text = (book / "llms.txt").read_text(encoding="utf-8")
     assert text.startswith(f"# attnlab {attnlab.__version__}\n")
     listed = {target for _, target in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", text)}
-    pages = {f"en/{file.name}" for file in (book / "en").glob("*.html")}
+    pages = {f"en/{file.name}" for file in (book / "en").glob("*.html")} - {f"en/{PLAYGROUND}"}
     assert listed == pages - {f"en/{page}.html" for page in ("genindex", "search", "py-modindex")}
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pages_are_quiet_and_alone(book: Path, browser: Any, language: str) -> None:
-    """No page asks for anything outside, none has an error; none is wider than a phone."""
+    """No page requests anything external, has errors, or is wider than a phone."""
     asked, said, wide = [], [], []
     page = browser.new_page(viewport={"width": 390, "height": 800})
     page.on("request", lambda request: asked.append(request.url))
@@ -133,7 +179,7 @@ def test_search_and_the_other_language(book: Path, browser: Any, language: str, 
     page.click(f"a[href^={language}]")
     page.fill("input[name=q]", word)
     page.keyboard.press("Enter")
-    page.locator("#search-results li a").nth(2).wait_for()  # results come one after another
+    page.locator("#search-results li a").nth(2).wait_for()  # results appear one by one
     page.goto((book / language / "03_one_head_by_hand.html").as_uri())
     (other,) = set(LANGUAGES) - {language}
     page.click(f"a[hreflang={other}]")
@@ -142,7 +188,7 @@ def test_search_and_the_other_language(book: Path, browser: Any, language: str, 
     page.close()
 
 
-def test_answers_are_folded_away(book: Path, browser: Any) -> None:
+def test_answers_open_after_a_prediction(book: Path, browser: Any) -> None:
     page = browser.new_page()
     page.goto((book / "en" / "03_one_head_by_hand.html").as_uri())
     answers = page.locator("details", has_text="Answer")
@@ -150,5 +196,41 @@ def test_answers_are_folded_away(book: Path, browser: Any) -> None:
     text = answers.first.locator("p").first
     assert not text.is_visible()
     answers.first.locator("summary").click()
+    assert not text.is_visible()
+    page.keyboard.type("all equal")  # the click has put the cursor into the field
+    answers.first.locator("summary").click()
     assert text.is_visible()
+    assert not answers.nth(1).locator("p").first.is_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_chapters_show_the_playground(book: Path, language: str) -> None:
+    for chapter in CHAPTERS:
+        html = (book / language / f"{chapter.stem}.html").read_text(encoding="utf-8")
+        frames = re.findall(r'<iframe class="playground" src="playground.html#([^"]+)"', html)
+        assert len(frames) == (chapter.stem[:2] in EMBEDDING)
+        assert all("layer=" in link and "head=" in link for link in frames)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_playground_in_a_chapter(book: Path, browser: Any, width: int) -> None:
+    """Loaded when the reader comes to it, as tall as what it shows, with what its link edits."""
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto((book / "en" / "05_why_divide_by_root_d.html").as_uri())
+    frame = page.locator("iframe.playground")
+    frame.scroll_into_view_if_needed()
+    inside = page.frames[1]
+    until(inside, "document.querySelector('#ablated').innerText.includes('no division by √Dk')")
+    until(inside, "traces.at(-1).story !== undefined")  # which comes late, and changes the height
+    until(inside, "innerHeight === document.documentElement.offsetHeight")
+    until(inside, "document.documentElement.scrollHeight === innerHeight")
+    assert inside.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert "Layer 0, head 3" in inside.locator("#head-title").inner_text()
+    assert width > 390 or frame.bounding_box()["width"] == 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    before = inside.evaluate("innerHeight")
+    inside.locator("#ablated button").first.click()
+    until(inside, "!document.querySelector('#ablated button')")
+    until(inside, f"innerHeight < {before}")
     page.close()

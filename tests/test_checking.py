@@ -1,4 +1,4 @@
-"""A student's own numbers: which step is the first that is wrong, and which mistake makes them."""
+"""Check a student's numbers: find the first wrong step and the mistake."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ PRECISIONS = [("float32", "float32"), ("float64", "float64"), ("float64", "float
 
 
 def some(names: Iterable[str]) -> list[Any]:
-    """Every 24th one in each run of the tests, the others where slow ones run too."""
+    """Every 24th case in each test run, the others with the slow tests."""
     return [
         pytest.param(name, marks=[pytest.mark.slow] if number % 24 else [])
         for number, name in enumerate(names)
@@ -52,7 +52,7 @@ def odd() -> GPT2:
 
 
 def since_of(trace: attnlab.Trace) -> int:
-    """From which token on the student has a cache."""
+    """The first token that the student computes with a cache."""
     return len(trace.ids) - 3
 
 
@@ -114,7 +114,7 @@ def test_a_mistake_is_named_where_only_logits_are_given(odd: GPT2, mistake: str)
         assert all(mistake.lines for mistake in verdict.mistakes)
 
 
-# What makes the same logits, as scores of K and Q swapped are transposed.
+# Mistakes with the same logits, as swapping K and Q transposes the scores.
 SAME = {
     "order_KQV": ["keys_by_queries"],
     "keys_by_queries": ["order_KQV"],
@@ -124,10 +124,10 @@ SAME = {
     "concat_reversed": ["heads_reversed"],
 }
 
-# What no end of a part of a block shows.
+# Mistakes that no output of a block's part shows.
 UNSEEN = {"no_final", "no_b_K", "softmax_of_logits"}
 
-# What the same numbers at the end of a part of a block may come of as well.
+# Other mistakes that give the same numbers in an output of a block's part.
 ALIKE = {
     "deal_and_join": ["deal"],
     "turn_squares": ["turn_thirds"],
@@ -149,7 +149,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("mistake", some(name for name in KNOWN if name not in UNSEEN))
 def test_a_mistake_is_named_where_it_is_first_seen(pocket: GPT2, mistake: str) -> None:
-    """One array alone, the first end of a part of a block at which it shows, in float32."""
+    """One array alone, the first output of a block's part that shows the mistake, in float32."""
     trace = pocket.trace(TEXT)
     steps, right = (steps_of(pocket, trace.ids, *w, dtype="float32") for w in ([mistake], []))
     ends = [f"blocks.0.{end}" for end in ENDS]
@@ -160,7 +160,7 @@ def test_a_mistake_is_named_where_it_is_first_seen(pocket: GPT2, mistake: str) -
     assert right in named or named <= {KNOWN[name] for name in ALIKE.get(mistake, [])}
 
 
-# Of one head, which is as wide as the stream; of weights that are rounded already.
+# With one head, which is as wide as the stream; with weights that are already rounded.
 NO_MISTAKE = {
     "one_head": {"scale_D", "order_per_head", "deal", "join", "deal_and_join", "softmax_heads"},
     "float16": {"float16"},
@@ -179,7 +179,7 @@ def test_a_students_float32_beside_float64(name: str, part: int) -> None:
         verdict = check(steps_of(students, trace.ids, mistake, dtype="float32"), trace)
         if mistake in NO_MISTAKE.get(name, ()):
             assert verdict.agrees or mistake == "softmax_heads"
-        elif not verdict.agrees:  # eps outside of the root may be less than rounding
+        elif not verdict.agrees:  # eps outside the root may have less effect than rounding
             assert KNOWN[mistake].format(since=since_of(trace)) in formulas(verdict), mistake
             assert len(verdict.mistakes) == 1 or mistake in ALIKE
 
@@ -209,7 +209,7 @@ def test_what_is_not_known_is_not_named_in_float64_either(odd: GPT2, mistake: st
 
 
 @pytest.mark.slow
-def test_numbers_that_are_nobodys_are_not_explained(odd: GPT2) -> None:
+def test_numbers_of_no_step_are_not_explained(odd: GPT2) -> None:
     trace, rng = odd.trace(ids_of("odd")), np.random.default_rng(0)
     for path in ("blocks.1.attention.weights", "blocks.0.attention.Q", "embedding", "logits"):
         right = attnlab.at(trace, path)
@@ -270,13 +270,13 @@ def test_zeros_and_factors_that_are_no_dropout(pocket: GPT2) -> None:
     dropped = right * (np.random.default_rng(0).random(right.shape) > 0.5)
     halves = np.where(np.arange(right.shape[-1]) % 2, 2 * dropped, 3 * dropped)
     alone = np.zeros_like(right)
-    alone[0, 5, 2] = 2 * right[0, 5, 2]  # which says nothing: any number is a multiple of another
+    alone[0, 5, 2] = 2 * right[0, 5, 2]  # no evidence: any number is a multiple of any other
     for mine in (2 * right, dropped, halves, dropped * 0.5, alone):
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 
 def test_a_token_in_front_of_the_text(odd: GPT2) -> None:
-    """With its own row, as TransformerLens gives it, and with that row taken off."""
+    """With its own row, as in TransformerLens, and with that row removed."""
     trace = odd.trace(ids_of("odd"))
     steps, name = steps_of(odd, trace.ids, "in_front"), "ids = <|endoftext|> and then the text's"
     verdict = check(steps, trace)
@@ -338,7 +338,7 @@ def test_a_mistake_beside_one_that_is_not_known_is_named(odd: GPT2) -> None:
 
 
 def test_a_mistake_in_some_blocks_alone(odd: GPT2) -> None:
-    """Steps that agree say where it is not."""
+    """Steps that agree narrow the search."""
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids)
     mlp = trace.blocks[2].mlp
@@ -366,7 +366,7 @@ def test_a_step_that_agrees_rules_mistakes_out(odd: GPT2) -> None:
         assert formulas(check(given, attention)) == [KNOWN["V_is_K"]]
 
 
-def test_what_agrees_says_what_the_mistake_is_not(odd: GPT2) -> None:
+def test_agreeing_steps_exclude_mistakes(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     attention, wrong = trace.blocks[0].attention, of_layer(steps_of(odd, trace.ids, "no_b_QKV"))
     given = {"Q": attention.Q, "V": wrong["V"]}
@@ -392,25 +392,25 @@ def test_one_block_written_by_hand_and_given_the_right_input(odd: GPT2) -> None:
     assert formulas(check({"output": output}, attention)) == [KNOWN["no_b_O"]]
 
 
-def test_two_that_make_the_same_numbers_are_both_told(odd: GPT2) -> None:
+def test_two_mistakes_with_the_same_numbers_are_both_reported(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "no_b_QKV")
     given = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
-    verdict = check(given, trace)  # to which b_K does not matter
+    verdict = check(given, trace)  # which don't depend on b_K
     assert formulas(verdict) == ["Q = X W_Q", "QKV = X W_QKV"]
     assert "Each of these produces exactly your blocks.0.attention.weights:" in repr(verdict)
 
 
-def test_what_float32_on_the_way_would_explain_is_told(odd: GPT2) -> None:
+def test_an_explanation_by_float32_is_reported(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     hidden = trace.blocks[0].mlp.hidden.astype("float32").astype("float64")
     activated = attnlab.gelu(hidden)
     verdict = check({"blocks.0.mlp.activated": activated}, trace)
     assert not verdict.agrees
     assert "Rounding to float32 would explain the differences." in repr(verdict)
-    assert check({"blocks.0.mlp.hidden": hidden}, trace).agrees  # that it is float32 can be seen
+    assert check({"blocks.0.mlp.hidden": hidden}, trace).agrees  # recognized as float32
     both = {"blocks.0.mlp.hidden": hidden.astype("float32"), "blocks.0.mlp.activated": activated}
-    assert check(both, trace).agrees  # what was float32 once does not become better
+    assert check(both, trace).agrees  # converting from float32 doesn't add precision
     off = check({"blocks.0.mlp.activated": activated + 1e-3}, trace)
     assert "float32" not in repr(off)
 
@@ -455,13 +455,13 @@ def test_the_hint_has_the_models_sizes(odd: GPT2) -> None:
 
 
 def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
-    trace = odd.trace(ids_of("odd")[:7])  # so that T, and not H, is as large as Dh
+    trace = odd.trace(ids_of("odd")[:7])  # so that T, not H, equals Dh
     attention = trace.blocks[0].attention
     Q, weights = attention.Q, attention.weights
     for mine in (
         Q,
         Q[None],
-        Q.swapaxes(0, 1),  # (T, H, Dh), as F.scaled_dot_product_attention does not take it
+        Q.swapaxes(0, 1),  # (T, H, Dh), unlike F.scaled_dot_product_attention
         Q.swapaxes(0, 1)[None],
         np.moveaxis(Q, 0, -1),
         Q.tolist(),
@@ -493,7 +493,7 @@ def test_half_precision_is_held_to_its_own_rounding(odd: GPT2) -> None:
 
 @pytest.mark.parametrize("back", [False, True])
 def test_float16_agrees_and_its_mistakes_are_named(odd: GPT2, back: bool) -> None:
-    """The student in NumPy's float16, and its numbers turned into float32."""
+    """The student in NumPy's float16, and its numbers converted to float32."""
     trace = odd.trace(ids_of("odd"))
     for wrong in ("", "no_b_2", "gelu_sigmoid"):
         steps = steps_of(odd, trace.ids, *filter(None, [wrong]), dtype="float16")
@@ -622,7 +622,7 @@ RELATIVES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize("relative", RELATIVES)
 def test_what_relatives_do_otherwise_is_named(odd: GPT2, relative: str) -> None:
-    """GPT-2 as it is written for GPT-2, with the parameters of a relative."""
+    """Code for GPT-2 with the parameters of a variant."""
     settings, formula, line = RELATIVES[relative]
     config = dataclasses.replace(odd.config, **settings)
     parameters = attnlab.parameters.ParameterVector(config, dtype="float64")
@@ -649,7 +649,7 @@ def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
     right = trace.blocks[1].attention
     assert check({"weights": right.weights, "context": right.context}, attention).agrees
     verdict = check({"scores": right.raw_scores / 128**0.5}, attention)
-    assert formulas(verdict) == []  # what X is can't be known from a file
+    assert formulas(verdict) == []  # X can't be computed from a file
     verdict = check({"scores": right.raw_scores, "weights": given["weights"]}, attention)
     assert formulas(verdict) == [KNOWN["no_scale"]]
     assert verdict.unexplained == ("weights",)
@@ -680,8 +680,8 @@ def test_other_equations_one_after_the_other(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     once = with_equations(trace._run, {"embedding": lambda value: 2 * value})
     twice = with_equations(once, {"blocks.0.mid": lambda value: value + 1})
-    assert np.array_equal(twice.look("embedding"), 2 * trace.embedding)
-    assert np.array_equal(twice.look("blocks.0.mid"), once.look("blocks.0.mid") + 1)
+    assert np.array_equal(twice.value("embedding"), 2 * trace.embedding)
+    assert np.array_equal(twice.value("blocks.0.mid"), once.value("blocks.0.mid") + 1)
 
 
 def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
@@ -690,7 +690,7 @@ def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
     other = with_equations(
         trace._run, {"blocks.0.mid": lambda value, gain="mlp.gain": value * gain}
     )
-    assert np.array_equal(other.look("blocks.0.mid"), 2 * mid)
+    assert np.array_equal(other.value("blocks.0.mid"), 2 * mid)
     assert np.array_equal(trace.blocks[0].mid, mid)
 
 
@@ -707,7 +707,7 @@ def test_long_texts() -> None:
         assert formulas(verdict) == [KNOWN[mistake]]
 
 
-# ---- what it leaves, and what it refuses ---------------------------------------------------------
+# ---- side effects, and refused arguments ---------------------------------------------------------
 
 
 def test_nothing_is_left_behind(odd: GPT2) -> None:
@@ -788,7 +788,7 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "integers beyond 64 bits": ({"embedding": [[10**400]]}, "real dtype", InvalidTypeError),
     "NaN": (
         {"embedding": np.where(np.arange(35) == 3, np.nan, np.ones((11, 35)))},
-        "your embedding holds NaN, first at \\(0, 3\\). The softmax of only -inf is NaN",
+        "your embedding contains NaN, first at \\(0, 3\\). The softmax of only -inf is NaN",
         InvalidValueError,
     ),
 }

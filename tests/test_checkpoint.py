@@ -1,4 +1,4 @@
-"""Checkpoints as files: what is read of them and when, and what is refused."""
+"""Checkpoints as files: what is read and when, and what is refused."""
 
 import contextlib
 import json
@@ -79,7 +79,7 @@ def trace(directory: Path, **options: Any) -> Trace:
 def refusal(
     directory: Path, error: type[Exception] | tuple[type[Exception], ...] = CheckpointError
 ) -> str:
-    """What is said when a model is opened that can't be."""
+    """The error message of opening a model."""
     with pytest.raises(error) as caught:
         GPT2.from_pretrained(directory)
     return str(caught.value)
@@ -131,7 +131,7 @@ def test_a_missing_shard_is_named(sharded: Path) -> None:
     assert str(sharded / INDEX) in message
 
 
-# Files that are not what they should be
+# Files of the wrong kind
 
 
 def with_header(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
@@ -236,10 +236,10 @@ def test_a_directory_instead_of_the_weights(odd: Path) -> None:
     assert WEIGHTS in refusal(odd, MissingFileError)
 
 
-# Tensors that are not those of the config
+# Tensors that don't match the config
 
 
-def test_all_that_is_wrong_with_the_tensors_is_told_at_once(odd: Path) -> None:
+def test_all_problems_of_tensors_are_reported_together(odd: Path) -> None:
     def change(tensors: Tensors) -> None:
         del tensors["transformer.ln_f.bias"]
         del tensors["transformer.h.2.attn.c_attn.bias"]
@@ -295,8 +295,8 @@ def test_a_number_in_the_config_that_makes_no_sense(odd: Path, name: str, value:
 
 @pytest.mark.parametrize("name", LARGEST)
 def test_a_number_in_the_config_costs_no_memory(odd: Path, name: str) -> None:
-    """As it would, were names and arrays made of it before they are looked for."""
-    Checkpoint(odd, GPT2Config.from_file(odd / CONFIG))  # what is loaded late is loaded now
+    """Regression test: names and arrays must not be created before they are looked up."""
+    Checkpoint(odd, GPT2Config.from_file(odd / CONFIG))  # lazy imports happen here
     sizes = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_head": 1}
     config = GPT2Config(**sizes | {name: LARGEST[name]} | {"n_head": 1})
     tracemalloc.start()
@@ -313,7 +313,7 @@ def test_a_number_in_the_config_costs_no_memory(odd: Path, name: str) -> None:
 
 
 def test_matrices_the_other_way_round(odd: Path) -> None:
-    """As nn.Linear keeps them: told in a file, taken from memory."""
+    """Matrices as in nn.Linear: reported in a file, accepted from memory."""
     turned: Tensors = {}
 
     def change(tensors: Tensors) -> None:
@@ -346,7 +346,7 @@ def test_more_tokens_than_rows(odd: Path) -> None:
 
 
 def test_more_rows_than_tokens(odd: Path) -> None:
-    """An embedding that was padded: the rows of tokens are what they were."""
+    """A padded embedding: the rows of tokens are unchanged."""
     expected = np.load(REFERENCE / "odd/expected.npz")
 
     def pad(tensors: Tensors) -> None:
@@ -365,7 +365,7 @@ def test_more_rows_than_tokens(odd: Path) -> None:
     assert "<row " in repr(best)
     assert model.trace([300, 5, 319]).tokens.symbols == ("<row 300>", "&", "<row 319>")
 
-    # No such row is drawn, and the tokens have the probabilities that they have among themselves.
+    # Padding is never sampled, and the tokens' probabilities are renormalized.
     whole = GPT2.from_pretrained(REFERENCE / "odd")
     for how in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "top_k": 5, "temperature": 2.0}):
         generated = model.generate(expected["ids"], 6, **how)
@@ -490,17 +490,17 @@ def test_what_is_only_like_an_added_head_is_refused(odd: Path, name: str) -> Non
         ),
     ],
 )
-def test_quantised_weights_are_told_by_their_name(
+def test_quantized_weights_are_recognized_by_name(
     odd: Path, names: list[str], expected: str
 ) -> None:
     put_tensors(odd, {f"transformer.{name}": np.zeros((2, 3), "i1") for name in names})
     message = refusal(odd)
-    assert message.startswith(f"{odd} holds quantized weights ({expected}). ")
+    assert message.startswith(f"{odd} contains quantized weights ({expected}). ")
     assert "dequantize()" in message
     assert "missing" not in message
 
 
-def test_weights_in_float8_are_told_by_their_name(odd: Path) -> None:
+def test_weights_in_float8_are_recognized_by_name(odd: Path) -> None:
     content = (odd / WEIGHTS).read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     header, shift = json.loads(content[8:end]), 0
@@ -512,10 +512,10 @@ def test_weights_in_float8_are_told_by_their_name(odd: Path) -> None:
         shift += size
     text = json.dumps(header).encode()
     (odd / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + bytes(shift))
-    assert re.search(r"holds quantized weights \([^ ]+, F8_E4M3\)", refusal(odd))
+    assert re.search(r"contains quantized weights \([^ ]+, F8_E4M3\)", refusal(odd))
 
 
-def test_lora_layers_are_told_by_their_name(odd: Path) -> None:
+def test_lora_layers_are_recognized_by_name(odd: Path) -> None:
     def change(tensors: Tensors) -> Tensors:
         name = "transformer.h.0.attn.c_attn"
         tensors[f"{name}.base_layer.weight"] = tensors.pop(f"{name}.weight")
@@ -524,11 +524,11 @@ def test_lora_layers_are_told_by_their_name(odd: Path) -> None:
 
     change_tensors(odd, change)
     message = refusal(odd)
-    assert "holds unmerged LoRA layers" in message
+    assert "contains unmerged LoRA layers" in message
     assert "merge_and_unload()" in message
 
 
-def test_another_architectures_tensors_are_told_in_a_word(odd: Path) -> None:
+def test_another_architectures_tensors_are_reported_briefly(odd: Path) -> None:
     names = [f"model.layers.{layer}.self_attn.q_proj.weight" for layer in range(20)]
     llama = {name: np.zeros(3, "f4") for name in ("model.embed_tokens.weight", *names)}
     change_tensors(odd, lambda tensors: llama)
@@ -572,7 +572,7 @@ def test_an_output_matrix_equal_to_the_embedding(one_head: Path) -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_an_embedding_that_is_there_as_the_output_matrix(odd: Path, alone: bool) -> None:
-    """As safetensors' save_model leaves it, which writes what is shared once."""
+    """As saved by safetensors' save_model, which writes shared tensors once."""
 
     def change(tensors: Tensors) -> None:
         tensors["lm_head.weight"] = tensors.pop("transformer.wte.weight")
@@ -627,7 +627,7 @@ def test_an_output_matrix_of_another_shape(odd: Path) -> None:
 
 
 def point_to(sharded: Path, name: object) -> None:
-    """Let the index name this instead of the first shard."""
+    """Name another file instead of the first shard in the index."""
     index = json.loads((sharded / INDEX).read_text())
     for tensor, file in index["weight_map"].items():
         if file.startswith("model-00001-"):
@@ -636,7 +636,7 @@ def point_to(sharded: Path, name: object) -> None:
 
 
 def map_to(sharded: Path, name: str, shard: str | None) -> None:
-    """Let the index say that a tensor is in a shard, or in none."""
+    """Assign a tensor to a shard, or to none, in the index."""
     index = json.loads((sharded / INDEX).read_text())
     index["weight_map"][name] = shard
     if shard is None:
@@ -687,7 +687,7 @@ SHARD = "model-00002-of-00003.safetensors"
 
 
 def link(shard: Path, target: Path) -> None:
-    """Move a shard elsewhere, and leave a link to it."""
+    """Replace a shard by a link to it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shard.rename(target)
     shard.symlink_to(os.path.relpath(target, shard.parent))
@@ -731,7 +731,7 @@ def test_a_shard_that_is_a_link_to_another_file_beside_it(sharded: Path) -> None
     "place", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x", "C:x", "x:stream"]
 )
 def test_an_index_that_points_outside_its_directory(sharded: Path, place: str) -> None:
-    """The shard is there, so that only looking at the name can refuse it."""
+    """The shard exists, so only its name can be the reason for refusal."""
     place = place.format(absolute=sharded.parent / "x")
     (sharded / "sub").mkdir()
     (sharded / "model-00001-of-00003.safetensors").rename(sharded / place)
@@ -771,8 +771,8 @@ def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
         (b'{"weight_map": ', "can't be read as JSON"),
         (b"[" * 100_000, "can't be read as JSON"),
         (b'{"weight_map": "\xff"}', "can't be read"),
-        (b"[]", "must hold one JSON object"),
-        (b"null", "must hold one JSON object"),
+        (b"[]", "must be a JSON object"),
+        (b"null", "must be a JSON object"),
         (b"{}", "must have a weight_map"),
         (b'{"weight_map": null}', "must have a weight_map"),
         (b'{"weight_map": ["model-00001-of-00003.safetensors"]}', "must have a weight_map"),
@@ -781,7 +781,7 @@ def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
     ],
     ids=lambda value: value[:32].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_an_index_that_is_none(sharded: Path, content: bytes, expected: str) -> None:
+def test_an_invalid_index(sharded: Path, content: bytes, expected: str) -> None:
     (sharded / INDEX).write_bytes(content)
     message = refusal(sharded)
     assert str(sharded / INDEX) in message
@@ -813,10 +813,10 @@ def test_a_tensor_that_is_not_finite_is_named_when_it_is_used(
     assert np.array_equal(opened.blocks[0].output, trace(REFERENCE / "odd").blocks[0].output)
     with pytest.raises(CheckpointError) as caught:
         opened.blocks[1].output  # noqa: B018
-    assert str(caught.value) == f"h.1.{name} in {file} holds NaN or infinite numbers"
+    assert str(caught.value) == f"h.1.{name} in {file} contains NaN or infinite numbers"
 
 
-def test_the_blocks_after_the_one_looked_at_are_not_read(odd: Path) -> None:
+def test_blocks_after_the_one_read_are_not_loaded(odd: Path) -> None:
     def change(tensors: Tensors) -> None:
         for name, tensor in tensors.items():
             if not name.startswith(("transformer.h.0.", "transformer.w")):
@@ -879,7 +879,7 @@ def test_what_only_the_logits_need_is_read_for_them(one_head: Path, name: str) -
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_signalling_nan_is_like_any_other(odd: Path, stored: str, bits: int, dtype: str) -> None:
-    """A cast of one warns, where the processor tells of it."""
+    """Casting one may warn, depending on the processor."""
 
     tensor = np.zeros(35, stored)
     tensor.view(stored.replace("f", "u"))[3] = bits
@@ -903,7 +903,7 @@ def test_a_float64_too_large_for_float32(tmp_path: Path) -> None:
     assert str(file) in str(caught.value)
 
 
-# Files that change after they were opened
+# Files that change after opening
 
 
 def delete(file: Path) -> None:
@@ -934,7 +934,7 @@ def test_weights_that_vanish_after_opening(
 
 
 def replace_by_a_copy(file: Path) -> None:
-    """Of the same size and time."""
+    """With the same size and modification time."""
     shutil.copy2(file, file.with_name("other"))
     os.replace(file.with_name("other"), file)
 
@@ -981,7 +981,7 @@ def test_a_file_that_became_a_pipe(odd: Path) -> None:
 def test_a_file_that_changes_while_it_is_opened(
     odd: Path, damage: Callable[[Path], None], late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, or after, the safetensors library has looked at it."""
+    """Before or after the safetensors library reads it."""
     sound = safetensors.safe_open
 
     @contextlib.contextmanager
@@ -1054,7 +1054,7 @@ def test_a_parameter_that_is_not_there(odd: Path, path: Any) -> None:
         assert len(parameters) == len(list(parameters)) == 4 + 12 * 3
 
 
-# What is read, and how it lies in memory
+# What is read, and its memory layout
 
 
 class Counter:
@@ -1144,7 +1144,7 @@ def test_the_deepest_model_is_saved_and_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
 def test_parameters_are_the_files_numbers(model: str, dtype: str) -> None:
-    """As the safetensors library reads them; NumPy has no bfloat16."""
+    """Equal to the safetensors library's numbers; NumPy has no bfloat16."""
     stored: Tensors = {}
     for file in (REFERENCE / model).glob("*.safetensors"):
         stored |= without_prefix(load_file(file))
@@ -1198,7 +1198,7 @@ def test_a_dtype_that_is_neither_of_the_two(dtype: Any) -> None:
 @pytest.mark.parametrize(
     "dtype", ["", "single precision", 32, ["f4"], "f4,f4", ",", {"names": ["f4"]}]
 )
-def test_a_dtype_that_is_none(dtype: Any) -> None:
+def test_an_invalid_dtype(dtype: Any) -> None:
     with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
         GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     assert repr(dtype) in str(caught.value)
@@ -1308,7 +1308,7 @@ def test_what_is_no_parameters_path(path: Any) -> None:
 
 
 @pytest.mark.parametrize("variant", [5, [1] * 100_000, "a/b", "", " " * 1000, "\x1b[2J"], ids=str)
-def test_what_is_no_variant(variant: Any) -> None:
+def test_invalid_variants(variant: Any) -> None:
     config = GPT2Config.from_file(REFERENCE / "odd/config.json")
     with pytest.raises(AttnlabError, match="variant must be"):
         Checkpoint(REFERENCE / "odd", config, variant=variant)

@@ -1,7 +1,7 @@
 """The command `attnlab`: output, JSON, exit statuses, odd terminals.
 
-It runs in this process, but for what is the operating system's: streams that are closed or no text,
-terminals, browsers, pipes that nobody reads.
+It runs in this process, except for tests of the operating system: closed or binary streams,
+terminals, browsers, pipes without a reader.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from attnlab.views.page.page import is_page
 SCHEMA = Path(attnlab.__file__).parent / "cli" / "cli.schema.json"
 ODD = str(REFERENCE / "odd")
 
-# The console script next to this Python, which an editable install makes too.
+# The console script next to this Python; an editable install has one too.
 COMMAND = Path(sys.executable).parent / "attnlab"
 
 
@@ -63,9 +63,9 @@ def run(
     encoding: str = "utf-8",
     **changes: str,
 ) -> tuple[str, str]:
-    """What a command writes to stdout and to stderr, in this process.
+    """The output of a command on stdout and stderr, in this process.
 
-    `answers` is what is typed on a terminal, `stdin` what comes from a pipe; `encoding` is that of
+    `answers` is typed on a terminal, `stdin` comes from a pipe; `encoding` is that of
     the streams.
     """
     with (
@@ -78,7 +78,7 @@ def run(
 
 
 def answer(*arguments: str, status: int = 0, **changes: str) -> Any:
-    """What a command prints with --json, once it fits the schema."""
+    """The output of a command with --json, validated against the schema."""
     return fitting(run(*arguments, "--json", status=status, **changes)[0], arguments[0])
 
 
@@ -92,7 +92,7 @@ def schema() -> Any:
 
 
 def fitting(out: str, command: str) -> Any:
-    """The object that was printed, once it fits the schema."""
+    """The printed object, validated against the schema."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
@@ -123,7 +123,7 @@ def test_trace() -> None:
         *("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
     ]
     for name, step in steps.items():
-        values = np.array(step["values"], dtype=float)  # null as nan
+        values = np.array(step["values"], dtype=float)  # null for nan
         expected = np.where(np.isfinite(getattr(head, name)), getattr(head, name), np.nan)
         assert np.allclose(values, expected, atol=1e-6, equal_nan=True), name
         assert step["shape"] == list(expected.shape)
@@ -214,7 +214,7 @@ def test_a_step_of_all_heads_is_that_of_the_head() -> None:
 
 
 def test_json_names_the_head_that_the_step_is_of() -> None:
-    """Whatever --layer and --head say, which a whole path does not need."""
+    """--layer and --head are ignored for a full path."""
     given = ("the hen", "--layer", "-1", "--head", "3")
 
     def of(content: dict[str, Any]) -> dict[str, int]:
@@ -345,13 +345,13 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
 
 @posix
 def test_stdin_that_is_closed_or_no_text() -> None:
-    for shell, told in (("<&-", "nothing to trace"), ("< /dev/null", "nothing to trace")):
+    for shell, message in (("<&-", "nothing to trace"), ("< /dev/null", "nothing to trace")):
         command = f"{sys.executable} -m attnlab next - {shell}"
         finished = subprocess.run(
             command, shell=True, capture_output=True, env=environment(), check=False
         )
         assert finished.returncode == 2
-        assert told in finished.stderr.decode()
+        assert message in finished.stderr.decode()
     finished = subprocess.run(
         [sys.executable, "-m", "attnlab", "next", "-"],
         input=b"\xff",
@@ -383,7 +383,7 @@ def test_steps_by_their_path() -> None:
     assert "\nLayer 2, MLP: hidden = X W_1 + b_1    4 x 140\n" in out
     assert f"{trace.blocks[2].mlp.hidden[0, 0]:.4f}" in out
     unknown = run("trace", "the hen", "--step", "wieghts", status=2)[1]
-    assert "dropout_mask" not in unknown  # which this head has not
+    assert "dropout_mask" not in unknown  # which this head doesn't have
     assert "masked_scores, weights, context" in unknown
 
 
@@ -460,14 +460,14 @@ def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
     run(*arguments, "--force")
     written = page.read_text(encoding="utf-8")
     assert "the hen" in written
-    answer("html", "in", "-o", str(page))  # its own it replaces unasked
+    answer("html", "in", "-o", str(page))  # it replaces its own files without asking
     assert page.read_text(encoding="utf-8") != written
 
 
 @pytest.mark.parametrize(
     ("reply", "status"), [("y\n", 0), ("YES\n", 0), ("n\n", 2), ("\n", 2), ("yesterday\n", 2)]
 )
-def test_who_sits_there_is_asked(reply: str, status: int, tmp_path: Path) -> None:
+def test_the_user_is_asked(reply: str, status: int, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("mine")
     _, err = run("html", "the hen", "-o", str(page), status=status, answers=reply)
@@ -587,7 +587,7 @@ def test_errors_lead_on_in_a_terminal(
     monkeypatch.setenv("ATTNLAB_MODEL", ODD)
     monkeypatch.chdir(tmp_path)
     np.savez("head.npz", weights=np.eye(2))
-    for arguments, told in (
+    for arguments, message in (
         ("generate hen -n 90", r"--drop-oldest in a terminal\) continues without the oldest"),
         ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
         ("check head.npz --text hen", "For steps of one head, use --layer and --head; for a layer"),
@@ -598,7 +598,7 @@ def test_errors_lead_on_in_a_terminal(
         ("next " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
     ):
         assert main(arguments.split()) == 2
-        assert re.search(told, capsys.readouterr().err), arguments
+        assert re.search(message, capsys.readouterr().err), arguments
     assert [*tmp_path.iterdir()] == [tmp_path / "head.npz"]
     assert len(answer("generate", "hen", "-n", "20", "--drop-oldest")["new"]) == 20
 
@@ -632,16 +632,16 @@ def test_forty_columns_are_enough(arguments: tuple[str, ...]) -> None:
     assert len(whole.splitlines()) <= len(out.splitlines())
     numbers = re.compile(r"-?[\d.]+|…")
     words = {word for word in whole.split() if not numbers.fullmatch(word)}
-    assert words <= set(out.split())  # none is folded
+    assert words <= set(out.split())  # none is wrapped
 
 
 def fits_in_forty(line: str) -> bool:
-    """A path that is longer stays whole, so that it can be copied."""
+    """A longer path isn't wrapped, so that it can be copied."""
     return display_width(line) <= 40 or len(line.split()) == 1
 
 
 def test_a_file_gets_all_rows_and_columns() -> None:
-    """Where no width is asked for; a terminal or COLUMNS get what they have room for."""
+    """Full width if none is given; a terminal or COLUMNS limits it."""
     arguments = ("trace", "The dog " * 20, "--model", "pocket", "--layer", "0", "--head", "1")
     out, _ = run(*arguments, "--step", "weights")
     weights = out.partition("weights = ")[2]
@@ -696,7 +696,7 @@ def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
 
 
 def on_a_terminal(*arguments: str, **changes: str) -> str:
-    """What the command writes to a terminal."""
+    """The command's output on a terminal."""
     import pty
 
     ours, theirs = pty.openpty()
@@ -708,7 +708,7 @@ def on_a_terminal(*arguments: str, **changes: str) -> str:
     )
     os.close(theirs)
     written = b""
-    with contextlib.suppress(OSError):  # Linux tells so that the other end is closed
+    with contextlib.suppress(OSError):  # on Linux, the other end is closed
         while piece := os.read(ours, 4096):
             written += piece
     os.close(ours)
@@ -720,7 +720,7 @@ def on_a_terminal(*arguments: str, **changes: str) -> str:
 def test_colour_on_a_terminal_unless_unwanted() -> None:
     arguments = ("trace", "the hen", "--step", "weights")
     assert "\x1b[1m" in on_a_terminal(*arguments)
-    assert "\x1b[2m" in on_a_terminal(*arguments)  # what is masked is dim
+    assert "\x1b[2m" in on_a_terminal(*arguments)  # masked cells are dim
     assert "\x1b" not in on_a_terminal(*arguments, NO_COLOR="1")
 
 
@@ -751,7 +751,7 @@ def test_an_encoding_without_the_symbols() -> None:
     out, _ = run("trace", "the hen", "--step", "weights", encoding="ascii")
     assert "\\u0120" in out
     table = out.split("is masked\n")[1].split("\n\n")[0]
-    assert len({len(line) for line in table.splitlines()}) == 1  # the columns stand in line
+    assert len({len(line) for line in table.splitlines()}) == 1  # the columns are aligned
     out, _ = run("trace", "the hen in a thin inn", encoding="cp437", COLUMNS="40")
     assert "..." in out
     assert "\\u2026" not in out
@@ -760,7 +760,7 @@ def test_an_encoding_without_the_symbols() -> None:
 
 
 def test_what_a_program_reads_is_not_wrapped(tmp_path: Path) -> None:
-    """Where COLUMNS does not say how wide it is."""
+    """If COLUMNS doesn't set the width."""
     deep = tmp_path / ("long name " * 12)
     deep.mkdir()
     out, _ = run("html", "the hen", "-o", str(deep / "page.html"))
@@ -813,7 +813,7 @@ def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "message"),
     [
         ("blocks.1.mid", "'blocks.1.mid' is not PATH=NUMBER"),
         ("blocks.1.mid=", "is not PATH=NUMBER"),
@@ -830,10 +830,10 @@ def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
         ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
     ],
 )
-def test_edits_that_are_refused(edit: str, told: str) -> None:
+def test_edits_that_are_refused(edit: str, message: str) -> None:
     out, err = run("next", "the hen", "--edit", edit, status=2)
     assert out == ""
-    assert told in err
+    assert message in err
     assert "\x1b" not in err
 
 
@@ -908,7 +908,7 @@ def test_atlas(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.slow
-def test_an_atlas_of_two_workers_and_what_is_left_when_it_is_killed(tmp_path: Path) -> None:
+def test_an_atlas_of_two_workers_and_its_files_when_killed(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the hen in a thin inn\n" * 30_000)
     given = ("atlas", str(corpus), "--workers", "2", "--out", str(tmp_path / "out"))
@@ -942,7 +942,7 @@ def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
     for name in ("one.npy", "objects.npz", "text.npz", "cut.npz", "."):
         _, err = run("check", str(tmp_path / name), *options, status=2)
         assert "isn't a file written by numpy.savez" in err
-        assert ("one unnamed array" in err) == (name == "one.npy")
+        assert ("a single array, as written by numpy.save" in err) == (name == "one.npy")
 
 
 def test_a_heads_weights_come_first_and_its_chain_in_order_after_them() -> None:

@@ -1,8 +1,9 @@
-"""Colours and scale: held to WCAG and to a browser's own mixing; all views have the same ones."""
+"""Colours and scale, compared with WCAG and a browser's own mixing; the same in all views."""
 
 import io
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from pages import CELLS, TEXT, Open, drawn
 from streams import Stream
 
+import attnlab
 from attnlab import GPT2, Trace
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
+from attnlab.views.page.page import style
 from attnlab.views.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
 from attnlab.views.shown import shown
 from attnlab.views.terminal import Terminal
@@ -51,13 +54,13 @@ def test_colours_can_be_told_apart(theme: Theme) -> None:
 
 @THEMES
 def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
-    """Every scale can be read without telling hues apart; what is below zero is blue."""
+    """Every scale can be read by lightness alone; negative numbers are blue."""
     palette = theme.palette()
     assert len(palette) == 2 * SHADES + 1
     assert [palette[n] for n in (0, SHADES, -1)] == [theme.negative, theme.zero, theme.positive]
     lightness = np.cbrt([luminance(colour) for colour in palette])
     for part in (lightness[SHADES::-1], lightness[SHADES:]):
-        # Two neighbours may fall on the same of 256 levels; eight apart may not.
+        # Neighbours may have the same of 256 levels; colours eight apart may not.
         steps = (part[8:] - part[:-8]) * (1 if theme is DARK else -1)
         assert (steps > 0.002).all()
         assert abs(part[-1] - part[0]) > 0.3
@@ -144,7 +147,7 @@ class Styles(HTMLParser):
 
 
 def in_notebook(trace: Trace, step: str) -> list[tuple[str, str] | None]:
-    """By cell; the weights come first, then scores and masked scores."""
+    """Backgrounds by cell; the weights come first, then scores and masked scores."""
     T = len(trace.tokens)
     cells = Styles(trace.head(1, 3)._repr_html_()).found
     n = ("weights", "scores").index(step) * T * T
@@ -202,7 +205,21 @@ def test_a_number_has_the_same_colour_in_every_view(
         bits = np.array(cells, np.uint32).ravel()
         found = ["#" + bytes([b & 255, b >> 8 & 255, b >> 16 & 255]).hex() for b in bits.tolist()]
         same = [a == b for a, b, is_there in zip(found, wanted, there, strict=True) if is_there]
-        # The page computes in float32, so that a number beside a limit may cross it.
+        # The page computes in float32, so a number near a boundary may cross it.
         assert np.mean(same) > 0.97
         apart = [np.abs(rgb(a) - rgb(b)).max() for a, b in zip(found, wanted, strict=True) if b]
         assert max(apart) <= 3
+
+
+def test_all_pages_share_one_theme() -> None:
+    """The colours of page, explorer, playground, atlas and book stand in one file."""
+    folder = Path(attnlab.__file__).parent / "views" / "page"
+    theme = (folder / "theme.css").read_text(encoding="utf-8")
+    names = re.findall(r"--(\w+):", theme)
+    assert {"paper", "ink", "muted", "line", "accent", "sans", "mono"} <= {*names}
+    for sheet in ("page.css", "atlas.css"):
+        assert style(sheet).startswith(theme)
+        own = (folder / sheet).read_text(encoding="utf-8")
+        assert not {*names} & {*re.findall(r"--(\w+): light-dark", own)}
+    trace = GPT2.from_pretrained("pocket").trace("The dog")
+    assert theme in trace.to_html()

@@ -35,7 +35,7 @@ def ids_of(name: str) -> Any:
 
 
 def random_model(dtype: str, std: float = 0.02, **sizes: int) -> GPT2:
-    """One with two columns of the stream that are much larger than the others, as GPT-2 has."""
+    """A model with two columns of the stream much larger than the others, as in GPT-2."""
     config = GPT2Config(vocab_size=256, n_positions=400, **sizes)
     rng = np.random.default_rng(1)
     vector = rng.standard_normal(parameter_count(config)) * std
@@ -61,12 +61,12 @@ def test_float32_and_float64_agree_at_every_step(name: str) -> None:
         assert differences.agrees
         assert differences.first is None
         largest = max(stage.rounding for stage in differences.stages)
-        assert 1 / 100 < largest < 1 / 4  # as loose as it should be, and no looser
+        assert 1 / 100 < largest < 1 / 4  # not too loose
         assert "rounding explains every difference" in repr(differences)
 
 
 @pytest.mark.parametrize("std", [0.02, 0.5])
-def test_large_columns_and_sharp_scores_are_allowed_what_they_cost(std: float) -> None:
+def test_large_columns_and_sharp_scores_get_larger_tolerances(std: float) -> None:
     sizes = {"n_embd": 96, "n_layer": 6, "n_head": 3}
     single, double = (
         random_model(dtype, std, **sizes).trace(np.arange(40, 60))
@@ -74,16 +74,16 @@ def test_large_columns_and_sharp_scores_are_allowed_what_they_cost(std: float) -
     )
     differences = compare(single, double)
     assert differences.agrees
-    # Where scores are sharp, float32 is wrong by far more than its epsilon.
+    # With sharp scores, float32's errors are much larger than its epsilon.
     largest = max(stage.relative for stage in differences.stages)
     assert largest > (1e-5 if std == 0.5 else 1e-7)
 
 
-def test_sums_that_cancel_are_allowed_what_they_lose() -> None:
+def test_cancelling_sums_get_larger_tolerances() -> None:
     rng = np.random.default_rng(0)
     Q = 1000 * rng.standard_normal((5, 64))
     K = rng.standard_normal((5, 64))
-    K -= Q * ((K * Q).sum(-1) / (Q * Q).sum(-1))[:, None]  # each key at right angles to its query
+    K -= Q * ((K * Q).sum(-1) / (Q * Q).sum(-1))[:, None]  # each key orthogonal to its query
     single = attnlab.attention(Q.astype("float32"), K.astype("float32"), K.astype("float32"))
     exact = attnlab.attention(*(x.astype("float32").astype("float64") for x in (Q, K, K)))
     for step in ("raw_scores", "scores"):
@@ -93,14 +93,16 @@ def test_sums_that_cancel_are_allowed_what_they_lose() -> None:
         assert stage.difference == off > 0
 
 
-def test_a_row_in_which_pushes_cancelled_is_allowed_what_most_are() -> None:
+def test_a_row_with_cancelling_perturbations_gets_the_median_tolerance() -> None:
     value, by = np.full((3, 2), 7.0), PERTURBATION * np.array([[0], [1], [3]])
     within = allowed(value, [value * (1 + by), value * (1 - by)], 2.0**-23)
     np.testing.assert_allclose(within, MARGIN * 2.0**-23 * 7 * (1 + np.array([[1], [1], [3]])))
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("float32", 3e-5), ("float64", 1e-13)])
-def test_what_is_more_than_rounding_is_told(pocket: GPT2, dtype: str, size: float) -> None:
+def test_differences_larger_than_rounding_are_reported(
+    pocket: GPT2, dtype: str, size: float
+) -> None:
     trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
     for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
         first = compare(trace, trace.edited({path: lambda x: x * (1 + size)})).first
@@ -109,14 +111,14 @@ def test_what_is_more_than_rounding_is_told(pocket: GPT2, dtype: str, size: floa
         assert first.relative == pytest.approx(size, rel=0.1)
 
 
-def test_numbers_that_a_push_would_take_beyond_the_largest() -> None:
+def test_numbers_that_overflow_when_perturbed() -> None:
     largest = np.full((3, 2), np.finfo("float32").max)
     chain = attnlab.attention(np.eye(3, dtype="float32"), np.eye(3, dtype="float32"), largest)
     assert chain.context.dtype == "float32"
     assert compare(chain, chain).agrees
 
 
-def test_one_rounding_more_is_none(pocket: GPT2) -> None:
+def test_one_more_rounding_is_no_difference(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
         other = trace.edited({path: lambda x: np.nextafter(x, np.float32(np.inf))})
@@ -136,7 +138,7 @@ def test_long_texts(pocket: GPT2) -> None:
     assert first.path == "blocks.1.attention.scores"
 
 
-# ---- what is told --------------------------------------------------------------------------------
+# ---- the report ----------------------------------------------------------------------------------
 
 
 def test_stages_stand_in_the_order_of_the_forward_pass(pocket: GPT2) -> None:
@@ -202,7 +204,7 @@ def test_a_deep_models_table_has_the_stream_and_the_block_that_matters() -> None
     ]
 
 
-def test_other_tokens_are_told(pocket: GPT2) -> None:
+def test_different_tokens_are_reported(pocket: GPT2) -> None:
     ids = pocket.trace(TEXT).ids
     other = np.where(np.arange(len(ids)) == 3, 7, ids)
     differences = compare(pocket.trace(ids), pocket.trace(other))
@@ -222,7 +224,7 @@ def test_another_model_of_the_same_size(pocket: GPT2) -> None:
 
 
 def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -> None:
-    """Of a model of which one head lost its queries, and another one's grew a little."""
+    """Models that differ in one head without queries and one with slightly larger queries."""
     arrays = {path: np.array(array) for path, array in pocket.parameters.items()}
     W, b = (arrays[f"blocks.1.attention.{name}"] for name in ("W_QKV", "b_QKV"))
     W[:, 64:96], b[64:96] = 0, 0  # Q of head 2
@@ -245,7 +247,7 @@ def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -
 
     edited = compare(a, a.edited({"blocks.0.attention.heads.1.context": 0}))
     assert not edited.are_models
-    assert edited.heads[0][0] == 1  # what follows in the layer above
+    assert edited.heads[0][0] == 1  # the effect on the next layer
     assert not compare(a, other.trace("The cat chased the ball, but it")).are_models
     assert compare(a.blocks[1], b.blocks[1]).heads == ()
 
@@ -273,7 +275,7 @@ def test_masked_cells_agree_with_whatever_they_are_filled() -> None:
     mine = np.array([[1.5, -1e4, -1e9], [2.0, -np.inf, np.finfo("float32").min]])
     assert distance(mine, right).tolist() == [[0.5, 0, 0], [0, np.inf, 0]]
     assert distance(right - 1, right).tolist() == [[1, 0, 0], [1, 1, 0]]
-    small = np.where(np.isneginf(right), -50.0, right)  # exp of which is not nothing
+    small = np.where(np.isneginf(right), -50.0, right)  # whose exp isn't negligible
     assert distance(small, right).tolist() == [[0, np.inf, np.inf], [0, 0, np.inf]]
     assert distance(np.full(2, np.nan), np.zeros(2)).tolist() == [np.inf, np.inf]
 
@@ -304,7 +306,7 @@ def test_traces_from_files(pocket: GPT2, tmp_path: Path) -> None:
     for a, b in ((files[0], double), (double, files[0]), (files[0], files[1])):
         assert compare(a, b).agrees
         assert any(stage.difference for stage in compare(a, b).stages)
-    # What a file does not hold says how far rounding goes, whichever comes first.
+    # Tolerances come from the trace with parameters, in either order.
     one_way, other_way = compare(files[0], double).stages, compare(double, files[0]).stages
     assert [stage.rounding for stage in one_way] == [stage.rounding for stage in other_way]
     first = compare(files[0], files[2]).first
@@ -316,7 +318,7 @@ BLOCK_FROM_QKV = (
     *("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "concat"),
 )
 
-# ---- what it leaves, and what it refuses ---------------------------------------------------------
+# ---- side effects, and refused arguments ---------------------------------------------------------
 
 
 def test_nothing_is_left_behind(pocket: GPT2) -> None:
@@ -359,4 +361,4 @@ def test_a_comparison_is_an_object_like_any_other(pocket: GPT2) -> None:
     assert len({one}) == 1
     stage = Stage("Q", (2, 3), math.inf, math.inf, math.inf, (), "")
     assert not stage.agrees
-    assert MARGIN >= 4  # of what was measured, see where it stands
+    assert MARGIN >= 4  # the measured range

@@ -1,4 +1,4 @@
-"""What is offered to type: by dir, and by IPython, as its terminal and JupyterLab ask it."""
+"""Completion: dir, and IPython in a terminal and in JupyterLab."""
 
 import ast
 import subprocess
@@ -28,12 +28,23 @@ def test_dir_offers_what_people_type_and_nothing_else() -> None:
     assert {"GPT2", "softmax", "table"} <= typed <= set(dir(attnlab))
 
 
+def test_dir_leaves_out_earlier_names_which_still_work() -> None:
+    model = attnlab.GPT2.from_pretrained("pocket")
+    trace = model.trace([1, 2, 3])
+    assert {"trace", "default", "config"} <= {*dir(model)}
+    assert {"fork", "ids", "head", "logits"} <= {*dir(trace)}
+    assert "at_hand" not in dir(model)
+    assert "aside" not in {*dir(trace), *dir(trace.head(0, 0))}
+    assert trace.aside().ids.tolist() == [1, 2, 3]
+    assert attnlab.GPT2.at_hand.__func__ is attnlab.GPT2.default.__func__
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(way, marks=pytest.mark.slow) for way in ("Jedi", "evaluation")],
 )
 def shell(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """IPython in a process of its own, in which attnlab is imported as a user does it."""
+    """IPython in a separate process with attnlab imported."""
     needs("IPython", "notebooks")
     process = subprocess.Popen(
         [sys.executable, "-c", SHELL, request.param],
@@ -69,7 +80,7 @@ for line in sys.stdin:
 
 
 def completed(shell: Any, text: str) -> list[str]:
-    """What IPython makes of a text, in whose words no step is computed."""
+    """IPython's completions of a text, which must not compute steps."""
     shell.stdin.write(f"{text}\n")
     shell.stdin.flush()
     found = shell.stdout.readline().split()
@@ -102,5 +113,5 @@ def test_all_names(shell: Any) -> None:
 
 
 @pytest.mark.parametrize("typed", ["trace.blocks[7].attention.", "nothing.blocks[0]."])
-def test_what_is_not_there_ends_in_nothing_of_a_result(shell: Any, typed: str) -> None:
+def test_no_completions_for_what_does_not_exist(shell: Any, typed: str) -> None:
     assert "weights" not in completed(shell, typed)

@@ -1,4 +1,4 @@
-"""GPT2Config: the sizes and settings in config.json, and what is refused in one."""
+"""GPT2Config: the sizes and settings in config.json, and refused ones."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ GPT2S: dict[str, Any] = {
 FLAGS = tuple(name for name, value in GPT2S.items() if isinstance(value, bool))
 
 
-# As tests/reference/README.md has them.
+# As in tests/reference/README.md.
 @pytest.mark.parametrize(
     ("model", "n_layer", "n_head", "n_embd", "d_head", "d_mlp", "epsilon"),
     [
@@ -161,14 +161,14 @@ def test_a_number_is_no_boolean(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert", "gpt_neo", "", None, 2, ["gpt2"]])
-def test_another_architecture_is_told_by_its_name_alone(kind: Any) -> None:
+def test_another_architecture_is_reported_by_name_only(kind: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict({"model_type": kind, "n_layer": 10**9, "hidden_size": 4096})
     assert str(caught.value) == f"model_type is {kind!r}; only 'gpt2' is supported"
 
 
 @pytest.mark.parametrize(
-    ("quantised", "message"),
+    ("quantized", "message"),
     [
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "'bitsandbytes'"),
         ({"quant_method": "gptq", "bits": 4}, "'gptq'"),
@@ -179,9 +179,9 @@ def test_another_architecture_is_told_by_its_name_alone(kind: Any) -> None:
         ("int4", "'int4'"),
     ],
 )
-def test_quantised_weights_are_told_by_their_name(quantised: Any, message: str) -> None:
+def test_quantized_weights_are_recognized_by_name(quantized: Any, message: str) -> None:
     with pytest.raises(ConfigError, match="weights are quantized") as caught:
-        GPT2Config.from_dict(SIZES | {"quantization_config": quantised})
+        GPT2Config.from_dict(SIZES | {"quantization_config": quantized})
     assert f"({message})" in str(caught.value)
     assert "dequantize()" in str(caught.value)
 
@@ -243,14 +243,14 @@ def test_heads_that_do_not_divide_the_width() -> None:
         GPT2Config(**SIZES | {"n_head": 4})
 
 
-def test_wrong_sizes_are_all_told_at_once() -> None:
+def test_wrong_sizes_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict(dict.fromkeys([*NAMES, "n_inner", "layer_norm_epsilon"], "7"))
     for name in (*NAMES, "n_inner", "layer_norm_epsilon"):
         assert re.search(rf"(^|; ){name} must be a .*; got '7'", str(caught.value))
 
 
-def test_settings_and_missing_sizes_are_all_told_at_once() -> None:
+def test_settings_and_missing_sizes_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict(dict(UNIMPLEMENTED))
     for key, value in dict(UNIMPLEMENTED).items():
@@ -259,7 +259,7 @@ def test_settings_and_missing_sizes_are_all_told_at_once() -> None:
         assert f"{name} is missing" in str(caught.value)
 
 
-def test_settings_and_wrong_sizes_are_all_told_at_once() -> None:
+def test_settings_and_wrong_sizes_are_reported_together() -> None:
     changed = SIZES | {"activation_function": "tanh", "n_embd": "35", "n_layer": 0}
     del changed["n_head"]
     with pytest.raises(ConfigError) as caught:
@@ -298,8 +298,8 @@ def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -
         (b'\xff\xfe{\x00"\x00', "can't be read: .*utf-8"),
         (b'{"n_embd": 1' + b"0" * 10_000 + b"}", "n_embd must be a positive integer; got inf"),
         (b"[" * 100_000, "can't be read as JSON"),
-        (b"[35]", "must hold one JSON object"),
-        (b"null", "must hold one JSON object"),
+        (b"[35]", "must be a JSON object"),
+        (b"null", "must be a JSON object"),
         (b"{}", "vocab_size is missing"),
         (json.dumps(SIZES | {"n_head": 4}).encode(), "n_head = 4 does not divide n_embd = 35"),
         (json.dumps(SIZES | {"n_head": False}).encode(), "n_head must be a positive .* got False"),

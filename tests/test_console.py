@@ -1,4 +1,4 @@
-"""Programs that print: terminals that lack characters, readers that leave, Ctrl-C."""
+"""Programs that print: terminals that lack characters, closed pipes, Ctrl-C."""
 
 import array
 import fcntl
@@ -28,7 +28,7 @@ NO_LETTERS = ("ascii", "cp1252", "gbk")
 
 
 def start(*arguments: str, shell: str = 'exec "$@"', **environment: str) -> subprocess.Popen[bytes]:
-    """Python with some arguments, as a shell starts it."""
+    """Start Python with some arguments, as a shell does."""
     return subprocess.Popen(
         ["sh", "-c", shell, "sh", sys.executable, *arguments],
         stdout=subprocess.PIPE,
@@ -77,7 +77,7 @@ def test_output_that_is_closed_from_the_start() -> None:
         assert process.returncode == 1
 
 
-def test_errors_that_nobody_reads() -> None:
+def test_errors_without_a_reader() -> None:
     process = start("-m", "attnlab.walkthrough", "/no/such/place")
     assert process.stderr is not None
     process.stderr.close()
@@ -115,7 +115,7 @@ def test_ctrl_c_also_where_a_shell_had_it_ignored(
     assert process.returncode == 130
 
 
-def test_ctrl_c_while_nobody_reads() -> None:
+def test_ctrl_c_without_a_reader() -> None:
     code = (
         "import sys; from attnlab.console import exit_status\n"
         "sys.exit(exit_status(lambda: [print('x' * 50) for _ in range(100_000)]))"
@@ -123,7 +123,7 @@ def test_ctrl_c_while_nobody_reads() -> None:
     process = start("-c", code)
     assert process.stdout is not None
     seen, waiting = -1, 0
-    while not waiting or seen != waiting:  # until the pipe is full, and what follows waits
+    while not waiting or seen != waiting:  # until the pipe is full and writing blocks
         assert process.poll() is None
         time.sleep(0.5)
         seen, waiting = waiting, waiting_in(process.stdout)
@@ -133,7 +133,7 @@ def test_ctrl_c_while_nobody_reads() -> None:
 
 
 def waiting_in(pipe: IO[bytes]) -> int:
-    """How many bytes were written and not read yet."""
+    """The number of bytes written and not yet read."""
     count = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, count)
     return count[0]
@@ -163,7 +163,7 @@ def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_thread_may_run_a_program_too() -> None:
-    """Though only the main thread may say what Ctrl-C does."""
+    """Only the main thread may set the handler of Ctrl-C."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     found: list[int] = []
     try:
@@ -176,7 +176,7 @@ def test_a_thread_may_run_a_program_too() -> None:
 
 
 def test_every_lesson_is_prepared_before_it_prints() -> None:
-    """Of notebooks stdout is none of the lesson's business."""
+    """In notebooks, stdout isn't changed."""
     for lesson in EXAMPLES.glob("*.py"):
         before, called, _ = lesson.read_text(encoding="utf-8").partition("\nprepare_script()")
         assert called, lesson

@@ -26,7 +26,7 @@ def measured(trace: Trace) -> float:
     return float(trace.next_logits[TOKEN] - trace.next_logits[OTHER])
 
 
-def test_a_direct_path_to_the_logits_is_what_layer_norm_and_w_u_make_of_it(
+def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
     pair: tuple[Trace, Trace],
 ) -> None:
     clean, corrupted = pair
@@ -50,7 +50,7 @@ def test_a_sender_after_the_receiver_restores_nothing(pair: tuple[Trace, Trace])
     assert (found.restored == 0).all()
     found = attnlab.path_patch(*pair, "embedding", receiver, metric=METRIC, progress=False)
     assert found.restored.shape == ()
-    # All of a head's query of the clean run, since before block 0 there is the embedding alone.
+    # The head's whole query in the clean run, since only the embedding precedes block 0.
     query = pair[0].head(0, 1).Q
     patched = measured(pair[1].edited({receiver: query}))
     ends = measured(pair[0]), measured(pair[1])
@@ -73,7 +73,7 @@ def test_every_edge_together_is_the_clean_run_and_none_the_corrupted(
 
 
 def test_gradients_are_exact_for_a_small_change(odd: GPT2) -> None:
-    """Finite differences: the effects in the metric's units, for a text that is hardly another."""
+    """Finite differences: effects in the metric's units, for a slightly changed embedding."""
     corrupted = odd.trace([5, 7, 33, 3, 41])
     change = np.random.default_rng(0).normal(size=corrupted.embedding.shape) * 1e-6
     clean = corrupted.edited({"embedding": corrupted.embedding + change})

@@ -1,4 +1,4 @@
-"""Edited traces: against transformers with hooks, against equations by hand, and what is shared."""
+"""Edited traces, compared with transformers and with equations; and what runs share."""
 
 import copy
 import gc
@@ -45,7 +45,7 @@ def odd() -> GPT2:
 
 
 def edits_of(trace: Trace, kinds: dict[str, Any], seed: int) -> dict[str, Any]:
-    """What is recorded as kinds, in each of the forms in which an edit may be given."""
+    """The recorded edits, in each form in which an edit may be given."""
 
     def edit(path: str, kind: str) -> Any:
         if kind == "zero":
@@ -77,12 +77,12 @@ def test_every_step_edited_against_transformers(
 
 
 class ByHand(dict[str, Any]):
-    """Every step of an edited pass by path, from the equations, one after the other.
+    """Every step of an edited pass by path, computed from the equations in order.
 
     Parameters
     ----------
-    trace : whose text and model it is
-    edits : what takes the place of steps, by path
+    trace : for its text and model
+    edits : replacements of steps, by path
     """
 
     def __init__(self, trace: Trace, edits: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class ByHand(dict[str, Any]):
         assert not self.left, "each edit was made"
 
     def put(self, path: str, value: Any) -> Any:
-        """Keep a step, or what takes its place."""
+        """Record a step or its replacement."""
         self.left -= {path}
         if path in self.edits:
             edit = self.edits[path]
@@ -194,7 +194,7 @@ class ByHand(dict[str, Any]):
 
 
 def all_paths(trace: Trace) -> list[str]:
-    """Every step that a trace has."""
+    """The paths of all steps of a trace."""
 
     def below(result: Any, place: str) -> Iterator[str]:
         yield from (f"{place}{n}" for n, step in result.steps.items() if not step.optional)
@@ -210,7 +210,7 @@ def all_paths(trace: Trace) -> list[str]:
 
 
 def check(trace: Trace, by_hand: ByHand, order: list[str]) -> None:
-    """Look at every step, in an order: none shows anything else."""
+    """Read every step in some order: the order doesn't matter."""
     for path in order:
         if path.endswith(("rows_of_W_E", "activation", "by_root")):
             continue
@@ -225,7 +225,7 @@ def check(trace: Trace, by_hand: ByHand, order: list[str]) -> None:
 
 
 def edit_of(trace: Trace, path: str, seed: int) -> Any:
-    """An edit of a step: a function of what would be there, or numbers."""
+    """An edit of a step: a function of the original value, or numbers."""
     name, value = path.rpartition(".")[2], attnlab.at(trace, path)
     if name == "positions":
         return lambda x: x[::-1]
@@ -242,7 +242,7 @@ def orders(trace: Trace, rng: np.random.Generator) -> list[list[str]]:
 
 
 def editable(trace: Trace) -> list[str]:
-    """What can be edited in the second block and outside of blocks."""
+    """The editable steps of the second block and outside blocks."""
     fixed = {"ids", "cached", "n_head", "memory", "rows_of_W_E", "activation", "by_root"}
     places = (
         "",
@@ -267,7 +267,7 @@ def random_model(T: int, n_layer: int) -> GPT2:
 
 @pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
 def test_no_step_shows_anything_but_what_follows(T: int) -> None:
-    """Whatever is edited, in whatever order steps are looked at, in the edited trace or before."""
+    """Any edits, with steps read in any order, in the edited trace or before editing."""
     model, rng = random_model(T, 3), np.random.default_rng(1)
     ids = rng.integers(0, 256, T)
     base = model.trace(ids)
@@ -286,7 +286,7 @@ def test_no_step_shows_anything_but_what_follows(T: int) -> None:
 
 @pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
 def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> None:
-    """All of them hold: a whole's edit and then its parts', in one dict or in one after another."""
+    """All edits apply: a whole's and then its parts', in one dict or in several."""
     model, rng = random_model(T, 3), np.random.default_rng(2)
     base = model.trace(rng.integers(0, 256, T))
     paths = editable(base)
@@ -297,7 +297,7 @@ def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> N
         order = orders(base, rng)[seed % 3]
         check(base.edited(edits), by_hand, order)
         check(base.edited(backwards), by_hand, order)
-        # One after the other they hold too, as long as no whole is edited after its part.
+        # In sequence they apply too, unless a whole is edited after its part.
         wholes_first = sorted(edits.items(), key=lambda edit: edit[0].count("."))
         wholes_first.sort(key=lambda edit: edit[0].rpartition(".")[2][-2:] != "KV")
         step = base
@@ -320,8 +320,8 @@ def test_a_later_edit_of_the_same_step_comes_after(odd: GPT2) -> None:
     assert (both.next_logits == 2).all()
 
 
-def test_an_edit_is_made_again_of_what_another_one_makes(odd: GPT2) -> None:
-    """A function gets what would be there; an array stays."""
+def test_an_edit_is_recomputed_after_an_earlier_one(odd: GPT2) -> None:
+    """A function gets the original value; an array replaces it."""
     trace = odd.trace("the hen")
     hidden, doubled = "blocks.1.mlp.hidden", {"embedding": lambda x: 2 * x}
     seen: list[Any] = []
@@ -346,7 +346,7 @@ def test_no_edits_change_nothing(odd: GPT2) -> None:
 
 @pytest.mark.parametrize("first", ["the base", "the edited"])
 def test_what_does_not_depend_on_an_edit_is_the_same_array(odd: GPT2, first: str) -> None:
-    """In whichever of the two it is looked at first."""
+    """In whichever of the two traces it is read first."""
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
     one, other = (trace, edited) if first == "the base" else (edited, trace)
@@ -390,7 +390,7 @@ def test_a_late_ablation_costs_the_blocks_after_it(
 
 
 def test_what_is_edited_first_is_computed_once(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The base is not run to the end for an edit of its middle."""
+    """An edit in the middle doesn't run the base to the end."""
     paths = computed(monkeypatch)
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.weights": lambda x: x})
@@ -445,7 +445,7 @@ def test_nothing_is_kept_by_showing_an_edited_trace(odd: GPT2) -> None:
         assert (kept(edited), kept(trace)) == held
 
 
-def test_an_edited_trace_goes_when_nobody_holds_it(odd: GPT2) -> None:
+def test_an_unused_edited_trace_is_freed(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     edited = trace.edited({"blocks.1.attention.heads.2.output": lambda x: x / 2, "W_E": 0.5})
     again = edited.edited({"blocks.2.attention.heads.0.X": 1})
@@ -458,7 +458,7 @@ def test_an_edited_trace_goes_when_nobody_holds_it(odd: GPT2) -> None:
         trace_ = weakref.ref(trace)
         del trace
         assert trace_() is None
-        assert arrays[2]() is not None  # the edited trace may still be asked for it
+        assert arrays[2]() is not None  # the edited trace may still need it
         del edited
         assert [array() for array in arrays] == [None] * 3
     finally:
@@ -483,7 +483,7 @@ def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
         made = {path: attnlab.at(edited, path) for path in (*several, "embedding")}
         for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
             check_same(edited, copied(edited))
-        # In a copy, functions are what they made.
+        # In a copy, functions are replaced by their results.
         copied = copy.deepcopy(edited).edited(further)
         check_same(trace.edited(made).edited(further), copied)
     pair = pickle.loads(pickle.dumps((trace, trace.edited({f"{layer}.X": 0}))))
@@ -491,8 +491,8 @@ def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
     assert not pair[1].blocks[1].attention.X.flags.writeable
 
 
-def test_a_pickle_has_what_is_in_memory_once(odd: GPT2) -> None:
-    """Views of an array are not written beside it, and of a cache what is in it."""
+def test_a_pickle_has_each_array_once(odd: GPT2) -> None:
+    """Views aren't pickled beside their array; of a cache, only the used part is."""
     written = odd.generate("the hen", 3, temperature=0, trace=True, edits={"embedding": 1})
     for trace in (odd.trace("the hen"), written.trace, written.steps[0].trace):
         trace.logits  # noqa: B018 (runs all blocks)
@@ -510,7 +510,7 @@ def test_a_pickle_has_what_is_in_memory_once(odd: GPT2) -> None:
     assert len(pickle.dumps(step._run.values["blocks.0.attention.K_cache"])) < 1000
 
 
-def test_threads_that_look_at_one_edited_trace(odd: GPT2) -> None:
+def test_threads_that_read_one_edited_trace(odd: GPT2) -> None:
     paths = [path for path in all_paths(odd.trace("the hen")) if "blocks.2" in path]
     for _ in range(5):
         trace = odd.trace("the hen")
@@ -527,7 +527,7 @@ def test_threads_that_look_at_one_edited_trace(odd: GPT2) -> None:
             assert all(one is found[0] or one == found[0] for one in found)
 
 
-def test_an_edited_trace_is_copied_while_another_thread_looks_at_it(odd: GPT2) -> None:
+def test_an_edited_trace_is_copied_while_another_thread_reads_it(odd: GPT2) -> None:
     paths = all_paths(odd.trace("the hen"))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -562,7 +562,7 @@ def test_a_deep_model_and_many_edits_do_not_recurse() -> None:
     assert np.array_equal(step.blocks[300].mlp.hidden, np.zeros((2, 8)))
 
 
-# ---- writing on ----------------------------------------------------------------------------------
+# ---- generation ----------------------------------------------------------------------------------
 
 
 def near(mask: Any) -> Any:
@@ -597,7 +597,7 @@ ROW_BY_ROW = {
 
 @pytest.mark.parametrize("path", [*ROW_BY_ROW, "all"])
 def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> None:
-    """Row by row what one edited trace of all tokens has, keys found in the cache too."""
+    """The rows of one edited trace of all tokens, including cached keys."""
     edits = ROW_BY_ROW if path == "all" else {path: ROW_BY_ROW[path]}
     written = odd.generate("the hen", 5, temperature=0, trace=True, edits=edits)
     whole = odd.trace(written.tokens).edited(edits)
@@ -639,7 +639,7 @@ def test_edits_hold_where_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
 
 
 def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) -> None:
-    """The keys that it found are shared, those that it makes are its own."""
+    """Cached keys are shared; new ones are its own."""
     written = odd.generate("the hen", 4, temperature=0, trace=True)
     step = written.steps[2].trace
     others = [one.trace.blocks[1].attention.K.copy() for one in written.steps]
@@ -734,7 +734,7 @@ def test_parts_by_their_paths(odd: GPT2) -> None:
 
 
 class Tensor:
-    """Like PyTorch's: it makes an array of itself, unless it needs a gradient."""
+    """Like PyTorch's tensor: it converts to an array unless it requires a gradient."""
 
     def __init__(self, array: Any, needs_gradient: bool = False) -> None:
         self.array, self.needs_gradient = np.asarray(array), needs_gradient
@@ -804,8 +804,8 @@ LAYER = "blocks.1.attention"
         ({f"{LAYER}.heads.2.scale": 0.0}, ValueError, "scores are divided by it"),
         ({"epsilon": -1}, ValueError, "must not be negative"),
         ({"epsilon": 0}, None, ""),
-        ({"positions": 17}, ValueError, "edit of positions: there are 17 positions"),
-        ({"positions": -1}, ValueError, "there are 17 positions"),
+        ({"positions": 17}, ValueError, "edit of positions: positions must be from 0 to 16"),
+        ({"positions": -1}, ValueError, "positions must be from 0 to 16"),
         ({"positions": 0.5}, TypeError, "positions must have dtype int64; got float64"),
         ({"embedding": failing}, ValueError, r"the edit of embedding raised KeyError\('mine'\)"),
         ({"embedding": lambda: 0}, ValueError, "the edit of embedding raised TypeError"),
@@ -834,7 +834,7 @@ def test_edits_that_do_not_fit(odd: GPT2, edits: Any, kind: type | None, message
     assert np.array_equal(trace.logits, odd.trace("the hen").logits)
 
 
-def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
+def test_an_overflow_after_an_edit_is_reported(odd: GPT2) -> None:
     edited = odd.trace("the hen").edited({"blocks.1.attention.Q": 1e30})
     with pytest.raises(AttnlabError, match=r"blocks\.1\.attention\.raw_scores overflows"):
         edited.edited({"blocks.1.attention.K": 1e30}).next_logits  # noqa: B018
@@ -851,7 +851,7 @@ def test_what_follows_an_edit_and_overflows_is_told(odd: GPT2) -> None:
         ("X", 3e38, "attention.QKV overflows"),
     ],
 )
-def test_what_follows_an_edit_of_one_head_and_overflows_is_told(
+def test_an_overflow_after_an_edit_of_one_head_is_reported(
     odd: GPT2, name: str, number: float, message: str
 ) -> None:
     edited = odd.trace("the hen").edited({f"blocks.1.attention.heads.1.{name}": number})
@@ -885,7 +885,7 @@ def test_scales_stay_numbers(odd: GPT2, number: Any) -> None:
     assert edited.blocks[1].attention.scores.dtype == np.float32
 
 
-def test_an_edit_is_what_it_was_when_it_was_made(odd: GPT2) -> None:
+def test_an_edit_copies_its_value(odd: GPT2) -> None:
     trace, given_ = odd.trace("the hen"), np.zeros((4, 35))
     edited = trace.edited({"embedding": given_})
     given_ += 7
@@ -899,15 +899,15 @@ def test_an_edit_is_what_it_was_when_it_was_made(odd: GPT2) -> None:
     assert np.array_equal(edited.head(1, 2).weights, trace.head(1, 2).weights[::-1])
 
 
-def test_weights_that_do_not_sum_to_1_are_told_in_the_title(odd: GPT2) -> None:
+def test_the_title_says_if_weights_do_not_sum_to_1(odd: GPT2) -> None:
     trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.weights"
     text = f"edited: {path} (rows that don't sum to 1)"
     assert trace.edited({path: lambda x: x / 2}).head(1, 2).title.endswith(text)
     assert trace.edited({path: 0.25}).title.endswith(f"blocks of 5 heads, edited: {path}")
-    # Rounding is not reported; what exceeds the rounding of half precision is.
+    # Rounding to half precision is not reported; larger changes are.
     assert "sum to 1" not in trace.edited({path: lambda x: x * (1 + 9e-5)}).title
     assert text in trace.edited({path: lambda x: x * (1 + 2e-4)}).title
-    # A further edit upstream leaves an array as it is, and halves what is there by then.
+    # A further edit upstream doesn't change an array; a function halves the new value.
     assert text in trace.edited({path: lambda x: x / 2}).edited({"embedding": 1}).title
 
 
@@ -1073,7 +1073,7 @@ def test_frames_say_where_it_was_edited(odd: GPT2) -> None:
     assert path in edited.head(1, 2).to_dataframe().attrs["title"]
 
 
-# ---- what is known of the pocket model ----------------------------------------------------------
+# ---- known heads of the pocket model ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

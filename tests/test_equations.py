@@ -1,4 +1,4 @@
-"""Each step of a trace is its equation on the page, and so is each fast form."""
+"""Each step of a trace equals its equation in equations.py, and so does each fast form."""
 
 import inspect
 import itertools
@@ -33,7 +33,7 @@ TOLERANCE = {np.float32: 2e-6, np.float64: 1e-14}
 
 
 def of_head(whole: Any, name: str, h: int, H: int) -> Any:
-    """What a head has of its layer's step: all of it, its rows or columns, or its own matrix."""
+    """A head's part of its layer's step: all, rows, columns, or its own matrix."""
     if name in ("X", "memory", "mask", "scale"):
         return whole
     if name.startswith(("W_", "b_")):
@@ -43,8 +43,8 @@ def of_head(whole: Any, name: str, h: int, H: int) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES])
-def test_each_step_is_what_its_equation_makes_of_what_it_needs(name: str, dtype: str) -> None:
-    """Bit for bit, from the equations of the page alone."""
+def test_each_step_equals_its_equation_of_its_needs(name: str, dtype: str) -> None:
+    """Bit for bit, from the equations alone."""
     model, made = GPT2.from_pretrained(REFERENCE / name, dtype=dtype), 0
     trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])
     for result, step in every_step(trace):
@@ -56,14 +56,14 @@ def test_each_step_is_what_its_equation_makes_of_what_it_needs(name: str, dtype:
             layer, h = result.path.rsplit(".heads.")
             whole = at(trace, f"{layer}.{step}")
             assert np.array_equal(found, of_head(whole, step, int(h), model.config.n_head)), path
-        elif equation is not None and needed:  # an output matrix of its own needs nothing
+        elif equation is not None and needed:  # an untied output matrix is given
             assert np.array_equal(found, equation(*(at(trace, one) for one in needed))), path
             made += 1
     assert made > 50
 
 
-def test_a_step_is_named_like_its_equation_or_says_what_the_parameters_stand_for() -> None:
-    """Parameters that the declaration says nothing of are steps of the same result."""
+def test_a_step_has_its_equations_name_or_declares_parameters() -> None:
+    """Parameters not in the declaration are steps of the same result."""
     model = GPT2.from_pretrained(REFERENCE / "odd")
     known = {f"{result._prefix}{name}" for result, name in every_step(model.trace([1]))}
     named = 0
@@ -95,7 +95,7 @@ def draw(*shape: int, dtype: Any = np.float64, seed: int = 0) -> Any:
 
 
 def close(found: Array, wanted: Array, dtype: Any) -> bool:
-    """Equal but for rounding, which is of the size of the largest number that is summed."""
+    """Equal up to rounding, relative to the largest number that is summed."""
     assert found.dtype == wanted.dtype == dtype
     assert found.shape == wanted.shape
     noise = TOLERANCE[dtype] * max(1.0, float(np.abs(wanted).max()))
@@ -125,16 +125,16 @@ def test_fast_forms_of_rows(T: int, leading: tuple[int, ...], dtype: Any) -> Non
     known = equations.gelu(hidden)
     assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu, known), wanted, dtype)
     assert np.array_equal(known, equations.gelu(hidden))
-    assert np.array_equal(x, before)  # what is given is left alone
-    assert close(fast.gelu(x, out=x), activated, dtype)  # but where it is asked for
+    assert np.array_equal(x, before)  # the input isn't changed
+    assert close(fast.gelu(x, out=x), activated, dtype)  # except on request
 
 
 def masks(rng: np.random.Generator, leading: tuple[int, ...], Tq: int, Tk: int) -> Iterator[Mask]:
-    """Every kind that scores (*leading, Tq, Tk) may have, over their last two axes."""
+    """Masks of every kind for scores (*leading, Tq, Tk), over their last two axes."""
     yield np.ones((Tq, Tk), dtype=bool)
     yield np.tri(Tq, Tk, max(Tk - Tq, 0), dtype=bool)
     yield np.broadcast_to(np.arange(Tk) < (Tk + 1) // 2, (Tq, Tk))  # padding
-    yield np.broadcast_to(np.arange(Tk) >= Tk // 2, (Tq, Tk))  # padding in front
+    yield np.broadcast_to(np.arange(Tk) >= Tk // 2, (Tq, Tk))  # left padding
     sparse = rng.random((*leading, Tq, Tk)) < 0.02
     sparse[..., 0] |= ~sparse.any(axis=-1)
     yield sparse
@@ -146,7 +146,7 @@ def masks(rng: np.random.Generator, leading: tuple[int, ...], Tq: int, Tk: int) 
 def textbook(
     Q: Array, K: Array, V: Array, scale: float, mask: Mask, dropout: Array | None
 ) -> tuple[Array, Array]:
-    """Weights and context as the page has them."""
+    """Weights and context by the equations."""
     scores = equations.scores(equations.raw_scores(Q, K), scale)
     weights = equations.weights(equations.masked_scores(scores, mask), dropout)
     return weights, equations.context(weights, V)
@@ -183,7 +183,7 @@ def test_fast_weights_and_context(Tq: int, leading: Any, dtype: Any) -> None:
             for known in (None, found):
                 by_rows = fast.context(Q, K, V, scale, mask, dropout, known)
                 assert close(by_rows, context, dtype)
-                if by_rows.ndim > 2:  # joined without a copy, as the heads lie side by side
+                if by_rows.ndim > 2:  # joined without a copy, as the heads are adjacent
                     assert np.shares_memory(equations.concat(by_rows), by_rows)
             assert np.array_equal(
                 fast.context(Q, K, V, scale, mask, dropout, found),

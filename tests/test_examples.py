@@ -1,9 +1,9 @@
-"""Every chapter runs from start to end, without network, on the pocket model where it needs one.
+"""Every chapter runs from start to end without network, on the pocket model if it needs one.
 
-Those that show a model of GPT-2's shape run on the constructed checkpoint too.
+Chapters for models of GPT-2's shape also run on the constructed checkpoint.
 
-As scripts always, one of them in a process of its own; as notebooks where `-m slow` asks for it.
-`test_built_book.py` has all notebooks on the pocket model. What they say is held by the tests in
+They run as scripts, one in a separate process, and with `-m slow` as notebooks.
+`test_built_book.py` runs all notebooks on the pocket model. The chapters' claims are tested in
 `chapters/`.
 """
 
@@ -22,13 +22,13 @@ from conftest import needs
 
 from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
 
-# What a notebook draws in HTML: the library's views, and pictures.
+# HTML output of notebooks: the library's views, and pictures.
 DRAWN = ('<div class="attnlab">', 'src="data:image/')
 ON_A_MODEL = [chapter for chapter in CHAPTERS if "GPT2.default()" in chapter.read_text("utf-8")]
 
 
 def run(chapter: Path, cache: Path, model: str = "", encoding: str = "utf-8") -> str:
-    """What a chapter prints on a machine with no network and nothing in the hub's cache."""
+    """A chapter's output on a machine without network and with an empty hub cache."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(cache), "HF_HUB_CACHE": str(cache)}
     finished = subprocess.run(
         [sys.executable, "-W", "error", str(chapter)],
@@ -42,7 +42,7 @@ def run(chapter: Path, cache: Path, model: str = "", encoding: str = "utf-8") ->
 
 
 def faster(chapter: Path, directory: Path) -> Path:
-    """The chapter with what makes it faster."""
+    """The chapter with smaller sizes."""
     script = directory / chapter.name
     script.write_text(
         changed(chapter.read_text("utf-8"), FASTER.get(chapter.name[:2], {})), encoding="utf-8"
@@ -61,7 +61,7 @@ def test_there_are_chapters() -> None:
 
 @pytest.fixture
 def nothing_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """No network, nothing in the hub's cache, and signals as they were."""
+    """No network, an empty hub cache, and default signal handlers."""
     monkeypatch.setenv("ATTNLAB_MODEL", "")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -83,7 +83,7 @@ def check_printed(chapter: Path, output: str) -> None:
 def test_chapter(
     chapter: Path, nothing_cached: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """On a terminal that has letters and digits and nothing else."""
+    """On an ASCII terminal."""
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     for stream in ("stdout", "__stdout__"):
         monkeypatch.setattr(sys, stream, output)
@@ -97,38 +97,38 @@ def test_chapter_in_a_process(tmp_path: Path) -> None:
     check_printed(chapter, run(faster(chapter, tmp_path), tmp_path, encoding="ascii"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chapter", ON_A_MODEL, ids=name)
-def test_chapter_on_a_model_of_gpt2s_shape(
-    chapter: Path, walkthrough_directory: Path, tmp_path: Path
-) -> None:
-    output = run(faster(chapter, tmp_path), tmp_path, str(walkthrough_directory))
-    if chapter.stem == "06_walkthrough":
-        assert "18 of 18 tables agree: reproduced" in output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chapter", ON_A_MODEL, ids=name)
-def test_chapter_as_a_notebook(chapter: Path, walkthrough_directory: Path, tmp_path: Path) -> None:
-    """Every cell runs, and the HTML that is made of it holds the views without a kernel."""
-    for library in ("jupytext", "nbmake", "nbconvert", "ipykernel"):
+@pytest.fixture(scope="module")
+def exported(walkthrough_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chapters on a model of GPT-2's shape, as executed notebooks in HTML."""
+    for library in ("jupytext", "nbconvert", "ipykernel"):
         needs(library, "notebooks")
-    notebook = tmp_path / f"{chapter.stem}.ipynb"
-    for command in (
-        ("jupytext", "--quiet", "--to", "ipynb", "--output", str(notebook), str(chapter)),
-        ("pytest", "--nbmake", "--overwrite", "-c", os.devnull, "-q", str(notebook)),
-        ("nbconvert", "--to", "html", "--log-level", "WARN", str(notebook)),
-    ):
-        finished = subprocess.run(
-            [sys.executable, "-m", *command],
-            capture_output=True,
-            encoding="utf-8",
-            env={**os.environ, "ATTNLAB_MODEL": str(walkthrough_directory), "PYTHONUTF8": "1"},
-            check=False,
-        )
-        assert finished.returncode == 0, finished.stdout + finished.stderr
-    html = notebook.with_suffix(".html").read_text(encoding="utf-8")
+    import jupytext
+
+    directory = tmp_path_factory.mktemp("notebooks")
+    for chapter in ON_A_MODEL:
+        notebook = jupytext.read(faster(chapter, directory))
+        jupytext.write(notebook, directory / f"{chapter.stem}.ipynb")
+    finished = subprocess.run(
+        [
+            *(sys.executable, "-m", "nbconvert", "--execute", "--to", "html"),
+            *("--log-level", "WARN", *map(str, directory.glob("*.ipynb"))),
+        ],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "ATTNLAB_MODEL": str(walkthrough_directory), "PYTHONUTF8": "1"},
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", ON_A_MODEL, ids=name)
+def test_chapter_as_a_notebook(chapter: Path, exported: Path) -> None:
+    """Every cell runs, and the exported HTML shows the views without a kernel."""
+    html = (exported / f"{chapter.stem}.html").read_text(encoding="utf-8")
     assert any(drawn in html for drawn in DRAWN)
     if chapter.stem == "06_walkthrough":
+        assert "18 of 18 tables agree: reproduced" in html
         assert "Ġis → Ġhot: 0." in html
         assert "It → Ġis: masked" in html

@@ -1,4 +1,4 @@
-"""One weight's arithmetic as text: hand-worked numbers, and the text read back with a pencil."""
+"""One weight's arithmetic as text: hand-worked numbers, and text that is parsed and recomputed."""
 
 import math
 import re
@@ -30,7 +30,7 @@ def head() -> Head:
 
 
 def altered(attention: Attention, step: str, place: tuple[int, int], by: float) -> Attention:
-    """The attention with one stored number changed, all others as they were."""
+    """The attention with one stored number changed."""
     for name in ("raw_scores", "scores", "masked_scores", "weights", "context"):
         getattr(attention, name)
     array = np.array(getattr(attention, step))
@@ -84,7 +84,7 @@ def test_the_formulas_are_those_of_the_steps(head: Head) -> None:
 
 
 def test_the_pencil_gets_to_the_stored_weight(head: Head) -> None:
-    """Every printed number is read back and worked with."""
+    """Every printed number is parsed and used in the computation."""
     query, key = 11, 3
     text = str(head.explain(query, key))
     number = r"(-?[\d.]+(?:e[-+]\d+)?)"
@@ -270,10 +270,10 @@ def test_nothing_large_is_kept_by_explaining() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])
-def test_large_scores_excuse_no_wrong_weight(scale: float) -> None:
+def test_large_scores_do_not_hide_a_wrong_weight(scale: float) -> None:
     rng = np.random.default_rng(3)
     Q, K, V = (rng.standard_normal((4, 16)).astype(np.float32) for _ in range(3))
-    K[1], Q[0] = K[0], K[0]  # query 0 likes keys 0 and 1 most, each with a weight of one half
+    K[1], Q[0] = K[0], K[0]  # query 0 attends most to keys 0 and 1, with a weight of one half each
     wrong = altered(attnlab.attention(Q * scale, K * scale, V), "weights", (0, 0), 5e-4)
     with pytest.raises(DisagreementError, match="weights"):
         wrong.explain(0, 0)
@@ -314,7 +314,7 @@ def test_a_query_and_a_key_by_their_texts() -> None:
 
 
 def test_a_key_by_its_text_among_other_tokens() -> None:
-    """Of cross-attention it is the other text's, and after a cache it is counted from there."""
+    """In cross-attention it is the other text's key; after a cache, positions continue."""
     X = np.eye(2)
     names = {"tokens": ["a", "b"], "memory_tokens": ["b", "c"]}
     crossed = attnlab.cross_attention(X, X, X, X, X, **names)

@@ -1,4 +1,4 @@
-"""One number of any step: against the stored one, by hand, and read back from what is printed."""
+"""One number of any step, compared with the stored one, by hand, and recomputed from the text."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from test_edits import edit_of, editable, random_model
 
 import attnlab
 from attnlab import GPT2, AttnlabError, ForwardPass, GPT2Config, Tokenizer, Trace, causal_mask
-from attnlab.equations import same
+from attnlab.equations import identity
 from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector
@@ -86,7 +86,7 @@ def test_every_step_of_the_graph_is_explained(name: str) -> None:
                     index: tuple[int, ...] = (numbers["query"], numbers["key"])
                     value = numbers["weights"]
                 else:
-                    path = numbers["step"].replace("rows_of_", "")  # a layer's Q is told of a head
+                    path = numbers["step"].replace("rows_of_", "")  # Q of a head
                     index, value = index_of(numbers), numbers["value"]
                     stored = attnlab.at(trace, path)
                 assert value == (stored[index] if index else stored), path
@@ -97,8 +97,8 @@ def test_every_step_of_the_graph_is_explained(name: str) -> None:
     assert explained > 250
 
 
-def test_the_numbers_on_the_way(odd: GPT2) -> None:
-    """Each from other steps; sums of what is listed are the step."""
+def test_the_intermediate_numbers(odd: GPT2) -> None:
+    """Each number follows from other steps; the listed terms add up to it."""
     trace = odd.trace([5, 80, 5, 7, 120])
 
     def of(path: str) -> Any:
@@ -138,7 +138,7 @@ FUNCTIONS = {name: getattr(math, name) for name in ("sqrt", "exp", "tanh", "erf"
 
 
 def worked_out(line: Line) -> tuple[float, float] | None:
-    """What Python makes of a line's numbers, and its result; None where it only names one."""
+    """A line's numbers evaluated by Python, and its result; None if it only names a number."""
     equals = [n for n, part in enumerate(line.parts) if part == " = "]
     if not equals or any(isinstance(part, Term) and part.is_named for part in line.parts):
         return None
@@ -153,7 +153,7 @@ def worked_out(line: Line) -> tuple[float, float] | None:
 
 
 @pytest.mark.parametrize("name", ["odd", *RELATIVES])
-def test_every_line_is_what_python_makes_of_its_numbers(name: str) -> None:
+def test_every_line_evaluates_in_python(name: str) -> None:
     trace, found = GPT2.from_pretrained(REFERENCE / name).trace([5, 80, 5, 7, 120]), 0
     for part, step in every_step(trace):
         if getattr(part, step) is None or is_of_all_heads(part, step):
@@ -172,7 +172,7 @@ def test_every_line_is_what_python_makes_of_its_numbers(name: str) -> None:
 
 @pytest.fixture
 def tiny() -> Trace:
-    """A model of 2 components and 2 tokens, whose numbers a pencil can follow.
+    """A model of 2 components and 2 tokens, for calculation by hand.
 
     embedding of token 1 at position 1: (1, 2) + (2, -1) = (3, 1), with mean 2 and deviation 1
     """
@@ -332,7 +332,7 @@ def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_a_word(pocket: Trace) -> None:
-    """The last token, its most probable next one, the first component."""
+    """The defaults: the last token, the most probable next one, the first component."""
     best = pocket.next_tokens(1)[0]
     numbers = pocket.explain().numbers
     assert (numbers["token"], numbers["id"]) == (7, best.id)
@@ -359,7 +359,7 @@ def test_a_path_from_anywhere(pocket: Trace) -> None:
     assert str(head.explain("it", "dog", step="scores")) != str(head.explain("it", "dog"))
 
 
-def test_heads_lie_side_by_side(pocket: Trace) -> None:
+def test_heads_are_adjacent(pocket: Trace) -> None:
     layer = pocket.blocks[0].attention
     for step in ("Q", "K", "V", "context"):
         text = str(layer.explain("dog", step=step, component=40))
@@ -440,7 +440,7 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.gradients(5).blocks[0].mlp.explain(), "gradients can't be explained"),
     ],
 )
-def test_what_is_not_there(pocket: Trace, look: Any, message: str | None) -> None:
+def test_missing_names(pocket: Trace, look: Any, message: str | None) -> None:
     if message is None:
         assert look(pocket)
     else:
@@ -464,7 +464,7 @@ def test_what_is_not_there(pocket: Trace, look: Any, message: str | None) -> Non
     ],
     ids=lambda wrong: type(wrong).__name__,
 )
-def test_what_is_no_place(pocket: Trace, wrong: Any) -> None:
+def test_invalid_places(pocket: Trace, wrong: Any) -> None:
     head, layer = pocket.head(0, 0), pocket.blocks[0].attention
     looks = (
         lambda: pocket.explain(wrong),
@@ -512,10 +512,10 @@ def test_a_stored_number_that_does_not_follow_is_refused(odd: GPT2, of: str) -> 
         trace = odd.trace([5, 80, 5])
         part = part_of(trace)
         stored = getattr(part, name)
-        if step.equation in (None, same) or step.view or is_of_all_heads(part, name):
+        if step.equation in (None, identity) or step.view or is_of_all_heads(part, name):
             continue
         for other in (*part.steps, *getattr(part, "parts", ())):
-            getattr(part, other)  # what it is made of stays as it is
+            getattr(part, other)  # its inputs are unchanged
         plant(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
         place = {"component": 0} if step.axes.split()[-1:] != ["Tk"] else {"component": 1}
         column = None if name in ("scale",) else place["component"]
@@ -534,7 +534,7 @@ def test_a_stored_number_that_does_not_follow_is_refused(odd: GPT2, of: str) -> 
 
 @pytest.mark.parametrize("T", [5, 70], ids=["short", "long"])
 def test_every_edit_is_explained(T: int) -> None:
-    """Each step follows from the others; the edited one says what it would be."""
+    """Each step follows from the others; the edited one also shows its original value."""
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)):
         if T > 64 and seed % 7:
@@ -562,7 +562,7 @@ def test_every_edit_is_explained(T: int) -> None:
 
 
 def test_edits_that_change_another_step(odd: GPT2) -> None:
-    """What a head's output is edited by is added to the layer's, which is no such sum then."""
+    """The change of a head's output is added to the layer's, which is then not the plain sum."""
     trace = odd.trace([5, 80, 5])
     edited = trace.edited({"blocks.1.attention.heads.2.output": 3.0})
     before, after = (t.blocks[1].attention.output[2, 4] for t in (trace, edited))
@@ -721,7 +721,7 @@ def test_a_probability_is_that_of_the_next_tokens(pocket: Trace) -> None:
 
 
 def test_probabilities_by_hand(tiny: Trace) -> None:
-    """Of 256 tokens 254 have embeddings of 0, and so logits of 0, as all do where final is 0."""
+    """254 of 256 tokens have embeddings of 0 and so logits of 0; if final is 0, all do."""
     trace = tiny.edited({"logits": lambda x: np.where(np.arange(256) == 3, math.log(44), 0 * x)})
     text = str(trace.explain("probabilities", 0, 3))
     assert "e^0 = 1\n" in text

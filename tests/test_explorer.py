@@ -1,4 +1,4 @@
-"""The explorer: a real server, asked as a browser asks it, and as what should not get in does."""
+"""The explorer: a real server, with a browser's requests and with hostile ones."""
 
 import contextlib
 import json
@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -24,7 +25,7 @@ import pytest
 from conftest import REFERENCE, needs, posix
 from test_cli import run, start
 
-from attnlab import GPT2, GPT2Config
+from attnlab import GPT2, GPT2Config, Trace
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.parameters import ParameterVector
 
@@ -35,14 +36,15 @@ import uvicorn  # noqa: E402
 
 from attnlab.model import explorer as room  # noqa: E402
 from attnlab.model.explorer import Explorer, size_of  # noqa: E402
+from attnlab.views.page import overview  # noqa: E402
 from attnlab.views.page.prediction import TEMPERATURES, TOKENS  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"
 
-# What the command says of the model that it took.
+# The command's notice of its default model.
 NOTICE = f"Model: {REFERENCE / 'odd'}, set by ATTNLAB_MODEL.\n"
 
-# How long a test waits for what must come.
+# Timeout of expected events, in seconds.
 PATIENCE = 60
 
 
@@ -58,7 +60,7 @@ def explorer(pocket: GPT2) -> Iterator[Explorer]:
 
 
 def parts_of(explorer: Explorer) -> tuple[str, str]:
-    """Where it listens, and its token."""
+    """Its address and its token."""
     link = urlsplit(explorer.url)
     return link.netloc, parse_qs(link.query)["token"][0]
 
@@ -66,7 +68,7 @@ def parts_of(explorer: Explorer) -> tuple[str, str]:
 def answer(
     explorer: Explorer, method: str, path: str, body: Any = None, **changes: str | None
 ) -> tuple[int, dict[str, str], bytes]:
-    """What it answers to a request as its page sends it, but for headers that are changed."""
+    """The answer to a request like the page's, with changed headers."""
     address, token = parts_of(explorer)
     headers = {"host": address, "origin": f"http://{address}", "authorization": f"Bearer {token}"}
     wanted = {name: value for name, value in (headers | changes).items() if value is not None}
@@ -91,8 +93,8 @@ def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
     return json.loads(content)
 
 
-def told(explorer: Explorer, path: str, body: Any, status: int = 400) -> str:
-    """The sentence with which a request is refused."""
+def refusal(explorer: Explorer, path: str, body: Any, status: int = 400) -> str:
+    """The message with which a request is refused."""
     given, _, content = answer(explorer, "POST", path, body)
     assert given == status, content
     (words,) = json.loads(content).values()
@@ -107,7 +109,7 @@ def numbers(explorer: Explorer, id: str, name: str, status: int = 200) -> bytes:
 
 
 def probabilities(explorer: Explorer, described: Any) -> dict[str, float]:
-    """Of the most probable next tokens, by symbol, as the pack of the last position tells."""
+    """The probabilities of the likeliest next tokens, by symbol, from the last position's pack."""
     last = len(described["ids"]) - 1
     found = np.frombuffer(numbers(explorer, described["id"], f"prediction.{last}"), "<f4")
     ids, logits, rests = found[: 3 * TOKENS].reshape(3, TOKENS).astype(np.float64)
@@ -127,7 +129,7 @@ def test_the_page(explorer: Explorer) -> None:
     assert status == 200
     assert headers["content-type"] == "text/html; charset=utf-8"
     page = content.decode()
-    assert "token" not in headers  # nor in the page, which reads it off its own address
+    assert "token" not in headers  # nor in the page, which reads it from its own address
     assert token not in page
     described = re.search(r'id="description">(.*?)</script>', page)
     assert described
@@ -136,7 +138,7 @@ def test_the_page(explorer: Explorer) -> None:
     assert 'id="trace-0' not in page  # numbers are asked for
     policy = headers["content-security-policy"]
     (inside,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
-    # Who may frame it: a notebook on this machine, whatever its port, and VS Code.
+    # Allowed frame ancestors: notebooks on this machine, on any port, and VS Code.
     framing = policy.removeprefix(f"{inside}; frame-ancestors ")
     assert framing == "http://127.0.0.1:* http://localhost:* vscode-webview:"
     assert "default-src 'none'" in policy
@@ -165,7 +167,7 @@ def test_a_trace(explorer: Explorer) -> None:
     assert [token["text"] for token in described["tokens"]] == [
         *("The", " dog", " chased", " the", " ball", ",", " but", " it")
     ]
-    # As the README has them.
+    # As in the README.
     assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.54, abs=0.005)
     assert probabilities(explorer, described)["Ġbarked"] == pytest.approx(0.43, abs=0.005)
     status, headers, content = answer(explorer, "POST", "/trace", {"ids": described["ids"]})
@@ -177,14 +179,14 @@ def test_a_trace(explorer: Explorer) -> None:
 
 def test_a_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
     described = traced(explorer, TEXT, [1, 2])
-    # As the README has them.
+    # As in the README.
     assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.9416, abs=5e-5)
     assert probabilities(explorer, described)["Ġglowed"] == pytest.approx(0.0078, abs=5e-5)
     plain = traced(explorer)
     assert described["id"] != plain["id"]
     assert described["ids"] == plain["ids"]
     assert described["edited"] == {"1": {"2": ["context"]}}
-    # What comes before is what it was, and the pack has the head's context at its end.
+    # Earlier layers are unchanged, and the pack ends with the head's context.
     assert numbers(explorer, described["id"], "attention.0") == numbers(
         explorer, plain["id"], "attention.0"
     )
@@ -245,7 +247,7 @@ def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
     assert found["text"] == expected.whole_text
     assert [token["id"] for token in found["chosen"]] == expected.new.ids.tolist()
     assert [token["probability"] for token in found["chosen"]] == [1.0] * 6
-    # And what the model gives them, before it is asked for the likeliest.
+    # And the model's own probabilities, before top-k and top-p.
     logits = pocket.trace(found["ids"]).logits[7:13].astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert [token["share"] for token in found["chosen"]] == pytest.approx(
@@ -286,7 +288,7 @@ def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
         assert len(written["chosen"]) == 2
         status, _, content = answer(explorer, "POST", "/trace", {"ids": written["ids"]})
         body["trace"] = json.loads(content)["id"]
-        words = told(explorer, "/write", body)
+        words = refusal(explorer, "/write", body)
         assert words == "The text fills all 17 positions of the model; no tokens can be added."
 
 
@@ -344,7 +346,7 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
     ids=lambda given: str(given)[:40],
 )
 def test_what_can_not_be_traced(explorer: Explorer, body: Any, words: str) -> None:
-    assert words in told(explorer, "/trace", body)
+    assert words in refusal(explorer, "/trace", body)
     traced(explorer)
 
 
@@ -356,30 +358,13 @@ def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
 
 def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
     text = "".join(f"The hen {n} " for n in range(60))
-    words = told(explorer, "/trace", {"text": text})
+    words = refusal(explorer, "/trace", {"text": text})
     found = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, up to “(.*)”\.", words)
     assert found
     tokenizer = GPT2.from_pretrained("pocket").tokenizer
     assert int(found[1]) == len(tokenizer.encode(text))
     fits = text[: text.index(found[2]) + len(found[2])]
     assert len(tokenizer.encode(fits)) == 128
-
-
-@pytest.mark.parametrize(
-    ("text", "notes"),
-    [
-        ("The dog", []),
-        ("a’b", []),  # which is a token
-        ("b\u202e", []),  # of which two bytes are one
-        ("   ", ["The text is only white space: 3 tokens."]),
-        ("a猫b Ω", ["The model has no tokens for 猫 Ω and reads them as single bytes."]),
-        ("Ω\x85", [r"The model has no tokens for Ω \x85 and reads them as single bytes."]),
-    ],
-)
-def test_what_may_not_be_seen_of_a_text_is_told(
-    explorer: Explorer, text: str, notes: list[str]
-) -> None:
-    assert traced(explorer, text)["notes"] == notes
 
 
 @pytest.mark.parametrize(
@@ -400,12 +385,12 @@ def test_what_may_not_be_seen_of_a_text_is_told(
 )
 def test_how_can_not_be_written(explorer: Explorer, changes: Any, words: str) -> None:
     body = {"trace": traced(explorer)["id"], "count": 2} | changes
-    assert re.search(words, told(explorer, "/write", body))
+    assert re.search(words, refusal(explorer, "/write", body))
 
 
-def test_what_is_not_there(explorer: Explorer) -> None:
+def test_missing_names(explorer: Explorer) -> None:
     assert b"no longer in the cache" in numbers(explorer, "0" * 16, "attention.0", 410)
-    assert "no longer in the cache" in told(explorer, "/write", {"trace": "", "count": 1}, 410)
+    assert "no longer in the cache" in refusal(explorer, "/write", {"trace": "", "count": 1}, 410)
     id = traced(explorer)["id"]
     odd = ("attention", "", "../../etc/passwd", f"way.{'9' * 5000}")
     for name in ("attention.2", "attention.-1", "attention.x", *odd):
@@ -417,15 +402,15 @@ def test_what_is_not_there(explorer: Explorer) -> None:
 
 def test_long_requests(explorer: Explorer) -> None:
     for length in (100_001, 30_000_000):
-        words = told(explorer, "/trace", {"text": "x" * length}, 413)
+        words = refusal(explorer, "/trace", {"text": "x" * length}, 413)
         assert words == (
             "The text has more than 100,000 bytes; this model reads at most 128 tokens."
         )
-    assert "; this model reads at most" in told(explorer, "/trace", {"text": "x" * 99_000})
+    assert "; this model reads at most" in refusal(explorer, "/trace", {"text": "x" * 99_000})
     traced(explorer)
 
 
-# ---- who gets in ---------------------------------------------------------------------------------
+# ---- access --------------------------------------------------------------------------------------
 
 REQUESTS = [
     ("GET", "/"),
@@ -439,7 +424,7 @@ REQUESTS = [
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS, ids=str)
-def test_nobody_gets_in_without_the_token(explorer: Explorer, method: str, path: str) -> None:
+def test_no_access_without_the_token(explorer: Explorer, method: str, path: str) -> None:
     _, token = parts_of(explorer)
     wrong = [None, "", "Bearer ", "Bearer x", f"Bearer {token[:-1]}", f"Bearer {token}x", "\xff"]
     for authorization in (*wrong, f"Basic {token}"):
@@ -455,13 +440,13 @@ def test_nobody_gets_in_without_the_token(explorer: Explorer, method: str, path:
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%C3%BF%ff", "?Token={token}"])
 def test_the_page_needs_its_own_link(explorer: Explorer, token: str) -> None:
     _, right = parts_of(explorer)
-    # Even to whom the header would let into the rest.
+    # Even with a header that gives access to the rest.
     assert answer(explorer, "GET", f"/{token.format(token=right)}")[0] == 403
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS, ids=str)
 def test_another_name_for_this_machine(explorer: Explorer, method: str, path: str) -> None:
-    """As where a name of another site leads here, so that the browser takes this for that site."""
+    """DNS rebinding: another site's name resolves to this server."""
     address, token = parts_of(explorer)
     port = address.partition(":")[2]
     path = f"/?token={token}" if path == "/" else path
@@ -477,7 +462,7 @@ def test_another_name_for_this_machine(explorer: Explorer, method: str, path: st
             )
             assert status == 403
             assert b"Invalid Host" in content
-    # HTTP/1.0 may come without a Host.
+    # HTTP/1.0 requests may lack a Host.
     with socket.create_connection(("127.0.0.1", int(port)), timeout=PATIENCE) as plain:
         plain.sendall(f"GET /?token={token} HTTP/1.0\r\n\r\n".encode())
         assert plain.makefile("rb").readline().split()[1] == b"403"
@@ -496,12 +481,12 @@ def test_a_page_of_another_site(explorer: Explorer, path: str) -> None:
 
 def test_it_listens_on_this_machine_alone(explorer: Explorer) -> None:
     port = int(parts_of(explorer)[0].partition(":")[2])
-    # Nobody has taken the port at this machine's other addresses.
+    # The port is free on this machine's other addresses.
     with socket.create_server(("127.0.0.2", port)):
         traced(explorer)
 
 
-# ---- many at once, and those that stall ----------------------------------------------------------
+# ---- concurrent and stalled requests -------------------------------------------------------------
 
 
 def test_ten_at_once(explorer: Explorer, pocket: GPT2) -> None:
@@ -536,7 +521,7 @@ HALF_A_HEAD = HALF_A_HEAD.replace("{addr", "127.")
 
 
 @pytest.mark.parametrize("sent", ["", HALF_A_HEAD, HALF_A_BODY], ids=["none", "head", "body"])
-def test_those_that_stall_hurt_nobody(pocket: GPT2, sent: str) -> None:
+def test_stalled_requests_block_no_others(pocket: GPT2, sent: str) -> None:
     explorer = pocket.explore()
     with contextlib.ExitStack() as connections:
         for _ in range(20):
@@ -553,7 +538,7 @@ def test_half_sent_heads_leave_room_and_are_ended(
     with pocket.explore() as explorer, contextlib.ExitStack() as connections:
         waiting = [connections.enter_context(stalled(explorer, HALF_A_HEAD)) for _ in range(20)]
         traced(explorer)
-        for ended in waiting[:10]:  # an end, or a reset
+        for ended in waiting[:10]:  # closed or reset
             with contextlib.suppress(ConnectionError):
                 assert ended.recv(1) == b""
     monkeypatch.setattr(room, "REQUEST_TIMEOUT", 0.01)
@@ -573,7 +558,7 @@ def test_a_forked_process_does_not_wait_for_its_parents_thread(pocket: GPT2) -> 
         traced(explorer)
 
 
-def test_so_many_traces_are_kept(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_kept_traces(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MAX_TRACES", 3)
     cache = room.TraceCache(pocket, "en")
     ids = [cache.described([n, 5])["id"] for n in range(5)]
@@ -588,14 +573,14 @@ def test_without_a_text_a_model_of_few_positions_shows_the_first_tokens() -> Non
         assert explorer.is_running
 
 
-def test_a_body_that_does_not_come(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_never_arrives(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "REQUEST_TIMEOUT", 0.01)
     with pocket.explore() as explorer, stalled(explorer, HALF_A_BODY) as connection:
         assert connection.makefile("rb").readline().split()[1] == b"408"
 
 
 class SlowModel:
-    """A model that traces when it is allowed to, and counts."""
+    """A model that waits for permission to trace, and counts traces."""
 
     def __init__(self, model: GPT2) -> None:
         self.model = model
@@ -613,7 +598,7 @@ class SlowModel:
         return self.model.trace(tokens)
 
 
-def test_who_has_left_is_not_computed_for(pocket: GPT2) -> None:
+def test_disconnected_clients_are_not_computed_for(pocket: GPT2) -> None:
     slow = SlowModel(pocket)
     with Explorer(slow) as explorer, ThreadPoolExecutor(2) as tabs:
         first = tabs.submit(traced, explorer, "The cat")
@@ -625,11 +610,33 @@ def test_who_has_left_is_not_computed_for(pocket: GPT2) -> None:
         second = tabs.submit(traced, explorer, "The bird")
         leaving.shutdown(socket.SHUT_RDWR)
         leaving.close()
-        assert answer(explorer, "GET", "/nothing")[0] == 404  # by then the server has heard of it
+        assert answer(explorer, "GET", "/nothing")[0] == 404  # the server has noticed by then
         slow.go.set()
         assert first.result(PATIENCE)["text"] == "The cat"
         assert second.result(PATIENCE)["text"] == "The bird"
     assert slow.traced == ["The cat", "The bird"]
+
+
+def test_others_are_answered_between_the_parts_of_a_story(
+    pocket: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowModel(pocket)
+    slow.go.set()
+    begun = threading.Event()
+
+    def story(trace: Trace) -> Iterator[Any]:
+        begun.set()
+        end = time.monotonic() + 10
+        while not (is_traced := "The hen" in slow.traced) and time.monotonic() < end:
+            yield np.zeros(0)
+        yield np.array([is_traced])
+
+    monkeypatch.setattr(overview, "story", story)
+    with Explorer(slow) as explorer, ThreadPoolExecutor(1) as tab:
+        story = tab.submit(numbers, explorer, traced(explorer, "The cat")["id"], "story")
+        assert begun.wait(PATIENCE)
+        assert traced(explorer, "The hen")["text"] == "The hen"
+        assert np.frombuffer(story.result(PATIENCE), "<f4").tolist() == [1]
 
 
 def test_the_end_waits_for_no_computation(pocket: GPT2) -> None:
@@ -645,14 +652,14 @@ def test_the_end_waits_for_no_computation(pocket: GPT2) -> None:
     assert slow.traced == ["The cat"]
 
 
-# ---- what is kept --------------------------------------------------------------------------------
+# ---- the cache of traces -------------------------------------------------------------------------
 
 
 def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     with pocket.explore() as explorer:
         ids = [traced(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
         kept = numbers(explorer, ids[0], "attention.0")
-        # Room for two of them; the first has just been asked for, so the second goes.
+        # There is room for two; the first was used last, so the second is dropped.
         of_one = size_of([pocket.trace("The dog")])
         whole = pocket.trace("The dog")
         whole.logits  # noqa: B018 (of which a page tells at every position)
@@ -662,7 +669,7 @@ def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         numbers(explorer, ids[0], "attention.0")
         numbers(explorer, ids[1], "attention.0", 410)
         assert numbers(explorer, ids[0], "attention.0") == kept
-        # Asked for again, it has the id that it had.
+        # Requested again, it has the same id.
         assert traced(explorer, "The cat")["id"] == ids[1]
         numbers(explorer, ids[1], "attention.0")
         monkeypatch.setattr(room, "MAX_CACHE_BYTES", 0)
@@ -700,7 +707,7 @@ def test_what_traces_share_counts_once(pocket: GPT2) -> None:
 # ---- from Python ---------------------------------------------------------------------------------
 
 
-def test_what_it_opens_with_is_told_at_once(pocket: GPT2) -> None:
+def test_invalid_first_texts_are_refused_immediately(pocket: GPT2) -> None:
     with pytest.raises(InvalidValueError, match="Enter a text"):
         pocket.explore("")
     with pytest.raises(InvalidValueError, match="129 tokens; this model"):
@@ -782,7 +789,7 @@ def test_in_chinese(pocket: GPT2) -> None:
     with pocket.explore(language="zh") as explorer:
         _, token = parts_of(explorer)
         assert b'<html lang="zh-Hans">' in answer(explorer, "GET", f"/?token={token}")[2]
-        assert "129" in (words := told(explorer, "/trace", {"ids": [1] * 129}))
+        assert "129" in (words := refusal(explorer, "/trace", {"ids": [1] * 129}))
         assert "词元" in words
 
 
@@ -792,17 +799,17 @@ def test_a_model_without_a_tokenizer() -> None:
     with pytest.raises(InvalidTypeError, match="has no tokenizer"):
         model.explore()
     with model.explore([1, 2, 3]) as explorer:
-        assert "has no tokenizer. Give token ids" in told(explorer, "/trace", {"text": "the"})
+        assert "has no tokenizer. Give token ids" in refusal(explorer, "/trace", {"text": "the"})
         assert answer(explorer, "POST", "/trace", {"ids": [4, 5]})[0] == 200
 
 
-def test_what_nobody_foresaw(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unexpected_errors(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> None:
     broken = SimpleNamespace(
         config=pocket.config, tokenizer=pocket.tokenizer, trace=pocket.trace, stream=None
     )
     with Explorer(broken) as explorer:
         id = traced(explorer)["id"]
-        words = told(explorer, "/write", {"trace": id, "count": 1}, 500)
+        words = refusal(explorer, "/write", {"trace": id, "count": 1}, 500)
         assert words == "Internal error: TypeError. See the terminal for details."
         traced(explorer)
     said = capsys.readouterr().err
@@ -827,7 +834,7 @@ def test_without_the_extra() -> None:
 
 
 def link_of(process: "subprocess.Popen[str]") -> Any:
-    """What stands for an explorer that the command has started."""
+    """A stand-in for the explorer that the command starts."""
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("http://"):
@@ -874,7 +881,7 @@ def test_the_command_for_machines(explorer: Explorer) -> None:
 
 @posix
 def test_the_browser_is_given_a_file_that_leads_on(tmp_path: Path) -> None:
-    """Its arguments, unlike the file, can be read by all users of the machine."""
+    """The browser's arguments, unlike the file, are visible to all users of the machine."""
     seen = tmp_path / "seen"
     os.mkfifo(seen)
     browser = tmp_path / "browser"

@@ -1,4 +1,4 @@
-"""The explorer's page in a real browser: texts, what is compared, ablated, written, refused."""
+"""The explorer's page in a real browser: texts, comparisons, ablations, generation, refusals."""
 
 import re
 import threading
@@ -27,7 +27,7 @@ from attnlab.model.explorer import Explorer  # noqa: E402
 
 Open = Callable[..., Any]
 
-# What Chromium says of every answer that is a refusal, beside what the page makes of it.
+# Chromium's console message for each refused request.
 REFUSED = "Failed to load resource: "
 
 
@@ -44,7 +44,7 @@ def explorer(pocket: GPT2) -> Iterator[Explorer]:
 
 @pytest.fixture
 def open_live(watched: Watched) -> Iterator[Open]:
-    """Open an explorer's page, and in the end see that it was quiet and asked nobody else."""
+    """Open an explorer's page; check at the end that it was quiet and asked no other server."""
     own = []
 
     def open_(explorer: Explorer, **settings: Any) -> Any:
@@ -58,7 +58,7 @@ def open_live(watched: Watched) -> Iterator[Open]:
 
 
 def idle(page: Any) -> None:
-    """Wait until nothing is under way and all is drawn."""
+    """Wait until all requests are answered and drawn."""
     until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
     until(page, "document.querySelector('main').ariaBusy !== 'true'")
     until(page, "document.querySelector('.readout data') !== null")
@@ -82,13 +82,13 @@ def tokens(page: Any, nth: int = 0) -> list[str]:
     ]
 
 
-def told(page: Any) -> str:
-    until(page, "document.querySelector('#told').textContent !== ''")
-    return str(page.locator("#told").inner_text())
+def status_of(page: Any) -> str:
+    until(page, "document.querySelector('#status').textContent !== ''")
+    return str(page.locator("#status").inner_text())
 
 
 def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
-    """The page shows a trace: its tokens, some weights of a head, and what may follow."""
+    """Check that the page shows a trace: its tokens, some weights of a head, and predictions."""
     assert tokens(page, nth) == list(trace.tokens.symbols)
     T = len(trace.tokens)
     for i, j in ((T // 2, T // 3), (T - 1, T - 1), (T - 1, 0)):
@@ -102,7 +102,7 @@ def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
 
 
 def following(page: Any, nth: int) -> list[float]:
-    """How probable what may follow the chosen token is, as it is shown beside a text."""
+    """The displayed probabilities of the next tokens after the selected one."""
     return list(map(float, page.locator(".next").nth(nth).locator("data").all_inner_texts()))
 
 
@@ -118,7 +118,7 @@ def test_what_it_opens_with(explorer: Explorer, pocket: GPT2, open_live: Open) -
 
 
 def told_nothing(page: Any) -> bool:
-    return bool(page.locator("#told").inner_text() == "")
+    return bool(page.locator("#status").inner_text() == "")
 
 
 def test_a_text(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
@@ -166,7 +166,7 @@ def test_of_texts_in_a_row_the_last_counts(pocket: GPT2, open_live: Open) -> Non
             page.locator("#prompt").fill(text)
             page.locator("#prompt").press("Enter")
         assert page.locator("#explore").get_attribute("aria-busy") == "true"
-        # Until the server has heard of those that were given up.
+        # Until the server has noticed the aborted requests.
         page.evaluate("fetch('nothing').then(() => fetch('nothing'))")
         slow.go.set()
         idle(page)
@@ -221,16 +221,16 @@ def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) ->
     assert page.locator("#prompt").input_value() == "typed, and not sent"
     assert re.match(
         r"query 5 .* key 3 ", page.locator("#heatmaps .readout").inner_text()
-    )  # as it was
+    )  # unchanged
     ablated = pocket.trace(TEXT).edited({"blocks.1.attention.heads.2.context": 0})
     shows(page, ablated, 1, 2)
-    assert page.locator(".next data").first.inner_text() == "0.9416"  # as the README has it
+    assert page.locator(".next data").first.inner_text() == "0.9416"  # as in the README
     assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
     assert "its output, the context, is set to 0" in page.locator("#is-ablated").inner_text()
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
     (marked,) = page.locator(".map.ablated").all()
     assert marked.get_attribute("aria-label") == "layer 1, head 2, ablated"
-    # Another text has it ablated too, and other heads speak.
+    # The ablation applies to another text too.
     ask(page, "The hen")
     shows(page, pocket.trace("The hen").edited({"blocks.1.attention.heads.2.context": 0}), 1, 2)
     open_head(page, 0, 0)
@@ -266,7 +266,7 @@ def test_what_follows_from_a_ablated_head_and_mlp(
     page.locator("#compare").check()
     idle(page)
     open_head(page, 1, 3)
-    # Of two traces, each has its own heads marked.
+    # With two traces, each has its own heads marked.
     del edits["blocks.0.mlp.output"]
     shows(page, ablated, 1, 3, 0)
     shows(page, pocket.trace(TEXT).edited(edits), 1, 3, 1)
@@ -280,7 +280,7 @@ def test_what_follows_from_a_ablated_head_and_mlp(
 
 
 def changes(page: Any) -> list[tuple[str, ...]]:
-    """The rows of the table of what changed: a token, before, now, the change."""
+    """The rows of the table of changes: a token, before, now, the change."""
     until(page, "document.querySelectorAll('#change tbody tr').length > 0")
     drawn(page)
     rows = page.locator("#change tbody tr").all()
@@ -288,7 +288,7 @@ def changes(page: Any) -> list[tuple[str, ...]]:
 
 
 def wanted_changes(before: Trace, now: Trace, places: tuple[int, int], **settings: Any) -> Any:
-    """The same from NumPy: the five likeliest of each, by how probable they are now."""
+    """The same from NumPy: the five most probable of each, sorted by the new probability."""
     both = zip((before, now), places, strict=True)
     a, b = (Sampling(**settings).probabilities(t.logits[place]) for t, place in both)
     likely = {int(id) for x in (a, b) for id in np.argsort(-x, kind="stable")[:5] if x[id] > 0}
@@ -307,14 +307,14 @@ def agrees_with(page: Any, *wanted: Any, **settings: Any) -> None:
             assert texts[2][0] == ("+" if numbers[2] > 0 else "−")
 
 
-def test_what_changes_stands_beside_what_changes_it(
+def test_changes_are_shown_beside_their_cause(
     explorer: Explorer, pocket: GPT2, open_live: Open
 ) -> None:
     page = open_live(explorer, viewport={"width": 1366, "height": 768})
     open_head(page, 1, 2)
-    assert [name for name, _ in changes(page)] == [
-        token.symbol for token in pocket.trace(TEXT).next_tokens(5)
-    ]
+    # Before any change, the next tokens are listed once, beside the text.
+    assert page.locator("#change table").count() == 0
+    assert page.locator("#change").inner_text().startswith("Ablate a head or an MLP")
     page.locator("#head-toggle").click()
     idle(page)
     until(page, "document.querySelectorAll('#change thead th').length === 5")
@@ -328,13 +328,13 @@ def test_what_changes_stands_beside_what_changes_it(
         "before: nothing ablated",
         "now: layer 1, head 2 ablated",
     ]
-    # The button, the table and the map are in sight together.
+    # The button, the table and the map are visible together.
     page.locator("#head-title").evaluate("(title) => title.scrollIntoView()")
     for part in ("#head-toggle", "#change table", "#heatmaps .plot"):
         box = page.locator(part).bounding_box()
         assert box["y"] > -1  # scrolling rounds to whole pixels
         assert box["y"] + box["height"] <= 768, part
-    # At another token, and by other settings.
+    # At another token, and with other settings.
     page.locator("#settings input[type=range]").first.fill("4")
     until(page, "document.querySelector('#change caption').textContent.includes(' 4, ')")
     page.locator("#settings input[type=range]").nth(1).fill("15")
@@ -343,7 +343,7 @@ def test_what_changes_stands_beside_what_changes_it(
 
 
 def test_what_changes_with_the_text(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
-    """Each at its own place; panels are named by what they are."""
+    """Each trace at its own position; panels have their own names."""
     page = open_live(explorer)
     other = "The big cat chased the ball, but it"
     ask(page, other)
@@ -358,7 +358,7 @@ def test_what_changes_with_the_text(explorer: Explorer, pocket: GPT2, open_live:
         f"A: “{TEXT}” (7 Ġit)",
         f"B: “{other}”",
     ]
-    # What is new in B alone is beside what was before it.
+    # A token only in B is compared with the position before it.
     page.locator("#settings input[type=range]").first.fill("2")
     until(page, "document.querySelector('#change caption').textContent.includes(' 1, ')")
     agrees_with(page, pocket.trace(TEXT), pocket.trace(other), (1, 1))
@@ -417,7 +417,7 @@ def test_a_ablated_heads_own_views_are_marked(explorer: Explorer, open_live: Ope
     open_head(page, 0, 1)
     assert page.locator(".ablation").count() == 0
     assert page.locator("#strips .table").get_attribute("aria-describedby") is None
-    # Of two, the one in which it is silent.
+    # Of two traces, the one in which it is ablated.
     page.locator("#compare").check()
     idle(page)
     open_head(page, 0, 2)
@@ -437,7 +437,7 @@ def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     written = page.locator("#prompt").input_value()
     assert written.startswith(TEXT)
     shown = tokens(page)
-    # As many as were asked for, with the probabilities that the model gives them.
+    # The requested number of tokens, with the model's probabilities.
     ids = pocket.trace(written).tokens.ids
     assert [str(token.symbol) for token in pocket.tokenizer.tokens(ids)] == shown
     logits = np.asarray(pocket.trace(written).logits, dtype=np.float64)[7:14]
@@ -470,10 +470,10 @@ def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_liv
     symbols = [token.symbol for token in written.tokens[8:]]
     assert page.locator("#sampled li .symbol").all_inner_texts() == symbols
     assert page.locator("#sampled .bar").count() == 5
-    # What may follow each token of the new text, by the same sliders.
+    # Predictions after each token of the new text, with the same sliders.
     assert temperature.get_attribute("aria-valuetext") == "0: always the most probable token"
     assert (place.get_attribute("max"), place.input_value()) == ("12", "12")
-    # There is one state, whichever of the sliders is moved.
+    # All sliders share one state.
     beside = page.locator("#sampling input")
     assert beside.first.get_attribute("aria-valuetext") == "0: always the most probable token"
     beside.first.fill("10")
@@ -491,26 +491,28 @@ def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_liv
         assert found == pytest.approx(best, rel=1e-3)
 
 
-def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+def test_invalid_texts_are_reported(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
     ask(page, "")
-    assert told(page) == "Enter a text to trace."
-    assert page.locator("#told").get_attribute("role") == "status"
+    assert status_of(page) == "Enter a text to trace."
+    assert page.locator("#status").get_attribute("role") == "status"
     ask(page, "hen " * 200)
-    assert told(page).startswith("The text has 201 tokens; this model reads at most 128, up")
+    assert status_of(page).startswith("The text has 201 tokens; this model reads at most 128, up")
     assert page.locator("#prompt").input_value() == "hen " * 200
     ask(page, "x" * 200_000)
-    assert told(page).startswith("The text has more than 100,000 bytes; this model reads at most")
+    assert status_of(page).startswith(
+        "The text has more than 100,000 bytes; this model reads at most"
+    )
     page.locator("#count").fill("0")
     page.locator("#write").click()
     idle(page)
-    assert "The number of tokens must be" in told(page)
+    assert "The number of tokens must be" in status_of(page)
     page.locator("#count").fill("")
     page.locator("#write").click()
     idle(page)
-    assert "The number of tokens must be" in told(page)
-    shows(page, pocket.trace(TEXT), 0, 0)  # what was shown is shown
-    # And is what heads are ablated in.
+    assert "The number of tokens must be" in status_of(page)
+    shows(page, pocket.trace(TEXT), 0, 0)  # the trace is unchanged
+    # And ablations apply to it.
     page.locator("#head-toggle").click()
     idle(page)
     assert told_nothing(page)
@@ -518,7 +520,7 @@ def test_what_can_not_be_traced_is_told(explorer: Explorer, pocket: GPT2, open_l
 
 
 def is_off(page: Any) -> bool:
-    """Whether nothing that asks the explorer can be done, and the rest can."""
+    """Whether all controls that need the explorer are disabled, and no others."""
     asks = ["#look", "#compare", "#back", "#write", "#count", "#end", "#head-toggle", "#mlp-toggle"]
     asks += ["#ablated button"] * page.locator("#ablated button").count()
     off = {page.locator(one).first.is_disabled() for one in asks}
@@ -538,19 +540,20 @@ def test_no_way_to_the_explorer(pocket: GPT2, open_live: Open) -> None:
     lost = "The explorer isn't responding: it has stopped or can't be reached."
     page.locator("#head-toggle").click()
     until(page, "document.querySelector('#explore').ariaBusy === 'false'")
-    assert told(page) == lost
-    # It is silent as long as it is shown to be.
+    assert status_of(page) == lost
+    # It stays ablated as long as it is shown as ablated.
     assert page.locator("#head-toggle").get_attribute("aria-pressed") == "true"
     assert is_off(page)
     page.evaluate(
-        "tell(''); for (const { read, packs } of traces) { read.delete(1); packs.clear(); }"
+        "showStatus('');"
+        "for (const { loaded, packs } of traces) { loaded.delete(1); packs.clear(); }"
     )
     page.locator(".map").nth(5).click()
-    assert told(page) == lost
+    assert status_of(page) == lost
     assert is_off(page)
 
 
-def test_a_trace_that_was_dropped_is_asked_for_again(
+def test_a_dropped_trace_is_requested_again(
     explorer: Explorer, pocket: GPT2, open_live: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "MAX_CACHE_BYTES", 0)
@@ -559,7 +562,7 @@ def test_a_trace_that_was_dropped_is_asked_for_again(
     page.locator("#head-toggle").click()
     idle(page)
     ask(other, "The hen")
-    page.evaluate("for (const { read, packs } of traces) { read.clear(); packs.clear(); }")
+    page.evaluate("for (const { loaded, packs } of traces) { loaded.clear(); packs.clear(); }")
     open_head(page, 1, 1)
     ablated = pocket.trace(TEXT).edited({"blocks.1.attention.heads.2.context": 0})
     shows(page, ablated, 1, 1)
@@ -570,7 +573,7 @@ def test_a_trace_that_was_dropped_is_asked_for_again(
     assert told_nothing(page)
 
 
-def test_lines_are_told_in_one(explorer: Explorer, open_live: Open) -> None:
+def test_line_breaks_are_shown_on_one_line(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
     ask(page, "The hen\n\nsaw\tit")
     assert page.title() == "attnlab pocket: The hen saw it"
@@ -583,10 +586,10 @@ def test_lines_are_told_in_one(explorer: Explorer, open_live: Open) -> None:
     ask(page, "The cat\nsaw it, " * 5)
     assert "\\n" not in page.locator("body").inner_text()
     ask(page, " \n")
-    assert told(page) == "The text is only white space: 2 tokens."
+    assert status_of(page) == "The text is only white space: 2 tokens."
 
 
-def test_a_part_of_a_character_among_what_may_follow_is_explained(
+def test_a_part_of_a_character_among_the_predictions_is_explained(
     explorer: Explorer, pocket: GPT2, open_live: Open
 ) -> None:
     page = open_live(explorer)
@@ -596,7 +599,7 @@ def test_a_part_of_a_character_among_what_may_follow_is_explained(
     half = pocket.tokenizer.tokens("猫")[0].symbol
     assert f"as in {half}, are bytes, here e7 of 猫" in letters.inner_text()
     ask(page, TEXT)
-    # Where no such token is in the text, but is listed.
+    # Such a token isn't in the text, but among the predictions.
     page.evaluate("predictions[0].seen.add(tokenOf([9, 'Ļ', '\\ufffd', '99']))")
     page.locator(".flow .chip").first.click()
     until(page, "document.querySelector('#letters').textContent.includes('Ļ')")
@@ -606,9 +609,7 @@ def test_a_part_of_a_character_among_what_may_follow_is_explained(
     )
 
 
-def test_a_reload_keeps_what_was_looked_at(
-    explorer: Explorer, pocket: GPT2, open_live: Open
-) -> None:
+def test_a_reload_keeps_the_view(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
     text = "The hen saw the cat and the hen"
     ask(page, text)
@@ -628,18 +629,49 @@ def test_a_reload_keeps_what_was_looked_at(
     assert page.locator("#back").is_disabled()
     page.locator(".flow .chip").last.click()
     shows(page, pocket.trace(text).edited(edits), 1, 3)
-    # A link that is changed is followed; one that nothing can be made of is told.
+    # A changed link is followed; an invalid one is reported.
     ids = ".".join(map(str, pocket.trace("The cat").tokens.ids))
     page.evaluate(f"location.hash = '#ids={ids}'")
     until(page, "document.querySelectorAll('.flow .chip').length === 2")
     idle(page)
     assert page.locator("#ablated").is_hidden()
     page.evaluate("location.hash = '#ids=1.x'")
-    assert "ids" in told(page)
+    assert "ids" in status_of(page)
     assert tokens(page) == ["The", "Ġcat"]
 
 
-def test_a_text_that_was_not_sent_is_told_apart(explorer: Explorer, open_live: Open) -> None:
+def test_a_mask_drawn_by_hand_stays_in_the_link(
+    explorer: Explorer, pocket: GPT2, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    text = "The hen saw the cat"
+    ask(page, text)
+    open_head(page, 1, 2)
+    trace = pocket.trace(text)
+    T = len(trace.tokens)
+    mask = np.tri(T, dtype=bool)
+    mask[T - 1, 1] = False
+    edited = trace.edited({"blocks.1.attention.heads.2.mask": mask})
+    to_cell(page, T - 1, 1)
+    page.keyboard.press("m")
+    until(page, "document.querySelectorAll('#ablated button').length === 1")
+    idle(page)
+    shows(page, edited, 1, 2)
+    until(page, "location.hash.includes('1.2.mask.flip')")
+    page.reload()
+    until(page, "document.querySelectorAll('#ablated button').length === 1")
+    idle(page)
+    shows(page, edited, 1, 2)
+    page.locator("#changes summary").click()
+    to_cell(page, T - 1, 1)
+    until(page, "byId('cell-toggle').ariaPressed === 'true'")
+    page.locator("#cell-toggle").click()
+    until(page, "document.querySelectorAll('#ablated button').length === 0")
+    idle(page)
+    shows(page, trace, 1, 2)
+
+
+def test_an_unsent_text_is_marked(explorer: Explorer, open_live: Open) -> None:
     page = open_live(explorer)
     mark = page.locator("#unsent")
     assert mark.is_hidden()
@@ -678,9 +710,11 @@ def test_the_end(explorer: Explorer, open_live: Open) -> None:
     other = page.context.new_page()
     other.goto(explorer.url)
     until(other, "document.querySelector('.readout data') !== null")
+    assert not page.locator("#end").is_visible()  # it asks first
+    page.locator("#ending summary").click()
     page.locator("#end").click()
-    for one in (page, other):  # which did not ask
-        assert told(one).startswith("The explorer has stopped. You can still view this page")
+    for one in (page, other):  # which didn't send the request
+        assert status_of(one).startswith("The explorer has stopped. You can still view this page")
         assert is_off(one)
     explorer.wait()
 
@@ -692,7 +726,7 @@ def test_by_keys_alone(explorer: Explorer, pocket: GPT2, open_live: Open) -> Non
     for _ in range(6):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id"))
-    assert reached[:4] == ["prompt", "look", "write", "count"]  # what is disabled is passed over
+    assert reached[:4] == ["prompt", "look", "write", "count"]  # disabled controls are skipped
     page.locator("#prompt").focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("The hen saw the cat")
@@ -712,7 +746,7 @@ def test_by_keys_alone(explorer: Explorer, pocket: GPT2, open_live: Open) -> Non
     shows(page, pocket.trace("The hen saw the cat"), 0, 0)
 
 
-def test_a_head_is_ablated_from_where_it_is_looked_at(
+def test_a_head_is_ablated_where_it_is_shown(
     explorer: Explorer, pocket: GPT2, open_live: Open
 ) -> None:
     page = open_live(explorer)
@@ -722,7 +756,7 @@ def test_a_head_is_ablated_from_where_it_is_looked_at(
         page.keyboard.press(key)
     until(page, "document.querySelectorAll('.map.ablated').length === 1")
     idle(page)
-    assert page.evaluate(place) == "1.2"  # and the head that is open is another
+    assert page.evaluate(place) == "1.2"  # and another head is open
     assert page.locator("#head-title").inner_text() == "Layer 0, head 0"
     assert page.locator("#ablated button").all_inner_texts() == ["layer 1, head 2 ×"]
     page.keyboard.press("Enter")
@@ -740,7 +774,7 @@ def test_in_chinese(pocket: GPT2, open_live: Open) -> None:
         page = open_live(explorer)
         assert page.locator("#look").inner_text() == "查看"
         ask(page, "")
-        assert told(page) == "请输入要追踪的文本。"
+        assert status_of(page) == "请输入要追踪的文本。"
 
 
 # ---- in a notebook -------------------------------------------------------------------------------
@@ -748,7 +782,7 @@ def test_in_chinese(pocket: GPT2, open_live: Open) -> None:
 
 @contextmanager
 def site(html: str) -> Iterator[str]:
-    """Where a page of another site of this machine is, such as a notebook."""
+    """The address of a page of another local server, such as a notebook."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -804,11 +838,11 @@ def test_of_a_long_texts_early_tokens_it_says_from_where_it_has_logits(
     model = GPT2.from_arrays(config, parameters, pocket.tokenizer)
     with model.explore([300] * 140) as explorer:
         page = open_live(explorer)
-        page.locator(".flow .chip").nth(10).click()
-        until(page, "!document.querySelector('#change table')")
-        assert page.locator("#change").inner_text() == "This page has logits only from position 12."
         page.locator("#head-toggle").click()
         idle(page)
+        page.locator(".flow .chip").nth(10).click()
+        until(page, "document.querySelector('#change').innerText.includes('only from')")
+        assert page.locator("#change").inner_text() == "This page has logits only from position 12."
         page.locator(".flow .chip").nth(139).click()
         until(page, "document.querySelector('#change table') !== null")
         assert "position 139" in page.locator("#change caption").inner_text()

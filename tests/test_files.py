@@ -1,4 +1,4 @@
-"""Files: paths as they are given, what is read, and writing that nothing breaks."""
+"""Files: paths, reading, and atomic writing."""
 
 import contextlib
 import errno
@@ -44,7 +44,7 @@ from attnlab.support.files import (
 )
 from attnlab.training import initial_parameters
 
-LONGEST_NAME = 255  # bytes, of Linux' and macOS' file systems
+LONGEST_NAME = 255  # bytes, on Linux and macOS
 
 
 def names(directory: Path) -> list[str]:
@@ -52,7 +52,7 @@ def names(directory: Path) -> list[str]:
 
 
 def refusal(path: Any) -> str:
-    """What is said when a path can't be written; the working directory stays as it was."""
+    """The error message of writing a path; the working directory is unchanged."""
     before = names(Path())
     with pytest.raises(WriteError) as caught:
         write_whole(path, b"new")
@@ -71,9 +71,9 @@ def make_odd(kind: str, path: Path) -> Path:
             listener.bind(path.name)  # in the working directory: its path may have 108 bytes
     else:
         try:
-            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # as /dev/zero
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # like /dev/zero
         except PermissionError:
-            pytest.skip("only an administrator makes a device")
+            pytest.skip("only an administrator can create a device")
     return path
 
 
@@ -110,7 +110,7 @@ class Odd:
 @pytest.mark.parametrize(
     "given", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
 )
-def test_what_is_no_path(given: Any) -> None:
+def test_invalid_paths(given: Any) -> None:
     for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
         with pytest.raises(InvalidTypeError, match="path must be a str or a Path; got "):
             call(given)
@@ -119,7 +119,7 @@ def test_what_is_no_path(given: Any) -> None:
 @pytest.mark.parametrize(
     "given", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
 )
-def test_what_no_file_can_be_called(given: Any, here: Path) -> None:
+def test_invalid_file_names(given: Any, here: Path) -> None:
     for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
         with pytest.raises(InvalidValueError, match=r"path is empty|file names can't have"):
             call(given)
@@ -129,25 +129,25 @@ def test_what_no_file_can_be_called(given: Any, here: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [" " * 100_000, "a " * 50_000, "é" * 20_000])
-def test_a_path_has_a_longest_length(given: str) -> None:
+def test_a_path_has_a_maximum_length(given: str) -> None:
     for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
         with pytest.raises(InvalidValueError, match="path is longer than 32,767 bytes") as caught:
             call(given)
         assert len(str(caught.value)) < 200
 
 
-def test_bytes_that_are_no_utf8_are_a_name() -> None:
+def test_a_name_may_be_invalid_utf8() -> None:
     write_whole("a\udcffb", b"new")
     assert os.listdir(b".") == [b"a\xffb"]
 
 
-def test_the_tilde_is_ones_home(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_the_home_directory(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(here / "home"))
     assert as_path("~/a") == as_path(Path("~") / "a") == here / "home" / "a"
     make_directory("~/new")
     write_whole("~/new/file", b"new")
     assert (here / "home/new/file").read_bytes() == b"new"
-    # One's own name for a file stays that, however often it is looked at.
+    # The user's name for a file is kept.
     assert as_path(as_path("./~/a")) == here / "~" / "a"
     assert as_path("~nobody-of-this-name/a").name == "a"
     assert as_path("a~b") == Path("a~b")
@@ -178,7 +178,7 @@ class Wordless:
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
     ],
 )
-def test_whatever_is_told_becomes_a_message(message: Any, expected: str) -> None:
+def test_every_output_becomes_a_message(message: Any, expected: str) -> None:
     assert str(AttnlabError(message)) == expected
 
 
@@ -203,7 +203,7 @@ def test_a_directory_that_can_not_be_made(here: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["file", "a link to a file", "a link to a link", "through a link"])
-def test_a_link_stays_and_what_it_leads_to_is_written(path: str, here: Path) -> None:
+def test_a_link_stays_and_its_target_is_written(path: str, here: Path) -> None:
     (here / "place").mkdir()
     file = here / "place" / "file"
     file.write_bytes(b"old")
@@ -225,7 +225,7 @@ def test_a_link_stays_and_what_it_leads_to_is_written(path: str, here: Path) -> 
     assert {link: os.readlink(link) for link in links} == links
 
 
-def test_a_link_to_what_is_not_there_yet_makes_it(here: Path) -> None:
+def test_a_link_to_a_missing_file_creates_it(here: Path) -> None:
     (here / "place").mkdir()
     (here / "link").symlink_to("place/file")
     write_whole("link", b"new")
@@ -235,7 +235,7 @@ def test_a_link_to_what_is_not_there_yet_makes_it(here: Path) -> None:
     assert refusal("lost").endswith("can't be written: directory nowhere doesn't exist")
 
 
-def test_links_that_lead_in_a_circle(here: Path) -> None:
+def test_circular_links(here: Path) -> None:
     (here / "one").symlink_to("two")
     (here / "two").symlink_to("one")
     (here / "self").symlink_to("self")
@@ -330,7 +330,7 @@ def test_names_as_long_as_the_file_system_takes(length: int, here: Path) -> None
             assert (here / name).read_bytes() == b"newer"
 
 
-def test_what_can_not_be_written_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "file").write_bytes(b"old")
     assert "Not a directory" in refusal("file/below")
     assert refusal("none/file").endswith("directory none doesn't exist")
@@ -346,7 +346,7 @@ def test_what_can_not_be_written_is_told(here: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("room", [0, 10_000])
 def test_a_full_disk_leaves_nothing(room: int, here: Path) -> None:
-    """As of a file that may have no more bytes: the system's own refusal, in the middle."""
+    """Like a full disk: the system's own error, in the middle."""
     code = (
         "import resource, signal; from attnlab.files import write_whole\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -367,7 +367,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def leave_behind(path: str) -> Path:
-    """The part of a file that a process has written when it was killed."""
+    """A file partly written by a killed process."""
     code = (
         "import os, signal; from attnlab.files import write_whole\n"
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -379,7 +379,7 @@ def leave_behind(path: str) -> Path:
     return Path(left)
 
 
-def test_what_a_killed_process_left_is_removed_by_the_next(here: Path) -> None:
+def test_files_left_by_a_killed_process_are_removed(here: Path) -> None:
     (here / "file").write_bytes(b"old")
     left = leave_behind("file")
     assert left.read_bytes() == b"half"
@@ -389,10 +389,10 @@ def test_what_a_killed_process_left_is_removed_by_the_next(here: Path) -> None:
     assert names(here) == ["attnlab-notes.part", "file"]
 
 
-def test_what_another_one_is_writing_is_not_removed(
+def test_files_that_another_process_writes_are_kept(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One thread stands still in the middle, while another writes the same path."""
+    """One thread pauses in the middle while another writes the same path."""
     reached, go_on = threading.Event(), threading.Event()
     slow: list[threading.Thread] = []
     fsync = os.fsync
@@ -442,7 +442,7 @@ def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch
     left = leave_behind("file")
     monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOLCK))
     write_whole("file", b"new")
-    assert names(here) == sorted([left.name, "file"])  # nobody knows whether it is being written
+    assert names(here) == sorted([left.name, "file"])  # it may still be being written
 
 
 def test_a_directory_that_may_not_be_listed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +452,7 @@ def test_a_directory_that_may_not_be_listed(here: Path, monkeypatch: pytest.Monk
 
 
 def test_windows_has_no_fcntl(here: Path) -> None:
-    """Its way through the code, as far as another system can walk it."""
+    """The code for Windows, as far as it can run on another system."""
     code = (
         "import sys, types, numpy; sys.modules['fcntl'] = None; sys.platform = 'win32'\n"
         "sys.modules['msvcrt'] = types.ModuleType('msvcrt')\n"
@@ -475,7 +475,7 @@ def test_eight_threads_write_one_file(here: Path) -> None:
             seen.add((here / "file").read_bytes())
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, contents))  # raises what a thread raised
+        list(pool.map(write, contents))  # reraises a thread's error
     assert seen <= set(contents)
     assert names(here) == ["file"]
 
@@ -560,7 +560,7 @@ def test_a_small_file_has_a_largest_size(here: Path) -> None:
 
 
 def test_a_file_that_grows_while_it_is_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of /proc do, which have no size at all."""
+    """Like those in /proc, which have size 0."""
     (here / "file").write_bytes(b"x" * 200)
     monkeypatch.setattr(attnlab.files, "LARGEST", 100)
     monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((stat.S_IFREG, *[0] * 9)))
@@ -625,7 +625,7 @@ def test_json_that_is_taken() -> None:
     assert taken["a"] == [math.inf, -math.inf, math.inf, -1e40]
     assert math.isnan(taken["b"])
     for content in (b"[]", b"1", b'"{}"', b"null"):
-        with pytest.raises(ConfigError, match="the file must hold one JSON object; got a "):
+        with pytest.raises(ConfigError, match=r"the file must be a JSON object; got an? "):
             parse_json(content, "the file", ConfigError)
 
 
@@ -636,7 +636,7 @@ def test_any_bytes_are_json_or_an_error(content: bytes | str) -> None:
         assert isinstance(parse_json(raw, "the file", ConfigError), dict)
 
 
-# Figures
+# Published figures
 
 
 @pytest.mark.parametrize(
@@ -676,7 +676,7 @@ def test_what_can_not_be_compared(computed: Any, recorded: Any, decimals: Any) -
         figures.compare("table", computed, recorded, decimals)
 
 
-def test_infinite_figures_are_equal_to_themselves_alone() -> None:
+def test_infinite_figures_equal_only_themselves() -> None:
     assert figures.compare("table", [np.inf, -np.inf], [np.inf, None], 2).agrees
     assert not figures.compare("table", [-np.inf], [np.inf], 2).agrees
     assert not figures.compare("table", [None], [1.0], 2).agrees

@@ -1,6 +1,6 @@
-"""What is no checkpoint that opens here: it is told by its name, with a way that leads on.
+"""Unsupported formats of checkpoints: each is recognized, with advice how to convert it.
 
-The ways are walked, and what transformers saves is opened, where there is a Python with torch and
+The advice is followed, and models saved by transformers are opened, in a Python with torch and
 transformers: this one, or the one that `ATTNLAB_TORCH` names, such as
 `ATTNLAB_TORCH=bench/bin/python pytest tests/test_formats.py`.
 """
@@ -21,8 +21,8 @@ from attnlab import GPT2
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError
 from attnlab.support.formats import model_directory, unsupported
 
-# Files of a directory or repository, and what is said of them.
-TOLD = [
+# Files of a directory or repository, and the error message.
+UNSUPPORTED = [
     (["adapter_model.safetensors"], "PEFT adapter", "merge_and_unload"),
     (["adapter_model.bin"], "PEFT adapter", "merge_and_unload"),
     (["model.fp16.safetensors"], "variant", 'variant="fp16"'),
@@ -45,9 +45,11 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("names", "format", "way"), TOLD, ids=lambda value: str(value)[:40])
-def test_formats_are_told_by_their_name(
-    tmp_path: Path, names: list[str], format: str, way: str
+@pytest.mark.parametrize(
+    ("names", "format", "remedy"), UNSUPPORTED, ids=lambda value: str(value)[:40]
+)
+def test_formats_are_recognized_by_name(
+    tmp_path: Path, names: list[str], format: str, remedy: str
 ) -> None:
     """Alone in a directory, beside a config, and as a file."""
     for name in names:
@@ -59,7 +61,7 @@ def test_formats_are_told_by_their_name(
         assert str(tmp_path) in message
         assert sorted(names)[0] in message
         assert format in message
-        assert way in message
+        assert remedy in message
         copy_model("odd", tmp_path)
         (tmp_path / WEIGHTS).unlink()
     with pytest.raises(MissingFileError) as caught:
@@ -82,11 +84,11 @@ def test_formats_are_told_by_their_name(
         [],
     ],
 )
-def test_files_that_tell_nothing(names: list[str]) -> None:
+def test_uninformative_files(names: list[str]) -> None:
     assert unsupported(names) == ""
 
 
-def test_the_surest_name_is_told() -> None:
+def test_the_most_certain_name_is_reported() -> None:
     names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
     assert unsupported(names).startswith("pytorch_model.bin. It is a pickle")
     assert unsupported([*names, "adapter_config.json"]).startswith("adapter_config.json, a PEFT")
@@ -94,7 +96,7 @@ def test_the_surest_name_is_told() -> None:
 
 @pytest.mark.parametrize("beside", ["a base model", "a config", "nothing"])
 @pytest.mark.parametrize(
-    ("settings", "kind", "way"),
+    ("settings", "kind", "remedy"),
     [
         ('{"peft_type": "LORA"}', "'LORA'", "merge_and_unload"),
         ('{"peft_type": "PROMPT_TUNING"}', "'PROMPT_TUNING'", "can't be merged"),
@@ -103,7 +105,7 @@ def test_the_surest_name_is_told() -> None:
     ],
 )
 def test_an_adapter_is_never_passed_over(
-    tmp_path: Path, beside: str, settings: str, kind: str, way: str
+    tmp_path: Path, beside: str, settings: str, kind: str, remedy: str
 ) -> None:
     if beside != "nothing":
         copy_model("odd", tmp_path)
@@ -113,7 +115,7 @@ def test_an_adapter_is_never_passed_over(
     with pytest.raises(CheckpointError) as caught:
         GPT2.from_pretrained(tmp_path)
     assert f"adapter_config.json, peft_type {kind}" in str(caught.value)
-    assert way in str(caught.value)
+    assert remedy in str(caught.value)
     assert ("move adapter_config.json" in str(caught.value)) == (beside != "nothing")
     assert "LoRA" not in str(caught.value)
 
@@ -171,7 +173,7 @@ def test_a_directory_that_holds_several_models(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
     message = (
-        "holds several models. Give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
+        "contains several models. Give one of them: checkpoint-20, checkpoint-500, checkpoint-1000"
     )
     assert str(caught.value) == f"{tmp_path} {message}"
 
@@ -195,15 +197,15 @@ def test_a_wrong_directory(tmp_path: Path) -> None:
         (tmp_path / f"photo {number:02}\x1b[2J.jpg").touch()
     with pytest.raises(MissingFileError) as caught:
         GPT2.from_pretrained(tmp_path)
-    assert r"which holds photo 00\x1b[2J.jpg, photo 01" in str(caught.value)
+    assert r"which contains photo 00\x1b[2J.jpg, photo 01" in str(caught.value)
     assert "and 8 more. Give the directory with the model's files" in str(caught.value)
 
 
-# The ways
+# The advice
 
 
 def way_from(directory: Path) -> str:
-    """The code in the command that a message ends with."""
+    """The code in the command at the end of a message."""
     with pytest.raises((MissingFileError, CheckpointError)) as caught:
         GPT2.from_pretrained(directory)
     command = re.search(r'python -c "([^"]+)"$', str(caught.value))
@@ -212,7 +214,7 @@ def way_from(directory: Path) -> str:
 
 
 def check_same(new: Path) -> None:
-    """A new directory holds the tokenizer and the numbers that the reference model has."""
+    """Check that a new directory has the reference model's tokenizer and numbers."""
     made, original = GPT2.from_pretrained(new), GPT2.from_pretrained(REFERENCE / "odd")
     for text in ("the hen in a thin inn", " naïve ☃"):
         assert made.tokenizer.encode(text) == original.tokenizer.encode(text)
@@ -259,18 +261,18 @@ def test_the_way_from_an_adapter(tmp_path: Path) -> None:
     assert not np.allclose(logits, original, atol=0.1)
 
 
-QUANTISE = """
+QUANTIZE = """
 from transformers import BitsAndBytesConfig, GPT2LMHeadModel
 eight_bits = BitsAndBytesConfig(load_in_8bit=True)
 model = GPT2LMHeadModel.from_pretrained("BASE", quantization_config=eight_bits, device_map="cpu")
 model.save_pretrained("OLD")
 """
-DEQUANTISE = """
+DEQUANTIZE = """
 import numpy, torch
 from transformers import GPT2LMHeadModel
 from attnlab import GPT2
 model, tokenizer = GPT2LMHeadModel.from_pretrained("OLD", device_map="cpu").eval(), None
-opened = WAY
+opened = CALL
 with torch.no_grad():
     logits = model(torch.tensor([[1, 2, 3]])).logits[0].numpy()
 numpy.testing.assert_allclose(opened.trace([1, 2, 3]).logits, logits, rtol=1e-5, atol=1e-5)
@@ -279,15 +281,15 @@ assert 1e-3 < abs(logits - original).max() < 1, "rounded to eight bits, and not 
 """
 
 
-def test_the_way_from_quantised_weights(tmp_path: Path) -> None:
+def test_call_named_for_quantized_weights(tmp_path: Path) -> None:
     python = python_with("torch", "transformers", "bitsandbytes")
     copy_model("odd", tmp_path / "BASE")
-    walk(python, QUANTISE, tmp_path)
-    with pytest.raises(ConfigError, match="quantised") as caught:
+    walk(python, QUANTIZE, tmp_path)
+    with pytest.raises(ConfigError, match="quantized") as caught:
         GPT2.from_pretrained(tmp_path / "OLD")
-    way = re.search(r"GPT2\.from_hf\(.+\)$", str(caught.value))
-    assert way, str(caught.value)
-    walk(python, DEQUANTISE.replace("WAY", way[0]), tmp_path)
+    call = re.search(r"GPT2\.from_hf\(.+\)$", str(caught.value))
+    assert call, str(caught.value)
+    walk(python, DEQUANTIZE.replace("CALL", call[0]), tmp_path)
 
 
 # llama.cpp's names of a block's modules.
@@ -340,7 +342,7 @@ writer.close()
 
 
 def before_5(*libraries: str) -> str:
-    """A Python with these and a transformers before version 5, through which some ways lead."""
+    """A Python with these libraries and transformers before version 5, for some of the advice."""
     python = python_with("torch", "transformers")
     version = subprocess.run(
         [python, "-c", "import transformers; print(transformers.__version__)"],
@@ -349,7 +351,7 @@ def before_5(*libraries: str) -> str:
         check=True,
     ).stdout
     if int(version.split(".")[0]) >= 5:
-        pytest.skip("the way leads through a transformers before version 5")
+        pytest.skip("needs transformers before version 5")
     return python_with(*libraries)
 
 
@@ -405,8 +407,8 @@ from attnlab import GPT2, GPT2Config
 steps = doctest.DocTestParser().get_examples(GPT2.from_arrays.__doc__)
 tokenizer = None
 exec("".join(step.source for step in steps))
-told = WAY
-assert told.keys() == checkpoint["model"].keys()
+loaded = CALL
+assert loaded.keys() == checkpoint["model"].keys()
 recorded = numpy.load({str(REFERENCE / "nanogpt.npz")!r})
 logits = model.trace(recorded["ids"]).logits[:, ::3]
 numpy.testing.assert_allclose(logits, recorded["biases.logits"], rtol=1e-5, atol=1e-5)
@@ -420,7 +422,7 @@ def test_the_way_from_nanogpt(tmp_path: Path) -> None:
         GPT2.from_pretrained(tmp_path)
     message = re.search(r"GPT2\.from_arrays.* (torch\.load.+)$", str(caught.value))
     assert message, str(caught.value)
-    walk(python, OPEN_NANOGPT.replace("WAY", message[1]), tmp_path)
+    walk(python, OPEN_NANOGPT.replace("CALL", message[1]), tmp_path)
 
 
 def test_the_way_from_a_variant(tmp_path: Path) -> None:
@@ -430,7 +432,7 @@ def test_the_way_from_a_variant(tmp_path: Path) -> None:
         GPT2.from_pretrained(tmp_path)
 
 
-# What transformers itself leaves
+# Models saved by transformers itself
 
 TUNE = """
 import os
@@ -470,7 +472,7 @@ with torch.no_grad():
 
 
 def test_what_transformers_saves_opens(tmp_path: Path) -> None:
-    """A model as it was published, with each kind of head, and after it was trained a little."""
+    """A model as published, with each kind of head, and after a little training."""
     python = python_with("torch", "transformers")
     copy_model("odd", tmp_path / "BASE")
     walk(python, TUNE, tmp_path)

@@ -23,7 +23,7 @@ def odd() -> GPT2:
 
 
 def test_a_frame_by_position_and_by_symbol(odd: GPT2) -> None:
-    """the hen in a thin inn: some of its tokens are there more than once."""
+    """A trace of "the hen in a thin inn", which has repeated tokens."""
     head = odd.trace("the hen in a thin inn").head(1, 2)
     symbols = list(head.tokens.symbols)  # type: ignore[union-attr]
     assert symbols.count("n") == 2
@@ -120,7 +120,7 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
         (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),
     ],
 )
-def test_what_can_not_be_framed(odd: GPT2, look: Any, message: str) -> None:
+def test_what_cannot_be_framed(odd: GPT2, look: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         look(odd.trace("the hen"))
 
@@ -153,7 +153,7 @@ def test_what_is_no_step_is_shown_as_far_as_it_can_be(odd: GPT2, name: Any) -> N
         assert len(str(caught.value)) < 1000
 
 
-def test_a_long_list_of_what_is_no_step(odd: GPT2) -> None:
+def test_a_long_list_of_invalid_steps(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match="steps must be a text or a list") as caught:
         odd.trace("the hen").to_xarray([1] * 100_000)
     assert len(str(caught.value)) < 200

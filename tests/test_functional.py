@@ -1,4 +1,4 @@
-"""Functions of arrays against PyTorch's values, hand-worked ones and invariants."""
+"""Functions of arrays, compared with PyTorch, hand-worked values and invariants."""
 
 import decimal
 import math
@@ -27,7 +27,7 @@ from attnlab import (
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
 from attnlab.forward.attention import Attention
-from attnlab.forward.functional import drawn_dropout
+from attnlab.forward.functional import sampled_dropout
 from attnlab.views.shown import shown
 
 TORCH = np.load(REFERENCE / "ops.npz")
@@ -67,7 +67,7 @@ def test_linear_of_no_columns_and_of_no_rows() -> None:
 
 
 def test_dropout_mask_keeps_its_dtype() -> None:
-    mask = drawn_dropout((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
+    mask = sampled_dropout((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
     assert mask.dtype == np.float32
     assert set(mask.tolist()) == {0, 2}
 
@@ -109,7 +109,7 @@ def test_layer_norm_has_gain_bias_and_the_biased_variance() -> None:
 
 @pytest.mark.parametrize(("dtype", "large"), [("float32", 1e20), ("float64", 1e200)])
 def test_layer_norm_and_gelu_of_huge_numbers(dtype: str, large: float) -> None:
-    """Refused, and in the wider dtype right; GELU of them is 0, or they themselves."""
+    """Refused, but right in a wider dtype; GELU of large numbers is 0 or the identity."""
     x, ones, zeros = np.array([large, -large, 0], dtype), np.ones(3, dtype), np.zeros(3, dtype)
     hint = r"; float64 may hold them" if dtype == "float32" else ""
     with pytest.raises(
@@ -145,7 +145,7 @@ def test_gelu_of_any_shape(shape: tuple[int, ...]) -> None:
         (lambda: softmax([True]), "bool"),
     ],
 )
-def test_bad_input_is_told(call: object, message: str) -> None:
+def test_bad_input_is_refused(call: object, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         call()
 
@@ -166,7 +166,7 @@ def test_float32_agrees_with_float64(x: Array) -> None:
     gain, bias = np.full(x.shape[-1], 1.5), np.full(x.shape[-1], -0.5)
     assert np.allclose(softmax(narrow), softmax(wide), rtol=1e-4, atol=1e-6)
     assert np.allclose(gelu(narrow), gelu(wide), rtol=1e-5, atol=1e-5)
-    # The distance from the mean loses what float32 rounds off the mean itself.
+    # The mean's rounding in float32 affects the distances from it.
     spread = np.sqrt(wide.var(axis=-1, keepdims=True) + 1e-5)
     noise = 1e-6 * (1 + np.abs(wide).max(axis=-1, keepdims=True)) / spread
     difference = np.abs(layer_norm(narrow, gain, bias) - layer_norm(wide, gain, bias))
@@ -202,7 +202,7 @@ def test_masked_cells_of_a_mask_are_not_lost() -> None:
 
 
 def test_masked_cells_are_not_lost() -> None:
-    """NumPy's masked arrays: an array is made of them without a word, masked cells and all."""
+    """NumPy's masked arrays, which np.asarray silently converts with their masked cells."""
     x = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
     for call in (lambda x: softmax(x), lambda x: attention(x, x, x)):
         with pytest.raises(InvalidTypeError, match="has masked cells"):
@@ -289,6 +289,6 @@ def test_tokens_that_fit_no_row(tokens: Any, message: str) -> None:
     X, memory, W = matrices(3, 2)
     with pytest.raises(AttnlabError, match=message):
         self_attention(X, *W, tokens=tokens)
-    told = message.replace("3", "2").replace("query", "key").replace("tokens", "memory_tokens")
-    with pytest.raises(AttnlabError, match=told):
+    pattern = message.replace("3", "2").replace("query", "key").replace("tokens", "memory_tokens")
+    with pytest.raises(AttnlabError, match=pattern):
         cross_attention(X, memory, *W, memory_tokens=tokens)

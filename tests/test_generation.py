@@ -1,4 +1,4 @@
-"""generation.py against transformers' recorded continuations and probabilities."""
+"""generation.py, compared with transformers' recorded continuations and probabilities."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def test_one_square_trace_equals_an_uncached_run(name: str) -> None:
 
 
 def test_the_square_trace_has_the_rows_that_the_steps_computed(odd: GPT2) -> None:
-    """To the bit, though another product of more rows may round in another way."""
+    """Equal to the bit, though a product of more rows may round differently."""
     generated = odd.generate("the hen", 9, seed=0, trace=True)
     joined, steps = generated.trace, [step.trace for step in generated.steps]
     assert joined is not None
@@ -103,7 +103,7 @@ def test_the_square_trace_has_the_rows_that_the_steps_computed(odd: GPT2) -> Non
     assert np.array_equal(joined.next_logits, steps[-1].next_logits)
 
 
-def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
+def test_each_step_reports_computed_and_cached_parts(odd: GPT2) -> None:
     generated = odd.generate("the hen", 3, temperature=0, trace=True)
     counts = [(step.cached, step.computed) for step in generated.steps]
     assert counts == [(0, 4), (4, 1), (5, 1), (6, 1)]
@@ -115,7 +115,7 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
     assert last.weights.shape == (5, 1, 7)
     assert "after 6 cached ones" in repr(generated.steps[-1].trace)
     assert repr(generated.steps[1]).startswith("<GenerationStep: 1 computed, 4 cached, chose ")
-    # Keys and values of earlier tokens never change: each step's are the beginning of the next's.
+    # Keys and values of earlier tokens don't change: each step's are the first of the next step's.
     for before, after in zip(generated.steps, generated.steps[1:], strict=False):
         for layer in range(3):
             K, more = (s.trace.blocks[layer].attention.K for s in (before, after))
@@ -128,7 +128,7 @@ def test_each_step_tells_what_it_computed_and_what_it_found(odd: GPT2) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_number_of_a_step_is_of_the_models_dtype(dtype: str) -> None:
-    """Those found in the cache too."""
+    """Including the cached ones."""
     model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     generated = model.generate("the hen", 2, temperature=0, trace=True)
     for step in generated.steps:
@@ -142,7 +142,7 @@ def test_every_number_of_a_step_is_of_the_models_dtype(dtype: str) -> None:
         assert set(floats.values()) == {np.dtype(dtype)}
 
 
-def test_a_pass_has_room_for_what_the_cache_leaves(odd: GPT2) -> None:
+def test_a_pass_has_room_for_the_remaining_positions(odd: GPT2) -> None:
     cache = KeyValueCache(odd.config, odd.parameters.dtype)
     assert ForwardPass(np.arange(15), odd.parameters, cache).final.shape == (15, 35)
     cache.length = 15
@@ -163,7 +163,7 @@ def test_the_result(odd: GPT2) -> None:
     assert generated.trace is None
     assert generated.steps == ()
     assert len(repr(generated).splitlines()) == 2 + 5
-    # A character of two tokens, one of the prompt and one written, is one in the whole text.
+    # A character split between the prompt and a generated token is whole in the whole text.
     split = odd.tokenizer.encode("é")
     two = odd.generate(split[:1], 1, seed=0)
     assert two.whole_text == odd.tokenizer.decode([split[0], *two.new.ids])
@@ -239,7 +239,7 @@ def test_rows_between_tokens_are_never_drawn(odd: GPT2) -> None:
 
 
 def test_words_of_another_tokenizer(tmp_path: Path) -> None:
-    """BERT's, over a model of more rows: spaces between words are seen by `stop` too."""
+    """BERT's, with a larger embedding: `stop` also sees spaces between words."""
     needs("tokenizers", "tokenizers")
     parameters = GPT2.from_pretrained(REFERENCE / "odd").parameters
     model = GPT2(parameters, Tokenizer.from_directory(REFERENCE / "tokenizers/bert"))
@@ -272,7 +272,7 @@ def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
         computed = Sampling(**settings).probabilities(logits)
         wanted = recorded[i]
         if splits_tie[i] and logits.size > 16:
-            # Which of equal logits torch keeps is not settled there; how many it keeps is.
+            # torch doesn't specify which of equal logits it keeps, only how many.
             computed, wanted = np.sort(computed), np.sort(wanted)
         assert np.allclose(computed, wanted, rtol=1e-12, atol=1e-15), settings
 
@@ -280,7 +280,7 @@ def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
 def test_sampling_at_the_edges() -> None:
     assert Sampling(temperature=0).probabilities([1.0, 3.0, 3.0]).tolist() == [0, 1, 0]
     assert Sampling(temperature=1e-300).probabilities([1.0, 3.0]).tolist() == [0, 1]
-    # Which divides what is not 0 into more than float64 holds.
+    # Dividing by it overflows float64.
     assert Sampling(temperature=1e-310).probabilities([1.0, 3.0, 2.0]).tolist() == [0, 1, 0]
     # The most probable token stays, even where 1 - top_p is 1.
     assert Sampling(top_p=1e-17).probabilities([1.0, 3.0, 2.0]).tolist() == [0, 1, 0]
@@ -319,7 +319,7 @@ LARGEST_DRAW = 1 - 2**-53
 
 @pytest.mark.parametrize(("drawn", "wanted"), [(0.0, 1), (0.4999, 1), (0.5, 3), (LARGEST_DRAW, 3)])
 def test_a_draw_at_the_edges(drawn: float, wanted: int) -> None:
-    """A share from 0 up to but not 1; ids that have no probability are never drawn."""
+    """u in [0, 1); ids with probability 0 are never drawn."""
 
     class Fixed(np.random.Generator):
         def random(self) -> float:  # type: ignore[override]
@@ -327,7 +327,7 @@ def test_a_draw_at_the_edges(drawn: float, wanted: int) -> None:
 
     rng = Fixed(np.random.PCG64())
     assert Sampling(top_k=2).draw([0.0, 7.0, 1.0, 7.0, 0.0], rng) == (wanted, 0.5)
-    if drawn == LARGEST_DRAW:  # more than ten times 0.1 add up to
+    if drawn == LARGEST_DRAW:  # more than the floating-point sum of ten times 0.1
         assert Sampling().draw([3.0] * 10, rng) == (9, pytest.approx(0.1))
 
 
@@ -369,7 +369,7 @@ def test_past_the_positions_only_when_asked(odd: GPT2) -> None:
         (("the", 17), {}, "17 positions"),
     ],
 )
-def test_bad_input_is_told_before_any_work(
+def test_bad_input_is_refused_before_any_work(
     odd: GPT2,
     monkeypatch: pytest.MonkeyPatch,
     arguments: Any,
@@ -383,12 +383,12 @@ def test_bad_input_is_told_before_any_work(
 
 
 def test_a_trace_has_no_room_past_the_positions(odd: GPT2) -> None:
-    with pytest.raises(AttnlabError, match="a trace holds at most n_positions"):
+    with pytest.raises(AttnlabError, match="a trace has at most n_positions"):
         odd.generate("the hen", 20, drop_oldest=True, trace=True)
 
 
 def test_one_model_used_from_8_threads() -> None:
-    """A model that nobody has used yet, so that its parameters are read in the threads as well."""
+    """A fresh model, so that the threads also read its parameters."""
     prompts = [[i, 2 * i, 80, i + 7] for i in range(8)]
     alone = GPT2.from_pretrained(REFERENCE / "sharded")
     expected = [alone.trace(prompt).logits for prompt in prompts]

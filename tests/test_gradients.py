@@ -1,4 +1,4 @@
-"""Gradients: each op's against finite differences, the whole model's against PyTorch's."""
+"""Gradients: each operation's against finite differences, the whole model's against PyTorch."""
 
 import dataclasses
 from collections.abc import Callable
@@ -114,7 +114,7 @@ def test_attention(dropout: float) -> None:
 
 
 def test_long_attention() -> None:
-    """With more queries than are worked through at a time."""
+    """With more queries than one block of rows."""
     T = 131
     Q, K, V, d_context = (rng.standard_normal((T, 3)) for _ in range(4))
     found = attention_gradient(attention(Q, K, V, causal_mask(T)), d_context)

@@ -1,4 +1,4 @@
-"""pocket/grammar.py: riddles that can be solved, and how much each of them tells."""
+"""pocket/grammar.py: texts whose predictable words can be derived, and their information."""
 
 import math
 import re
@@ -20,7 +20,7 @@ def samples(kind: str, count: int = 300) -> list[Sample]:
 
 
 def texts(kind: str) -> list[str]:
-    """Texts of a kind, with typographic marks throughout."""
+    """Texts of a kind, with typographic quotes."""
     curly = []
     for text in (each.text for each in samples(kind)):
         text = re.sub(r'"([^"]*)"', r"“\1”", text)
@@ -134,7 +134,7 @@ def test_nats_are_frequencies() -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"creature", "colours", "recital"}))
 def test_equal_texts_are_as_frequent_as_nats_say(kind: str) -> None:
-    """Two texts are equal with probability sum p², which is the mean of p = exp(-nats)."""
+    """Two texts are equal with probability Σ p², the mean of p = exp(-nats)."""
     drawn = samples(kind, 8000)
     pairs = sum(math.comb(count, 2) for count in Counter(each.text for each in drawn).values())
     expected = math.comb(8000, 2) * np.mean([math.exp(-each.nats) for each in drawn])
@@ -185,7 +185,7 @@ def test_only_some_kinds_have_links() -> None:
     assert linked == {"creature", "pronoun"}
 
 
-# ------------------------------------------------------------------------------------- riddles
+# ------------------------------------------------------------------------- predictable words
 
 
 def test_both_apostrophes_never_mixed() -> None:
@@ -252,13 +252,13 @@ def test_the_other_one() -> None:
 
 def test_colours_are_recalled() -> None:
     for text in texts("colours"):
-        told, recalled = text.lower().rstrip(".").split(". so ")
+        first, recalled = text.lower().rstrip(".").split(". so ")
         facts = recalled.split(" and ")
         assert len(set(facts)) == 2
-        assert set(facts) <= set(told.split(" and "))
+        assert set(facts) <= set(first.split(" and "))
 
 
-def test_comparisons_turn_round() -> None:
+def test_comparisons_are_reversed() -> None:
     for text in texts("comparison"):
         found = re.fullmatch(
             r"The (\w+) is (\w+) than the (\w+), so the \3 is (\w+) than the \1\.", text
@@ -267,7 +267,7 @@ def test_comparisons_turn_round() -> None:
         assert grammar.OPPOSITES[found[2]] == found[4]
 
 
-def test_counting_goes_on() -> None:
+def test_counting_continues() -> None:
     for text in texts("counting"):
         words = text.removeprefix("Let’s count: ").rstrip(".").split(", ")
         first = grammar.NUMBERS.index(words[0])

@@ -37,7 +37,7 @@ import attnlab
 from attnlab import GPT2, AttnlabError
 from attnlab.checkpoints.hub import POCKET_DIRECTORY, PUBLISHED
 
-# In how many seconds whoever asks is told, on a busy machine too.
+# The most seconds until an error is reported, also on a busy machine.
 PATIENCE = 60
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
@@ -49,7 +49,7 @@ SHARDS = {f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)}
 
 Process = subprocess.Popen[str]
 
-# What real repositories hold besides, and nobody asked for.
+# Other files of real repositories, which must not be downloaded.
 OTHERS = (
     *("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "rust_model.ot", "64.tflite"),
     *("onnx/model.safetensors", "onnx/config.json", "README.md", ".gitattributes"),
@@ -57,7 +57,7 @@ OTHERS = (
 
 
 class Hub(ThreadingHTTPServer):
-    """As much of the Hugging Face hub as downloading a model takes.
+    """The part of the Hugging Face hub's API that a model download needs.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Hub(ThreadingHTTPServer):
     @classmethod
     @contextlib.contextmanager
     def running(cls) -> Iterator[Hub]:
-        """A hub in a thread of its own."""
+        """A hub in a separate thread."""
         with cls() as hub:
             thread = threading.Thread(target=hub.serve_forever, args=(0.02,))
             thread.start()
@@ -102,7 +102,7 @@ class Hub(ThreadingHTTPServer):
             self.commits[repository, str(revision)] = commit, files
 
     def asked(self, method: str = "", part: str = "") -> list[str]:
-        """The paths that were asked for, of one method and with some part."""
+        """The requested paths of one method that contain a text."""
         requests = [request.split(" ", 1) for request in self.log]
         return [path for how, path in requests if how.startswith(method) and part in path]
 
@@ -169,7 +169,7 @@ class Request(BaseHTTPRequestHandler):
         self.send(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
 
     def send_file(self, commit: str, content: bytes, stop: int | None = None) -> None:
-        """A file, or the end that is asked for; only up to `stop`, as if the connection broke.
+        """Send a file or the requested end of it, up to `stop`, as if the connection broke.
 
         Large files have the hash of their content as ETag, others one that can't be checked.
         """
@@ -191,14 +191,14 @@ class Request(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """The hub, with nothing on it."""
+    """An empty hub."""
     with Hub.running() as hub:
         yield hub
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one call; `has_utils` is known of processes of their own alone."""
+    """The outcome of one call; `has_utils` only for calls in separate processes."""
 
     stderr: str
     seconds: float
@@ -210,13 +210,13 @@ class Outcome:
     message: str = ""
 
     def check(self, error: str, *parts: str) -> None:
-        """The call has failed, with this error and these parts of the message."""
+        """Check that the call failed with this error and these parts of the message."""
         assert self.error == error, self
         for part in parts:
             assert part in self.message
 
     def check_model(self, model: str) -> Path:
-        """The call has found all of this reference model."""
+        """Check that the call found the whole reference model."""
         assert not self.error, self
         directory = Path(self.directory)
         found = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
@@ -226,7 +226,7 @@ class Outcome:
 
 
 class Client:
-    """Asks for models, with a cache and a working directory of its own.
+    """Downloads models, with its own cache and working directory.
 
     Attributes
     ----------
@@ -256,7 +256,7 @@ class Client:
         stderr = io.StringIO()
         with (
             mock.patch.multiple(constants, **settings),
-            # Of old versions, which import it by name.
+            # For old versions, which import it by name.
             mock.patch.object(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template, create=True),
             mock.patch.object(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template),
             mock.patch.dict(os.environ, NO_PROXY="*"),
@@ -269,7 +269,7 @@ class Client:
         return self._only_here(Outcome(stderr.getvalue(), **found))
 
     def start(self, *names: str, **variables: str) -> Process:
-        """A process that asks for models, one after the other."""
+        """A process that downloads models in turn."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -301,14 +301,14 @@ class Client:
         return process
 
     def ask_alone(self, *names: str, **variables: str) -> list[Outcome]:
-        """Make calls in one process of their own, with these environment variables."""
+        """Make calls in a separate process, with these environment variables."""
         with self.start(*names, **variables) as process:
             output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
         return [self._only_here(Outcome(errors, **found)) for found in json.loads(output)]
 
     def _only_here(self, outcome: Outcome) -> Outcome:
-        """The outcome, of a call that has asked this hub and nobody else."""
+        """The outcome of a call that contacted only this hub."""
         port = urlsplit(self.url).port
         assert {tuple(place[:2]) for place in outcome.network} <= {("127.0.0.1", port)}, outcome
         return outcome
@@ -321,7 +321,7 @@ class Client:
         commit: str = A,
         name: str | None = "main",
     ) -> Path:
-        """Lay files into the cache as huggingface_hub does; returns the snapshot's directory."""
+        """Put files into the cache as huggingface_hub does; returns the snapshot's directory."""
         place = self.cache / f"models--{repository.replace('/', '--')}"
         snapshot = place / "snapshots" / commit
         for directory in (snapshot, place / "refs", place / "blobs"):
@@ -334,14 +334,14 @@ class Client:
 
 
 def forget_connections() -> None:
-    """Close huggingface_hub's session, which holds what was switched off and on before."""
-    for close in ("close_session", "reset_sessions"):  # of new versions, and of old ones
+    """Close huggingface_hub's session, which keeps earlier settings."""
+    for close in ("close_session", "reset_sessions"):  # in new versions, and in old ones
         getattr(utils, close, lambda: None)()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def recorded() -> Iterator[None]:
-    """The network that this process asks; an audit hook can't be removed, but this one is quick."""
+    """The network requests of this process; audit hooks can't be removed, but this one is fast."""
     sys.addaudithook(hub_calls.record)
     yield
     hub_calls.recording = False
@@ -353,7 +353,7 @@ def client(hub: Hub, tmp_path: Path) -> Client:
 
 
 def published(model: str) -> dict[str, bytes]:
-    """A reference model's files, and the others that real repositories hold."""
+    """A reference model's files, and other files of real repositories."""
     return contents(model) | dict.fromkeys(OTHERS, b"not to be downloaded")
 
 
@@ -503,7 +503,7 @@ def test_another_revision_than_the_one_in_the_cache_is_asked_for(hub: Hub, clien
     unknown.check("MissingFileError", TINY)
 
 
-# What is in the cache already
+# Cached models
 
 
 @pytest.mark.parametrize(
@@ -528,7 +528,7 @@ def test_what_another_tool_cached_is_found(
 
 
 def test_what_is_cached_is_opened_without_the_hubs_network_code(client: Client) -> None:
-    """Importing that takes twenty times as long as opening the model."""
+    """Importing huggingface_hub takes twenty times as long as opening the model."""
     client.keep("openai-community/gpt2", contents("odd"), commit=PINNED)
     [outcome] = client.ask_alone("gpt2")
     outcome.check_model("odd")
@@ -556,7 +556,7 @@ def test_the_pinned_revision_comes_before_others_in_the_cache(client: Client) ->
 def test_config_and_weights_in_the_cache_are_completed_where_they_are(
     hub: Hub, client: Client, model: str, place: str, commit: str, name: str | None
 ) -> None:
-    """What transformers' GPT2LMHeadModel.from_pretrained leaves, under either name."""
+    """The cache left by transformers' GPT2LMHeadModel.from_pretrained, under either name."""
     files = contents(model)
     vocabulary = {"vocab.json", "merges.txt"}
     hub.add("openai-community/gpt2", published("one_head"), commit=B)
@@ -582,9 +582,7 @@ def test_weights_in_the_cache_that_the_hub_no_longer_has(hub: Hub, client: Clien
     assert outcome.directory.endswith(B)
 
 
-def test_the_beginning_of_a_commit_will_do_for_what_is_in_the_cache(
-    hub: Hub, client: Client
-) -> None:
+def test_an_abbreviated_commit_finds_cached_files(hub: Hub, client: Client) -> None:
     first, second, third = "0123456" + "a" * 33, "0123457" + "b" * 33, "0123457" + "c" * 33
     for commit, model in ((first, "odd"), (second, "one_head"), (third, "one_head")):
         client.keep(TINY, contents(model), commit=commit, name=None)
@@ -601,7 +599,7 @@ def test_the_beginning_of_a_commit_will_do_for_what_is_in_the_cache(
 
 @pytest.mark.parametrize("model", ["odd", "sharded"])
 def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: str) -> None:
-    """Each time one file is a link that leads nowhere, in a repository of its own."""
+    """One file is a broken link, in a separate repository for each."""
     files = contents(model)
     repositories = {name: f"someone/without-{i}" for i, name in enumerate(files)}
     for missing, repository in repositories.items():
@@ -626,7 +624,7 @@ def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, clie
     assert local.network == offline.network == []
 
 
-# What the hub does not have
+# What the hub doesn't have
 
 
 def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
@@ -637,7 +635,7 @@ def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
 
 
 def test_a_private_repository(hub: Hub, client: Client) -> None:
-    """What the hub says of one, and of one that does not exist, to those who are not logged in."""
+    """The hub's answer for a private repository, or a missing one, without login."""
     hub.instead = lambda request: request.refuse(401, "RepoNotFound")
     outcome = client.ask(TINY)
     outcome.check("MissingFileError", TINY, "private", "hf auth login")
@@ -645,7 +643,7 @@ def test_a_private_repository(hub: Hub, client: Client) -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
-    """Its files are listed, but not to be had."""
+    """Its files are listed, but can't be downloaded."""
 
     def gate(request: Request) -> bool:
         return "/resolve/" in request.path and request.refuse(status, "GatedRepo")
@@ -689,7 +687,7 @@ def test_a_repository_without_all_files(hub: Hub, client: Client, missing: list[
     assert not hub.asked(part="/resolve/")
 
 
-# When the hub can't be reached, or breaks off
+# Unreachable hubs and broken connections
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -719,7 +717,7 @@ def test_a_hub_that_is_not_there(client: Client) -> None:
 def test_a_hub_that_does_not_answer(
     hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing, or each half second a line: little enough, but no time limit of a socket is met."""
+    """No answer, or a line each half second, so that no socket times out."""
 
     def stall(request: Request) -> bool:
         if "slow" not in request.path:
@@ -775,7 +773,7 @@ def test_a_download_that_breaks_off_is_completed_by_the_next_call(
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_download_that_is_stopped(hub: Hub, client: Client, number: int) -> None:
-    """The files that have arrived are kept; the next call fetches the rest."""
+    """Downloaded files are kept; the next call fetches the rest."""
     hub.add(TINY, published("odd"))
     arrived = threading.Event()
 
@@ -815,7 +813,7 @@ def test_a_hub_that_names_a_place_outside_the_cache(hub: Hub, client: Client) ->
 
 
 def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -> None:
-    """What is in the cache is not taken for the whole."""
+    """An incomplete cache isn't taken for the whole model."""
 
     def refuse_later(request: Request) -> bool:
         return len(hub.log) > 1 and request.refuse(403)
@@ -857,7 +855,7 @@ def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None
     hub.add(TINY, published("one_head"))
     places: list[str | Path] = [TINY, *directories, *map(str, directories)]
     outcomes = list(map(client.ask, places))
-    client.url = "http://127.0.0.1:9"  # where nobody listens
+    client.url = "http://127.0.0.1:9"  # no server listens there
     outcomes += map(client.ask, places)
     for place, outcome in zip(places * 2, outcomes, strict=True):
         assert outcome.network == []
@@ -882,7 +880,7 @@ def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_a_file_is_no_model(hub: Hub, client: Client) -> None:
+def test_a_file_is_not_a_model(hub: Hub, client: Client) -> None:
     file = copy_model("odd", client.home / "odd") / WEIGHTS
     for outcome in (client.ask(file), client.ask(str(file))):
         outcome.check("MissingFileError", f"{file} is a file", "directory")
@@ -890,7 +888,7 @@ def test_a_file_is_no_model(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_a_path_is_no_name(hub: Hub, client: Client) -> None:
+def test_a_path_is_not_a_name(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
     for outcome in (
         client.ask(Path(TINY)),
@@ -954,7 +952,7 @@ def test_an_address_on_the_hub_is_a_name(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_revisions_and_variants_that_are_none(hub: Hub, client: Client) -> None:
+def test_invalid_revisions_and_variants(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
     for key, values in {
         "revision": ("", "../../x", "a b", "a\x07", "x" * 1000, "/x", 5, ["main"], True),
@@ -970,7 +968,7 @@ def test_revisions_and_variants_that_are_none(hub: Hub, client: Client) -> None:
 
 
 class Refusing:
-    """A path that can't say what it is."""
+    """A path whose __fspath__ fails."""
 
     def __fspath__(self) -> str:
         raise TypeError("no path at all")
@@ -990,8 +988,8 @@ def test_names_of_odd_kinds(given: Any) -> None:
     assert len(str(message.value)) < 200
 
 
-def test_a_name_that_is_none(hub: Hub, client: Client) -> None:
-    """Also where the working directory holds a model."""
+def test_an_invalid_name(hub: Hub, client: Client) -> None:
+    """Also if the working directory has a model."""
     copy_model("odd", client.here)
     names = ("a/b/c", "../x", "/nowhere/x", "~/x", "a b", "x..y", "x.git", "x\x1b[31m", "\u202e")
     outcomes = dict(zip(names, map(client.ask, names), strict=True))

@@ -1,4 +1,4 @@
-"""pocket/jobs.py: the right places, and heads whose attention is known."""
+"""pocket/jobs.py: target keys, and heads with known attention."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,7 @@ def test_token_span(tokenizer: Tokenizer) -> None:
 
 
 def places(text: Sample, tokens: Tokens) -> dict[str, list[tuple[int, int]]]:
-    """By job, each query with each key that it should look at."""
+    """By job, pairs of a query and each of its target keys."""
     return {
         job: [(int(query), int(key)) for query, key in np.argwhere(keys)]
         for job, keys in targets(text, tokens).items()
@@ -74,7 +74,7 @@ def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: To
 
 
 class Heads:
-    """Stands in for a model: heads that do one job each, perfectly, and one that looks evenly."""
+    """A stand-in for a model: heads that do one job each, perfectly, and a uniform one."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -123,7 +123,7 @@ def test_bytes_as_tokens() -> None:
 
 
 def uniform_model(tokenizer: Tokenizer) -> GPT2:
-    """A GPT-2 all of whose parameters are zero: every head attends evenly."""
+    """A GPT-2 with all parameters 0: every head attends uniformly."""
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=4, n_layer=2, n_head=2)
     return GPT2(ParameterVector(config), tokenizer)
 

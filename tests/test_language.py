@@ -1,14 +1,16 @@
-"""What views say in Chinese: whose language it is, that every label has it, and what stays."""
+"""Chinese views: how the language is chosen, that every label is translated, and what isn't."""
 
 import ast
 import copy
 import gettext
+import importlib
 import locale
 import pickle
 import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from conftest import REFERENCE, needs
 
 import attnlab
 from attnlab import GPT2, causal_mask
+from attnlab.analysis.base import Analysis
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.support.messages import MODEL, Message, recognised
@@ -26,12 +29,12 @@ from attnlab.views import language
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
 from attnlab.views.language import language_of, say, words
 from attnlab.views.purposes import PURPOSES
-from attnlab.views.shown import ALL_OF_IT, TOKEN_AXES
+from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
 
 PACKAGE = Path(attnlab.__file__).parent
 VIEWS = PACKAGE / "views"
 
-# What makes an axis of an analysis, its name first.
+# Functions that make an axis of an analysis, by its name.
 AXES = ("Axis", "named_axis", "numbered_axis", "heads_axis")
 
 PLACE = re.compile(r"\{(\w+)\}")
@@ -73,7 +76,7 @@ def test_the_readers_language(
     assert language_of("en") == "en"
 
 
-def test_the_locale_where_no_variable_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_locale_without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in language.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(locale, "getlocale", lambda: ("Chinese (Simplified)_China", "936"))
@@ -92,17 +95,17 @@ def test_other_languages(odd: GPT2, given: Any) -> None:
         odd.trace("the hen").to_html(language=given)
 
 
-# ---- every label, and no other ------------------------------------------------------------------
+# ---- every label is translated, and every translation used ---------------------------------------
 
 
 def texts_in_python(source: str) -> set[str]:
-    """All texts in a module."""
+    """All string constants in a module."""
     nodes = ast.walk(ast.parse(source))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and str(node.value)}
 
 
 def called_in_python(source: str, *functions: str) -> set[str]:
-    """The texts with which functions are called."""
+    """The texts passed to functions."""
     return {
         str(node.args[0].value)
         for node in ast.walk(ast.parse(source))
@@ -119,7 +122,7 @@ def said_in_javascript(source: str) -> list[str]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is something to say in another language, and no formula alone."""
+    """Whether a text has words to translate, not only a formula."""
     around = PLACE.sub("", text)
     return bool(re.search("[A-Za-z]{2}", around)) and around not in FORMULAS
 
@@ -133,14 +136,22 @@ def templates_of_explanations() -> set[str]:
     return {text for line in lines for text in (line.heading, line.note) if text}
 
 
+def kinds_of(kind: type[Analysis]) -> Iterator[type[Analysis]]:
+    """The package's analyses."""
+    for one in kind.__subclasses__():
+        yield from (one, *kinds_of(one)) if one.__module__.startswith("attnlab.") else ()
+
+
 def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
-    # Axes are called by their names, and results by their kinds.
-    said = {*TOKEN_AXES.values(), ALL_OF_IT, "layer", "layers", "head", "heads"}
-    for file in (*(PACKAGE / "analysis").glob("*.py"), PACKAGE / "corpus" / "result.py"):
-        said.update(called_in_python(file.read_text(encoding="utf-8"), *AXES) - {""})
+    # Names of axes and kinds of results are translated too.
+    said = {*TOKEN_AXES.values(), SHOW_ALL, "layer", "layers", "head", "heads"}
     texts: set[str] = set()
     for file in PACKAGE.rglob("*.py"):
         source = file.read_text(encoding="utf-8")
+        if "(Analysis)" in source or file.parent.name == "analysis":
+            name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+            importlib.import_module(name.removesuffix(".__init__"))
+            said.update(called_in_python(source, *AXES) - {""})
         said.update(called_in_python(source, "say", "Message"))
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
@@ -151,6 +162,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said.update(
         re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
     )
+    said.update(text for kind in kinds_of(Analysis) for text in (kind.meaning, kind.note) if text)
     said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
     assert {text for text in said if has_words(text)} <= words().keys()
     assert words().keys() <= said | texts
@@ -177,7 +189,7 @@ def test_gettexts_own_reader_reads_the_same(tmp_path: Path) -> None:
         assert catalogue.gettext(english) == chinese
 
 
-def test_a_message_says_what_it_is_made_of() -> None:
+def test_a_message_repr_has_its_template_and_values() -> None:
     head = Message("{title}, head {head}", title=Message("Layer {layer}, MLP", layer=3), head="{x}")
     assert head == "Layer 3, MLP, head {x}"
     assert say(head, "zh") == "第 3 层，MLP，头 {x}"
@@ -217,11 +229,11 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
     assert layer.findall(chinese) == layer.findall(english)  # numbers never change
 
 
-# ---- what results call themselves ---------------------------------------------------------------
+# ---- titles of results --------------------------------------------------------------------------
 
 
 def titles(odd: GPT2, directory: Path) -> dict[str, str]:
-    """Titles of results, with what they are in Chinese."""
+    """Titles of results, with their translations."""
     X = np.eye(3)
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
@@ -312,7 +324,7 @@ def test_titles(odd: GPT2, tmp_path: Path) -> None:
 
 @pytest.fixture
 def with_any_font(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were a font with Chinese, whether or not this machine has one."""
+    """Pretend that a Chinese font is installed."""
     needs("matplotlib", "plot")
     from attnlab.views import plot
 
@@ -366,7 +378,7 @@ def test_pictures_of_ones_own_numbers_in_chinese(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     mine = pictures.heatmap(np.eye(30), rows=["query"] * 30, title="Self-attention")
-    assert mine.axes.get_yticklabels()[0].get_text() == "query"  # yours are as they are
+    assert mine.axes.get_yticklabels()[0].get_text() == "query"  # user texts aren't translated
     cut = "显示：前 23 个和最后 1 个，共 30 个"
     assert labels_of(mine)[2] == f"Self-attention\n{cut}\n{cut}"
     curve = pictures.curves({"a": [1, np.nan]}, y_name="step")
@@ -382,8 +394,8 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
     monkeypatch.setattr(plot, "_new_fonts", list)
     across, down, title = labels_of(odd.trace("the hen").head(0, 0).plot(language="zh"))
     assert (across, down) == ("key", "query")
-    told = "labels are in English; one with Chinese is fonts-noto-cjk (apt-get install"
-    assert told in title.replace("\n", " ")
+    note = "labels are in English; one with Chinese is fonts-noto-cjk (apt-get install"
+    assert note in title.replace("\n", " ")
     assert "fonts" not in labels_of(odd.trace("the hen").head(0, 0).plot())[2]
     from attnlab import pictures
 
@@ -395,7 +407,7 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
 
 
 def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is read, tables of steps aside, only names of steps, calls and tokens are Latin."""
+    """Apart from tables of steps, only names of steps, calls and tokens are Latin."""
     pocket = GPT2.from_pretrained("pocket")
     trace = pocket.trace("The dog chased the ball, but it rolled. " * 6)
     short, following = pocket.trace("The dog"), trace.next_tokens(3)

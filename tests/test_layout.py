@@ -1,4 +1,4 @@
-"""Who imports whom: one way, leaf to top; what `import attnlab` does not load; what it needs."""
+"""Imports go one way, from bottom to top; what `import attnlab` doesn't load; requirements."""
 
 import ast
 import importlib
@@ -16,7 +16,7 @@ from attnlab.support.moved import MOVED
 
 PACKAGE = Path(attnlab.__file__).parent
 
-# Each module and folder may import those before it, wherever the import stands: at the top, in a
+# Each module and folder may import only earlier ones, at the top of a module, in a
 # function, or for types alone.
 FLOORS = (
     "errors erf equations",
@@ -33,12 +33,12 @@ FLOORS = (
 )
 ORDER = [room for floor in FLOORS for room in floor.split()]
 
-# How many entries a newcomer meets side by side.
+# The most entries in one folder.
 ENTRIES = 20
 
 
 def imports_of(room: str) -> set[str]:
-    """The other rooms that a room imports."""
+    """The other packages that a package imports."""
     file = PACKAGE / f"{room}.py"
     sources = [file] if file.is_file() else sorted((PACKAGE / room).rglob("*.py"))
     found = set()
@@ -114,35 +114,27 @@ def test_a_late_import_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert imports_of("views") == {"forward", "model"}
 
 
-def test_import_loads_nothing_heavy() -> None:
-    code = "import sys, attnlab; print(*sys.modules); attnlab.corpus.MEASURES"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert "numpy" in loaded
-    late = {"tiktoken", "safetensors", "huggingface_hub", "argparse", "attnlab.training"}
-    late |= {"attnlab.corpus"}  # which is there when it is asked for
-    late |= {"starlette", "uvicorn", "attnlab.model.explorer", "attnlab.model.generation"}
-    late |= {
-        "attnlab.views",
-        "attnlab.views.page.page",
-        "attnlab.checking.comparison",
-        "attnlab.checking.verdict",
-    }
-    assert not late & set(loaded)
-
-
-def test_tiktoken_is_loaded_for_a_text_and_not_for_ids() -> None:
+def test_the_first_step_loads_nothing_unused() -> None:
     code = (
-        "import sys, attnlab; model = attnlab.GPT2.from_pretrained('pocket'); "
+        "import sys, attnlab; print(*sys.modules); attnlab.GPT2; "
+        "model = attnlab.GPT2.from_pretrained('pocket'); "
+        "model.trace([1, 2]).head(0, 0).weights; print(*sys.modules); "
         "model.trace([1, 2]).next_tokens(); print('tiktoken' in sys.modules); "
-        "model.trace('the'); print('tiktoken' in sys.modules)"
+        "model.trace('the'); print('tiktoken' in sys.modules); attnlab.corpus.MEASURES"
     )
     run = [sys.executable, "-c", code]
-    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout.split() == [
-        "False",
-        "True",
-    ]
+    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
+    imported, looked = (set(line.split()) for line in said[:2])
+    assert {"attnlab", "numpy"} <= imported
+    assert "safetensors" not in imported
+    assert "safetensors" in looked
+    late = {"argparse", "asyncio", "concurrent", "email", "gettext", "html", "http", "logging"}
+    late |= {"importlib.metadata", "multiprocessing", "shutil", "socket", "ssl", "subprocess"}
+    late |= {"filelock", "huggingface_hub", "starlette", "tempfile", "tiktoken", "tokenizers"}
+    own = {"analysis", "checking", "cli", "corpus", "training", "views"}
+    own |= {"model.explorer", "model.generation", "model.sampling"}
+    assert not (late | {f"attnlab.{name}" for name in own}) & looked
+    assert said[2:] == ["False", "True"]
 
 
 @pytest.mark.parametrize(

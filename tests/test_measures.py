@@ -1,4 +1,4 @@
-"""corpus/measures.py: weights with answers worked by hand, and models against plain loops."""
+"""corpus/measures.py: weights with hand-worked answers, and models compared with plain loops."""
 
 import math
 from typing import Any
@@ -28,18 +28,18 @@ TOKENS = Tokenizer.of_bytes().tokens("aba")
 EVERY, WITHOUT_FIRST, LENGTHS = np.ones(3), np.array([0, 1, 1]), np.array([[1.0, 2.0, 4.0]])
 
 BY_HAND = [
-    # by the whole weight: of the queries that have a target
+    # divided by the total weight of the queries that have a target
     ("first", EVERY, 0.25 + 0.5, 2),
     ("previous", EVERY, 0.25 + 0.3, 2),
     ("same", EVERY, 0.5, 1),
     ("induction", EVERY, 0.3, 1),
     ("distance", EVERY, 0.25 * 1 + 0.5 * 2 + 0.3 * 1, 2),
-    # of what is not on the first token: query 1 has no other target
+    # without the first token: query 1 has no other target
     ("previous", WITHOUT_FIRST, 0.3, 0.5),
     ("same", WITHOUT_FIRST, 0, 0),
     ("induction", WITHOUT_FIRST, 0.3, 0.5),
     ("distance", WITHOUT_FIRST, 0.3 * 1, 0.5),
-    # of the lengths: 0.25 and 1.5 of query 1, 0.5, 0.6 and 0.8 of query 2
+    # by norms: 0.25 and 1.5 for query 1; 0.5, 0.6 and 0.8 for query 2
     ("first", LENGTHS, 0.25 + 0.5, 1.75 + 1.9),
     ("previous", LENGTHS, 0.25 + 0.6, 1.75 + 1.9),
     ("same", LENGTHS, 0.5, 1.9),
@@ -59,7 +59,7 @@ def test_entropy_by_hand() -> None:
     three = -0.5 * math.log(0.5) - 0.3 * math.log(0.3) - 0.2 * math.log(0.2)
     found = entropy(WEIGHTS, EVERY)
     np.testing.assert_allclose((found.sums, found.places), [[two + three], [2]])
-    # Without the first token query 2 has 0.6 and 0.4 of a half, and query 1 no choice.
+    # Without the first token, query 2 has 0.6 and 0.4 of 0.5, and query 1 only one key.
     rest = -0.6 * math.log(0.6) - 0.4 * math.log(0.4)
     found = entropy(WEIGHTS, WITHOUT_FIRST)
     np.testing.assert_allclose((found.sums, found.places), [[rest / 2], [0.5]])
@@ -68,7 +68,7 @@ def test_entropy_by_hand() -> None:
 
 
 def test_size_by_hand() -> None:
-    """It writes (3, 4), then (0, 2), into a stream of lengths 10 and 1."""
+    """It writes (3, 4), then (0, 2), into a stream with norms 10 and 1."""
     found = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
     np.testing.assert_allclose((found.sums, found.places), [[0.5 + 2.0], [2]])
 
@@ -141,7 +141,7 @@ def test_as_plain_loops_have_it(model: str) -> None:
 
 @pytest.mark.slow
 def test_long_windows_of_the_pocket_model() -> None:
-    """Those that the fast forms of steps make."""
+    """Temporary arrays of the fast forms of steps."""
     pocket = GPT2.from_pretrained("pocket")
     ids = np.random.default_rng(0).integers(0, 40, 70)
     expected, found = (
@@ -160,11 +160,11 @@ def test_one_token_has_no_place_but_size() -> None:
 def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
     measured(trace, checked_measures(["induction"]))
-    assert not trace.is_there("final")
-    assert not trace.is_there("logits")
-    assert not trace.blocks[1].is_there("output")
-    assert not trace.blocks[0].attention.is_there("weights")
-    assert trace.blocks[0].is_there("output")
+    assert not trace.is_stored("final")
+    assert not trace.is_stored("logits")
+    assert not trace.blocks[1].is_stored("output")
+    assert not trace.blocks[0].attention.is_stored("weights")
+    assert trace.blocks[0].is_stored("output")
     only = measured(trace, checked_measures(["loss"]))
     assert only["loss"].sums > 0
 
@@ -207,12 +207,12 @@ def test_measures_of_a_users_own() -> None:
     assert (found["even"].places == 1).all()
     assert (found["some"].places == np.eye(2, 4)).all()
     assert (found["some"].sums == 3 * np.eye(2, 4)).all()
-    for function, told in (
+    for function, pattern in (
         (fails, "the measure fails failed: AttributeError"),
         (misshaped, r"shape \(2, 4\); got shape \(4, 2\)"),
         (infinite, "infinite is not finite"),
     ):
-        with pytest.raises(InvalidValueError, match=told):
+        with pytest.raises(InvalidValueError, match=pattern):
             measured(trace, checked_measures([function]))
 
 

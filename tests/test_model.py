@@ -1,7 +1,7 @@
-"""Models that are made of what is in memory: arrays, tensors, models of transformers.
+"""Models from memory: arrays, tensors, models of transformers.
 
-PyTorch is not needed: what stands for its tensors here behaves as they do, gradients, devices and
-bfloat16 included, and refuses what they refuse.
+PyTorch isn't needed: stand-ins for its tensors behave like them, with gradients, devices and
+bfloat16, and refuse what they refuse.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def expected_of(model: str) -> Arrays:
 
 
 def check(model: GPT2, expected: Arrays, tolerance: float = 1e-5) -> None:
-    """Logits and every layer's weights are the recorded ones."""
+    """Check that logits and every layer's weights equal the recorded ones."""
     trace = model.trace(expected["ids"])
     np.testing.assert_allclose(trace.logits, expected["logits"], atol=tolerance, rtol=tolerance)
     for layer, block in enumerate(trace.blocks):
@@ -89,7 +89,10 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda m: m.trace(["a dog", "a cat"]), r"expected one text or token ids; got \['a dog'"),
+        (
+            lambda m: m.generate(["a dog", "a cat"], 1),
+            r"expected one text or token ids; got \['a dog'",
+        ),
         (lambda m: m.trace(None), "expected a text or token ids; got None"),
         (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "'temprature'; settings are temperature"),
@@ -107,7 +110,7 @@ def test_what_is_given_in_another_tools_way(ask: Any, message: str) -> None:
 
 
 def test_an_output_matrix_that_is_square() -> None:
-    """No shape tells which way it lies: its name does."""
+    """A square matrix's layout follows from its name, not its shape."""
     sizes = {"vocab_size": 6, "n_positions": 3, "n_embd": 6, "n_layer": 1, "n_head": 2}
     config = GPT2Config(**sizes, tie_word_embeddings=False)
     rng = np.random.default_rng(0)
@@ -153,7 +156,7 @@ def test_one_bias_that_is_missing_is_missing() -> None:
         GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
 
 
-def test_one_matrix_of_linear_layers_that_has_another_size_is_told_alone() -> None:
+def test_one_transposed_matrix_of_another_size_is_reported_alone() -> None:
     arrays = arrays_of("odd")
     for name in arrays:
         if arrays[name].ndim == 2 and ".h." in name:
@@ -188,7 +191,7 @@ def test_lists_are_arrays() -> None:
 
 
 class Dtype:
-    """A dtype of PyTorch's, which is printed with its module's name."""
+    """A stand-in for a PyTorch dtype, whose str has the module's name."""
 
     __module__ = "torch"
 
@@ -200,7 +203,7 @@ class Dtype:
 
 
 class Tensor:
-    """A tensor of PyTorch's, as far as one looks at it from outside."""
+    """A stand-in for a PyTorch tensor."""
 
     def __init__(
         self, values: NDArray[Any], dtype: str = "", gradients: bool = False, device: str = "cpu"
@@ -252,7 +255,7 @@ def test_tensors(model: str, more: dict[str, Any]) -> None:
 
 
 class Raising:
-    """What raises under some names, and is an empty model under others."""
+    """Attributes that raise, or an empty model, depending on the name."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -283,14 +286,14 @@ class Raising:
 
 
 class Items(dict[str, Any]):
-    """A state_dict that can't be gone through."""
+    """A state_dict that can't be iterated over."""
 
     def items(self) -> Any:
         raise RuntimeError("items")
 
 
 class Written:
-    """A tokenizer that can't be written."""
+    """A tokenizer that can't be saved."""
 
     def __init__(self, name: str) -> None:
         setattr(self, name, self.fails)
@@ -300,7 +303,7 @@ class Written:
 
 
 @pytest.mark.parametrize("name", ["to_dict", "state_dict", "items", "dtype"])
-def test_models_that_raise_are_told(name: str) -> None:
+def test_models_that_raise_are_reported(name: str) -> None:
     with pytest.raises(
         AttnlabError, match=rf"can't be read: Runtime|isn't an array: RuntimeError\('{name}"
     ):
@@ -308,7 +311,7 @@ def test_models_that_raise_are_told(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["to_str", "save_pretrained"])
-def test_tokenizers_that_raise_are_told(name: str) -> None:
+def test_tokenizers_that_raise_are_reported(name: str) -> None:
     with pytest.raises(AttnlabError, match="tokenizer can't be read: RuntimeError"):
         GPT2.from_arrays(config_of("odd"), arrays_of("odd"), Written(name))
 
@@ -326,13 +329,13 @@ def test_arrays_of_which_a_part_would_be_lost(kind: str) -> None:
         arrays[name] = np.ma.masked_array(values, cells)
     else:
         arrays[name] = Tensor(values)
-        arrays[name].values = values + 1j  # says float32, and is not
+        arrays[name].values = values + 1j  # claims to be float32
     with pytest.raises(CheckpointError, match=r"wpe\.weight.*(masked cells|real dtype)"):
         GPT2.from_arrays(config_of("odd"), arrays)
 
 
 def test_tensors_of_bfloat16() -> None:
-    """The file's numbers, which are the upper halves of float32."""
+    """bfloat16: the upper halves of float32 numbers."""
     checkpoint = Checkpoint(REFERENCE / "bfloat16", config_of("bfloat16"))
     tensors = {
         path: Tensor(array, "bfloat16", gradients=True) for path, array in checkpoint.items()
@@ -341,7 +344,7 @@ def test_tensors_of_bfloat16() -> None:
     check(made, expected_of("bfloat16"))
 
 
-# What is no GPT-2
+# What isn't a GPT-2
 
 
 def without(arrays: Arrays) -> None:
@@ -385,7 +388,7 @@ def adapted(arrays: Arrays) -> None:
     arrays["transformer.h.0.attn.c_attn.lora_A.default.weight"] = np.ones((8, 35), np.float32)
 
 
-def quantised(arrays: Arrays) -> None:
+def quantized(arrays: Arrays) -> None:
     arrays["transformer.h.0.attn.c_attn.SCB"] = np.ones(105, np.float32)
 
 
@@ -405,14 +408,14 @@ def on_no_device(arrays: Arrays) -> None:
         (without, r"missing: wpe\.weight"),
         (of_other_width, r"h\.0\.ln_1\.weight is \[36\], expected \[35\]"),
         (whole_numbers, r"h\.0\.ln_1\.weight is INT64, expected one of"),
-        (infinite, r"transformer\.h\.0\.ln_1\.weight holds NaN or infinite"),
-        (too_large, r"transformer\.h\.0\.ln_1\.weight holds NaN or infinite"),
+        (infinite, r"transformer\.h\.0\.ln_1\.weight contains NaN or infinite"),
+        (too_large, r"transformer\.h\.0\.ln_1\.weight contains NaN or infinite"),
         (unknown, r"unexpected: h\.0\.ln_3\.weight"),
         (twice, r"wpe\.weight appears twice, as transformer\.wpe\.weight, W_P"),
         (untied, r"lm_head\.weight in the model in memory differs from wte\.weight"),
         (one_transposed, r"is \[35, 105\], expected|is \[105, 35\], expected"),
-        (adapted, "^the model in memory holds unmerged LoRA layers"),
-        (quantised, "quantized"),
+        (adapted, "^the model in memory contains unmerged LoRA layers"),
+        (quantized, "quantized"),
         (in_eight_bits, "quantized"),
         (on_no_device, r"c_attn\.weight can't be read: .*meta tensor"),
     ],
@@ -448,11 +451,11 @@ def test_arguments_of_odd_kinds() -> None:
 
 
 class Model:
-    """A GPT-2 of transformers, as far as one looks at it from outside."""
+    """A stand-in for a GPT-2 of transformers."""
 
     def __init__(self, model: str, tensors: dict[str, Tensor], **settings: object) -> None:
-        told = json.loads((REFERENCE / model / "config.json").read_text())
-        self.config = type("Config", (), {"to_dict": lambda _: told | settings})()
+        saved = json.loads((REFERENCE / model / "config.json").read_text())
+        self.config = type("Config", (), {"to_dict": lambda _: saved | settings})()
         self._tensors = tensors
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -460,7 +463,7 @@ class Model:
 
 
 class Wrapped:
-    """A model inside of another object, which has no config of its own."""
+    """A model inside another object without a config."""
 
     def __init__(self, place: str, inside: Any) -> None:
         self.place = place
@@ -499,9 +502,9 @@ def test_a_model_with_another_head() -> None:
 def test_a_model_of_another_kind() -> None:
     with pytest.raises(ConfigError, match="is 'llama'"):
         GPT2.from_hf(Model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
-    quantised = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
+    quantized = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
     with pytest.raises(ConfigError, match="quantized"):
-        GPT2.from_hf(quantised, TOKENIZER)
+        GPT2.from_hf(quantized, TOKENIZER)
     with pytest.raises(TypeError, match="got a Wrapped"):
         GPT2.from_hf(Wrapped("other", Model("odd", tensors_of("odd"))), TOKENIZER)
 
@@ -510,14 +513,14 @@ def test_a_model_of_another_kind() -> None:
 
 
 class Fast:
-    """A tokenizer of transformers that the tokenizers library does."""
+    """A fast tokenizer of transformers."""
 
     def __init__(self, name: str) -> None:
         self.backend_tokenizer = Backend(name)
 
 
 class Backend:
-    """One of the tokenizers library's own."""
+    """A tokenizer of the tokenizers library."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -528,7 +531,7 @@ class Backend:
 
 
 class Slow:
-    """A tokenizer of transformers that is written in Python."""
+    """A slow tokenizer of transformers."""
 
     def save_pretrained(self, directory: str) -> None:
         for name in ("vocab.json", "merges.txt"):
@@ -546,7 +549,7 @@ class Slow:
     ids=["fast", "backend", "slow", "ours"],
 )
 def test_tokenizers_in_memory(tokenizer: Any, name: str) -> None:
-    """Against the ids that transformers gives."""
+    """Compare with transformers' ids."""
     recorded = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"))
     made = tokenizer_in_memory(tokenizer, 400)
     for text, (ids, *_) in zip(recorded["texts"], recorded["5"][name]["values"], strict=True):
@@ -588,7 +591,7 @@ def test_no_tokenizer(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
-    """It opens for ids, or with a tokenizer from elsewhere; what it was is what is saved."""
+    """It opens for ids, or with another tokenizer; saving keeps that."""
     for name in ("config.json", "model.safetensors"):
         shutil.copy(REFERENCE / "odd" / name, tmp_path)
     expected = expected_of("odd")
@@ -606,12 +609,12 @@ def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
 
     model.save(tmp_path / "saved")
     check(GPT2.from_pretrained(tmp_path / "saved"), expected)
-    with pytest.raises(ValueError, match=r"has no tokenizer, but .*odd holds one"):
+    with pytest.raises(ValueError, match=r"has no tokenizer, but .*odd contains one"):
         model.save(shutil.copytree(REFERENCE / "odd", tmp_path / "odd"))
 
 
 @pytest.mark.parametrize("extra", [(), ("vocab.json",)])
-def test_pickled_weights_are_told_before_a_tokenizer(
+def test_pickled_weights_are_reported_before_a_tokenizer(
     tmp_path: Path, extra: tuple[str, ...]
 ) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
@@ -629,7 +632,7 @@ def test_pickled_weights_are_told_before_a_tokenizer(
         ("cfg", "model.config"),
         ("W_K", "trace.blocks[l].attention.W_K here"),
         ("state_dict", "model.parameters here"),
-        ("wieghts", "GPT2 has no wieghts"),
+        ("wieghts", "GPT2 has no attribute 'wieghts'"),
     ],
 )
 def test_what_models_of_other_tools_have(theirs: str, ours: str) -> None:
@@ -640,7 +643,7 @@ def test_what_models_of_other_tools_have(theirs: str, ours: str) -> None:
 
 
 def test_what_is_named_instead_is_there() -> None:
-    """Each expression is evaluated, as somebody would type it."""
+    """Evaluate each expression as a user would type it."""
     model = GPT2.from_pretrained("pocket")
     text = "The dog chased the ball"
     place = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
@@ -651,8 +654,8 @@ def test_what_is_named_instead_is_there() -> None:
             assert eval(expression, place | edit) is not None
 
 
-def test_a_hub_out_of_reach_is_told_with_the_model_that_is_here(tmp_path: Path) -> None:
-    """In a process of its own, as huggingface_hub reads its variables when it is imported."""
+def test_an_unreachable_hub_is_reported_with_the_pocket_model(tmp_path: Path) -> None:
+    """In a separate process, since huggingface_hub reads its variables on import."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
     code = "import attnlab; attnlab.GPT2.from_pretrained('gpt2')"
     run = [sys.executable, "-c", code]
@@ -662,12 +665,12 @@ def test_a_hub_out_of_reach_is_told_with_the_model_that_is_here(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("wrong", [5, "odd", b"", {"model": {}}, object(), lambda text: [1]])
-def test_what_is_no_tokenizer(wrong: Any) -> None:
+def test_invalid_tokenizers(wrong: Any) -> None:
     with pytest.raises(TypeError, match="tokenizer must be a Tokenizer, or one of transformers"):
         GPT2.from_arrays(config_of("odd"), arrays_of("odd"), wrong)
 
 
-# What scripts have
+# What scripts pass
 
 
 @pytest.fixture(scope="module")
@@ -708,7 +711,7 @@ def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([IDS, IDS], r"a 1-D array of integers; got shape \(2, 3\)"),
+        (np.array([IDS, IDS]), r"a 1-D array of integers; got shape \(2, 3\)"),
         (np.array([[IDS]]), r"a 1-D array of integers; got shape \(1, 1, 3\)"),
         ({"ids": IDS}, r"must have input_ids; got the keys \['ids'\]"),
         ({"input_ids": [[0, *IDS]], "attention_mask": [[0, 1, 1, 1]]}, "excludes tokens"),
@@ -717,13 +720,18 @@ def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
         (Tensor(np.array(IDS), device="meta"), "a 1-D array of integers"),
         ({"input_ids": []}, "no tokens"),
         ([[]], "no tokens"),
-        ([[1], [1, 2]], "got lists"),
     ],
 )
-def test_ids_that_are_none(odd: GPT2, given: Any, message: str) -> None:
+def test_invalid_ids(odd: GPT2, given: Any, message: str) -> None:
     for call in (odd.trace, lambda ids: odd.generate(ids, 1)):
         with pytest.raises(AttnlabError, match=message):
             call(given)
+
+
+@pytest.mark.parametrize("given", [[IDS, IDS], [[1], [1, 2]], ["a text", "another"]])
+def test_one_text_is_continued_at_a_time(odd: GPT2, given: Any) -> None:
+    with pytest.raises(AttnlabError):
+        odd.generate(given, 1)
 
 
 def number(value: float) -> Tensor:
@@ -782,7 +790,7 @@ def test_a_result_is_no_array(odd: GPT2) -> None:
 
 @pytest.mark.parametrize("model", ["odd", "silu"])
 def test_attentions_and_hidden_states_as_transformers_gives_them(model: str) -> None:
-    """The recorded ones were held against its output_attentions and output_hidden_states."""
+    """The recorded values were compared with its output_attentions and output_hidden_states."""
     expected = expected_of(model)
     made = GPT2.from_pretrained(REFERENCE / model, dtype="float64")
     config, T = made.config, len(expected["ids"])
@@ -802,7 +810,7 @@ def test_attentions_and_hidden_states_as_transformers_gives_them(model: str) -> 
 
 
 class Contrary:
-    """What raises whatever it is asked for."""
+    """An object that raises on any access."""
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError("no attribute")
@@ -819,7 +827,7 @@ def test_a_model_takes_a_tokenizer() -> None:
             GPT2(model.parameters, tokenizer)
 
 
-def test_what_raises_whatever_it_is_asked_for() -> None:
+def test_objects_that_raise_on_any_access() -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     with pytest.raises(AttnlabError, match=r"got an? .*Contrary"):
         GPT2.from_hf(Contrary())

@@ -1,4 +1,4 @@
-"""What a notebook shows: read back as HTML, with numbers from elsewhere and hostile texts."""
+"""Notebook views: the HTML is parsed and compared; hostile texts."""
 
 import base64
 import re
@@ -7,7 +7,7 @@ import zlib
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,7 +16,9 @@ from runs import kept, plant_tokens
 
 import attnlab
 from attnlab import GPT2, Token, Tokens, causal_mask
+from attnlab.analysis.base import Analysis, heads_axis, numbered_axis
 from attnlab.views.colours import DARK, LIGHT
+from attnlab.views.shown import Axis, label
 
 VOID = {"br", "img", "hr", "meta", "link", "input"}
 
@@ -35,7 +37,7 @@ HOSTILE = [
 
 
 class Page(HTMLParser):
-    """Elements with their attributes and text; every element is closed by its own end tag."""
+    """Elements with attributes and text; every element must have its end tag."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -124,7 +126,7 @@ def test_a_heads_weights_by_cell(odd: GPT2) -> None:
     assert names[0] == "key 0 · symbol the · text 'the' · bytes 74 68 65 · id 260"
     assert "weights = softmax(masked_scores)" in shown.text
     assert "1, colour by √weight \xa0-\xa0 masked" in shown.text
-    # The other steps are there too, folded up, and the table of all of them.
+    # The other steps are there too, collapsed, and the table of all steps.
     folded = [a for t, a in shown.elements if t == "details"]
     assert len(folded) == 7
     assert "scores = raw_scores / scale" in shown.text
@@ -148,7 +150,7 @@ def test_signs_and_the_scales_range() -> None:
 
 @pytest.mark.parametrize("look", ["mask", "zeros"])
 def test_masked_is_not_zero(look: str) -> None:
-    """A weight of 0 that was not masked has a cell with a number."""
+    """An unmasked weight of 0 has a cell with a number."""
     far = [[0.0], [800.0]]
     mask = causal_mask(2) if look == "mask" else None
     result = attnlab.attention([[1.0], [1.0]], far, [[1.0], [1.0]], mask=mask)
@@ -173,7 +175,7 @@ def test_a_long_prompt_is_cut_with_a_word(walkthrough_model: GPT2) -> None:
     assert len(trace.blocks[0].attention._repr_html_()) < 400_000
 
 
-def test_the_cut_is_told_from_the_first_token_on() -> None:
+def test_the_cut_is_reported_from_the_first_token() -> None:
     T = 25
     text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
     assert "the first 12 and the last 12 of 25 (query)" in text
@@ -224,7 +226,7 @@ def test_hostile_tokens_are_text() -> None:
     for shown in (tokens, result):
         html = shown._repr_html_()
         assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
-        parsed = page(shown)  # which knows no element <script> or <img>, and no attribute onerror
+        parsed = page(shown)  # which has no element <script> or <img>, and no attribute onerror
         assert len(html) < 90_000
     chips = page(tokens)
     assert "<script>alert(1)</scrip…" in chips.text
@@ -238,14 +240,15 @@ def test_hostile_tokens_are_text() -> None:
 
 def test_both_themes() -> None:
     html = hostile_tokens()._repr_html_()
-    assert "@media (prefers-color-scheme:dark){body:not([data-jp-theme-light=true]) .att" in html
-    assert "[data-jp-theme-light=false] .attnlab{" in html
+    light = "[data-jp-theme-light=true],[data-theme=light]"
+    assert f"@media (prefers-color-scheme:dark){{body:not({light}) .attnlab{{" in html
+    assert ":is([data-jp-theme-light=false],body[data-theme=dark]) .attnlab{" in html
 
 
-def test_what_can_not_be_computed_is_said() -> None:
+def test_uncomputable_steps_are_reported() -> None:
     V = np.ones((2, 3, 4))
     nan = attnlab.attention([[np.nan, 1.0], [1.0, 1.0]], np.eye(2), np.eye(2))
-    assert "No weights: Q holds NaN or infinite numbers" in page(nan).text
+    assert "No weights: Q contains NaN or infinite numbers" in page(nan).text
     batched = attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), V)
     assert "shown as a table only" in page(batched).text
 
@@ -261,7 +264,7 @@ def test_masked_cells_of_all_heads_are_masked(odd: GPT2) -> None:
 
 
 def decoded(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
-    """The places in the palette (h, w) of a PNG, and its palette."""
+    """The palette indices (h, w) of a PNG, and its palette."""
     png = base64.b64decode(source.removeprefix("data:image/png;base64,"))
     chunks, at = {}, 8
     while at < len(png):
@@ -280,7 +283,7 @@ def decoded(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
 
 
 def test_a_traces_first_view(odd: GPT2) -> None:
-    """Tokens, the prediction, and the weights of all heads, read back from the picture."""
+    """Tokens, the prediction, and the weights of all heads, decoded from the picture."""
     trace = odd.trace("the hen in")
     shown = page(trace)
     T = len(trace.tokens)
@@ -377,14 +380,172 @@ def test_the_tokens_that_are_asked_for() -> None:
     assert repr(result.show()) == repr(result)
 
 
-# Of what these views have, JupyterLab 4 leaves this of a notebook that isn't trusted.
+# ---- results -------------------------------------------------------------------------------------
+
+
+class Numbers(Analysis):
+    """An analysis of given numbers."""
+
+    title = "Numbers"
+    note: ClassVar[str] = "None of them means anything."
+    source: ClassVar[str] = "here"
+
+    def __init__(self, numbers: Any, rows: Axis, columns: Axis, cells: Any = ()) -> None:
+        self._shown, self._cells = (np.asarray(numbers, float), rows, columns), cells
+
+    def _grid(self) -> tuple[Any, Axis, Axis]:
+        return self._shown
+
+    def _in_cells(self) -> Any:
+        return self._cells
+
+
+def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
+    """Results, each with the numbers that its heatmaps show, row by row."""
+    trace, other = odd.trace("the hen in"), odd.trace([1, 2, 3, 4, 5, 6])
+    last, first = trace.tokens[-1].id, trace.tokens[0].id
+    settings: Any = {"metric": (last, first), "progress": False}
+    attribution, jobs = trace.attribution(last), odd.trace([1, 2, 3, 4]).jobs()
+    patched = attnlab.patch(trace, other, **settings)
+    by_position = attnlab.patch(trace, other, "blocks.*.output", by_position=True, **settings)
+    edges = attnlab.edges(trace, other, **settings)
+    atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
+    # Of 49 receivers those with the largest effects.
+    largest = np.argsort(-np.nanmax(np.abs(edges.effects), axis=0), kind="stable")[:32]
+    lens, one = trace.logit_lens(), trace.logit_lens().of(last)
+    has_keys = [not np.isnan(numbers).all() for numbers in jobs.attention]
+    assert {True, False} <= {*has_keys}
+    return {
+        "lens": (lens, lens.probabilities),
+        "one token": (one, one.probabilities),
+        "attribution": (attribution, np.c_[attribution.heads, attribution.mlps]),
+        "by token": (attribution.by_token(), attribution.by_token().heads),
+        "patch": (patched, patched.restored),
+        "by position": (by_position, by_position.restored),
+        "edges": (edges, edges.effects[:, np.sort(largest)]),
+        "jobs": (jobs, jobs.attention[has_keys]),
+        "atlas": (atlas, [atlas["first"].mean, atlas["entropy"].mean]),
+        "measure": (atlas["entropy"], atlas["entropy"].mean),
+        "rollout": (trace.rollout(), trace.rollout().layers[-1]),
+        "compare": (attnlab.compare(trace, other), []),
+        "check": (attnlab.check({"weights": other.head(1, 2).weights}, trace.head(1, 2)), []),
+    }
+
+
+RESULTS = (
+    "lens", "one token", "attribution", "by token", "patch", "by position", "edges", "jobs",
+    "atlas", "measure", "rollout", "compare", "check",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def drawn(odd: GPT2) -> dict[str, tuple[Any, Any]]:
+    found = results(odd)
+    assert (*found,) == RESULTS
+    return found
+
+
+def numbers_in(shown: Page) -> list[float]:
+    """The numbers in a view's tooltips, row by row."""
+    cells = [title for title in shown.titles("td") if " → " in title]
+    return [float(cell.rpartition(" ")[2]) for cell in cells]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_draws_its_numbers(drawn: Any, name: str) -> None:
+    result, numbers = drawn[name]
+    shown = page(result)
+    expected = [float(number) for row in numbers for number in np.ravel(row)]
+    np.testing.assert_allclose(numbers_in(shown), expected, rtol=1e-3, atol=1e-8)
+    assert " ".join(repr(result).split()) in " ".join(shown.text.split())  # the same as print
+    assert len(result._repr_html_()) < 90_000
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_in_chinese(drawn: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, _ = drawn[name]
+    english = page(result)
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    chinese = page(result)
+    np.testing.assert_array_equal(numbers_in(chinese), numbers_in(english))
+    before, _, text = chinese.text.partition("文字形式")
+    assert text.split() == repr(result).split()
+    for words in re.findall(r"(?:[A-Za-z]+ ){3,}[a-z]+", before):
+        assert not set(words.split()) & {"the", "is", "that", "may", "by", "in"}, words
+
+
+def test_what_a_comparison_says(drawn: Any, odd: GPT2) -> None:
+    result, _ = drawn["compare"]
+    shown = page(result)
+    for stage in result._shown():
+        assert "".join(stage.line()) in shown.text
+    same = page(attnlab.compare(odd.trace("the hen"), odd.trace("the hen")))
+    assert "steps agree: rounding explains every difference." in same.text
+
+
+def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:
+    lens = odd.trace("the hen in").logit_lens()
+    shown = page(lens)
+    for row in lens.tokens:
+        assert "".join(label(token.symbol, 12) for token in row) in shown.text
+    rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
+    assert "0.50-1.00" in page(Numbers([[0.5, -1], [0, 0.25]], rows, columns)).text
+
+
+def test_invalid_numbers(odd: GPT2) -> None:
+    rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
+    odd_ones = page(Numbers([[np.nan, np.inf], [-np.inf, 2]], rows, columns))
+    np.testing.assert_array_equal(numbers_in(odd_ones), [np.nan, np.inf, -np.inf, 2])
+    cells = [a for tag, a in odd_ones.elements if tag == "td"]
+    assert cells[0]["class"] == "m"
+    assert f"background:{LIGHT.positive};" in str(cells[1]["style"])
+    assert f"background:{LIGHT.negative};" in str(cells[2]["style"])
+    nothing = page(Numbers(np.zeros((0, 0)), numbered_axis("layer", 0), numbered_axis("head", 0)))
+    assert numbers_in(nothing) == []
+
+
+def test_large_results_are_cut_with_a_count(odd: GPT2) -> None:
+    """GPT-2's heads are all there; of 144 in a row the largest, of 400 tokens the ends."""
+    rng = np.random.default_rng(0)
+    heads = rng.standard_normal((12, 12))
+    all_heads = page(Numbers(heads, numbered_axis("layer", 12), numbered_axis("head", 12)))
+    np.testing.assert_allclose(numbers_in(all_heads), heads.ravel(), rtol=1e-3)
+    assert "Shown" not in all_heads.text
+    vocabulary = odd.tokenizer.vocabulary
+    tokens = Axis("position", range(400), (vocabulary.token(3),) * 400)
+    numbers = rng.standard_normal((144, 400))
+    numbers[[3, 140]] *= 100
+    large = Numbers(numbers, heads_axis("head", 12, 12), tokens)
+    shown = page(large)
+    assert "the 32 of 144 (head) with the largest numbers" in shown.text
+    assert "the first 12 and the last 12 of 400 (position)" in shown.text
+    largest = np.sort(np.argsort(-np.abs(numbers).max(axis=1))[:32])
+    assert {3, 140} <= {*largest}
+    ends = [*range(12), *range(388, 400)]
+    expected = numbers[np.ix_(largest, ends)]
+    np.testing.assert_allclose(numbers_in(shown), expected.ravel(), rtol=1e-3)
+    assert len(large._repr_html_()) < 200_000
+
+
+def test_hostile_tokens_in_results() -> None:
+    tokens = hostile_tokens()
+    T = len(tokens)
+    axis = Axis("position", range(T), tuple(tokens))
+    numbers = np.arange(T * T).reshape(T, T)
+    shown = page(Numbers(numbers, axis, axis, [tuple(tokens)] * T))  # knows no <script>, no onerror
+    np.testing.assert_allclose(numbers_in(shown), numbers.ravel(), rtol=1e-3)
+    assert "<script>" in shown.text
+    assert "\u202e" not in shown.text
+
+
+# The elements and attributes that JupyterLab 4 keeps in an untrusted notebook.
 TAGS_KEPT = re.compile("b|code|details|div|img|pre|small|span|summary|table|td|th|tr")
 NAMES_KEPT = re.compile("alt|class|colspan|src|style|title|width")
 STYLES_KEPT = re.compile("background|color|display|height|margin-right|width")
 
 
 class Sanitised(HTMLParser):
-    """HTML as it is left."""
+    """HTML after sanitizing."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=False)
@@ -432,4 +593,9 @@ def test_a_notebook_that_is_not_trusted_can_be_read(odd: GPT2, browser: Any) -> 
     levels = [int(LIGHT.positive[n : n + 2], 16) for n in (1, 3, 5)]
     look = "(cell) => [getComputedStyle(cell).backgroundColor, getComputedStyle(cell).color]"
     assert first.evaluate(look) == [f"rgb({', '.join(map(str, levels))})", "rgb(255, 255, 255)"]
+    attribution = trace.attribution(trace.tokens[-1].id)
+    page.set_content(Sanitised(attribution._repr_html_()).html)
+    for n, row in enumerate(page.locator("table").first.locator("tr").all()[1:]):
+        shown = [f"{number:z.2f}" for number in (*attribution.heads[n], attribution.mlps[n])]
+        assert row.inner_text().split() == [str(n), *shown]
     page.close()

@@ -1,4 +1,4 @@
-"""Objects that are safe to hold: copies, pickles, threads, and what looking leaves behind."""
+"""Objects that are safe to keep: copies, pickles, threads, and memory after reading steps."""
 
 import copy
 import dataclasses
@@ -50,7 +50,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 
 
 def in_memory() -> GPT2:
-    """A model of random numbers, with room for texts that the fast forms run."""
+    """A random model with enough positions for the fast forms."""
     numbers = 0.3 * np.random.default_rng(0).standard_normal(parameter_count(CONFIG))
     return GPT2(ParameterVector(CONFIG, np.float32(numbers)), Tokenizer.of_bytes())
 
@@ -67,12 +67,12 @@ def layer(T: int, **how: Any) -> MultiHeadAttention:
 
 
 def look(result: Result) -> dict[str, Any]:
-    """Every step of a result and of its parts, looked at."""
+    """Every step of a result and of its parts, computed."""
     return {f"{part.path}.{name}": getattr(part, name) for part, name in every_step(result)}
 
 
 def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """To the bit; a cache, and what reads rows of a file, are no numbers."""
+    """Compare bit for bit; caches and lazy rows of files aren't numbers."""
     return one.keys() == other.keys() and all(
         np.array_equal(one[path], other[path])
         for path in one
@@ -80,7 +80,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
     )
 
 
-# ---- what is given stays the caller's ------------------------------------------------------------
+# ---- arguments aren't changed --------------------------------------------------------------------
 
 
 def test_a_forward_pass_has_ids_of_its_own() -> None:
@@ -132,7 +132,7 @@ def test_a_view_that_is_read_only_moves_no_trace_either() -> None:
     assert np.array_equal(forward.logits, wanted)
 
 
-def test_parameters_that_nobody_can_write_to_are_not_copied() -> None:
+def test_read_only_parameters_are_not_copied() -> None:
     parameters = in_memory().parameters
     assert ForwardPass([5], parameters).parameters is parameters
     assert GPT2(parameters, Tokenizer.of_bytes()).parameters is parameters
@@ -169,7 +169,7 @@ MADE: dict[str, Callable[[], Any]] = {
 
 
 def results(made: Any) -> tuple[Result, ...]:
-    """Those in an object which are part of no other."""
+    """The results in an object that aren't parts of others."""
     if not isinstance(made, Generation):
         return (made,)
     assert made.trace is not None
@@ -183,7 +183,7 @@ def parts(made: Any) -> dict[str, Any]:
 
 
 def arrays(made: Any) -> Iterator[tuple[str, Any]]:
-    """Every array that can be got from an object by its names."""
+    """Every array reachable from an object by attributes."""
     for path, value in parts(made).items():
         if isinstance(value, np.ndarray):
             yield path, value
@@ -244,8 +244,8 @@ def test_tokenizers_copy_and_pickle(how: str, used: bool) -> None:
         assert copied.decode([1, 2]) == tokenizer.decode([1, 2])
 
 
-def test_a_pickle_holds_what_was_looked_at_and_no_weights() -> None:
-    """Every parameter was looked at too, in layers, in heads, and as columns."""
+def test_a_pickle_has_computed_steps_and_no_parameters() -> None:
+    """Every parameter was read too, in layers, in heads, and as columns."""
     model = GPT2.from_pretrained("pocket")
     fresh = model.trace([1, 2, 3])
     least = len(pickle.dumps(fresh))
@@ -267,7 +267,7 @@ def is_parameter(name: str) -> bool:
     return name.startswith(("W_", "b_")) or name in ("gain", "bias")
 
 
-def test_a_pass_that_nobody_looked_at_is_copied_with_what_it_found_in_the_cache() -> None:
+def test_an_unread_pass_is_copied_with_its_cached_keys() -> None:
     parameters = odd().parameters
     cache = KeyValueCache(parameters.config, parameters.dtype)
     assert ForwardPass([5, 80, 5], parameters, cache).final.shape == (3, 35)
@@ -283,7 +283,7 @@ def test_a_pass_that_nobody_looked_at_is_copied_with_what_it_found_in_the_cache(
 
 
 def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread is stuck in the middle of a look while others look at the same and at more."""
+    """One thread is stuck while computing a step; others read the same step and more."""
     model = odd()
     is_stuck, go_on = threading.Event(), threading.Event()
     step = model.trace([1]).blocks[1].mlp.steps["activated"]
@@ -313,8 +313,8 @@ def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("T", [6, LONG])
-def test_one_trace_shows_8_threads_what_it_shows_one(T: int) -> None:
-    """In any order, and while it is copied and shown."""
+def test_eight_threads_see_the_same_trace(T: int) -> None:
+    """Steps read in any order, while the result is copied and shown."""
     model = in_memory()
     ids = np.random.default_rng(1).integers(0, 256, T)
     alone = model.trace(ids)
@@ -359,10 +359,10 @@ def part_at(result: Any, path: str, name: str) -> Any:
     return getattr(result, name)
 
 
-# ---- what looking leaves behind ------------------------------------------------------------------
+# ---- memory after reading steps ------------------------------------------------------------------
 
 
-def test_next_logits_are_the_same_whenever_they_are_looked_at() -> None:
+def test_next_logits_are_the_same_whenever_they_are_read() -> None:
     model = in_memory()
     for T in (3, 64, LONG):
         first, last = model.trace(np.arange(T)), model.trace(np.arange(T))
@@ -372,7 +372,7 @@ def test_next_logits_are_the_same_whenever_they_are_looked_at() -> None:
         assert np.array_equal(first.logits, last.logits)
 
 
-def test_a_late_look_at_an_old_step_changes_no_newer_one() -> None:
+def test_reading_an_old_step_late_changes_no_newer_one() -> None:
     generated = generation(odd())
     assert generated.trace is not None
     newer = {path: np.copy(value) for path, value in look(generated.steps[-1].trace).items()}
@@ -386,8 +386,8 @@ def test_a_late_look_at_an_old_step_changes_no_newer_one() -> None:
         assert np.array_equal(joined[path], np.copy(value)) or path.endswith("rows_of_W_E"), path
 
 
-def test_a_pass_finds_in_the_cache_what_was_there_when_it_was_made() -> None:
-    """It is looked at late, when the cache is full."""
+def test_a_pass_uses_the_cache_as_it_was_when_created() -> None:
+    """It is read late, when the cache is full."""
     model = odd()
     positions = model.config.n_positions
     ids = np.random.default_rng(0).integers(0, 263, positions)
@@ -426,7 +426,7 @@ def test_heads_are_views_of_what_the_layer_has(made: str, first: str) -> None:
 @pytest.mark.parametrize("name", OF_HEAD)
 @pytest.mark.parametrize("cross", [False, True])
 def test_long_heads_are_views_or_the_same_to_the_bit(name: str, cross: bool) -> None:
-    """One head's weights alone do not take those of all the others."""
+    """One head's weights don't compute those of all heads."""
     how = {"memory": np.random.default_rng(1).standard_normal((9, 4))} if cross else {}
     whole, alone = layer(LONG, **how), layer(LONG, **how)
     of_layer = getattr(whole, name)
@@ -443,7 +443,7 @@ def test_a_repr_keeps_nothing(what: str, before: str) -> None:
     made = MADE[what]()
     if before == "looked at":
         parts(made)
-    # The last one of each kind, which stands on most of the others.
+    # The last one of each kind, which depends on most of the others.
     kinds = {type(part): part for result in results(made) for part, _ in every_step(result)}
     runs = [result._run.values for result in results(made)]
     there = [dict(values) for values in runs]
@@ -474,8 +474,8 @@ def test_views_keep_nothing() -> None:
 
 
 @pytest.mark.parametrize("T", [3, LONG])
-def test_what_nobody_holds_is_freed_at_once(T: int) -> None:
-    """After heads, tables, views and edits: hundreds of megabytes wait for no garbage collector."""
+def test_unused_objects_are_freed_immediately(T: int) -> None:
+    """After heads, tables, views and edits, memory is freed without the garbage collector."""
     needs("matplotlib", "plot")
     needs("xarray", "frames")
     model = in_memory()
@@ -489,7 +489,7 @@ def test_what_nobody_holds_is_freed_at_once(T: int) -> None:
     gc.collect()
     gc.disable()
     try:
-        # What matplotlib and xarray make are circles of their own, and must not hold a trace.
+        # Objects of matplotlib and xarray have reference cycles, and must not keep a trace.
         for draw in (head.plot, trace.plot, head.to_dataframe, trace.to_xarray, trace.to_html):
             draw()
         edited = trace.edited({"blocks.0.mid": lambda x: x + 1})
@@ -507,7 +507,7 @@ def test_what_nobody_holds_is_freed_at_once(T: int) -> None:
 
 
 class Read(Parameters):
-    """Parameters that write down which of them, or which rows, are asked for."""
+    """Parameters that record which of them, or which rows, are read."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters, self.read = parameters, list[str]()
@@ -561,14 +561,14 @@ def modules() -> Iterator[Any]:
 
 
 def class_of(hint: Any) -> Any:
-    """What an alias, such as NumPy's NDArray, stands for."""
+    """The class behind an alias, such as NumPy's NDArray."""
     while (meant := getattr(hint, "__value__", None) or typing.get_origin(hint)) is not None:
         hint = meant
     return hint
 
 
 def test_what_holds_arrays_is_compared_as_an_object() -> None:
-    """Number by number, == of two arrays is no truth value, and an error."""
+    """Arrays have no single truth value of ==, which would be an error."""
     found = set()
     for module in modules():
         names = vars(module)
@@ -581,6 +581,7 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
                     assert kind.__eq__ is object.__eq__, kind
     assert found == {
         "Shown",
+        "Grid",
         "Generation",
         "GenerationStep",
         "Submission",
@@ -626,8 +627,9 @@ def test_another_tools_name_is_answered_as_it_is_typed_from_there(
 ) -> None:
     trace = odd().trace("the hen")
     result = attnlab.at(trace, place) if place else trace
-    told = f"{theirs.removeprefix('hook_')} is {ours} here"
-    with pytest.raises(AttributeError, match=f"has no {theirs}; .*'s {re.escape(told)}$"):
+    advice = f"{theirs.removeprefix('hook_')} is {ours} here"
+    pattern = f"has no attribute '{theirs}'; .*'s {re.escape(advice)}$"
+    with pytest.raises(AttributeError, match=pattern):
         getattr(result, theirs)
 
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, Debian's Chromium: what it shows, what it runs, and what it loads.
+"""The page in Chromium: what it shows, runs and loads.
 
 Tests with a browser are skipped, with the reason, where playwright or Chromium is missing; under
 `ATTNLAB_STRICT=1` that is a failure.
@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,16 +46,19 @@ from attnlab.views.page import way
 from attnlab.views.page.page import (
     EQUATIONS,
     HERE,
+    LIVE_SCRIPTS,
+    LOCAL_SCRIPTS,
     MARK,
     SCRIPTS,
     STEPS,
+    WORKER_SCRIPTS,
     estimated_size,
     is_page,
     source,
 )
 from attnlab.views.purposes import purpose
 
-# Symbols of tokens that would like to be more than text.
+# Symbols of tokens with markup and scripts.
 HOSTILE = [
     "<script>window.hacked = 1</script>",
     "</script><script>window.hacked = 1</script>",
@@ -114,11 +118,29 @@ def test_names_and_formulas_are_those_of_the_steps(
         for name in STEPS
         for formula in [odd.trace(TEXT).head(0, 0).formula_of(name)]
         for file in ("page.py", "page.html", *SCRIPTS)
-        if file != EQUATIONS  # which is made of the equations themselves
-        if formula != "√Dk"  # which is also what a control switches off
+        if file != EQUATIONS  # which is generated from the equations
+        if formula != "√Dk"  # which a control also turns off
         if formula in source(file)
     ]
     assert written == []
+
+
+@pytest.mark.parametrize("names", [SCRIPTS, LIVE_SCRIPTS, WORKER_SCRIPTS, LOCAL_SCRIPTS])
+def test_scripts_of_one_page_declare_each_name_once(names: tuple[str, ...]) -> None:
+    """A second declaration of a name is a SyntaxError, which stops the whole script."""
+    declaration = re.compile(
+        r"^(?:(?:async )?function\*?|class|const|let|var) +([\w$]+|[\[{].*?[\]}](?= *=))",
+        re.M | re.S,
+    )
+    declared = [
+        (name, file)
+        for file in names
+        for bound in declaration.findall(source(file))
+        for name in re.findall(r"[\w$]+", bound)
+    ]
+    assert len(declared) > 100
+    twice = Counter(name for name, _ in declared)
+    assert [(name, file) for name, file in declared if twice[name] > 1] == []
 
 
 @pytest.mark.slow
@@ -131,9 +153,9 @@ def test_sizes_of_144_heads(
     size = file.stat().st_size
     assert size < most
     assert abs(estimated_size([trace]) - size) < 0.05 * size
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err == ("" if T == 12 else f"Writing {file}, about {size / 1e6:.0f} MB.\n")
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == ("" if T == 12 else f"Writing {file}, about {size / 1e6:.0f} MB.\n")
 
 
 def test_what_can_not_be_written(
@@ -218,9 +240,9 @@ def test_the_arithmetic_is_numpys(
         """([graph, sizes, values, bits, steps]) => {
             const trace = { ...sizes, edited: {}, mask: unpackedMask(bits, sizes.T * sizes.Tk),
                 graph: new Graph(graph), given: { n_head: sizes.H, by_root: true },
-                runs: new Map(), read: new Map() };
-            trace.read.set(0, layerOf(trace, 0, new Float32Array(bytesOf(values).buffer)));
-            const rows = (step) => trace.read.get(0).heads.map((head) =>
+                runs: new Map(), loaded: new Map() };
+            trace.loaded.set(0, layerOf(trace, 0, new Float32Array(bytesOf(values).buffer)));
+            const rows = (step) => trace.loaded.get(0).heads.map((head) =>
                 Array.from({ length: sizes.T }, (_, i) => [...stepRow(head, step, i)]));
             return Object.fromEntries(steps.map((step) => [step, rows(step)]));
         }""",
@@ -248,7 +270,7 @@ def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
     shown |= {999_999: "999999.0000", 1e6: "1.000e+6", -1e6: "-1.000e+6", 1e300: "1.000e+300"}
     found = page.evaluate("(numbers) => numbers.map((x) => format(x))", [*shown])
     assert found == [*shown.values()]
-    # In a table all have as many decimals, and what rounds to 0 no sign.
+    # In a table all numbers have the same decimals, and those that round to 0 no sign.
     fixed = page.evaluate("[9e-5, 1e-5, -1e-5, 1e6, -Infinity].map((x) => fixed(x, 4))")
     assert fixed == ["0.0001", "0.0000", "0.0000", "1.000e+6", "-inf"]
     page.close()
@@ -264,7 +286,7 @@ def test_older_browsers_decode_base64_too(browser: Any) -> None:
     page.close()
 
 
-# ---- what is seen ------------------------------------------------------------------------------
+# ---- what is shown -----------------------------------------------------------------------------
 
 
 def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
@@ -311,9 +333,9 @@ def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> 
     page.locator(".flow .chip").nth(4).click()
     drawn(page)
     weights = trace.head(0, 0).weights[4]
-    told = page.locator(".flow small").all_inner_texts()
-    assert told[5:] == [""] * 7
-    assert [float(x) for x in told[:5]] == pytest.approx(weights[:5].tolist(), abs=0.0051)
+    shown = page.locator(".flow small").all_inner_texts()
+    assert shown[5:] == [""] * 7
+    assert [float(x) for x in shown[:5]] == pytest.approx(weights[:5].tolist(), abs=0.0051)
     strongest = (
         f"(canvas) => {{ {PIXELS} return pixels.reduce((a, p) => Math.max(a, p >>> 24), 0); }}"
     )
@@ -324,7 +346,7 @@ def test_the_chosen_tokens_lines_are_its_weights(odd: GPT2, open_page: Open) -> 
     seen = page.screenshot(clip=above)
     page.locator(".stage canvas").evaluate("(canvas) => { canvas.style.visibility = 'hidden'; }")
     assert page.screenshot(clip=above) != seen, "nothing lies over the lines"
-    page.locator(".flow .chip").nth(0).click()  # it sees itself alone: no line
+    page.locator(".flow .chip").nth(0).click()  # it attends only to itself: no line
     drawn(page)
     assert page.locator(".stage canvas").evaluate(strongest) == 0
 
@@ -383,13 +405,13 @@ def test_the_masked_part_is_hatched(odd: GPT2, open_page: Open) -> None:
 
 
 def seen(trace: Trace, layer: int, h: int, step: str) -> NDArray[np.float64]:
-    """A head's step; NaN where a mask hides it."""
+    """A head's step; NaN where it is masked."""
     values = getattr(trace.head(layer, h), step).astype(np.float64)
     return np.where(trace.mask | (step in ("raw_scores", "scores")), values, np.nan)
 
 
 def check_colours(page: Any, values: NDArray[np.float64], bound: float, nth: int = 0) -> None:
-    """A heatmap as it is read: its legend goes from -bound to bound, and so do its cells."""
+    """Check a heatmap: its legend goes from -bound to bound, and so do its cells."""
     at, named = ticks(page, nth)
     assert at == [0, 0.5, 1]
     assert named == pytest.approx([-bound, 0, bound], rel=1e-3)
@@ -437,6 +459,7 @@ def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -
     labels = {
         (name, text, int((x + left) // cell) if "top" in name else int((y + top) // cell))
         for name, (text, *_), x, y in page.evaluate("drawings")
+        if name != "plot"  # the numbers in the cells
     }
     symbols = trace.tokens.symbols
     assert labels == {("labels", symbols[i], i) for i in np.flatnonzero(rows)} | {
@@ -461,13 +484,13 @@ def test_labels_that_would_touch_the_chosen_one_are_left_out(odd: GPT2, open_pag
     cell = page.locator(".scroller").evaluate("(x) => x.scrollWidth") / T
     every = math.ceil(apart / cell)
     far = {n for n in range(0, T, every) if abs(n - key) * cell >= apart}
-    assert len(far) == T / every - 2  # on each side of the chosen one's one is too near
+    assert len(far) == T / every - 2  # one label on each side of the selected one is too close
     across = [x for name, _, x, _ in page.evaluate("drawings") if name == "labels top"]
     assert {int(x // cell) for x in across} == far | {key}
 
 
 def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: Open) -> None:
-    """Of a difference too, whatever its sign."""
+    """For a difference too, of either sign."""
     T, rng = 100, np.random.default_rng(0)
     traces = [gpt2_shaped(odd, T, n_layer=1) for _ in "AB"]
     for trace in traces:
@@ -492,7 +515,7 @@ def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: 
         wanted = np.sign(wanted) * np.sqrt(np.abs(wanted))
         wanted = (wanted + 1) / 2 if nth == 2 else wanted
         shown = places(pixels, legend(page, nth)).reshape(size, size)
-        if nth == 2:  # query 1 has two weights: what one gains, the other loses
+        if nth == 2:  # query 1 has two weights, so one gains what the other loses
             shown[0, 0] = max(shown[0, 0], 1 - shown[0, 0])
             wanted[0, 0] = max(wanted[0, 0], 1 - wanted[0, 0])
         assert size < T
@@ -502,7 +525,7 @@ def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: 
 def check_arithmetic(
     page: Any, trace: Trace, layer: int, h: int, i: int, j: int, d: int = 0, nth: int = 0
 ) -> None:
-    """An open arithmetic against the trace: the chain, the components, the row."""
+    """Compare the open arithmetic with the trace: the chain, the components, the row."""
     head, article = trace.head(layer, h), page.locator("#sums article").nth(nth)
     scale = np.abs(head.raw_scores).max()
     for step in MATRICES:
@@ -544,7 +567,7 @@ def check_arithmetic(
 
 
 def test_the_arithmetic_follows_one_component(odd: GPT2, open_page: Open) -> None:
-    """It stays when another key is chosen; a trace with fewer components follows its last."""
+    """It stays when another key is selected; a trace with fewer components shows its last."""
     a, b = odd.trace(TEXT), GPT2.from_pretrained(REFERENCE / "one_head").trace(TEXT)
     page = open_page(a, b)
     to_cell(page, 6, 4)
@@ -695,8 +718,8 @@ def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
     assert reason in page.locator("#compared").inner_text()
     assert page.locator("#heatmaps h3").all_inner_texts() == ["A: odd", "B: one_head"]
     page.locator(".map").nth(14).click()  # layer 2, head 4
-    told = "document.querySelector('#heatmaps').innerText"
-    until(page, f"{told}.includes('B has no layer 2, head 4')")
+    text = "document.querySelector('#heatmaps').innerText"
+    until(page, f"{text}.includes('B has no layer 2, head 4')")
     to_cell(page, 9, 9)
     page.keyboard.press("Enter")
     assert page.locator("#sums article").count() == 1
@@ -721,7 +744,7 @@ def test_a_step_of_generation_shows_its_cached_keys(odd: GPT2, open_page: Open) 
 
 
 def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None:
-    """Three tokens after four that a cache holds: query 1 is the text's token 5."""
+    """Three tokens after four cached ones: query 1 is the text's token 5."""
     ids, cache = odd.trace(TEXT).tokens.ids, KeyValueCache(odd.config, np.float32)
     for part in (ids[:4], ids[4:7]):
         trace = Trace(odd.tokenizer.tokens(part), odd.tokenizer.vocabulary, odd.parameters, cache)
@@ -732,16 +755,16 @@ def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None
     chips = page.locator(".flow .chip")
     assert chips.evaluate_all("(all) => all.map((chip) => chip.tabIndex)") == [*[-1] * 6, 0]
     weights = trace.head(0, 0).weights
-    for n, i in ((5, 1), (6, 2), (4, 0), (5, 1), (2, 0)):  # a cached token asks nothing
+    for n, i in ((5, 1), (6, 2), (4, 0), (5, 1), (2, 0)):  # a cached token has no query
         chips.nth(n).click()
         drawn(page)
         page.evaluate("drawings.length = 0; texts[0].draw()")
         drawn(page)
         marked = "(all) => all.map((chip) => chip.classList.contains('query'))"
         assert np.flatnonzero(chips.evaluate_all(marked)).tolist() == [4 + i]
-        told = page.locator(".flow small").all_inner_texts()
-        assert told[5 + i :] == [""] * (2 - i)
-        assert [float(x) for x in told[: 5 + i]] == pytest.approx(weights[i, : 5 + i], abs=0.0051)
+        shown = page.locator(".flow small").all_inner_texts()
+        assert shown[5 + i :] == [""] * (2 - i)
+        assert [float(x) for x in shown[: 5 + i]] == pytest.approx(weights[i, : 5 + i], abs=0.0051)
         assert page.locator(".readout .pair").inner_text().startswith(f"query {i} ")
         middles = chips.evaluate_all("(all) => all.map((x) => x.offsetLeft + x.offsetWidth / 2)")
         lines = [(x[0], x[4]) for name, x, *_ in page.evaluate("drawings") if name == "stage"]
@@ -753,7 +776,7 @@ def test_queries_start_after_the_cached_keys(odd: GPT2, open_page: Open) -> None
 
 
 def hostile(odd: GPT2, symbols: list[str]) -> Trace:
-    """A trace whose tokens are called what nobody should be called."""
+    """A trace whose tokens have hostile names."""
     tokens = [
         Token(id, symbol, symbol, symbol.encode("utf-8", "surrogateescape"))
         for id, symbol in enumerate(symbols)
@@ -789,7 +812,7 @@ def test_hostile_tokens_are_text(odd: GPT2, open_page: Open, width: int) -> None
 
 
 def test_the_policy_stops_what_is_not_the_pages(odd: GPT2, browser: Any, tmp_path: Path) -> None:
-    """Were markup to slip through, it could neither run nor call home."""
+    """Even if markup were inserted, it could neither run nor send requests."""
     page = browser.new_page()
     odd.trace(TEXT).save(tmp_path / "page.html")
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -822,11 +845,12 @@ def test_light_and_dark(odd: GPT2, open_page: Open) -> None:
 
 
 def test_maps_are_drawn_when_they_are_seen(odd: GPT2, open_page: Open) -> None:
-    page = open_page(gpt2_shaped(odd, 40, seed=0), viewport={"width": 420, "height": 900})
+    page = open_page(gpt2_shaped(odd, 40, seed=0), viewport={"width": 420, "height": 240})
+    page.locator(".map").first.scroll_into_view_if_needed()
     drawn_maps = "grids[0].maps.filter((map) => map.values).length"
     until(page, f"{drawn_maps} > 0 && waiting.size === 0")
     assert page.evaluate(drawn_maps) < 144
-    assert page.evaluate("traces[0].read.size") < 12
+    assert page.evaluate("traces[0].loaded.size") < 12
     page.locator(".map").last.scroll_into_view_if_needed()
     until(page, "grids[0].maps.at(-1).values !== undefined")
 
@@ -867,7 +891,7 @@ def test_a_row_of_one_token(odd: GPT2, open_page: Open) -> None:
 
 
 def edited_everywhere(trace: Trace) -> Trace:
-    """Each step of the chain edited in some head, and the mask of one layer."""
+    """Edits of each step of the chain in some head, and of one layer's mask."""
     T = len(trace.tokens)
     layers = [f"blocks.{layer}.attention" for layer in range(3)]
     rng = np.random.default_rng(0)
@@ -911,7 +935,7 @@ def test_the_page_computes_on_from_what_is_edited(odd: GPT2, open_page: Open) ->
                 assert np.allclose(shown[kept], wanted[kept], rtol=1e-5, atol=1e-5), step
 
 
-def test_the_arithmetic_tells_what_is_edited(odd: GPT2, open_page: Open) -> None:
+def test_the_arithmetic_marks_edits(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     edited = edited_everywhere(trace)
     page = open_page(trace, edited)
@@ -987,10 +1011,10 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
     readouts = page.locator(".readout data").all_inner_texts()
     assert [readouts[0], readouts[2]] == ["-inf", "inf"]
     assert float(readouts[1]) == pytest.approx(float(edited.head(0, 0).scores[2, 9]), abs=1e-3)
-    assert ticks(page, 2)[1] == [-1, 0, 1]  # no finite difference
+    assert ticks(page, 2)[1] == [-1, 0, 1]  # no finite number
 
 
-def test_a_page_of_edited_weights_has_the_size_that_is_told(odd: GPT2) -> None:
+def test_a_page_of_edited_weights_has_the_announced_size(odd: GPT2) -> None:
     trace = gpt2_shaped(odd, 64, n_layer=2, seed=0)
     page = trace.to_html()
     for edits in (
@@ -1015,7 +1039,7 @@ def test_edited_numbers_that_float32_can_not_hold() -> None:
 # ---- in Chinese --------------------------------------------------------------------------------
 
 
-# Keys, axes, and what Python and everybody calls by these names.
+# Keys, axes, and names that aren't translated.
 UNTRANSLATED = [
     "attnlab",
     "GPT",
@@ -1042,7 +1066,7 @@ UNTRANSLATED = [
 
 
 def read_aloud(page: Any) -> str:
-    """All texts of a page, seen or for who does not see it."""
+    """All texts of a page, visible or for screen readers."""
     return page.evaluate(
         """() => [document.body.innerText, ...[...document.querySelectorAll('*')].flatMap(
             (one) => ['aria-label', 'title'].map((name) => one.getAttribute(name) ?? ''))
@@ -1066,7 +1090,7 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
     assert "计算过程：第 0 层，头 0，查询 2，键 1" in said
     said = re.sub(r"(?:字节|的)\s+[0-9a-f ]+", "", said)
     formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
-    formulas += [stop["formula"] for stop in way.described(trace, "en")["stops"].values()]
+    formulas += [stop["formula"] for stop in way.description(trace, "en")["stops"].values()]
     for formula in sorted(formulas, key=len, reverse=True):
         said = said.replace(formula, "")
     words = re.compile(r"[A-Za-z]{2,}")

@@ -1,4 +1,4 @@
-"""What axe-core finds in the page that keeps people out.
+"""Accessibility of the page, checked by axe-core.
 
 Skipped, with the reason, where axe_playwright_python or Chromium is missing; under
 `ATTNLAB_STRICT=1` that is a failure.
@@ -18,7 +18,7 @@ SERIOUS = ("serious", "critical")
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """axe-core's source."""
+    """The source of axe-core."""
     try:
         import axe_playwright_python
     except ImportError:
@@ -33,13 +33,13 @@ def odd() -> GPT2:
 
 
 def found(page: Any, axe: str) -> list[tuple[str, str]]:
-    """What axe calls serious or worse: the rule, and the first element that breaks it."""
+    """Violations that axe rates serious or worse: the rule, and the first element."""
     page.evaluate(axe)
     violations = page.evaluate("axe.run().then((result) => result.violations)")
     return [(one["id"], one["nodes"][0]["html"]) for one in violations if one["impact"] in SERIOUS]
 
 
-def test_it_would_find_something(browser: Any, axe: str) -> None:
+def test_a_violation_is_found(browser: Any, axe: str) -> None:
     page = browser.new_page()
     page.set_content("<img src='data:,'><button></button>")
     assert {rule for rule, _ in found(page, axe)} >= {"image-alt", "button-name"}
@@ -48,7 +48,7 @@ def test_it_would_find_something(browser: Any, axe: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_keeps_people_out(
+def test_no_accessibility_violations(
     odd: GPT2, open_page: Open, axe: str, scheme: str, width: int
 ) -> None:
     page = open_page(odd.trace(TEXT), color_scheme=scheme, viewport={"width": width, "height": 800})
@@ -63,7 +63,7 @@ def test_nothing_keeps_people_out(
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_nor_with_two_texts(odd: GPT2, open_page: Open, axe: str, language: str) -> None:
+def test_no_violations_with_two_texts(odd: GPT2, open_page: Open, axe: str, language: str) -> None:
     page = open_page(odd.trace(TEXT), odd.trace(OTHER), language=language)
     to_cell(page, 5, 2)
     page.keyboard.press("Enter")
@@ -72,15 +72,18 @@ def test_nor_with_two_texts(odd: GPT2, open_page: Open, axe: str, language: str)
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nor_in_the_explorer(browser: Any, axe: str, scheme: str, width: int) -> None:
+def test_no_violations_in_the_explorer(browser: Any, axe: str, scheme: str, width: int) -> None:
     needs("uvicorn", "explore")
     with GPT2.from_pretrained("pocket").explore() as explorer:
         page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
         page.goto(explorer.url)
+        until(page, "picture.following.length > 0")
+        assert found(page, axe) == []
+        page.locator(".mini").first.click()
         page.locator("#head-toggle").click()
         until(page, "document.querySelector('.map.ablated') !== null")
         page.locator("#prompt").fill("")
         page.locator("#prompt").press("Enter")
-        until(page, "document.querySelector('#told').textContent !== ''")
+        until(page, "document.querySelector('#status').textContent !== ''")
         assert found(page, axe) == []
         page.close()

@@ -1,4 +1,4 @@
-"""The page's main ways in Firefox, driven by its own Marionette.
+"""The page's main functions in Firefox, driven by Marionette.
 
 Skipped, with the reason, where marionette_driver or Firefox is missing; under `ATTNLAB_STRICT=1`
 that is a failure.
@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import lacking
+from conftest import REFERENCE, lacking
 
 from attnlab import GPT2, Trace
 
 pytestmark = [
     pytest.mark.slow,
-    # Of what the driver leaves open when it looks for its port.
+    # The driver leaves a socket open when it looks for its port.
     pytest.mark.filterwarnings(
         "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
     ),
@@ -45,7 +45,7 @@ class Firefox:
         self.log = log
 
     def run(self, script: str) -> Any:
-        """What JavaScript gives back, run beside the page's own."""
+        """Run JavaScript beside the page's own; return its result."""
         return self.driver.execute_script(script, sandbox=None)
 
     def until(self, expression: str) -> None:
@@ -67,14 +67,14 @@ class Firefox:
         return found
 
     def press(self, *keys: str) -> None:
-        """Keys for what has the focus."""
+        """Send keys to the focused element."""
         for key in keys:
             self.driver.get_active_element().send_keys(key)
 
     def complaints(self) -> list[str]:
-        """What it wrote of errors in the page, and of what its policy stopped."""
-        told = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return [line for line in told if "file:///" in line and re.search("rror|olicy", line)]
+        """Firefox's log of errors in the page and of violations of its policy."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line for line in lines if "file:///" in line and re.search("rror|olicy", line)]
 
 
 @pytest.fixture(scope="module")
@@ -176,4 +176,22 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     ablated = {"blocks.1.attention.heads.2.context": 0}
     wanted = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
     firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    assert firefox.complaints() == []
+
+
+def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
+    file = tmp_path / "pocket.html"
+    GPT2.from_pretrained("pocket").playground(file)
+    firefox.driver.navigate(f"{file.as_uri()}#depth=lab")
+    firefox.until("document.querySelector('.readout data') !== null")
+    firefox.one("#prompt").clear()
+    firefox.one("#prompt").send_keys("the hen in")
+    directory = REFERENCE / "sharded"
+    files = [str(one) for one in directory.iterdir() if one.suffix != ".npz"]
+    firefox.run("document.querySelector('#files').hidden = false")  # keys go to what is shown
+    firefox.one("#files").send_keys("\n".join(files))
+    model = GPT2.from_pretrained(directory)
+    wanted = model.trace("the hen in").next_tokens(1)[0].probability
+    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    assert firefox.text("#summary").startswith("3 layers × 2 heads")
     assert firefox.complaints() == []

@@ -1,4 +1,4 @@
-"""The page's panel of what may follow a token: its numbers are those of `Sampling`."""
+"""The page's panel of next tokens: its numbers equal those of `Sampling`."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.text.tokens import Vocabulary
 from attnlab.training.parameters import initial_parameters
 from attnlab.views.page.packs import embedded, pack
-from attnlab.views.page.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, described
+from attnlab.views.page.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, description
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def odd() -> GPT2:
 
 
 def with_logits(logits: NDArray[Any]) -> Trace:
-    """A trace of three tokens that has these logits (vocab,) at the first and the last of them."""
+    """A trace of three tokens with these logits (vocab,) at the first and the last."""
     config = GPT2Config(vocab_size=logits.size, n_positions=4, n_embd=4, n_layer=1, n_head=2)
     vocabulary = Vocabulary({id: f"\u0120{id}" for id in range(logits.size)})
     trace = Trace(
@@ -40,13 +40,13 @@ def logits_of_many_kinds() -> Iterator[Any]:
         ("one token", np.zeros(1)),
         ("three tokens", np.array([1.0, -2.0, 1.5])),
         ("a small vocabulary", rng.normal(0, 3, 30)),
-        ("as many as are carried", rng.normal(0, 1, TOKENS)),
+        ("as many as are packed", rng.normal(0, 1, TOKENS)),
         ("flat", rng.normal(0, 0.1, 4000)),
         ("as GPT-2 has them", rng.normal(-100, 3, 4000).astype(np.float32)),
         ("sharp", rng.normal(0, 40, 600)),
         ("all equal, few", np.zeros(10)),
         ("all equal, many", np.zeros(700)),
-        # Shares are cumulated without rounding, and top-p ends between two of them.
+        # Probabilities are cumulated without rounding, and top-p ends between two of them.
         ("all equal but for hopeless ones", np.repeat([0.0, -2000.0], [1024, 8])),
         ("many equal", rng.integers(0, 9, 900) / 2),
         ("some equal", np.repeat(rng.normal(0, 2, 40), 7)),
@@ -57,7 +57,7 @@ def logits_of_many_kinds() -> Iterator[Any]:
 
 @pytest.mark.parametrize("logits", list(logits_of_many_kinds()))
 def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) -> None:
-    """At every stop of the temperature, with each cut; the page has few of the tokens."""
+    """At every temperature, with each cut; the page includes few of the tokens."""
     trace = with_logits(logits)
     packs = [[*np.frombuffer(pack(trace, f"prediction.{i}"), "<f4").tolist()] for i in range(3)]
     n = min(TOKENS, logits.size)
@@ -72,7 +72,7 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
             const at = packs.map((values) => positionOf(Float32Array.from(values), vocab, stops));
             return [at.map((one) => one.ids), settings.map((s) => {
                 const found = at.slice(0, 2).map((one) => probabilitiesOf(one, s));
-                return { ...found[0], second: found[1].renewed };
+                return { ...found[0], second: found[1].renormalized };
             })];
         }""",
         [logits.size, STOPS, packs, settings],
@@ -81,23 +81,23 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
     for chosen, one in zip(settings, computed, strict=True):
         sampling = Sampling(**chosen)
         wanted = sampling.probabilities(logits)
-        assert one["renewed"] == pytest.approx(wanted[ids[0]], rel=1e-6, abs=1e-12), chosen
+        assert one["renormalized"] == pytest.approx(wanted[ids[0]], rel=1e-6, abs=1e-12), chosen
         others = 1 - wanted[ids[0]].sum()
-        assert one["others"]["renewed"] == pytest.approx(others, rel=1e-6, abs=1e-6), chosen
+        assert one["others"]["renormalized"] == pytest.approx(others, rel=1e-6, abs=1e-6), chosen
         second = sampling.probabilities(-logits)[ids[1]]
         assert one["second"] == pytest.approx(second, rel=1e-6, abs=1e-12), chosen
         if chosen["temperature"] == 0:
             continue
         before = Sampling(chosen["temperature"]).probabilities(logits)
         assert one["probabilities"] == pytest.approx(before[ids[0]], rel=1e-6, abs=1e-300)
-        if before.min() > 0 or chosen["top_p"]:  # else probabilities that are 0 were not cut
+        if before.min() > 0 or chosen["top_p"]:  # otherwise, zero probabilities weren't cut
             assert one["count"] == np.count_nonzero(wanted), chosen
             assert [not by for by in one["cutBy"]] == (wanted[ids[0]] > 0).tolist(), chosen
 
 
 @pytest.mark.parametrize("logits", list(logits_of_many_kinds()))
 def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) -> None:
-    """As the explorer's table of changes has them: a token that is likely in the other text."""
+    """As in the explorer's table of changes: a token that is likely in the other text."""
     logits = logits.astype(np.float32)
     trace = with_logits(logits)
     packs = [
@@ -136,7 +136,7 @@ def test_a_token_is_drawn_by_the_cumulated_probabilities(pure: Any) -> None:
 
 
 def test_the_pages_own_generator_is_mulberry32(pure: Any) -> None:
-    """Worked out in integers of any size, cut to 32 bits."""
+    """Recomputed with Python's integers, cut to 32 bits."""
 
     def wanted(seed: int) -> Iterator[float]:
         for n in range(1, 6):
@@ -153,7 +153,7 @@ def test_the_pages_own_generator_is_mulberry32(pure: Any) -> None:
         assert found == [*wanted(seed)]
 
 
-# ---- what a page carries -------------------------------------------------------------------------
+# ---- what a page includes ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("T", "most"), [(12, 50_000), (128, 500_000)])
@@ -167,7 +167,7 @@ def test_what_a_vocabulary_of_gpt2s_size_takes(
     logits = rng.normal(-100, 3, (T, 50_257)).astype(np.float32)
     trace = trace.edited({"logits": logits, "next_logits": logits[-1]})
     packs = sum(len(embedded(pack(trace, f"prediction.{i}"))) for i in range(T))
-    assert packs + len(json.dumps(described(trace, "en"))) < most
+    assert packs + len(json.dumps(description(trace, "en"))) < most
 
 
 def test_what_is_not_a_number_is_refused() -> None:
@@ -184,13 +184,13 @@ def test_what_is_not_a_number_is_refused() -> None:
 
 
 def move(page: Any, nth: int, value: int) -> None:
-    """Put a slider on a stop."""
+    """Move a slider to a value."""
     page.locator("#settings input[type=range]").nth(nth).fill(str(value))
     drawn(page)
 
 
 def look_at(page: Any, place: int) -> None:
-    """Choose a token in the text, and wait for what may follow it."""
+    """Select a token in the text, and wait for its predictions."""
     page.locator(".flow .chip").nth(place).click()
     until(page, f"document.querySelector('#predictions h3').textContent.includes('{place}, ')")
     drawn(page)
@@ -204,7 +204,7 @@ def rows_of(page: Any, nth: int = 0) -> list[list[str]]:
 
 
 def held(page: Any, part: str, nth: int = 0) -> list[list[float]]:
-    """The numbers of a table's rows, as the page holds them."""
+    """The numbers of a table's rows, as stored in the page."""
     read = "(all) => all.map((row) => [...row.querySelectorAll('data')].map((x) => +x.value))"
     rows = page.locator("#predictions .table").nth(nth).locator(f"{part} tr")
     return rows.evaluate_all(read)  # type: ignore[no-any-return]
@@ -213,7 +213,7 @@ def held(page: Any, part: str, nth: int = 0) -> list[list[float]]:
 def check_table(
     page: Any, trace: Trace, place: int, settings: dict[str, Any], nth: int = 0
 ) -> None:
-    """A table against NumPy, step by step, and against `Sampling`."""
+    """Compare a table with NumPy, step by step, and with `Sampling`."""
     logits = trace.logits[place].astype(np.float64)
     order = np.lexsort([np.arange(logits.size), -logits])[: len(rows_of(page, nth))]
     wanted = Sampling(**settings).probabilities(logits)
@@ -279,7 +279,7 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         ({"temperature": 0.7}, (7, TOKENS, 11)),
         ({"temperature": 2.0, "top_k": 6}, (20, 5, 11)),
         ({"temperature": 0.5, "top_p": 0.9}, (5, TOKENS, 8)),
-        ({"temperature": 2.0, "top_p": 0.99}, (20, TOKENS, 10)),  # far more than are carried
+        ({"temperature": 2.0, "top_p": 0.99}, (20, TOKENS, 10)),  # far more than are packed
         ({"temperature": 1.5, "top_k": 9, "top_p": 0.5}, (15, 8, 4)),
         ({"temperature": 0.1, "top_k": 1, "top_p": 0.1}, (1, 0, 0)),
     ):
@@ -297,8 +297,8 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         assert struck == [cells[0] for cells in table if cells[-1] == ""]
         listed = page.locator(".next .symbol").all_inner_texts()
         assert listed == [cells[0] for cells in table if cells[-1]][:5]
-        told = page.locator(".following .note").inner_text()
-        assert told == ", ".join(f"{name.replace('_', '-')} {x:g}" for name, x in settings.items())
+        note = page.locator(".following .note").inner_text()
+        assert note == ", ".join(f"{name.replace('_', '-')} {x:g}" for name, x in settings.items())
     page.locator("#settings input[type=checkbox]").check()
     drawn(page)
     assert len(rows_of(page)) == TOKENS
@@ -317,25 +317,27 @@ def test_temperature_0_takes_the_first_of_the_largest(odd: GPT2, open_page: Open
     assert "One token is left." in said
 
 
-def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_page: Open) -> None:
+def test_the_keyboard_moves_the_sliders_and_words_show_the_value(
+    odd: GPT2, open_page: Open
+) -> None:
     page = open_page(odd.trace(TEXT))
     sliders = page.locator("#settings input[type=range]")
 
-    def told(nth: int, key: str) -> str:
+    def reading(nth: int, key: str) -> str:
         sliders.nth(nth).press(key)
         return str(sliders.nth(nth).get_attribute("aria-valuetext"))
 
-    assert [told(1, key) for key in ("ArrowLeft", "Home")] == [
+    assert [reading(1, key) for key in ("ArrowLeft", "Home")] == [
         *("0.9", "0: always the most probable token")
     ]
-    assert [told(2, key) for key in ("End", "ArrowLeft", "Home", "ArrowRight")] == [
+    assert [reading(2, key) for key in ("End", "ArrowLeft", "Home", "ArrowRight")] == [
         *("all tokens", "the 50 most probable tokens"),
         *("the 1 most probable tokens", "the 2 most probable tokens"),
     ]
-    assert [told(3, key) for key in ("End", "ArrowLeft")] == [
+    assert [reading(3, key) for key in ("End", "ArrowLeft")] == [
         *("all tokens", "the most probable tokens, up to a total of 0.99")
     ]
-    assert [told(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
+    assert [reading(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
     assert page.evaluate("samplingSettings()") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
     names = page.locator("#settings label").all_inner_texts()
     assert [name.strip() for name in names] == [
@@ -345,8 +347,8 @@ def test_the_keyboard_moves_the_sliders_and_words_tell_where(odd: GPT2, open_pag
     assert page.evaluate("document.activeElement.id") == "prediction-title"
 
 
-def test_rows_of_no_token_are_told_apart(open_page: Open) -> None:
-    """As where an embedding was padded: they have probabilities, and are no tokens."""
+def test_rows_without_a_token_are_marked(open_page: Open) -> None:
+    """A padded embedding: the extra rows have probabilities but aren't tokens."""
     config = GPT2Config(vocab_size=40, n_positions=4, n_embd=4, n_layer=1, n_head=2)
     vocabulary = Vocabulary({id: f"\u0120{id}" for id in range(35)}, size=40)
     parameters = initial_parameters(config, np.random.default_rng(0))
@@ -378,7 +380,7 @@ def test_the_list_is_one_stop_of_tab(odd: GPT2, open_page: Open) -> None:
 
 
 def test_a_narrow_table_is_read_to_its_end(odd: GPT2, open_page: Open) -> None:
-    """Its columns go by under the tokens' names, which stay, in head and foot too."""
+    """Its columns scroll under the tokens' names, which stay, in head and foot too."""
     page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 844})
     until(page, "document.querySelector('#predictions tfoot') !== null")
     box = page.locator("#predictions .table")
@@ -417,7 +419,7 @@ def test_two_texts_each_at_its_own_place(odd: GPT2, open_page: Open) -> None:
 
 
 def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
-    """By the cumulated probabilities of its table, beside the button."""
+    """The sampled token follows from the cumulative probabilities of its table."""
     trace = odd.trace(TEXT)
     page = open_page(trace)
     look_at(page, 7)
@@ -455,7 +457,7 @@ def test_a_token_that_the_page_draws(odd: GPT2, open_page: Open) -> None:
 
 
 def test_what_was_drawn_stays_what_it_was(odd: GPT2, open_page: Open) -> None:
-    """Of before, where something has been changed since, until another is asked for."""
+    """A sample is marked as old after a change, until another is drawn."""
     page = open_page(odd.trace(TEXT))
     look_at(page, 7)
     said, button = page.locator("#drawn"), page.locator("#settings button")
@@ -515,7 +517,7 @@ def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
 
 
 def test_positions_count_what_was_cached(odd: GPT2, open_page: Open) -> None:
-    """In a step of generation; what was drawn at its end is what the page tells."""
+    """In a step of generation, the page shows the token that was sampled."""
     step = odd.generate("the hen", 3, temperature=0, trace=True).steps[1]
     page = open_page(step.trace)
     until(page, "document.querySelector('.next data') !== null")

@@ -1,5 +1,6 @@
 """The page's first screen: the story of a text, and the whole model in one picture."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,18 @@ from attnlab.views.page.packs import pack, packs_of_file
 BALL = "The dog chased the ball, but it"
 LIST = "Say: lamp two happy. Again: lamp two"
 
-TOLD = [
+STORY = [
     "Head 1.0: “it” looks at “ball” (100\xa0% of its attention). "
     "Without this head, “rolled” falls from 54\xa0% to 1\xa0%.",
     "Head 1.2: “it” looks at “dog” (100\xa0% of its attention). "
     "Without this head, “barked” falls from 43\xa0% to 0\xa0%.",
 ]
-TOLD_IN_CHINESE = [
+STORY_IN_CHINESE = [
     "头 1.0: “it”关注“ball”（占其注意力的 100\xa0%）。没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。",
     "头 1.2: “it”关注“dog”（占其注意力的 100\xa0%）。没有这个头，“barked”从 43\xa0% 降到 0\xa0%。",
 ]
 
-# JavaScript: what a reader can use.
+# JavaScript: the visible controls.
 CONTROLS = """[...document.querySelectorAll("button, input, select, textarea, summary, a")]
     .filter((one) => one.checkVisibility() && one.getBoundingClientRect().width)"""
 
@@ -46,7 +47,7 @@ def ball(pocket: GPT2) -> Trace:
 
 @pytest.fixture
 def look(watched: Watched, tmp_path: Path) -> Iterator[Look]:
-    """Open a trace's page as a reader first sees it, and in the end see that it was quiet."""
+    """Open a trace's page with its first view; check at the end that it logged nothing."""
     file = tmp_path / "page.html"
 
     def open_(trace: Trace, link: str = "depth=look", **settings: Any) -> Any:
@@ -68,8 +69,8 @@ def settled(page: Any) -> Any:
 
 
 def story(page: Any) -> list[str]:
-    told: list[str] = page.locator("#story p").all_inner_texts()
-    return told
+    sentences: list[str] = page.locator("#story p").all_inner_texts()
+    return sentences
 
 
 def opened(page: Any) -> list[int]:
@@ -107,7 +108,7 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated() -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     trace = gpt2_shaped(odd, 12, seed=0)
     top = trace.next_tokens(1)[0]
-    # The gradient of log p is the logit's, without what all logits share on average.
+    # The gradient of log p is the logit's minus the mean logit's under p.
     mean = np.tensordot(
         probabilities(trace),
         [trace.attribution(id).heads for id in range(trace.config.vocab_size)],
@@ -154,7 +155,7 @@ def test_without_parameters_there_is_no_story(
 
 def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -> None:
     page = look(ball)
-    assert story(page) == TOLD
+    assert story(page) == STORY
     assert opened(page) == [1, 0]
     assert page.locator("#head-title").inner_text() == "Layer 1, head 0"
     page.locator("#story .leads").nth(1).click()
@@ -164,18 +165,18 @@ def test_the_page_opens_on_the_head_that_matters_most(ball: Trace, look: Look) -
 @pytest.mark.parametrize("depth", ["look", "lab"])
 def test_a_link_to_a_head_comes_first(depth: str, ball: Trace, look: Look) -> None:
     page = look(ball, f"depth={depth}&layer=0&head=3")
-    assert story(page) == TOLD
+    assert story(page) == STORY
     assert opened(page) == [0, 3]
 
 
 def test_the_story_in_chinese(ball: Trace, look: Look) -> None:
-    assert story(look(ball, language="zh")) == TOLD_IN_CHINESE
+    assert story(look(ball, language="zh")) == STORY_IN_CHINESE
 
 
 def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
     pocket.playground(tmp_path / "model.html", BALL)
     page = settled(watched.open(f"{(tmp_path / 'model.html').as_uri()}#depth=look"))
-    assert story(page) == TOLD
+    assert story(page) == STORY
     assert opened(page) == [1, 0]
     assert page.evaluate(f"{CONTROLS}.length") <= 15
     page.locator("#examples button").nth(2).click()
@@ -189,9 +190,9 @@ def test_the_story_of_an_explorer(pocket: GPT2, watched: Watched) -> None:
     needs("uvicorn", "explore")
     with pocket.explore(BALL) as explorer:
         page = settled(watched.open(f"{explorer.url}#depth=look"))
-        assert story(page) == TOLD
+        assert story(page) == STORY
         assert opened(page) == [1, 0]
-        # The same page as a text's own: after another text, its head.
+        # As for the first text: after another text, its head is opened.
         page.locator("#prompt").fill(LIST)
         page.locator("#prompt").press("Enter")
         until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
@@ -223,7 +224,7 @@ def test_the_picture_shows_the_traces_numbers(
     assert words == [token.text.strip() for token in ball.tokens]
     likely = page.locator(".leaving .word").all_inner_texts()
     assert likely == [token.text.strip() for token in ball.next_tokens(5)]
-    # What shows without scrolling: all tokens, and no more controls than can be looked over.
+    # Visible without scrolling: all tokens, and few controls.
     last = page.locator("#picture .line").last.bounding_box()
     assert last["y"] + last["height"] <= size[1]
     assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
@@ -233,25 +234,174 @@ def test_the_picture_shows_the_traces_numbers(
 
 def test_a_small_map_opens_its_head_by_pointer_and_keys(ball: Trace, look: Look) -> None:
     page = look(ball)
+    assert not page.locator("#head").is_visible()
     page.locator(".mini").nth(1).click()
-    until(page, "selection.layer === 0 && selection.head === 1")
-    until(page, "scrollY > 100")
-    page.locator("#up").click()
-    until(page, "scrollY < 100")
+    at_level(page, "head")
+    assert opened(page) == [0, 1]
+    assert page.locator("#head").is_visible()
+    assert not page.locator("#picture").is_visible()
+    page.locator("#crumbs button").first.click()
+    at_level(page, "model")
     assert page.evaluate("document.activeElement.map.head") == 1
     page.keyboard.press("ArrowRight")
     page.keyboard.press("End")
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
-    until(page, "selection.layer === 1 && selection.head === 2")
-    assert page.locator('.mini[aria-selected="true"]').get_attribute("aria-label") == (
-        "layer 1, head 2"
-    )
+    at_level(page, "head")
+    assert opened(page) == [1, 2]
+
+
+# ---- levels --------------------------------------------------------------------------------------
+
+
+def at_level(page: Any, level: str) -> None:
+    """Wait until a page shows a level, and has moved there."""
+    until(page, f"document.body.dataset.level === '{level}'")
+    until(page, "document.getAnimations().length === 0")
+
+
+def crumbs(page: Any) -> list[str]:
+    names: list[str] = page.locator("#crumbs button").all_inner_texts()
+    return names
+
+
+CRUMBS = ["Model", "Layer 1", "Head 2", "weights", "“it” → “dog”"]
+
+
+def click_cell(page: Any, i: int, j: int) -> None:
+    scroller = page.locator("#heatmaps .scroller")
+    cell = scroller.evaluate("(x) => x.scrollWidth / x.ariaColCount")
+    scroller.click(position={"x": (j + 0.5) * cell, "y": (i + 0.5) * cell})
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768)])
+def test_a_map_that_is_the_level_fills_the_window_with_numbers(
+    width: int, height: int, ball: Trace, look: Look
+) -> None:
+    page = look(ball, reduced_motion="reduce", viewport={"width": width, "height": height})
+    page.evaluate(RECORD_TEXTS)
+    page.evaluate("zoomTo('matrix', { layer: 1, head: 2 })")
+    at_level(page, "matrix")
+    drawn(page)
+    box = page.locator("#heatmaps .scroller").bounding_box()
+    assert box["width"] > 8 * 44  # larger than anywhere else
+    legend = page.locator("#heatmaps .legend").bounding_box()
+    assert legend["y"] + legend["height"] <= height
+    weights = ball.head(1, 2).weights
+    rows, columns = np.tril_indices(8)
+    assert page.evaluate("written") == [f"{x:.2f}" for x in weights[rows, columns]]
+    # The sentence about a head has no link to it there.
+    page.evaluate("zoomTo('block')")
+    at_level(page, "block")
+    assert page.locator("#story button:visible").first.is_enabled()
+    page.evaluate("zoomTo('head')")
+    at_level(page, "head")
+    assert page.locator("#story button:visible").first.is_disabled()
+
+
+RECORD_TEXTS = r"""() => {
+  globalThis.written = [];
+  const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    if (this.canvas.className === "plot") written.push(text);
+    fillText.call(this, text, ...rest);
+  };
+  CanvasRenderingContext2D.prototype.clearRect = function (...rest) {
+    if (this.canvas.className === "plot") written.length = 0;
+    clearRect.call(this, ...rest);
+  };
+}"""
+
+
+def test_each_level_opens_inside_the_one_before(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    page.locator(".titles .block").nth(1).click()
+    at_level(page, "block")
+    assert crumbs(page) == CRUMBS[:2]
+    # The block alone: its own heads, as large as they fit, and its own curves.
+    minis = page.locator(".mini:visible")
+    assert [mini.evaluate("(mini) => mini.map.layer") for mini in minis.all()] == [1] * 4
+    assert minis.first.bounding_box()["width"] > 100
+    assert {one["layer"] for one in page.evaluate("picture.curves")} == {1}
+    minis.nth(2).click()
+    at_level(page, "head")
+    assert crumbs(page) == CRUMBS[:3]
+    assert page.locator("#lines canvas").is_visible()
+    click_cell(page, 7, 1)  # it, dog
+    at_level(page, "matrix")
+    assert crumbs(page) == CRUMBS[:4]
+    page.locator("#steps label").first.click()
+    assert crumbs(page) == [*CRUMBS[:3], "raw_scores"]
+    page.locator("#steps label").last.click()
+    click_cell(page, 7, 1)
+    at_level(page, "number")
+    assert crumbs(page) == CRUMBS
+    assert "layer 1, head 2, query 7, key 1" in page.locator("#arithmetic-title").inner_text()
+    # A link leads to the same place.
+    until(page, "location.hash.includes('level=number')")
+    page.reload()
+    until(page, "document.body.dataset.level === 'number'")
+    assert crumbs(page) == CRUMBS
+
+
+def test_enter_leads_in_and_escape_out(ball: Trace, look: Look) -> None:
+    page = look(ball, "depth=look&layer=1&head=2&query=7&key=1", reduced_motion="reduce")
+    assert page.evaluate("document.startViewTransition = () => { throw Error('moved'); }, 1")
+    page.locator(".titles .block").nth(1).press("Enter")
+    for level in ("block", "head", "matrix", "number"):
+        at_level(page, level)
+        page.keyboard.press("Enter") if level != "number" else None
+    sums = page.locator("#sums").inner_text()
+    assert "the maximum is that of key 1 (dog)" in sums
+    assert "Ġ" not in sums
+    for level in ("matrix", "head", "block", "model"):
+        page.keyboard.press("Escape")
+        at_level(page, level)
+    assert page.evaluate("document.activeElement.map.head") == 2
+
+
+def test_back_returns_to_the_level_before(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    page.locator("#story .leads").nth(1).click()
+    at_level(page, "head")
+    until(page, "location.hash.includes('level=head')")
+    page.locator("#crumbs button").nth(1).click()
+    at_level(page, "block")
+    until(page, "location.hash.includes('level=block')")
+    page.go_back()
+    at_level(page, "head")
+    assert opened(page) == [1, 2]
+    page.go_back()
+    at_level(page, "model")
+    assert opened(page) == [1, 0]
+    page.go_forward()
+    at_level(page, "head")
+
+
+def test_back_returns_to_the_text_before(pocket: GPT2, watched: Watched) -> None:
+    needs("starlette", "explore")
+    needs("uvicorn", "explore")
+    with pocket.explore(BALL) as explorer:
+        page = settled(watched.open(f"{explorer.url}#depth=look"))
+        until(page, "location.hash.includes('ids=')")
+        first = page.evaluate("location.hash")
+        page.locator("#prompt").fill(LIST)
+        page.locator("#prompt").press("Enter")
+        until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
+        until(page, f"!location.hash.includes({first.partition('ids=')[2]!r})")
+        page.go_back()
+        until(page, "document.querySelector('#story').innerText.includes('“it” looks')")
+        assert page.locator("#prompt").input_value() == BALL
+        assert page.evaluate("traceHistory.length") == 1
+        page.go_forward()
+        until(page, "document.querySelector('#story').innerText.includes('“two” looks')")
+        assert page.evaluate("traceHistory.length") == 2
+        assert watched.said == []
 
 
 def test_a_curve_opens_its_head(ball: Trace, look: Look) -> None:
     page = look(ball, "depth=look&layer=0&head=0")
-    # The curve of 1.2 from “dog” to “it” starts alone, at its left end.
+    # At its left end, no other curve covers that of 1.2 from “dog” to “it”.
     box = page.locator(".scene > canvas").bounding_box()
     lines = [line.bounding_box() for line in page.locator("#picture .line").all()]
     dog, it = (lines[n]["y"] + lines[n]["height"] / 2 - box["y"] for n in (1, 7))
@@ -260,8 +410,8 @@ def test_a_curve_opens_its_head(ball: Trace, look: Look) -> None:
         for share in (0.4, 0.5, 0.6):
             at = {"x": left + across, "y": dog + share * (it - dog)}
             page.locator(".scene > canvas").hover(position=at, force=True)
-            told = page.locator(".scene > canvas").get_attribute("title")
-            if told == "head 1.2: it → dog, 100\xa0%":
+            title = page.locator(".scene > canvas").get_attribute("title")
+            if title == "head 1.2: it → dog, 100\xa0%":
                 page.locator(".scene > canvas").click(position=at, force=True)
                 assert opened(page) == [1, 2]
                 assert page.evaluate("[selection.query, selection.key]") == [7, 1]
@@ -284,10 +434,10 @@ def test_badges_have_the_numbers_of_jobs(ball: Trace, look: Look) -> None:
     assert "previous" in worn
 
 
-@pytest.mark.parametrize(("T", "layers"), [(3, 12), (400, 2)])
-def test_other_sizes(T: int, layers: int, look: Look) -> None:
+@pytest.mark.parametrize(("T", "layers", "D"), [(3, 12, 96), (400, 2, 768)])
+def test_other_sizes(T: int, layers: int, D: int, look: Look) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
-    trace = gpt2_shaped(odd, T, n_layer=layers, seed=0)
+    trace = gpt2_shaped(odd, T, n_layer=layers, seed=0, n_embd=D)
     for width in (1440, 390):
         page = look(trace, viewport={"width": width, "height": 900})
         assert page.locator(".mini").count() == 12 * layers
@@ -295,7 +445,7 @@ def test_other_sizes(T: int, layers: int, look: Look) -> None:
         assert len(places) <= 24
         assert places[-3:] == [T - 3, T - 2, T - 1]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        # No two maps lie on each other, nor on a token's line.
+        # No map covers another one or a token's line.
         boxes = [one.bounding_box() for one in page.locator(".mini canvas").all()]
         corners = {(round(box["x"]), round(box["y"])) for box in boxes}
         assert len(corners) == len(boxes)
@@ -319,26 +469,34 @@ def test_the_depth_is_in_the_link(ball: Trace, look: Look) -> None:
     assert page.locator("#picture").is_visible()
 
 
-def test_the_text_flows_through_stage_by_stage(ball: Trace, look: Look) -> None:
+def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Look) -> None:
     page = look(ball, reduced_motion="reduce")
     words = page.locator("#stage-words")
-    page.locator("#play").click()  # shows the first stage, and does not move on
+    page.locator("#play").click()  # shows the first stage without advancing
     assert words.inner_text() == "Embedding: each of the 8 tokens becomes a vector of 128 numbers."
     assert page.evaluate("playing.timer") is None
+    assert page.locator("#stage-count").inner_text() == "1 / 6"
     page.locator("#later").click()
     weights = np.stack([np.tril(head.weights, -1) for head in ball.blocks[0].attention.heads])
-    head, i, j = np.unravel_index(weights.argmax(), weights.shape)
-    query, key = (ball.tokens[int(n)].text.strip() for n in (i, j))
+    head, i, j = (int(n) for n in np.unravel_index(weights.argmax(), weights.shape))
+    query, key = (ball.tokens[n].text.strip() for n in (i, j))
     assert words.inner_text() == (
         "Attention 0: each token collects from the tokens that its mask lets it attend to. "
         "The largest weight drawn is "
         f"{100 * weights.max():.0f}\xa0%, of “{query}” on “{key}” in head 0.{head}."
     )
+    drawn(page)
+    stage = page.evaluate("playing.stages[playing.stage]")
+    assert [stage["curve"][name] for name in ("layer", "head", "i", "j")] == [0, head, i, j]
+    dimmed = page.evaluate("picture.maps.map(({ cell }) => cell.classList.contains('later'))")
+    assert dimmed == [False] * 4 + [True] * 4
     page.locator("#later").click()
-    most = ball.tokens[int(np.linalg.norm(ball.blocks[0].mlp.output, axis=-1).argmax())].text
+    most = int(np.linalg.norm(ball.blocks[0].mlp.output, axis=-1).argmax())
     assert words.inner_text() == (
-        f"MLP 0: each vector is changed on its own. That of “{most.strip()}” changes most."
+        "MLP 0: each vector is changed on its own. "
+        f"That of “{ball.tokens[most].text.strip()}” changes most."
     )
+    assert page.evaluate("playing.stages[playing.stage].token") == most
     for _ in range(3):
         page.locator("#later").click()
     assert words.inner_text() == (
@@ -346,6 +504,149 @@ def test_the_text_flows_through_stage_by_stage(ball: Trace, look: Look) -> None:
     )
     page.locator("#later").click()
     assert words.inner_text() == ""
+    # On paper: the picture and all stages, on one page.
+    assert len(re.findall(rb"/Type /Page\b", page.pdf(format="A4"))) == 1
+    page.emulate_media(media="print")
+    until(page, "document.querySelectorAll('#tour li').length === 6")
+    assert page.locator("#tour li").all_inner_texts()[-1].startswith("Next token: the last vector")
+
+
+def test_a_deep_models_tour_has_at_most_eight_stages(look: Look) -> None:
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    page = look(gpt2_shaped(odd, 3, seed=0))
+    counts = page.evaluate("[1, 2, 3, 4, 12].map((layers) => stagesOf(layers).length)")
+    assert counts == [4, 6, 7, 7, 7]
+    page.evaluate("showStage(3)")
+    assert page.locator("#stage-words").inner_text().startswith("Layers 1 to 10: attention and an")
+
+
+@pytest.mark.parametrize("query", [4, 7])
+def test_a_token_is_followed_through(query: int, pocket: GPT2, ball: Trace, look: Look) -> None:
+    page = look(ball)
+    page.locator("#picture .line").nth(query).press("Enter")
+    drawn(page)
+    assert page.locator("#picture .line.later").count() == 7
+    likely = pocket.trace(ball.tokens.ids[: query + 1]).next_tokens(5)
+    until(page, "document.querySelector('#stage-words').innerText.includes('After it')")
+    words = [token.text.strip() for token in likely]
+    assert page.locator(".leaving .word").all_inner_texts() == words
+    # Its path, in words.
+    weights = np.stack(
+        [[head.weights[query].copy() for head in one.attention.heads] for one in ball.blocks]
+    )
+    weights[..., query] = 0
+    layer, head, key = np.unravel_index(weights.argmax(), weights.shape)
+    added = [np.linalg.norm(block.mlp.output[query]) for block in ball.blocks]
+    assert page.locator("#stage-words").inner_text() == (
+        f"The largest weight of “{ball.tokens[query].text.strip()}” on another token is "
+        f"{100 * weights.max():.0f}\xa0%, on “{ball.tokens[int(key)].text.strip()}” "
+        f"in head {layer}.{head}. "
+        f"Of the MLPs, MLP {np.argmax(added)} adds the longest vector to it. After it, the most "
+        f"probable token is “{words[0]}”, with {100 * likely[0].probability:.0f}\xa0%."
+    )
+    page.locator("#all-tokens").click()
+    drawn(page)
+    assert page.locator("#picture .line.later").count() == 0
+    assert not page.locator("#all-tokens").is_visible()
+
+
+def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Look) -> None:
+    page = look(ball, "depth=lab")
+    until(page, "document.querySelectorAll('#ranked tbody tr').length === 8")
+    rows = [
+        row.locator("th, td").all_inner_texts() for row in page.locator("#ranked tbody tr").all()
+    ]
+    before = probabilities(ball)
+    top = before.argmax()
+    effects, jobs = [], ball.jobs()
+    for name, effect, attended, job in rows:
+        layer, head = map(int, name.split("."))
+        path = f"blocks.{layer}.attention.heads.{head}.context"
+        after = probabilities(ball.edited({path: 0}))[top]
+        effects.append(abs(before[top] - after))
+        assert float(effect.split(" → ")[1].removesuffix("\xa0%")) == pytest.approx(
+            100 * after, abs=0.51
+        )
+        weights = ball.head(layer, head).weights[-1]
+        key = ball.tokens[int(weights.argmax())].symbol
+        assert attended == f"{key} {100 * weights.max():.0f}\xa0%"
+        largest = max(jobs.attention[:, layer, head])
+        assert job == "" or job.endswith(f" {100 * largest:.0f}\xa0%")
+    assert effects == sorted(effects, reverse=True)
+    assert [job for *_, job in rows if job]
+    page.locator("#ranked .row-button").nth(1).click()
+    assert opened(page) == [1, 2]
+
+
+# ---- layout --------------------------------------------------------------------------------------
+
+# JavaScript: the sizes of all letters that show.
+SIZES = """(() => {
+    const sizes = new Set();
+    for (const one of document.body.querySelectorAll("*")) {
+        const isRead = one.matches("input, select, textarea")
+            || [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        if (isRead && one.checkVisibility()) sizes.add(getComputedStyle(one).fontSize);
+    }
+    return [...sizes].filter((size) => size !== "0px");  // words in the place of symbols
+})()"""
+
+
+def test_at_most_six_sizes_of_type(pocket: GPT2, watched: Watched) -> None:
+    needs("starlette", "explore")
+    needs("uvicorn", "explore")
+    with pocket.explore(BALL) as explorer:
+        for width in (1440, 390):
+            page = settled(
+                watched.open(f"{explorer.url}#depth=look", viewport={"width": width, "height": 900})
+            )
+            found = [page.evaluate(SIZES)]
+            for level in ("block", "head", "matrix"):
+                page.evaluate(f"showLevel('{level}')")
+                found.append(page.evaluate(SIZES))
+            page.evaluate("openArithmetic(heatmaps[0].cursor)")
+            found.append(page.evaluate(SIZES))
+            page.evaluate("present(true)")
+            found.append(page.evaluate(SIZES))
+            page.evaluate("present(false)")
+            page.evaluate("setDepth('lab')")
+            until(page, "document.querySelector('#stop .chain, #stop .table')")
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            page.evaluate("openArithmetic(heatmaps[0].cursor)")
+            found.append(page.evaluate(SIZES))
+            page.locator("#prompt").fill("The cat chased the ball, but it")
+            page.locator("#prompt").press("Enter")
+            until(page, "traceHistory.length === 2")
+            page.locator("#compare").check()
+            until(page, "document.querySelector('#change table')")
+            found.append(page.evaluate(SIZES))
+            assert len({size for sizes in found for size in sizes}) <= 6, found
+
+
+def test_comparing_keeps_the_map_in_sight(pocket: GPT2, tmp_path: Path, watched: Watched) -> None:
+    other = pocket.trace(BALL.replace("dog", "cat"))
+    pocket.trace(BALL).save(tmp_path / "page.html", other)
+    page = watched.open(
+        f"{(tmp_path / 'page.html').as_uri()}#depth=lab", viewport={"width": 1440, "height": 900}
+    )
+    box = page.locator("#heatmaps .plot").first.bounding_box()
+    assert box["y"] + box["height"] <= 900
+
+
+def test_a_late_story_moves_nothing(ball: Trace, look: Look) -> None:
+    for width in (1440, 390):
+        page = look(ball, viewport={"width": width, "height": 844})
+        height = page.locator("#story").bounding_box()["height"]
+        page.evaluate("document.querySelector('#story').replaceChildren()")
+        assert page.locator("#story").bounding_box()["height"] == height
+
+
+def test_on_a_phone_the_picture_comes_before_any_control(ball: Trace, look: Look) -> None:
+    page = look(ball, viewport={"width": 390, "height": 844})
+    bottom = page.locator(".scene").bounding_box()
+    for control in page.locator(":is(button, input):visible:not(.leads)").all():
+        box = control.bounding_box()
+        assert box["y"] >= bottom["y"] + bottom["height"]
 
 
 def test_playing_and_presenting(ball: Trace, look: Look) -> None:

@@ -1,4 +1,4 @@
-"""The page's own computation, in a browser: the equations in JavaScript, runs over the graph."""
+"""The page's own computation in a browser: the equations in JavaScript, runs over the graph."""
 
 import inspect
 import os
@@ -26,7 +26,7 @@ from attnlab.views.page.translate import (
     javascript,
 )
 
-# How far numbers may be from NumPy's, as a share of the largest of an array.
+# Tolerance to NumPy's numbers, relative to an array's largest.
 SLACK = {"float32": 5e-6, "float64": 1e-13}
 
 TYPES = {"f4": "Float32Array", "f8": "Float64Array", "i8": "Int32Array", "b1": "Uint8Array"}
@@ -46,7 +46,7 @@ const givenIn = (all) => {
 
 
 def sent(value: Any) -> Any:
-    """A value on its way to the page; of a view its strides too, and the memory that it sees."""
+    """A value to send to the page; a view with its strides and memory."""
     if callable(value):
         return {"equation": value.__name__}
     if not isinstance(value, np.ndarray):
@@ -69,7 +69,7 @@ def sent(value: Any) -> Any:
 
 
 def agree(found: Any, wanted: Any, slack: float | None = None) -> bool:
-    """Whether the page's value is NumPy's: its type, its shape and, nearly, its numbers."""
+    """Whether the page's value equals NumPy's: type, shape and, within tolerance, numbers."""
     if not isinstance(wanted, np.ndarray):
         return bool(found == wanted or found == pytest.approx(wanted, rel=1e-15))
     numbers = np.reshape(np.array(found["numbers"], dtype=float), found["shape"])
@@ -86,7 +86,7 @@ def agree(found: Any, wanted: Any, slack: float | None = None) -> bool:
 
 @pytest.fixture(scope="module")
 def computing(browser: Any) -> Iterator[Any]:
-    """A page that computes, and shows nothing."""
+    """A page that only computes."""
     page = browser.new_page()
     for script in (source("arrays.js"), equations_script(), source("run.js"), MESSAGES):
         page.add_script_tag(content=script)
@@ -99,10 +99,10 @@ def computing(browser: Any) -> Iterator[Any]:
 H, Tq, Tk, Dh, F, ROWS = 3, 5, 7, 4, 11, 13
 D = H * Dh
 
-# The equations' parameters by their shapes; some mean something else in one of the equations.
+# Shapes of the equations' parameters; a few differ in single equations.
 BY_SHAPE = {
     (Tq, D): "x centred stream update dropout token_embedding position_embedding final "
-    "embedding_dropout dropped.dropout_mask",
+    "embedding_dropout apply_dropout.dropout_mask",
     (D,): "gain bias",
     (D, 3 * F): "W rows_of_head.W_O",
     (3 * F,): "b",
@@ -121,7 +121,7 @@ NUMBERS = {"epsilon": 1e-5, "n_head": H, "n": 1, "head": 2, "scale": 1.75, "by_r
 NOT_GIVEN = dict.fromkeys(("layer_number", "K_cache", "V_cache", "cache"))
 OTHERS = {**NUMBERS, **NOT_GIVEN, "activation": equations.silu}
 
-# Of a text, and of several side by side, some of which have parameters of their own.
+# One text, and batches, some with separate parameters.
 LEADING = ((), (2,), (2, 3))
 WITHOUT_LEADING = {"gain", "bias", "W", "b", "W_E", "W_P", "W_U", "W_O", "ids", "positions"}
 
@@ -133,7 +133,7 @@ FUNCTIONS_OF_PAGE = [
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, kind: str) -> Any:
-    """Numbers in order; or a view of others, of which it skips some and turns the last axes."""
+    """Contiguous numbers, or a strided view with swapped last axes."""
     if kind == "view" and len(shape) > 1:
         *leading, rows, columns = shape
         around = rng.normal(size=(*leading, columns + 2, 2 * rows)).astype(dtype)
@@ -181,7 +181,7 @@ def test_every_equation_is_numpys(
             for n, name in enumerate(inspect.signature(function).parameters)
             if name == "b" or "dropout" in name
         ]
-        for n in optional:  # a bias that is not there, nothing dropped
+        for n in optional:  # an absent bias, no dropout
             given[n] = None
             found = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
             assert agree(found, function(*given)), leading
@@ -217,7 +217,7 @@ def test_mixed_types_and_shapes_that_do_not_fit(computing: Any) -> None:
         "return error.message; } }",
         [sent(narrow), sent(wide)],
     )
-    assert refused == "shapes do not fit: (5,3), (3,5)"
+    assert refused == "shapes can't be broadcast: (5,3), (3,5)"
 
 
 # ---- their translation ---------------------------------------------------------------------------
@@ -279,7 +279,7 @@ PASSES = (
     "([graph, given, edits, paths]) => { const editsOf = Object.fromEntries("
     "Object.entries(edits).map(([path, x]) => [path, received(x)]));"
     "const run = new Run(new Graph(graph), givenIn(given), editsOf);"
-    "return paths.map((path) => sent(run.look(path))); }"
+    "return paths.map((path) => sent(run.value(path))); }"
 )
 
 STEPS = (
@@ -295,7 +295,7 @@ def paths_of(trace: Trace) -> list[str]:
     layers = range(len(trace.blocks))
     heads = {0, trace.config.n_head - 1}
     return [
-        # The last head's first, which are made for the head alone; the first one's are then taken.
+        # The last head's first, which are computed for it alone; the first one's are slices.
         *(f"blocks.{n}.attention.heads.{max(heads)}.{name}" for n in layers for name in OF_HEADS),
         *("next_logits", "token_embedding", "position_embedding", "embedding"),
         *(f"blocks.{n}.{name}" for n in layers for name in STEPS),
@@ -305,7 +305,7 @@ def paths_of(trace: Trace) -> list[str]:
 
 
 def given_of(trace: Trace) -> dict[str, Any]:
-    """All that a pass is given: ids, sizes and parameters."""
+    """The inputs of a pass: ids, sizes and parameters."""
     parameters = trace.parameters
     given = {path: parameters[path] for path in parameters}
     return {**trace._run.values, **given, "rows_of_W_E": parameters["W_E"]}
@@ -362,7 +362,7 @@ def edits_of_many_kinds() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_an_edited_run_is_the_librarys(computing: Any, edits: dict[str, Any]) -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace("the hen in a thin hen")
     paths = paths_of(trace)
-    # Before the trace has more than it is given.
+    # Before the trace has computed steps.
     computed = looked_at(computing, trace, edits, paths)
     edited = trace.edited(edits)
     assert not np.array_equal(edited.logits, trace.logits)
@@ -370,14 +370,14 @@ def test_an_edited_run_is_the_librarys(computing: Any, edits: dict[str, Any]) ->
         assert agree(found, at(edited, path), 1e-12), path
 
 
-def test_functions_as_edits_and_what_there_would_have_been(computing: Any) -> None:
+def test_functions_as_edits_and_original_values(computing: Any) -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(TEXT)
     path = "blocks.1.attention.heads.2.weights"
     found = computing.evaluate(
         """([graph, given, path]) => {
             const edits = { [path]: (x) => nd.divide(x, 2) };
             const run = new Run(new Graph(graph), givenIn(given), edits);
-            return [run.look("logits"), run.look(path), run.unedited(path)].map(sent);
+            return [run.value("logits"), run.value(path), run.unedited(path)].map(sent);
         }""",
         [
             as_data(trace._run.graph),
@@ -400,11 +400,11 @@ def test_an_edit_that_would_change_nothing_is_refused(computing: Any) -> None:
             "return error.message; } }",
             path,
         )
-        assert said == f"{path} is not edited here: edit what it is a part of"
+        assert said == f"{path} can't be edited here; edit the whole that it is a slice of"
 
 
 def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> None:
-    """So a page that has Q, K and V needs no more for a head's weights."""
+    """A page with Q, K and V needs no more for a head's weights."""
     trace = GPT2.from_pretrained("pocket").trace(TEXT)
     attention = trace.blocks[1].attention
     given = {f"blocks.1.attention.{name}": sent(getattr(attention, name)) for name in "QKV"}
@@ -421,8 +421,8 @@ def test_the_graph_as_data_is_the_graph() -> None:
     assert data["blocks.#.attention.scores"] == ["scores", "", ".raw_scores", ".scale"]
     assert data["blocks.#.attention.heads.@.scale"] == ["", "shared"]
     assert (data["blocks.0.input"], data["blocks.#.input"]) == (
-        ["same", "", "embedding"],
-        ["same", "", "blocks.#-1.output"],
+        ["identity", "", "embedding"],
+        ["identity", "", "blocks.#-1.output"],
     )
     assert data["final"][2] == "blocks.2.output"
     assert "W_E" not in data
@@ -450,7 +450,7 @@ def compiled(computing: Any) -> Any:
 def test_products_are_numpys(
     compiled: Any, n: int, m: int, p: int, kind: str, is_its: bool
 ) -> None:
-    """Of any sizes, of matrices and views, of what is in its memory and what is not."""
+    """Matrices and views of any size, in its memory or elsewhere."""
     rng = np.random.default_rng(0)
     a = rng.normal(size=(2, n, 2 * m)).astype(np.float32)[:, :, ::2]
     around = rng.normal(size=(m + 1, 2 * p) if kind != "columns" else (p, m + 3))
@@ -472,6 +472,96 @@ def test_products_are_numpys(
     )
     assert used == (kind != "neither")
     assert agree(found, a @ b)
+
+
+# JavaScript: call a function of arrays, and say whether WebAssembly computed it.
+CALLED = """([name, given, how]) => {
+    let used;
+    products = {
+        elementwise: (...all) => (used = made.elementwise(...all)),
+        reduce: (...all) => (used = made.reduce(...all)),
+    };
+    const [first, ...others] = given.map(received);
+    const found = how === null ? nd[name](first, ...others) : first[name](how);
+    products = null;
+    return [used, sent(found)];
+}"""
+
+
+@pytest.mark.parametrize("shape", [(5000,), (3, 129, 40), (2, 1, 37)])
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_operators_of_rows_are_numpys(compiled: Any, name: str, shape: tuple[int, ...]) -> None:
+    """Of arrays, of rows and columns that are repeated, of numbers, and of views."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape).astype(np.float32)
+    others = [rng.normal(size=size).astype(np.float32) for size in (shape, shape[-1:])]
+    others += [rng.normal(size=(*shape[:-1], 1)).astype(np.float32)]
+    for y in [*others, 0.3, np.concatenate([x, x], axis=-1)[..., 3 : 3 + shape[-1]]]:
+        for given in ([x, y], [y, x]):
+            used, found = compiled.evaluate(CALLED, [name, [sent(one) for one in given], None])
+            assert used
+            assert agree(found, getattr(np, name)(*given), 1e-7)
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "square"])
+def test_functions_of_rows_are_numpys(compiled: Any, name: str) -> None:
+    x = np.concatenate(
+        [
+            np.linspace(-87, 88.7, 9001),
+            *(sign * np.geomspace(1e-30, 80, 1001) for sign in (1, -1)),
+            [0, -0.0, -100, -1e30, 100, 1e30, -np.inf, np.inf],
+        ]
+    ).astype(np.float32)
+    used, found = compiled.evaluate(CALLED, [name, [sent(x)], None])
+    assert used
+    with np.errstate(over="ignore", under="ignore"):
+        wanted = getattr(np, name)(x)
+    numbers = np.array([np.inf if one is None else one for one in found["numbers"]])
+    assert np.allclose(numbers, wanted, rtol=1e-6, atol=1e-37)
+
+
+def test_numbers_chosen_and_reduced_are_numpys(compiled: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 7, 131)).astype(np.float32)
+    mask = rng.random((7, 131)) < 0.5
+    used, found = compiled.evaluate(CALLED, ["where", [sent(mask), sent(x), -1e30], None])
+    assert used
+    assert agree(found, np.where(mask, x, np.float32(-1e30)), 1e-9)
+    for name in ("sum", "max"):
+        how = {"axis": -1, "keepdims": True}
+        used, found = compiled.evaluate(CALLED, [name, [sent(x)], how])
+        assert used
+        assert agree(found, getattr(x.astype(float), name)(**how).astype(np.float32), 1e-7)
+
+
+def test_what_others_have_is_not_overwritten(computing: Any) -> None:
+    x = np.linspace(-2, 2, 12).astype(np.float32).reshape(3, 4)
+    before = x.copy()
+    for name in ("gelu", "silu", "exact_gelu", "softmax", "mean"):
+        found = computing.evaluate(
+            "([name, x]) => { const given = received(x); equations[name](given);"
+            " return sent(given); }",
+            [name, sent(x)],
+        )
+        assert agree(found, before, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("(x + y) * x", "nd.multiply.over(0, nd.add(x, y), x)"),
+        ("x - made(x)", "nd.subtract.over(1, x, made(x))"),
+        ("x - same(x)", "nd.subtract(x, same(x))"),
+        ("np.exp(x[1:])", "nd.exp(nd.item(x, nd.slice(1, null)))"),
+        ("np.broadcast_to(x, y) + y", "nd.add(nd.broadcast_to(x, y), y)"),
+        ("(x @ y) + (x * y)", "nd.add.over(0, nd.matmul(x, y), nd.multiply(x, y))"),
+        ("(x + y) @ y", "nd.matmul(nd.add(x, y), y)"),
+    ],
+)
+def test_new_arrays_are_overwritten(line: str, wanted: str) -> None:
+    others = "def same(x): return x\ndef made(x): return x * x\n"
+    script = javascript(f"{others}def f(x, y): return {line}", "equations.py")
+    assert f"return {wanted};" in script
 
 
 @pytest.mark.slow

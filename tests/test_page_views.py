@@ -1,4 +1,4 @@
-"""The page's views beside the map: arithmetic, print, links, two texts laid beside each other."""
+"""The page's other views: arithmetic, print, links, two texts side by side."""
 
 import io
 import itertools
@@ -65,7 +65,7 @@ def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open, size: tuple
     closed = page.evaluate("scrollY"), box_of(page, ".scroller"), box_of(page, "#heads")
     click_cell(page, 9, 1)
     page.wait_for_timeout(300)
-    # The map has another size now; the pointer lies over another cell, but was not moved there.
+    # The map has another size now; the pointer is over another cell without having moved.
     assert page.locator(".hover").is_hidden()
     assert page.locator("#heatmaps .pair").inner_text().startswith("query 9 ")
     before = page.evaluate("scrollY"), box_of(page, ".scroller")
@@ -80,13 +80,13 @@ def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open, size: tuple
     assert panel["bottom"] <= size[1]
     assert panel["height"] > 300
     assert cell == pytest.approx(box_of(page, ".cursor"))
-    # The heads stay at hand.
+    # The heads stay visible.
     page.locator(".map").nth(7).click()
     assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
     components = page.locator("#panel .table").first
     assert components.evaluate("(x) => x.scrollWidth <= x.clientWidth") or size[0] < 1300
     page.locator(".map").nth(0).click()
-    # All of it can be read by scrolling it, and it is left by pointer.
+    # All of it can be reached by scrolling, and it can be closed by pointer.
     last = page.locator('#sums [data-rows="key"]')
     last.scroll_into_view_if_needed()
     assert box_of(page, '#sums [data-rows="key"] tfoot')["bottom"] <= size[1]
@@ -97,7 +97,7 @@ def test_arithmetic_opens_beside_the_map(odd: GPT2, open_page: Open, size: tuple
 
 
 def test_an_opened_arithmetic_is_seen_from_its_title_on(odd: GPT2, open_page: Open) -> None:
-    """Also where the map, which is smaller then, had been scrolled to its end."""
+    """Also if the map, which is smaller then, was scrolled to its end."""
     page = open_page(odd.trace(TEXT), viewport={"width": 1366, "height": 600})
     page.evaluate("scrollTo(0, document.querySelector('.legend').offsetTop)")
     to_cell(page, 11, 3)
@@ -130,7 +130,7 @@ def test_where_there_is_no_room_arithmetic_follows_below(
         panel = box_of(page, "#panel")
         assert box_of(page, "#heatmaps")["bottom"] <= panel["top"]
         assert 0 <= panel["top"] < 20
-        # The way back stays in sight, however long the arithmetic is.
+        # The button back stays visible, however long the arithmetic is.
         page.mouse.move(width / 2, height / 2)
         page.mouse.wheel(0, 300)
         page.wait_for_timeout(100)
@@ -145,7 +145,7 @@ def test_where_there_is_no_room_arithmetic_follows_below(
 
 
 def test_what_goes_on_beyond_its_edge_is_shaded_there(odd: GPT2, open_page: Open) -> None:
-    """The page's ground in a table shows a shade at an edge behind which there is more."""
+    """A table has a shadow at an edge beyond which it can be scrolled."""
     page = open_page(odd.trace(TEXT), viewport={"width": 320, "height": 800})
     to_cell(page, 9, 3)
     page.keyboard.press("Enter")
@@ -154,7 +154,7 @@ def test_what_goes_on_beyond_its_edge_is_shaded_there(odd: GPT2, open_page: Open
     assert table.evaluate("(x) => x.scrollWidth > x.clientWidth + 20")
 
     def shades() -> list[bool]:
-        """Whether the ground at the left and the right edge is darker than it is in the middle."""
+        """Whether the background at the left and the right edge is darker than in the middle."""
         drawn(page)
         levels = plt.imread(io.BytesIO(table.screenshot()))[..., :3].mean(axis=2)
         rows = levels[len(levels) // 3 : len(levels) // 2]
@@ -196,7 +196,7 @@ def test_escape_leaves_the_arithmetic(odd: GPT2, open_page: Open) -> None:
 
 
 def selected(page: Any) -> Any:
-    """The chosen layer, head, step, query and key."""
+    """The selected layer, head, step, query and key."""
     return page.evaluate(
         "(({ layer, head, step, query, key }) => [layer, head, step, query, key])(selection)"
     )
@@ -224,7 +224,7 @@ def test_tab_chooses_nothing(odd: GPT2, open_page: Open) -> None:
     assert selected(page)[3] == 2
 
 
-def test_what_the_pointer_is_on_is_told_and_not_chosen(odd: GPT2, open_page: Open) -> None:
+def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     page = open_page(trace)
     page.locator(".map").nth(7).click()
@@ -232,13 +232,13 @@ def test_what_the_pointer_is_on_is_told_and_not_chosen(odd: GPT2, open_page: Ope
     to_cell(page, 9, 2)
 
     def seen() -> Any:
-        """What is told of the cell, the chips' weights, what follows, whose way it is, the link."""
+        """The cell's text, the chips' weights, the predictions, the token's title, the link."""
         page.wait_for_timeout(250)
         drawn(page)
-        told = page.locator(
+        described = page.locator(
             "#heatmaps .readout, .flow small, .following h3, #way-title, #strongest"
         )
-        return told.all_inner_texts(), page.locator(".hover").is_visible(), page.url
+        return described.all_inner_texts(), page.locator(".hover").is_visible(), page.url
 
     def told_of(i: int, j: int) -> None:
         drawn(page)
@@ -279,7 +279,7 @@ def test_what_the_pointer_is_on_is_told_and_not_chosen(odd: GPT2, open_page: Ope
     assert page.locator("#strips .readout").inner_text() == ""
     choose_look(page, "map")
     assert seen()[:2] == before[:2]
-    # A click chooses; what the pointer rests on does not stand in the way of keys then.
+    # A click selects; a resting pointer doesn't interfere with keys then.
     scroller = page.locator(".scroller")
     scroller.click(position={"x": 3.5 * cell, "y": 6.5 * cell})
     assert selected(page)[3:] == [6, 3]
@@ -321,7 +321,7 @@ def test_a_head_opens_where_it_looks(odd: GPT2, open_page: Open) -> None:
         for step in ("scores", "weights"):
             page.locator(f"#steps input[value={step}]").dispatch_event("click")
         assert selected(page)[3:] == [3, 1]
-    # A token that the second text has alone looks where it does there.
+    # A token only in the second text has its weights from there.
     ids = a.tokens.ids.tolist()
     longer = odd.trace([*ids, ids[3]])
     page = open_page(a, longer)
@@ -342,7 +342,7 @@ def test_zoom_keeps_the_chosen_cell_in_sight(odd: GPT2, open_page: Open) -> None
 
 
 def opened_at(page: Any, link: str) -> Any:
-    """The page again, at a link; what is chosen there."""
+    """Reload the page at a link; returns the selection."""
     page.goto("about:blank")
     page.goto(f"file://{page.file}{link}{'&' if link else '#'}depth=lab")
     until(page, "document.querySelector('.readout data') !== null")
@@ -398,7 +398,7 @@ def test_a_link_keeps_the_arithmetic_that_is_open(
     to_cell(page, 9, 3)
     page.keyboard.press("Enter")
     page.locator('[data-rows="component"] button').nth(4).click()
-    page.locator(".map").nth(13).click()  # another head, while the arithmetic stays
+    page.locator(".map").nth(13).click()  # another head, with the arithmetic still open
     wanted = page.locator("#panel").inner_text()
     assert wanted.startswith("Arithmetic of layer 1, head 2, query 9, key 3")
     until(page, "location.hash.includes('open=layer.1.head.2.query.9.key.3.component.4')")
@@ -497,7 +497,8 @@ def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path:
 
 def test_no_letters_have_a_size_of_their_own() -> None:
     css = (HERE / "page.css").read_text(encoding="utf-8")
-    assert len(re.findall(r"font(?:-size)?: [\d.]+rem", css)) > 30
+    assert len(re.findall(r"font(?:-size)?: var\(--\w+\)", css)) > 30
+    assert len(re.findall(r"--\w+: [\d.]+rem;", css)) == 6
     assert re.findall(r"font(?:-size)?: [^;]*\dpx[^;]*;", css) == []
 
 
@@ -506,8 +507,8 @@ def test_no_letters_have_a_size_of_their_own() -> None:
 
 def test_axes_are_named_in_words(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), odd.trace(OTHER))
-    told = page.locator(".axes").all_inner_texts()
-    assert sorted(told) == ["layer ↓ head →"] * 3 + ["query ↓\nkey →"] * 3
+    axes = page.locator(".axes").all_inner_texts()
+    assert sorted(axes) == ["layer ↓ head →"] * 3 + ["query ↓\nkey →"] * 3
     assert not re.search(r"\bT[qk]\b", page.locator("body").inner_text())
 
 
@@ -516,7 +517,7 @@ def test_the_masthead_names_model_and_text(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#about").inner_text() == f"odd {TEXT}"
     assert page.title() == f"attnlab odd: {TEXT}"
     letters = page.locator("#letters").inner_text()
-    # Which bytes are among what may follow, its own tests tell.
+    # Bytes among the predictions are tested elsewhere.
     assert letters.startswith("Ġ is a space; other letters, as in ")
     one_head = GPT2.from_pretrained(REFERENCE / "one_head")
     page = open_page(odd.trace("hen"), one_head.trace("a’\nhen"))
@@ -545,7 +546,7 @@ def test_a_models_name(tmp_path: Path) -> None:
 
 
 def longest_common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """How many of a can be taken, in order, that b has in order too: by trying all."""
+    """The length of the longest common subsequence, by trying all."""
     takes = (c for n in range(len(a), 0, -1) for c in itertools.combinations(a, n))
     for taken in takes:
         rest = iter(b)
@@ -594,7 +595,7 @@ def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(
             assert heading == f"Next token after position {n}, {trace.tokens.symbols[n]}"
         until(page, f"byId('way-title').textContent.includes('token {i}, ')")
         assert slider.get_attribute("aria-valuetext") == f"{i} {texts[0].tokens.symbols[i]}"
-    page.locator(".flow").nth(1).locator(".chip").nth(4).click()  # which A has not
+    page.locator(".flow").nth(1).locator(".chip").nth(4).click()  # which A doesn't have
     drawn(page)
     assert page.locator(".following h3").all_inner_texts() == [
         f"Next token after position {n}, {trace.tokens.symbols[n]}"
@@ -610,7 +611,7 @@ def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(
 def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     ids = odd.trace(TEXT).tokens.ids.tolist()
     extra = [id for id in range(50) if id not in ids][:3]
-    # Of B the token 3 is another one, two come before 7, and the last of A is not there.
+    # B has another token 3, two more before 7, and lacks A's last one.
     a, b = odd.trace(ids), odd.trace([*ids[:3], extra[0], *ids[4:7], *extra[1:], *ids[7:11]])
     page = open_page(a, b)
     said = page.locator("#compared").inner_text()
@@ -645,7 +646,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     page.locator('[data-trace="1"] [data-rows="key"] button').nth(2).click()
     assert page.locator("#arithmetic-title").inner_text().endswith("key 2")
     page.keyboard.press("Escape")
-    # A token that one text has alone: the other's cursor stays before it, and has no arithmetic.
+    # A token only in one text: the other's cursor stays before it, without arithmetic.
     to_cell(page, 8, 7, nth=1)
     pairs = page.locator(".readout .pair").all_inner_texts()
     assert [re.findall(r"query ([\d |]+) ", pair) for pair in pairs] == [["6"], ["8"], ["6"]]
@@ -654,7 +655,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     assert page.locator('#sums [data-trace="1"]').count() == 1
 
 
-def test_it_is_told_why_a_difference_is_0(odd: GPT2, open_page: Open) -> None:
+def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), odd.trace(OTHER))
     why = page.locator("#heatmaps .why")
     assert why.all_inner_texts() == [
@@ -663,17 +664,17 @@ def test_it_is_told_why_a_difference_is_0(odd: GPT2, open_page: Open) -> None:
     ]
     to_cell(page, 9, 3, nth=2)
     assert shown_as(page.locator("#heatmaps .readout data").nth(2))[1] == 0
-    page.locator("#steps input[value=raw_scores]").dispatch_event("click")  # what comes later too
+    page.locator("#steps input[value=raw_scores]").dispatch_event("click")  # later ones too
     assert why.nth(2).inner_text() == ""
     page = open_page(odd.trace(TEXT), odd.trace(TEXT))
-    assert page.locator("#heatmaps .why").nth(2).inner_text() == ""  # the map's name tells
+    assert page.locator("#heatmaps .why").nth(2).inner_text() == ""  # the map's name says why
     assert page.locator("#heatmaps h3").nth(2).inner_text().startswith("B − A: 0 everywhere: ")
     edited = odd.trace(TEXT).edited({"blocks.1.attention.heads.0.weights": np.eye(12)})
     page = open_page(odd.trace(TEXT), edited)
     assert page.locator("#heatmaps .why").nth(2).inner_text().startswith("0 everywhere: ")
     page.locator(".map").nth(5).click()
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
-    # The first query has all its weight on itself, whatever it is.
+    # The first query always has all its weight on itself.
     ids = odd.trace(TEXT).tokens.ids.tolist()
     page = open_page(odd.trace(ids), odd.trace([ids[5], *ids[1:]]))
     assert page.locator("#heatmaps .why").nth(2).inner_text() == ""
@@ -703,7 +704,7 @@ def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:
 
 
 def cut_off(page: Any) -> list[str]:
-    """What shows less than it holds."""
+    """Elements whose content is cut off."""
     return page.evaluate(  # type: ignore[no-any-return]
         """[...document.querySelectorAll('main *')]
             .filter((x) => x.getClientRects().length && getComputedStyle(x).overflow !== 'visible'
@@ -714,14 +715,14 @@ def cut_off(page: Any) -> list[str]:
 
 
 def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
-    """Of a long text, in the dark, with a cell open and the map enlarged."""
+    """A long text, in the dark theme, with a cell open and the map enlarged."""
     T = 60
     trace = gpt2_shaped(odd, T, n_layer=2, seed=0)
     page = open_page(trace, color_scheme="dark", viewport={"width": 700, "height": 300})
     to_cell(page, 30, 7)
     page.keyboard.press("Enter")
     page.locator("#larger").click()
-    until(page, "traces[0].read.size === 2")
+    until(page, "traces[0].loaded.size === 2")
     assert {"flow", "scroller", "table"} <= set(cut_off(page))
     assert not page.evaluate("grids[0].maps.every((map) => map.values)")
     page.evaluate(RECORD.replace("METHOD", "fillText"))
@@ -754,12 +755,12 @@ def test_paper_holds_all_on_white(odd: GPT2, open_page: Open) -> None:
 def test_a_printed_page_is_laid_out_for_paper(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), odd.trace(OTHER), color_scheme="dark")
     page.evaluate(
-        """window.told = []; addEventListener('beforeprint', () => told.push(
+        """window.printed = []; addEventListener('beforeprint', () => printed.push(
             [isPrinted(), document.querySelector('.plot').width, isDark()]))"""
     )
     width = page.evaluate("document.querySelector('.plot').width")
     assert page.pdf(format="A4").startswith(b"%PDF")
-    assert page.evaluate("told") == [[True, 3 * 12 * 40, False]]
+    assert page.evaluate("printed") == [[True, 3 * 12 * 40, False]]
     until(page, "!isPrinted()")
     drawn(page)
     assert page.evaluate("document.querySelector('.plot').width") == width
@@ -777,10 +778,10 @@ def test_paper_cuts_no_row_and_no_heading_from_what_it_heads(odd: GPT2, open_pag
     for whole in ("tr", "figure", ".chain li", ".text", ".grid", "#grids > div", "#strip"):
         assert page.locator(whole).evaluate_all(style, "breakInside") == ["avoid"], whole
     for part in ("#heads", "#head", "#arithmetic", "#way", "#prediction"):
-        # What stands between a section's title and the first thing that it is the title of.
+        # The elements between a section's title and its first content.
         between = page.locator(part).evaluate(
             """(section) => {
-                const all = [...section.querySelectorAll('h2, h3, p, .titled, #laid, #jobs')];
+                const all = [...section.querySelectorAll('h2, h3, p, .titled, #overlaid, #jobs')];
                 const first = section.querySelector('.grid, figure, article, li, table');
                 return all
                     .filter((x) => x.getClientRects().length && !x.contains(first)
@@ -791,7 +792,7 @@ def test_paper_cuts_no_row_and_no_heading_from_what_it_heads(odd: GPT2, open_pag
         )
         assert between, part
         assert {after for _, after in between} == {"avoid"}, between
-    # Heads of a table that are on the next page again are text.
+    # Repeated table heads on later pages are text.
     assert page.locator("thead button").count() == 0
 
 
@@ -841,8 +842,8 @@ def test_on_a_phone_a_tapped_head_comes_into_sight(odd: GPT2, open_page: Open) -
 
 # ---- other views of a head ---------------------------------------------------------------------
 
-# JavaScript: from now on, a stroke on a canvas in SELECTOR is put into `strokes`: its colour, how
-# opaque it is, and where it began and ended.
+# JavaScript: record later strokes on a canvas in SELECTOR in `strokes`: colour, opacity,
+# start and end.
 STROKES = """(selector) => {
     window.strokes = [];
     const drawing = CanvasRenderingContext2D.prototype;
@@ -864,7 +865,7 @@ def choose_look(page: Any, look: str) -> None:
 
 
 def lines_of(page: Any) -> dict[str, NDArray[np.float64]]:
-    """By colour the weights (12, 12) that lines show, 0 where there is none or a faint one."""
+    """The weights (12, 12) that lines show, by colour; 0 if there is no line or a faint one."""
     found: dict[str, NDArray[np.float64]] = {}
     for colour, alpha, ((_, start), (_, end)) in page.evaluate("strokes"):
         i, j = int(start // 24), int(end // 24)
@@ -897,7 +898,7 @@ def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
         place = np.arange(12) == n
         meant = place[:, None] if x < 0.5 else place
         assert np.allclose(weights, wanted * meant, atol=1e-4)
-        assert page.evaluate("[placeTold().query, placeTold().key]")[x > 0.5] == n
+        assert page.evaluate("[describedPlace().query, describedPlace().key]")[x > 0.5] == n
         assert selected(page)[3] == 11
     page.mouse.move(0, 0)
     drawn(page)
@@ -920,14 +921,14 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
     page.evaluate(STROKES, "#lines")
 
     def shown() -> list[tuple[int, int]]:
-        """The heads whose lines are drawn, each in the colour that its name has."""
+        """Check the heads whose lines are drawn, each in the colour of its name."""
         page.mouse.move(0, 0)
         drawn(page)
         page.evaluate("strokes.length = 0; allLines[0].draw()")
         drawn(page)
         lines = lines_of(page)
         heads = []
-        for button in page.locator("#laid button").all():
+        for button in page.locator("#overlaid button").all():
             layer, h = map(int, re.findall(r"\d+", button.inner_text()))
             rgb = button.locator("span").evaluate("(x) => getComputedStyle(x).backgroundColor")
             colour = "#" + "".join(f"{int(x):02x}" for x in re.findall(r"\d+", rgb))
@@ -942,11 +943,11 @@ def test_heads_are_laid_over_each_other(odd: GPT2, open_page: Open) -> None:
     chosen = "(all) => all.flatMap((x, n) => (x.ariaSelected === 'true' ? [n] : []))"
     assert page.locator(".map").evaluate_all(chosen) == [0, 1, 7]
     assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-    page.locator("#laid button").nth(1).click()
+    page.locator("#overlaid button").nth(1).click()
     assert shown() == [(0, 0), (1, 2)]
     page.locator(".map").nth(12).click()
     assert shown() == []
-    # Without a key that is held, as on a phone; never more than there are colours.
+    # Without modifier keys, as on a phone; never more than there are colours.
     page.locator("#several").click()
     for n in range(10):
         page.locator(".map").nth(n).click()
@@ -1011,7 +1012,7 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     page.locator(".flow .chip").nth(8).click()
     drawn(page)
     head, i = trace.head(1, 2), 8
-    rows = page.locator("#strips tbody tr:not(.asks)").all()
+    rows = page.locator("#strips tbody tr:not(.query-row)").all()
     assert len(rows) == 12
     for j, row in enumerate(rows):
         for shown, step in zip(
@@ -1035,10 +1036,10 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     box = box_of(page, ".stripes.qk")
     page.mouse.move(box["left"] + box["width"] * 2.5 / 7, box["top"] + 3.5 * 22)
     drawn(page)
-    told = page.locator("#strips .readout")
-    assert told.inner_text().startswith("component 2 of query 8 and key 3:")
+    readout = page.locator("#strips .readout")
+    assert readout.inner_text().startswith("component 2 of query 8 and key 3:")
     numbers = [head.Q[8, 2], head.K[3, 2], products[3, 2]]
-    for shown, wanted in zip(told.locator("data").all(), numbers, strict=True):
+    for shown, wanted in zip(readout.locator("data").all(), numbers, strict=True):
         assert agrees(shown, wanted)
     rows[5].locator("button").click()
     assert page.locator("#arithmetic-title").inner_text().endswith("query 8, key 5")
@@ -1046,7 +1047,7 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     assert page.evaluate("document.activeElement.className") == "row-button"
 
 
-def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> None:
+def test_a_heads_jobs_are_measured_on_this_text(odd: GPT2, open_page: Open) -> None:
     ids = [7, 3, 9, 7, 3, 4, 9, 7, 2, 3, 3]
     trace = odd.trace(ids)
     jobs = trace.jobs()
@@ -1054,11 +1055,11 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
     for layer, h in ((0, 0), (1, 3), (2, 4)):
         page.locator(".map").nth(5 * layer + h).click()
         for n, job in enumerate(jobs.jobs):
-            told = page.locator(f'#jobs [data-job="{job}"]')
-            assert agrees(told.locator("data"), jobs.attention[n, layer, h])
-            assert told.inner_text().endswith(f"({jobs.even[n]:.2f} if uniform)")
+            job_text = page.locator(f'#jobs [data-job="{job}"]')
+            assert agrees(job_text.locator("data"), jobs.attention[n, layer, h])
+            assert job_text.inner_text().endswith(f"({jobs.even[n]:.2f} if uniform)")
             is_more = jobs.attention[n, layer, h] > 2 * jobs.even[n]
-            assert told.locator("strong").count() == is_more
+            assert job_text.locator("strong").count() == is_more
     page = open_page(odd.trace([1, 2, 3]))
     assert page.locator("#jobs [data-job]").count() == 2  # no token appears twice
     page = open_page(odd.trace([1]))
@@ -1067,9 +1068,7 @@ def test_what_a_head_does_is_told_of_this_text(odd: GPT2, open_page: Open) -> No
     assert open_page(step).locator("#jobs").inner_text() == ""
 
 
-def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
-    odd: GPT2, open_page: Open
-) -> None:
+def test_tokens_of_two_vocabularies_are_distinguished_by_symbol(odd: GPT2, open_page: Open) -> None:
     pocket = GPT2.from_pretrained("pocket")
     ids = {"odd": [257, 258, 259, 261], "pocket": [290, 259, 261, 318]}  # of Ġa, he, in, Ġth
     both = [model.trace(ids[name]) for model, name in ((odd, "odd"), (pocket, "pocket"))]
@@ -1086,7 +1085,7 @@ def test_tokens_of_two_vocabularies_are_told_apart_by_what_they_are(
 
 
 def test_models_differ_by_their_parameters(odd: GPT2, open_page: Open) -> None:
-    """Not by their names: neither of two models in memory has one."""
+    """Models are compared by parameters: two models in memory have no names."""
     arrays = {path: array.copy() for path, array in odd.parameters.items()}
     arrays["blocks.1.attention.b_QKV"] += 0.5
     changed, same, other = (

@@ -1,4 +1,4 @@
-"""The page's way of a token through the model: its numbers against the library's, in a browser."""
+"""A token's steps through the model, on the page: compared with the library, in a browser."""
 
 import math
 import re
@@ -20,19 +20,19 @@ from attnlab.views.page.packs import pack, packs_of_file
 from attnlab.views.page.prediction import TOKENS
 from attnlab.views.page.way import BUDGET, stops
 
-# How far a number of the page may be from the library's, as a share of the row's largest.
+# Tolerance of the page's numbers, relative to the row's largest.
 SLACK = 1e-6
 
-# JavaScript: all rows of a token's way by the stops' paths; [] of one that can't be had.
+# JavaScript: all rows of a token's steps by path; [] for unavailable ones.
 ROWS = """async ([number, position]) => {
     const trace = traces[number];
-    for (let layer = 0; layer < trace.layers; layer++) await readLayer(trace, layer);
+    for (let layer = 0; layer < trace.layers; layer++) await loadLayer(trace, layer);
     const way = await wayOf(trace, position);
     way.following = await readFollowing(way);
     return Object.fromEntries(way.stops.map((stop) => [stop.path, [...(rowAt(way, stop) ?? [])]]));
 }"""
 
-# JavaScript: the positions whose ways the page can show.
+# JavaScript: the positions whose steps the page can show.
 POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => source.has(traces[0], `way.${i}`))"
 
 
@@ -42,7 +42,7 @@ def odd() -> GPT2:
 
 
 def row_of(trace: Trace, path: str, position: int) -> NDArray[Any]:
-    """A token's row of a stop, as the library has it; of heads one after the other."""
+    """A token's row of a step, by the library; heads concatenated."""
     step = at(trace, path)
     if step.ndim == 2:
         return step[position]
@@ -50,7 +50,7 @@ def row_of(trace: Trace, path: str, position: int) -> NDArray[Any]:
 
 
 def random_model(seed: int, dtype: str = "float32", **others: Any) -> GPT2:
-    """A small model with biases and gains that are none of 0 and 1."""
+    """A small model with biases other than 0 and gains other than 1."""
     sizes = {"vocab_size": 263, "n_positions": 16, "n_embd": 15, "n_layer": 3, "n_head": 3}
     config = GPT2Config(**(sizes | others))
     rng = np.random.default_rng(seed)
@@ -60,7 +60,7 @@ def random_model(seed: int, dtype: str = "float32", **others: Any) -> GPT2:
 
 
 def after_cached(model: GPT2) -> Trace:
-    """Three tokens after four that a cache holds."""
+    """Three tokens after four cached ones."""
     ids, cache = model.trace(TEXT).tokens.ids, KeyValueCache(model.config, np.float32)
     for part in (ids[:4], ids[4:7]):
         tokens: Any = model.tokenizer.tokens(part)  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ EDITS: dict[str, dict[str, Any]] = {
 
 
 def all_kinds() -> Iterator[Any]:
-    """Traces of all kinds of models, and edited ones, and one after a cache."""
+    """Traces of all kinds of models, edited ones, and one with a cache."""
     yield pytest.param(lambda: GPT2.from_pretrained("pocket").trace(POCKET), id="pocket")
     for name in ("odd", *RELATIVES):
         model = REFERENCE / name
@@ -154,12 +154,12 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
             assert np.abs(row - wanted).max() <= SLACK * np.abs(wanted).max(), path
 
 
-# ---- what is computed, by itself -----------------------------------------------------------------
+# ---- computed rows -------------------------------------------------------------------------------
 
 
 def test_erf_is_that_of_python(pure: Any) -> None:
     x = [-30.0, -6, -5.9, -2, -0.5, -0.469, -0.46875, -1e-9, 0, 0.1, 0.4, 0.47, 1, 3, 4, 4.1, 9]
-    found = pure.evaluate("(all) => all.map((x) => 2 * equations.normal_share(x) - 1)", x)
+    found = pure.evaluate("(all) => all.map((x) => 2 * equations.normal_cdf(x) - 1)", x)
     wanted = [math.erf(one / math.sqrt(2)) for one in x]
     assert found == pytest.approx(wanted, rel=1e-15, abs=2e-16)
 
@@ -185,18 +185,18 @@ MAPS = {
 
 
 def go_to(page: Any, path: str, component: int) -> Any:
-    """Choose a number of a stop; its arithmetic."""
+    """Select a number of a step; returns its arithmetic."""
     page.evaluate("([path, component]) => goTo(path, component)", [path, component])
     return page.locator("#stop-arithmetic")
 
 
 def numbers(element: Any) -> list[float]:
-    """All numbers inside an element, with all their digits."""
+    """All numbers in an element, at full precision."""
     return element.locator("data").evaluate_all("(all) => all.map((one) => Number(one.value))")
 
 
 def terms_of(arithmetic: Any) -> NDArray[np.float64]:
-    """All terms of a sum, opened: a row for each, (the one, the other, product)."""
+    """All terms of an opened sum: rows (first factor, second factor, product)."""
     if arithmetic.locator("details").count():
         arithmetic.locator("summary").click()
         until(arithmetic.page, "document.querySelector('#stop-arithmetic details table') !== null")
@@ -210,7 +210,7 @@ def small() -> Trace:
 
 
 def near(found: Any, wanted: Any) -> bool:
-    """As near as float32 is, at these sizes."""
+    """Equal up to float32 rounding."""
     return bool(np.abs(np.asarray(found) - wanted).max() <= 2e-6 * max(1, np.abs(wanted).max()))
 
 
@@ -363,8 +363,8 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
 # ---- what is edited ------------------------------------------------------------------------------
 
 
-# JavaScript: of stops, for a number of the first head, the second and the last: path, component,
-# what is shown, and, where it tells that it is edited here, what it would be.
+# JavaScript: for a number of the first, second and last head of each step: path, component,
+# the displayed number, and the original one if it is edited.
 EDITED_HERE = """async (paths) => {
     const found = [];
     for (const path of paths) {
@@ -381,9 +381,9 @@ EDITED_HERE = """async (paths) => {
 }"""
 
 
-def test_an_edited_number_tells_what_its_equation_makes(open_page: Open) -> None:
-    """Of every stop that an edit has its numbers from, and of no other."""
-    for edits, told in (
+def test_an_edited_number_also_shows_its_equations_result(open_page: Open) -> None:
+    """Exactly the steps whose numbers come from an edit are marked."""
+    for edits, marked in (
         (EDITS["stream"], {"embedding", "blocks.0.mid", "blocks.1.output"}),
         (EDITS["inputs"], {"blocks.0.input", "blocks.2.input"}),
         (EDITS["of MLPs"], {*EDITS["of MLPs"]}),
@@ -411,7 +411,7 @@ def test_an_edited_number_tells_what_its_equation_makes(open_page: Open) -> None
                 if result.is_edited(name):
                     wanted = np.moveaxis(result.unedited(name), -2, 0)[i].ravel()[c]
                     assert near(made, wanted), path
-        assert found == told - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
+        assert found == marked - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
 
 
 def test_an_edited_logit(open_page: Open) -> None:
@@ -429,7 +429,7 @@ def test_an_edited_logit(open_page: Open) -> None:
 
 
 def focused(page: Any) -> str:
-    """What the element that has the focus is called."""
+    """The name of the focused element."""
     name: str = page.evaluate("document.activeElement.getAttribute('aria-label')")
     return name
 
@@ -450,7 +450,7 @@ def test_walking_by_keys(open_page: Open, small: Trace) -> None:
         until_chosen(page, path)
         assert page.evaluate("document.activeElement.dataset.path") == path
         assert options.and_(page.locator("[tabindex='0']")).count() == 1
-    page.keyboard.press("ArrowDown")  # there is no further stop
+    page.keyboard.press("ArrowDown")  # there is no further step
     until_chosen(page, "probabilities")
     page.keyboard.press("Home")
     until_chosen(page, "final")
@@ -479,7 +479,7 @@ def test_walking_by_keys(open_page: Open, small: Trace) -> None:
 
 
 def test_lines_of_a_strip_by_keys(open_page: Open) -> None:
-    """A wide row lies in several lines."""
+    """A wide row is wrapped into several lines."""
     trace = random_model(6, n_embd=96).trace(TEXT)
     page = open_page(trace)
     go_to(page, "blocks.1.mlp.hidden", 0)
@@ -544,7 +544,7 @@ def test_a_strips_colours_tell_sign_and_size(open_page: Open, small: Trace) -> N
             return Array.from(new Uint32Array(data.buffer), shadeOf);
         }"""
     )
-    bound = np.abs(row).max()  # of 15 numbers all lie between the ends
+    bound = np.abs(row).max()  # all 15 numbers are between the ends
     assert np.abs(np.array(shades) / 254 - (row / bound + 1) / 2).max() <= 3 / 255
 
 
@@ -607,7 +607,7 @@ def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None
     assert page.locator("#way-note").is_hidden()
 
 
-def test_a_way_that_comes_late_is_not_shown(odd: GPT2, open_page: Open) -> None:
+def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
     until(page, "walked !== undefined")
     page.evaluate(
@@ -637,12 +637,12 @@ def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open)
     page = open_page(trace)
     to_cell(page, 4, 1)
     until(page, "walked.position === 9")
-    told = page.locator("#way-note")
+    note = page.locator("#way-note")
     until(page, "document.getElementById('way-note').textContent.includes('include token 4')")
-    assert told.is_visible()
+    assert note.is_visible()
     to_cell(page, 11, 0)
     until(page, "walked.position === 11")
-    assert told.is_hidden()
+    assert note.is_hidden()
     arithmetic = go_to(page, "blocks.1.mlp.hidden", 3000)
     words = re.search(r"weights of components 0 to (\d+);", arithmetic.inner_text())
     assert words
@@ -708,7 +708,7 @@ def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> 
     until(page, "location.hash.endsWith('&stop=blocks.1.mlp.X&component=3')")
     assert "&query=4&key=1&" in page.url
     link = page.url.partition("#")[2]
-    for told, path, component in (
+    for hash, path, component in (
         (link, "blocks.1.mlp.X", 3),
         ("stop=final", "final", 0),
         ("stop=blocks.0.mid&component=900", "blocks.0.mid", 14),
@@ -716,13 +716,14 @@ def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> 
         ("stop=blocks.9.mid&component=1", "embedding", 0),
         ("stop=__proto__", "embedding", 0),
     ):
-        page.evaluate(  # the page's own link may be on its way
-            "(hash) => { clearTimeout(telling); history.replaceState(null, '', hash); }", f"#{told}"
+        page.evaluate(  # the page's own link may be pending
+            "(hash) => { clearTimeout(linkTimer); history.replaceState(null, '', hash); }",
+            f"#{hash}",
         )
         page.reload()
         until_chosen(page, path)
         until(page, f"walk.component === {component}")
-        assert page.evaluate("walked.position") == (4 if told == link else 11)
+        assert page.evaluate("walked.position") == (4 if hash == link else 11)
 
 
 def test_a_served_page_asks_for_any_column(browser: Any) -> None:
@@ -731,7 +732,7 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
     trace = model.trace(POCKET)
     with model.explore(POCKET) as explorer:
         page = browser.new_page()
-        page.goto(explorer.url)
+        page.goto(f"{explorer.url}#depth=lab")
         until(page, "walked !== undefined")
         page.evaluate("select(3, 0)")
         until(page, "walked.position === 3")
@@ -744,10 +745,10 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
         page.close()
 
 
-# ---- what a file carries -------------------------------------------------------------------------
+# ---- what a file includes ------------------------------------------------------------------------
 
 
-def test_packs_that_there_are_not(small: Trace) -> None:
+def test_unknown_packs(small: Trace) -> None:
     for name in (
         "way.12",
         "way.x",
@@ -768,7 +769,7 @@ def test_packs_that_there_are_not(small: Trace) -> None:
 
 
 def test_columns_that_are_asked_for(small: Trace) -> None:
-    """Any columns, as a page that is served asks for them."""
+    """Any columns, as requested by a served page."""
     found = np.frombuffer(pack(small, "columns.blocks.2.attention.W_K.3.5"), "<f4").reshape(2, 16)
     attention = small.blocks[2].attention
     assert np.array_equal(found[:, :15], attention.W_K[:, 3:5].T)
@@ -778,8 +779,8 @@ def test_columns_that_are_asked_for(small: Trace) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_page_carries_by_its_budget(odd: GPT2) -> None:
-    """A long text of a large model what it must, a small model all of it."""
+def test_packs_of_a_page_fit_its_budget(odd: GPT2) -> None:
+    """The minimum for a long text and a large model, everything for a small one."""
     large = [name for name in packs_of_file(gpt2_shaped(odd, 20, seed=0)) if "." in name]
     assert [name for name in large if name.startswith("way")] == ["way.19"]
     maps = (

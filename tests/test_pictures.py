@@ -1,4 +1,4 @@
-"""Pictures of a reader's own numbers: what is drawn where, read from the Axes; bad input."""
+"""Pictures of the user's own numbers: drawings, read from the Axes; bad input."""
 
 import io
 import sys
@@ -26,7 +26,7 @@ def pictures() -> Any:
 
 
 def arrows_in(ax: Any) -> list[list[float]]:
-    """From where to where the arrows of Axes go, in the order in which they were drawn."""
+    """The starts and ends of the Axes' arrows, in drawing order."""
     from matplotlib.quiver import Quiver
 
     return [
@@ -42,7 +42,7 @@ def texts(ax: Any) -> list[str]:
 
 
 def boxes(ax: Any) -> list[Any]:
-    """Where on the paper the labels of Axes stand."""
+    """The extents of the Axes' labels on the figure."""
     from matplotlib.text import Text
 
     ax.figure.draw_without_rendering()
@@ -162,7 +162,7 @@ def test_labels_stay_inside_the_frame(pictures: Any) -> None:
         assert frame.y0 <= box.y0 < box.y1 <= frame.y1
 
 
-def test_a_label_that_stands_far_off_has_a_line(pictures: Any) -> None:
+def test_a_line_joins_a_distant_label(pictures: Any) -> None:
     near, *_ = pictures.points({"a": (1, 2), "b": (-1, 0)}).axes.texts
     assert not near.arrow_patch.get_visible()
     crowded = pictures.points({f"word {i}": (1, i / 99) for i in range(9)}).axes.texts
@@ -183,7 +183,7 @@ def test_curves(pictures: Any) -> None:
     assert np.array_equal(low.get_ydata(), [1, nan, 0.5], equal_nan=True)
     assert high.get_ydata().tolist() == [2, 3, 4]
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["_high $x$", "low"]  # as they end
+    assert legend == ["_high $x$", "low"]  # in the order of their ends
     (first, second) = ax.get_legend().get_lines()
     assert (first.get_linestyle(), second.get_linestyle()) == ("--", "-")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("шаг", "потеря")

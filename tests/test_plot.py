@@ -1,7 +1,6 @@
-"""Pictures: what is drawn where, read from the Axes; files; tokens of any script."""
+"""Pictures: drawings, read from the Axes; files; tokens of any script."""
 
 import base64
-import os
 import re
 import subprocess
 import sys
@@ -60,7 +59,7 @@ def test_a_heads_weights(odd: GPT2) -> None:
     assert head.title in ax.get_title(loc="left")
     assert "weights = softmax(masked_scores)" in ax.get_title(loc="left")
     assert ax.images[0].get_clim() == (0, 1)
-    assert ax.images[0].norm(0.25) == 64  # by its root the middle of 128 colours
+    assert ax.images[0].norm(0.25) == 64  # by its root, the middle of 128 colours
     assert ax.patch.get_hatch()
 
 
@@ -180,7 +179,7 @@ def test_tokens_are_no_formulas(tmp_path: Path) -> None:
     picture.save(tmp_path / "hostile.svg")
     root = ElementTree.fromstring((tmp_path / "hostile.svg").read_bytes())
     texts = ["".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")]
-    assert set(shown) <= set(texts)  # text, not outlines, and as it was
+    assert set(shown) <= set(texts)  # text, not outlines, and unchanged
 
 
 def png_size(png: bytes) -> tuple[int, int]:
@@ -267,7 +266,7 @@ def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path, name: str) -> None:
 
 @pytest.fixture
 def few_fonts(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """matplotlib's own fonts alone, whatever is installed."""
+    """Only matplotlib's own fonts."""
     from matplotlib import font_manager
 
     fonts = font_manager.fontManager
@@ -302,7 +301,7 @@ def test_what_has_no_symbol_that_can_be_drawn_is_an_escape() -> None:
 
 
 @pytest.mark.usefixtures("few_fonts")
-def test_a_title_with_what_no_font_has() -> None:
+def test_a_title_with_missing_glyphs() -> None:
     from attnlab.analysis.base import numbered_axis
     from attnlab.views.plot import plot_matrix
 
@@ -393,7 +392,7 @@ def test_all_of_a_long_text_fits_a_picture() -> None:
     assert max(picture.figure.get_size_inches()) < 30
     names = ticks(picture.axes.yaxis)
     assert names == [f"t{i}" for i in picture.axes.get_yticks()]
-    assert 100 < len(names) <= 300  # what is left has room
+    assert 100 < len(names) <= 300  # the rest fits
 
 
 def test_tokens_of_all_heads(odd: GPT2) -> None:
@@ -423,7 +422,7 @@ def test_tokens_that_can_not_be_shown(odd: GPT2, tokens: Any, message: str) -> N
 
 
 def only_cats(file: Path) -> None:
-    """A font is made with one glyph, a square for 猫."""
+    """Make a font with one glyph, a square for 猫."""
     from fontTools.fontBuilder import FontBuilder
     from fontTools.pens.ttGlyphPen import TTGlyphPen
 
@@ -518,14 +517,14 @@ def test_losses_of_a_training() -> None:
         f"from {run.losses[0]:.3f} at step 1 to {run.losses[-1]:.3f} at the last"
     )
     run.losses.clear()
-    with pytest.raises(AttnlabError, match="no step has been taken"):
+    with pytest.raises(AttnlabError, match="no training step has been taken"):
         run.plot()
 
 
 @pytest.mark.slow
 def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
     """Also where pyplot is there, which has its own way to show figures."""
-    for library in ("nbformat", "nbmake", "nbconvert", "ipykernel"):
+    for library in ("nbformat", "nbconvert", "ipykernel"):
         needs(library, "notebooks")
     import nbformat
 
@@ -544,18 +543,19 @@ def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
     file = tmp_path / "pictures.ipynb"
     nbformat.write(notebook, file)
     for command in (
-        ("pytest", "--nbmake", "--overwrite", "-c", os.devnull, "-q", str(file)),
-        ("nbconvert", "--to", "html", "--log-level", "WARN", str(file)),
+        ("--execute", "--inplace", str(file)),
+        ("--to", "html", "--log-level", "WARN", str(file)),
     ):
-        subprocess.run([sys.executable, "-m", *command], check=True, capture_output=True)
+        run = [sys.executable, "-m", "nbconvert", *command]
+        subprocess.run(run, check=True, capture_output=True)
     outputs = [out for cell in nbformat.read(file, 4).cells for out in cell.outputs]
     streams = [out for out in outputs if out.output_type == "stream"]
-    assert streams  # the training's bar
-    assert {out.name for out in streams} == {"stdout"}  # as stderr is red
+    assert streams  # the training's progress bar
+    assert {out.name for out in streams} == {"stdout"}  # stderr would be red
     html = file.with_suffix(".html").read_text(encoding="utf-8")
     images = re.findall(r"<img\b[^>]*?alt=\"([^\"]*)\"[^>]*?src=\"data:image/png", html)
     assert [alt.partition(" of ")[0] for alt in images[:2]] == ["Heatmap", "Heatmaps"]
-    assert len(images) == 3  # the last one once, by pyplot
+    assert len(images) == 3  # the last one only once, by pyplot
 
 
 def test_a_long_title_stays_inside_the_picture(odd: GPT2) -> None:

@@ -1,4 +1,4 @@
-"""The pocket model: its files, what it says, what its heads do, and whether its card is true."""
+"""The pocket model: its files, its predictions, its heads' jobs, and its card."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_its_files_are_few_and_small() -> None:
 
 
 def test_it_is_opened_without_network_from_anywhere(tmp_path: Path) -> None:
-    (tmp_path / "pocket").mkdir()  # a directory of that name is not what is meant
+    (tmp_path / "pocket").mkdir()  # a directory with that name isn't used
     code = "import attnlab; print(attnlab.GPT2.from_pretrained('pocket'))"
     shown = subprocess.run(
         [sys.executable, "-c", code],
@@ -83,7 +83,7 @@ def test_it_knows_what_swimming_is(pocket: GPT2, prompt: str) -> None:
 
 
 def test_it_looks_back_to_know() -> None:
-    """The same words, another one far back: another continuation."""
+    """Changing one word far back changes the continuation."""
     model = GPT2.from_pretrained("pocket")
     for prompt, best in {
         "It’s very cold in winter. Swimming is": " silly",
@@ -120,20 +120,20 @@ def test_each_job_has_a_head_that_does_it_clearly(pocket: GPT2) -> None:
         assert best > 3 * jobs.even[JOBS.index(job)]
 
 
-def test_the_card_tells_what_its_heads_do(pocket: GPT2) -> None:
+def test_the_cards_jobs_of_heads(pocket: GPT2) -> None:
     jobs = head_jobs(pocket)
     head, *rows, evenly = card_table("What its heads do")
     assert head == ["layer", "head", *JOBS]
     assert len(rows) == pocket.config.n_layer * pocket.config.n_head
     for row in rows:
-        layer, number, *told = row
+        layer, number, *shares = row
         found = jobs.attention[:, int(layer), int(number)]
-        assert np.allclose(found, np.array(told, float), rtol=0, atol=0.0051)
+        assert np.allclose(found, np.array(shares, float), rtol=0, atol=0.0051)
     assert np.allclose(jobs.even, np.array(evenly[1:], float), rtol=0, atol=0.0051)
 
 
 @pytest.mark.slow
-def test_the_card_tells_the_losses(pocket: GPT2) -> None:
+def test_the_cards_losses(pocket: GPT2) -> None:
     losses = held_out(pocket)
     _, *rows = card_table("Losses")
     assert {kind for kind, *_ in rows} == {*KINDS, "all"}
@@ -144,18 +144,18 @@ def test_the_card_tells_the_losses(pocket: GPT2) -> None:
         assert abs(float(grammar) - loss.grammar) < 0.0051
 
 
-def test_the_card_tells_what_it_says(pocket: GPT2) -> None:
+def test_the_cards_predictions(pocket: GPT2) -> None:
     _, *rows = card_table("Next tokens")
     assert {prompt for prompt, *_ in rows} == set(make.PROMPTS)
     for prompt, text, probability in rows:
-        told = {
+        expected = {
             token.text.strip(): token.probability for token in pocket.trace(prompt).next_tokens(3)
         }
-        assert abs(float(probability) - told[text]) < 0.0051
+        assert abs(float(probability) - expected[text]) < 0.0051
 
 
 def test_the_command_makes_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With little text and few steps; that it learns is seen in what the package holds."""
+    """With little text and few steps; the packaged model shows that it learns."""
     if os.environ.get("ATTNLAB_STRICT") != "1":
         pytest.importorskip("tokenizers")
     monkeypatch.setattr(make, "SAMPLES", 300)
@@ -188,11 +188,11 @@ def test_the_default_without_gpt2(
     monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
     model = GPT2.default()
     assert model.parameters.origin == f"from {Path('attnlab', 'pocket')}"
-    told = capsys.readouterr().out
-    assert told.count("\n") == 2
-    assert "pocket" in told
-    assert HOW_TO_GET_GPT2 in told
-    with pytest.raises(BaseException, match="must not touch"):  # never falls back by itself
+    output = capsys.readouterr().out
+    assert output.count("\n") == 2
+    assert "pocket" in output
+    assert HOW_TO_GET_GPT2 in output
+    with pytest.raises(BaseException, match="must not touch"):  # never falls back to another model
         GPT2.from_pretrained("gpt2")
 
 

@@ -1,4 +1,4 @@
-"""What each step is for: a sentence for every step, the right one where names are shared."""
+"""Purposes of steps: a sentence for every step, the right one if names are shared."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ def test_every_step_has_a_purpose_and_none_is_too_many() -> None:
     assert {purpose(path) for path in PATHS} == set(PURPOSES.values())
     assert len(set(PURPOSES.values())) == len(PURPOSES)
     for sentence in PURPOSES.values():
-        assert re.fullmatch(r"[^.]+\.", sentence), sentence  # one, and no more
+        assert re.fullmatch(r"[^.]+\.", sentence), sentence  # exactly one
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def test_names_that_several_steps_share(path: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", ".", "3", "blocks.3", "blocks.3.attention", "nope", "a.b.c"])
-def test_what_is_no_step(path: Any) -> None:
+def test_invalid_steps(path: Any) -> None:
     with pytest.raises(InvalidValueError, match="there is no step"):
         purpose(path)

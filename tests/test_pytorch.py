@@ -1,7 +1,8 @@
-"""Beside transformers and BertViz themselves, where there is a Python that has them."""
+"""Tests with transformers and BertViz, in a Python that has them."""
 
 from pathlib import Path
 
+import pytest
 from conftest import REFERENCE
 from pytorch import python_with, walk
 
@@ -135,7 +136,7 @@ for view in (head_view, model_view):
 
 
 def test_a_newcomers_own_gpt2(tmp_path: Path) -> None:
-    """Trained, saved, opened, and seen: each head's weights are those of transformers."""
+    """Train, save, open and view: each head's weights equal those of transformers."""
     walk(python_with("torch", "transformers"), TRAINED + NEWCOMER, tmp_path)
 
 
@@ -151,10 +152,18 @@ def test_bertviz_takes_attentions(tmp_path: Path) -> None:
     walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
 
 
-def test_paths_edges_and_circuits(tmp_path: Path) -> None:
-    code = (Path(__file__).parent / "pytorch_edges.py").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("script", "libraries"),
+    [
+        ("pytorch_edges.py", ("torch",)),
+        ("pytorch_lens.py", ("torch",)),
+        ("pytorch_traces.py", ("torch", "transformers")),
+    ],
+)
+def test_analyses(tmp_path: Path, script: str, libraries: tuple[str, ...]) -> None:
+    code = (Path(__file__).parent / script).read_text(encoding="utf-8")
     walk(
-        python_with("torch"),
+        python_with(*libraries),
         f"import sys; sys.argv[1:] = [{str(REFERENCE / 'odd')!r}]\n{code}",
         tmp_path,
     )
@@ -182,5 +191,5 @@ np.testing.assert_allclose(each[0], ours.weights, atol=1e-5)
 
 
 def test_multihead_attention_is_the_same_layer(tmp_path: Path) -> None:
-    """As chapter 15 says of its weights, its mask and the weights that it returns."""
+    """What chapter 15 says about its weights, its mask and the weights that it returns."""
     walk(python_with("torch"), MULTIHEAD, tmp_path)

@@ -1,4 +1,4 @@
-"""The Python of the README and of the guide is run, and prints what they show."""
+"""The README's and the guide's Python code runs and prints the output that they show."""
 
 import doctest
 import re

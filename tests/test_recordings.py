@@ -1,4 +1,4 @@
-"""Trace files: what comes out is what went in, and what was damaged is refused."""
+"""Trace files: round trips, and refusal of damaged files."""
 
 import json
 import os
@@ -81,10 +81,10 @@ def test_what_needs_the_model_says_so(trace: Trace, tmp_path: Path) -> None:
     ):
         with pytest.raises(AttnlabError, match=f"needs the model's {parameter}, .*from a file"):
             at(opened, path)
-    assert "none: needs the model's" in repr(opened.head(0, 0))
+    assert "error: needs the model's" in repr(opened.head(0, 0))
 
 
-def test_parts_that_were_asked_for(trace: Trace, tmp_path: Path) -> None:
+def test_requested_parts(trace: Trace, tmp_path: Path) -> None:
     file = tmp_path / "more.trace"
     parts = ["blocks.1.mlp.activated", "blocks.0.attention.heads.3.weights", "logits"]
     trace.record(file, parts)
@@ -134,7 +134,7 @@ def test_a_step_of_generation_is_refused_and_its_whole_trace_is_not(tmp_path: Pa
     assert np.array_equal(opened.next_logits, generated.trace.next_logits)
 
 
-def test_any_byte_that_was_changed_is_told(trace: Trace, tmp_path: Path) -> None:
+def test_any_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
     file = written(trace, tmp_path)
     content = file.read_bytes()
     rng = np.random.default_rng(0)
@@ -237,7 +237,7 @@ CONFIG = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_h
         {"vocabulary.bytes": np.array(3, np.uint8)},
     ],
 )
-def test_what_is_forged_under_a_right_checksum_is_told(
+def test_forged_files_with_a_right_checksum_are_refused(
     forged: dict[str, Any], trace: Trace, tmp_path: Path
 ) -> None:
     file = written(trace, tmp_path)
@@ -300,7 +300,7 @@ def test_a_gigabyte_of_zeros_is_refused_before_it_is_read(
 
 
 def test_a_file_of_version_1_opens(trace: Trace) -> None:
-    """Written once and kept, so that later versions of the library go on to read it."""
+    """A stored file, which all later versions of the library must read."""
     opened = open_trace(REFERENCE / "version_1.trace")
     assert opened.tokens == trace.tokens
     assert np.allclose(opened.head(2, 4).weights, trace.head(2, 4).weights, atol=1e-6)

@@ -1,4 +1,4 @@
-"""What GPT-2's relatives do otherwise: other activations, other scales, an output matrix apart."""
+"""Variants of GPT-2: other activation functions, other scales, an untied output matrix."""
 
 import math
 import pickle
@@ -85,7 +85,7 @@ def test_every_activation_was_recorded() -> None:
 
 
 def test_how_far_the_other_gelus_are_from_the_exact_one() -> None:
-    """What the page of equations says of them."""
+    """The activation functions' equations."""
     x = np.linspace(-8, 8, 160_001)
     assert 4e-4 < np.abs(gelu(x) - exact_gelu(x)).max() < 5e-4
     assert 1.9e-2 < np.abs(quick_gelu(x) - exact_gelu(x)).max() < 2.1e-2
@@ -94,7 +94,7 @@ def test_how_far_the_other_gelus_are_from_the_exact_one() -> None:
 @pytest.mark.parametrize("name", ["gelu_new", "gelu", "quick_gelu", "relu", "silu"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_long_texts_have_the_same_activation(name: str, dtype: str) -> None:
-    """The fast forms, with what is F wide kept and passing through, against the equations."""
+    """The fast forms, with F-wide steps kept or not, compared with the equations."""
     model = model_of(dtype, activation_function=name, n_inner=19)
     ids = np.arange(250)
     kept, passing = (model.trace(ids).blocks[0].mlp for _ in range(2))
@@ -108,7 +108,7 @@ def test_long_texts_have_the_same_activation(name: str, dtype: str) -> None:
     assert np.array_equal(kept.hidden, kept.X @ kept.W_1 + kept.b_1), "changed in place"
 
 
-def test_activations_are_told_in_words() -> None:
+def test_activations_are_named_in_words() -> None:
     formulas = {
         name: GPT2.from_pretrained(REFERENCE / name).trace("the hen").blocks[0].mlp
         for name in RELATIVES
@@ -124,7 +124,7 @@ def test_activations_are_told_in_words() -> None:
     assert formulas["relu"].activation is ACTIVATIONS["relu"].function
 
 
-def test_what_an_activation_is_made_of() -> None:
+def test_the_parts_of_an_activation() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "silu").trace("the hen")
     assert needs(trace, "blocks.1.mlp.activated") == (
         "blocks.1.mlp.hidden",
@@ -184,7 +184,7 @@ def test_a_cache_changes_nothing(name: str) -> None:
     assert whole.next_logits == pytest.approx(whole.logits[-1])
 
 
-# An output matrix of its own
+# An untied output matrix
 
 
 def test_an_output_matrix_of_its_own() -> None:
@@ -213,7 +213,7 @@ def test_it_is_read_for_the_logits_alone(tmp_path: Path) -> None:
     GPT2(damaged, Tokenizer.of_bytes()).save(tmp_path)
     trace = GPT2.from_pretrained(tmp_path).trace("hen")
     assert np.isfinite(trace.final).all()
-    with pytest.raises(ValueError, match=r"lm_head\.weight in .* holds NaN"):
+    with pytest.raises(ValueError, match=r"lm_head\.weight in .* contains NaN"):
         trace.logits  # noqa: B018
 
 
@@ -256,7 +256,7 @@ def test_a_pickled_trace_of_one_computes_on() -> None:
 
 
 def test_an_edit_of_the_embedding_leaves_the_output_matrix() -> None:
-    """Where the two are tied, it changes both."""
+    """If the two are tied, an edit changes both."""
     for tie in (True, False):
         trace = model_of(tie_word_embeddings=tie).trace([7, 8, 9])
         edited = trace.edited({"W_E": 0.0})
@@ -264,7 +264,7 @@ def test_an_edit_of_the_embedding_leaves_the_output_matrix() -> None:
 
 
 def test_tied_and_untied_traces_live_side_by_side() -> None:
-    """What is shared by all of a kind is not shared by these."""
+    """Data shared by all models of one config isn't shared between these."""
     traces = [model_of(tie_word_embeddings=tie).trace([7, 8]) for tie in (True, False, True)]
     assert [needs(trace, "W_U") for trace in traces] == [("W_E",), (), ("W_E",)]
     assert all(np.isfinite(trace.logits).all() for trace in traces)

@@ -1,4 +1,4 @@
-"""What is released: its metadata, its version wherever one is named, where its links lead."""
+"""The release: metadata, consistent versions, links."""
 
 import re
 import runpy
@@ -50,7 +50,7 @@ def test_the_tests_run_on_each_python_that_is_supported() -> None:
 
 @pytest.fixture
 def released(tmp_path: Path) -> dict[str, Any]:
-    """What the release workflow makes of the metadata and the README, in a made-up repository."""
+    """The release workflow's metadata and README, in a made-up repository."""
     if not SCRIPT.exists():
         lacking("the release's script is in the repository alone")
     for name in ("pyproject.toml", "README.md"):

@@ -1,4 +1,4 @@
-"""A run's state: a changed one is refused, a directory has one run, and no kill does harm."""
+"""A run's state: changed ones are refused, one run per directory, kills do no harm."""
 
 import contextlib
 import errno
@@ -35,7 +35,7 @@ CONFIG = GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, bytes]:
-    """A run of three steps, and the state that it wrote."""
+    """A run of three steps, and its state."""
     directory = tmp_path_factory.mktemp("finished")
     return small(directory=directory), (directory / STATE).read_bytes()
 
@@ -50,7 +50,7 @@ def contents(file: Path) -> tuple[Tensors, Metadata]:
 
 
 def refusal(file: Path) -> str:
-    """What is said when a state is not gone on from, which stays as it is."""
+    """The error message of resuming; the state is unchanged."""
     before = os.lstat(file)
     with pytest.raises(ResumeError) as caught:
         small(directory=file.parent)
@@ -107,7 +107,7 @@ def test_the_checksum_is_of_all() -> None:
 
 
 def sealed(file: Path, tensors: Tensors, metadata: Metadata) -> None:
-    """Write a state that was changed, its checksum right."""
+    """Write a changed state with a correct checksum."""
     run = {name: metadata[name] for name in metadata if name not in ("format", "sha256")}
     write_sealed(file, metadata["format"], tensors, run)
 
@@ -172,7 +172,7 @@ def test_a_state_without_achecksum(finished: tuple[Training, bytes], tmp_path: P
 
 
 def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path: Path) -> None:
-    """As it was written before there was a checksum: each value as JSON."""
+    """The format before checksums: each value as JSON."""
     file = tmp_path / STATE
     file.write_bytes(finished[1])
     tensors, _ = contents(file)
@@ -183,7 +183,7 @@ def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path:
     assert f"its format must be '{FORMAT}'; got None" in refusal(file)
 
 
-def test_metadata_of_another_run_is_told_in_short(
+def test_metadata_of_another_run_is_shortened(
     finished: tuple[Training, bytes], tmp_path: Path
 ) -> None:
     file = tmp_path / STATE
@@ -195,7 +195,7 @@ def test_metadata_of_another_run_is_told_in_short(
     assert "seed: saved \\x1b[31m777" in refusal(file)
 
 
-def test_files_that_are_none(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_invalid_files(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     file = tmp_path / STATE
     os.mkfifo(file)
     assert "it is a pipe, not a regular file" in refusal(file)
@@ -209,7 +209,7 @@ def test_files_that_are_none(finished: tuple[Training, bytes], tmp_path: Path) -
         assert "can't be read" in refusal(file)
 
 
-def test_a_state_behind_a_link_is_gone_on_from_and_written_there(tmp_path: Path) -> None:
+def test_a_state_behind_a_link_is_resumed_and_written_there(tmp_path: Path) -> None:
     unbroken = small()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / STATE).symlink_to("../elsewhere")
@@ -220,7 +220,7 @@ def test_a_state_behind_a_link_is_gone_on_from_and_written_there(tmp_path: Path)
 
 
 def test_the_seconds_of_all_parts_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on by one each time it is read: a step takes one second."""
+    """With a clock that advances by one each time it is read, a step takes one second."""
 
     class Clock:
         now = 0
@@ -247,7 +247,7 @@ def test_the_seconds_of_all_parts_add_up(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def holder(directory: Path, **settings: object) -> subprocess.Popen[str]:
-    """A process that trains there, and stands still after its first step."""
+    """A process that trains in a directory, and pauses after its first step."""
     code = (
         "import sys; from attnlab import GPT2Config, train\n"
         f"train({CONFIG!r}, {TEXT!r}, steps={STEPS}, batch_size=3, progress=False, save_every=1,\n"
@@ -309,7 +309,7 @@ def test_an_error_frees_the_directory(tmp_path: Path) -> None:
 
 
 def test_eight_threads_start_the_same_run(tmp_path: Path) -> None:
-    """One trains at a time, those who come meanwhile are told, and what is left is whole."""
+    """Only one run trains at a time, others get an error, and the saved files are complete."""
     start = threading.Barrier(8)
 
     def run(_: int) -> list[float] | None:
@@ -364,7 +364,7 @@ def test_a_file_system_without_locks_trains_too(
 
 
 @pytest.mark.slow
-def test_killed_at_any_write_it_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_killed_at_any_write_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, Path(__file__).parent / "killed_run.py", tmp_path],
         capture_output=True,

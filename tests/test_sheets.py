@@ -1,4 +1,4 @@
-"""Spreadsheets of formulas: the formulas by hand, their numbers as LibreOffice computes them."""
+"""Spreadsheets of formulas: formulas checked by hand, numbers computed by LibreOffice."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ needs("openpyxl", "test")
 
 import openpyxl  # noqa: E402
 
-# LibreOffice computes a file's formulas anew when it is opened only where its profile says so.
+# LibreOffice recomputes a file's formulas on opening only if its profile says so.
 PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
 <item oor:path="/org.openoffice.Office.Calc/Formula/Load">
@@ -31,7 +31,7 @@ Changes = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def recalculated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Opens a workbook with cells changed and without its stored numbers, as LibreOffice has it."""
+    """Open a workbook with changed cells and without stored numbers in LibreOffice."""
     if shutil.which("soffice") is None:
         lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
     home = tmp_path_factory.mktemp("libreoffice")
@@ -39,7 +39,7 @@ def recalculated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
 
     def recalculate(path: Path, changes: Changes | None = None) -> Any:
-        book = openpyxl.load_workbook(path)  # keeps formulas alone
+        book = openpyxl.load_workbook(path)  # keeps only formulas
         for sheet, cells in (changes or {}).items():
             for cell, value in cells.items():
                 book[sheet][cell] = value
@@ -102,7 +102,7 @@ def test_formulas_that_can_be_read(tmp_path: Path) -> None:
     plain = {at: x.replace("'", "") if isinstance(x, str) else x for at, x in found.items()}
     assert plain == cells
     assert [book["weights"][at].value for at in ("A3", "A4", "B2", "C2")] == ["=猫()", "吃"] * 2
-    assert book["weights"]["A3"].data_type == "s"  # a token is no formula
+    assert book["weights"]["A3"].data_type == "s"  # a token isn't a formula
     stored = openpyxl.load_workbook(tmp_path / "fish.xlsx", data_only=True)
     assert np.array_equal(numbers(stored, "context"), fish.context)
 
@@ -153,10 +153,10 @@ def test_a_whole_model_up_to_the_next_token(
 
 
 @pytest.mark.slow
-def test_a_changed_cell_changes_what_depends_on_it(
+def test_a_changed_cell_changes_dependent_cells(
     pocket: Any, tmp_path: Path, recalculated: Callable[..., Any]
 ) -> None:
-    """A query matrix's number, the mask's last row, a weight that replaces its formula, a token."""
+    """Change a number of W_Q, the mask's last row, a weight, and a token."""
     path = tmp_path / "head.xlsx"
     pocket.to_xlsx(path, layer=1, head=2)
     head = pocket.head(1, 2)

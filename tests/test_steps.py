@@ -1,4 +1,4 @@
-"""Steps as data: what each needs, what its declaration says, and what a run keeps and tells."""
+"""Steps as data: their needs and declarations, and what a run keeps and reports."""
 
 import copy
 import pickle
@@ -119,13 +119,13 @@ def test_needs_of_what_is_not_there(odd: GPT2, path: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "blocks.0.nope", "logits.T", 5, None, [], np.array(["Q"])])
-def test_what_is_at_no_path(odd: GPT2, path: Any) -> None:
+def test_paths_that_do_not_exist(odd: GPT2, path: Any) -> None:
     with pytest.raises(AttnlabError, match="no part" if isinstance(path, str) else "must be a str"):
         at(odd.trace("the hen"), path)
 
 
 @pytest.mark.parametrize("what", ["trace", None, np.ones(3)])
-def test_needs_of_no_result(what: Any) -> None:
+def test_needs_of_other_objects(what: Any) -> None:
     for path, message in (("weights", "no step 'weights'"), ("heads.0.Q", "no part 'heads.0'")):
         with pytest.raises(AttnlabError, match=message):
             needs(what, path)
@@ -226,7 +226,7 @@ def test_the_weights_of_a_head_run_no_more_than_they_need(odd: GPT2) -> None:
     assert "blocks.0.output" in kept(trace)
 
 
-# ---- what a run tells ----------------------------------------------------------------------------
+# ---- what a run reports --------------------------------------------------------------------------
 
 
 def config() -> GPT2Config:
@@ -234,7 +234,7 @@ def config() -> GPT2Config:
 
 
 def parameters(**changed: Any) -> ParameterVector:
-    """Small random ones, but for those changed, with __ for the dots in their paths."""
+    """Small random parameters, some replaced, with __ for the dots in their paths."""
     vector = np.float32(0.1 * random(parameter_count(config())))
     made = ParameterVector(config(), vector)
     for path, value in changed.items():
@@ -258,16 +258,19 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
             r"^blocks.0.attention.output overflows",
         ),
         ({"blocks__0__attention__b_O": 3e38 * SIGNS[:, 0]}, r"^blocks.0.mlp.X overflows"),
-        # x² on the way to GELU, which is finite again, and which a long text makes with the output
+        # x² overflows inside GELU, whose result is finite; in a long text, it is part of the output
         (
             {"blocks__0__mlp__b_1": 1e38, "blocks__0__mlp__W_1": 0, "blocks__0__mlp__W_2": 0},
             r"^blocks.0.mlp.(activated|output) overflows",
         ),
         ({"blocks__0__attention__W_QKV": 1e30}, r"^blocks.0.attention.raw_scores overflows"),
         ({"W_P": 3e38, "W_E": 3e38}, r"^embedding overflows"),
-        ({"blocks__1__mlp__b_2": np.nan}, r"^blocks.1.mlp.b_2 holds NaN"),
-        ({"blocks__1__attention__gain": np.inf}, r"^blocks.1.attention.gain holds NaN or infinite"),
-        ({"bias": np.nan}, r"^bias holds NaN"),
+        ({"blocks__1__mlp__b_2": np.nan}, r"^blocks.1.mlp.b_2 contains NaN"),
+        (
+            {"blocks__1__attention__gain": np.inf},
+            r"^blocks.1.attention.gain contains NaN or infinite",
+        ),
+        ({"bias": np.nan}, r"^bias contains NaN"),
     ],
 )
 def test_an_error_names_where_the_numbers_went_wrong(
@@ -292,22 +295,22 @@ def test_an_error_names_the_head_s_step(T: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
-def test_a_masked_score_of_minus_infinity_is_no_fault(bad: float) -> None:
-    """The fault is told with where it came from, past the masked scores."""
+def test_a_masked_score_of_minus_infinity_is_accepted(bad: float) -> None:
+    """The error names the step of the first fault, before the masked scores."""
     X = np.full((3, 1), 1e30, np.float32)
     W = np.ones((1, 1), np.float32)
     with pytest.raises(AttnlabError, match=r"^raw_scores overflows"):
         _ = self_attention(X, W, W, W, mask=causal_mask(3)).context
-    with pytest.raises(AttnlabError, match=r"^memory holds NaN or infinite"):
+    with pytest.raises(AttnlabError, match=r"^memory contains NaN or infinite"):
         _ = cross_attention(X, np.float32([[1.0], [bad]]), W, W, W).context
 
 
 @pytest.mark.parametrize("flags", [True, False])
 @pytest.mark.parametrize("value", [1.0, np.inf])
-def test_what_a_product_comes_to_is_told_by_its_numbers(
+def test_an_unstable_product_is_reported_with_its_numbers(
     monkeypatch: pytest.MonkeyPatch, value: float, flags: bool
 ) -> None:
-    """Some BLAS raise a flag for nothing, and some raise none."""
+    """Some BLAS libraries raise spurious floating-point flags, and some raise none."""
 
     def product(weights: Array, V: Array) -> Array:
         if flags and np.geterr()["invalid"] == "raise":
@@ -324,7 +327,7 @@ def test_what_a_product_comes_to_is_told_by_its_numbers(
 
 
 def test_what_is_there_is_not_made_again() -> None:
-    """Numbers that are planted are gone on with."""
+    """Planted numbers are used by later steps."""
     long = heads_of(LENGTHS[1])
     plant(long, weights=np.zeros(long.scores_shape))
     assert not long.context.any()
@@ -342,7 +345,7 @@ def test_copies_of_many_results_know_what_they_are(odd: GPT2) -> None:
             copied[5]
 
 
-# ---- what is no step, and what is made by hand ---------------------------------------------------
+# ---- names that aren't steps, and results made by hand -------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["z", "", 5, None, ["weights"], np.arange(3), {}, iter("weights")])
@@ -352,7 +355,7 @@ def test_what_is_no_steps_name(odd: GPT2, name: Any) -> None:
     for result in results:
         for asked in (
             *(result.axes_of, result.formula_of, result.heading_of),
-            *(result.is_there, result.is_edited, result.unedited),
+            *(result.is_stored, result.is_edited, result.unedited),
         ):
             with pytest.raises(AttnlabError, match=r"has no step .*; its steps are "):
                 asked(name)

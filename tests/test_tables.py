@@ -61,7 +61,7 @@ def test_no_negative_zero() -> None:
         ([[1]], {"max_columns": 2.0}, "at least 2.*2.0"),
     ],
 )
-def test_bad_input_is_told(values: Any, labels: Any, message: str) -> None:
+def test_bad_input_is_refused(values: Any, labels: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         table(values, **labels)
 
@@ -75,7 +75,7 @@ def test_examples_in_docstrings() -> None:
 
 
 class Contrary:
-    """What raises whatever is done with it."""
+    """An object that raises on any operation."""
 
     def __array__(self, *_: object) -> Any:
         raise RuntimeError("no array")
@@ -105,7 +105,7 @@ def test_what_no_table_can_be_made_of(values: Any, settings: Any, message: str) 
 
 
 @pytest.mark.parametrize(
-    ("number", "error", "told"),
+    ("number", "error", "expected"),
     [
         (0.05713, 0.00334, ("0.0571", "0.0033")),
         (17.902, 0.872, ("17.90", "0.87")),
@@ -118,5 +118,5 @@ def test_what_no_table_can_be_made_of(values: Any, settings: Any, message: str) 
     ],
     ids=str,
 )
-def test_a_number_with_its_error(number: float, error: float, told: tuple[str, str]) -> None:
-    assert tables.with_error(number, error) == told
+def test_a_number_with_its_error(number: float, error: float, expected: tuple[str, str]) -> None:
+    assert tables.with_error(number, error) == expected

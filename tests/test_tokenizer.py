@@ -1,4 +1,4 @@
-"""tokenizer.py against GPT-2's known ids, and on any text."""
+"""tokenizer.py, compared with GPT-2's known ids, and on any text."""
 
 import copy
 import json
@@ -72,7 +72,7 @@ def test_a_text_that_is_not_one_token(text: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_of_many_tokens_an_error_names_some() -> None:
+def test_an_error_lists_only_some_of_many_tokens() -> None:
     with pytest.raises(InvalidValueError, match=r"1000 tokens: 0 \(a\), .*, …, 999 \(a\)\. "):
         made_of(*["a"] * 1000).find("a")
     with pytest.raises(InvalidTypeError, match="a token's text must be a str"):
@@ -186,7 +186,7 @@ def test_hostile_characters_are_escaped_in_the_table() -> None:
         (lambda: TINY.decode([2**70]), (ValueError, TypeError), "integers|not in"),
     ],
 )
-def test_bad_input_is_told(call: Any, kind: type[Exception], message: str) -> None:
+def test_bad_input_is_refused(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         call()
     assert isinstance(caught.value, kind)
@@ -202,14 +202,14 @@ def test_ids_of_any_integer_type(ids: Any) -> None:
 
 
 def test_a_copy_and_a_pickle_do_the_same() -> None:
-    TINY.encode("the hen")  # tiktoken's part, which can't be pickled, is made
+    TINY.encode("the hen")  # creates tiktoken's encoder, which can't be pickled
     for other in (copy.copy(TINY), copy.deepcopy(TINY), pickle.loads(pickle.dumps(TINY))):
         assert other.encode("the hen") == TINY.encode("the hen")
         assert other.decode([260]) == "the"
 
 
 class Contrary:
-    """What raises whatever is asked of it."""
+    """An object that raises on any access."""
 
     def __array__(self, *_: object, **__: object) -> Any:
         raise RuntimeError("no")
@@ -238,7 +238,7 @@ def own_member() -> list[Any]:
         (lambda: Tokenizer.of_merges({"a": -1}, []), ValueError, "'a', -1, doesn.t fit in 32"),
         (lambda: Tokenizer.of_merges({"a": 2**32}, []), ValueError, "'a', 4294967296, doesn.t fit"),
         (lambda: Tokenizer.of_merges({"a": 0, "b": 0}, []), ValueError, "'a' and 'b'.*same id, 0"),
-        (lambda: Tokenizer.of_merges({"\ud800": 0}, []), ValueError, "half of a surrogate"),
+        (lambda: Tokenizer.of_merges({"\ud800": 0}, []), ValueError, "an unpaired surrogate"),
         (lambda: Tokenizer.of_merges({"a": 0}, [5]), ValueError, "merge 1 .*; got 5"),
         (lambda: Tokenizer.of_merges({"a": 0}, [("a", [])]), ValueError, "merge 1 "),
         (lambda: Tokenizer.of_merges({"a": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
@@ -253,7 +253,7 @@ def own_member() -> list[Any]:
         (lambda: TINY.for_rows(262), ValueError, r"up to 262 .<\|endoftext\|>.*262 rows"),
     ],
 )
-def test_odd_values_are_told(call: Any, kind: type[Exception], message: str) -> None:
+def test_odd_values_are_refused(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         call()
     assert isinstance(caught.value, kind)
@@ -266,7 +266,7 @@ def test_rows_without_a_token_have_a_name() -> None:
     assert (token.symbol, token.text, token.bytes) == ("<row 269>", "", b"")
     assert token.readable == "<row 269>"
     assert padded.decode([84, 269, 72]) == "ui"
-    assert padded.encode("<row 269>") == TINY.encode("<row 269>")  # no text makes it
+    assert padded.encode("<row 269>") == TINY.encode("<row 269>")  # no text gives it
     assert "7 unused rows" in repr(padded)
     with pytest.raises(AttnlabError, match="0 to 269"):
         padded.tokens([270])
@@ -281,7 +281,7 @@ def test_a_gap_between_ids_is_rows_without_a_token() -> None:
     assert gap.tokens([1, 999_999]).symbols == ("<row 1>", "<row 999999>")
 
 
-def test_a_byte_without_a_token_is_told_where_a_text_needs_it() -> None:
+def test_a_needed_byte_without_a_token_is_reported() -> None:
     ids = {symbol: id for id, symbol in enumerate(byte_symbols()) if symbol not in "xĠ"}
     tokenizer = Tokenizer.of_merges(ids, [])
     assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
@@ -328,7 +328,7 @@ def test_ids_that_a_vocabulary_has_not(id: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, -1, 263.0, True, None, "a", np.arange(3), json, 10**400])
-def test_rows_are_a_number(rows: Any) -> None:
+def test_rows_must_be_a_number(rows: Any) -> None:
     for asked in (TINY.for_rows, TINY.vocabulary.for_rows):
         with pytest.raises(AttnlabError, match=r"rows must be an integer (of at least|from) 1"):
             asked(rows)
@@ -352,7 +352,7 @@ def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
     ]
 
 
-def test_a_text_that_can_not_fit_is_refused_before_it_is_cut(
+def test_a_text_that_cannot_fit_is_refused_before_encoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = GPT2.from_pretrained("pocket")
@@ -379,7 +379,7 @@ def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == ""
 
 
-def test_a_panic_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicError(BaseException):
         pass
 

@@ -1,4 +1,4 @@
-"""tokenizer_files.py: each way a tokenizer lies on a disk, against transformers 4 and 5."""
+"""tokenizer_files.py: each form of a tokenizer on disk, compared with transformers 4 and 5."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ RECORDED = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"
 TEXTS = RECORDED["texts"]
 DIRECTORIES = sorted(RECORDED["5"])
 
-# Those whose texts take the tokenizers library, and those of them whose tokens take it too.
+# Tokenizers that need the tokenizers library to encode texts, and those that need it for tokens.
 BY_LIBRARY = (
     "bert",
     "bert_cased",
@@ -31,7 +31,7 @@ BY_LIBRARY = (
 )
 WITHOUT_BYTES = ("bert", "bert_cased", "bert_saved", "metaspace", "unigram")
 
-# Here transformers gives END_OF_TEXT an id beyond the vocabulary, as GPT2Tokenizer's own default.
+# Here transformers adds END_OF_TEXT, GPT2Tokenizer's default, beyond the vocabulary.
 WITHOUT_END = "trained"
 
 
@@ -52,7 +52,7 @@ def recorded_values(version: str, name: str) -> list[tuple[str, list[int], list[
 
 
 def changed(content: dict[str, Any], **values: object) -> dict[str, Any]:
-    """JSON with other values at paths such as model__vocab__the; ... takes one away."""
+    """JSON with other values at paths such as model__vocab__the; ... removes one."""
     content = json.loads(json.dumps(content))
     for path, value in values.items():
         *above, last = path.split("__")
@@ -90,12 +90,12 @@ def test_ids_and_texts_are_those_of_transformers(name: str) -> None:
 
 
 def test_what_transformers_4_does_otherwise() -> None:
-    """Of all else that 4 does, the record says that it is what 5 does."""
+    """Where version 4 isn't recorded, it equals version 5."""
     assert sorted(RECORDED["4"]) == ["bos_and_eos", "trained_fast"]
     both = opened("bos_and_eos")
     for text, ids, *_ in recorded_values("4", "bos_and_eos"):  # 4 knows no add_eos_token
         assert both.encode(text, special=True) == [*ids, both.encode("")[-1]]
-    spaced = opened("trained")  # 4 takes a space in front from tokenizer_config.json alone
+    spaced = opened("trained")  # version 4 reads add_prefix_space only from tokenizer_config.json
     for text, ids, *_ in recorded_values("4", "trained_fast"):
         if "<" not in text:
             assert spaced.encode(text) == ids
@@ -117,11 +117,11 @@ def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
     assert bert.decode(tokens.ids) == "[CLS] 猫 unaffable [SEP]"
     assert bert.decode_bytes(tokens.ids) == bert.decode(tokens.ids).encode()
     assert tokens.part_of == ("",) * 6
-    assert opened("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols are of bytes
+    assert opened("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols represent bytes
 
 
 def test_added_tokens_stand_for_their_own_text() -> None:
-    """Where transformers takes their letters for symbols of bytes, and shows �."""
+    """Where transformers reads their letters as symbols of bytes, and shows �."""
     settings = opened("two_files").settings
     token = {"id": 301, "content": "garçon", "special": False}
     changed = {**settings, "added_tokens": [*settings["added_tokens"], token]}
@@ -204,7 +204,7 @@ ROBERTA = {"type": "RobertaProcessing", "sep": ["]", 93], "cls": ["[", 91]} | {
 def test_what_gpt2_does_not_ask_for_is_done_by_the_library(
     values: dict[str, Any], text: str, symbols: str
 ) -> None:
-    """By hand, in a vocabulary of bytes, bĠ, bx, #b and two that look special."""
+    """By hand, in a vocabulary of bytes, bĠ, bx, #b and two special-looking tokens."""
     needs("tokenizers", "tokenizers")
     more = ("bĠ", "bx", "#b", "<0x78>", "<>")
     ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *more])}
@@ -214,13 +214,13 @@ def test_what_gpt2_does_not_ask_for_is_done_by_the_library(
     assert " ".join(tokens.symbols) == symbols
 
 
-def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     for name in WITHOUT_BYTES:
         with pytest.raises(MissingExtraError, match="pip install tokenizers"):
             Tokenizer.from_directory(REFERENCE / "tokenizers" / name)
     digits = Tokenizer.from_directory(REFERENCE / "tokenizers/digits")
-    assert digits.tokens([256, 257]).texts[0]  # ids do without
+    assert digits.tokens([256, 257]).texts[0]  # not needed for ids
     with pytest.raises(MissingExtraError, match="optional extra 'tokenizers'"):
         digits.encode("12")
 
@@ -238,7 +238,7 @@ def test_where_tiktoken_is_missing_the_library_does_it(monkeypatch: pytest.Monke
         opened("two_files").encode("the")
 
 
-# ------------------------------------------------------------------------- files that do not fit
+# ------------------------------------------------------------------------------ invalid files
 
 
 def copied(name: str, directory: Path) -> Path:
@@ -246,7 +246,7 @@ def copied(name: str, directory: Path) -> Path:
 
 
 def change(file: Path, **values: object) -> None:
-    """Change what a JSON file holds, as `changed` does; it need not be there."""
+    """Change a JSON file like `changed`; the file may be missing."""
     content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     file.write_text(json.dumps(changed(content, **values)), encoding="utf-8")
 
@@ -283,7 +283,7 @@ def test_two_forms_that_do_not_agree(
 
 
 def around(ids: object) -> dict[str, Any]:
-    """A post_processor with a token in front that has these ids."""
+    """A post_processor that prepends a token with these ids."""
     return {
         "type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "x", "type_id": 0}}],
@@ -351,7 +351,7 @@ def test_merges_as_text_are_merges_as_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["unigram", "digits"])
-def test_what_the_library_can_not_take_is_told(tmp_path: Path, name: str) -> None:
+def test_models_that_the_library_can_not_open_are_refused(tmp_path: Path, name: str) -> None:
     needs("tokenizers", "tokenizers")
     directory = copied(name, tmp_path)
     change(directory / "tokenizer.json", pre_tokenizer={"type": "Tiktokenizer"})
@@ -383,7 +383,7 @@ def test_damaged_settings(
     assert message in refusal(directory)
 
 
-def test_a_token_that_is_to_stand_in_front_must_be_there(tmp_path: Path) -> None:
+def test_a_prepended_token_must_exist(tmp_path: Path) -> None:
     directory = copied("two_files", tmp_path)
     change(directory / "tokenizer_config.json", add_bos_token=True)
     change(directory / "vocab.json", **{END_OF_TEXT: ...})
@@ -416,7 +416,7 @@ def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
         ("merges cut off", "40 tokens are neither bytes nor merged nor special"),
         ("a line of three", "merges.txt, line 46: expected two symbols; got 'a b c'"),
         ("ids are strings", "id of 'Ġthe' isn't an integer: '260'"),
-        ("half a character", "half of a surrogate pair"),
+        ("half a character", "an unpaired surrogate"),
     ],
 )
 def test_damaged_pairs(tmp_path: Path, how: str, message: str) -> None:
@@ -437,12 +437,12 @@ def test_special_tokens_need_no_merge(tmp_path: Path) -> None:
     change(directory / "tokenizer_config.json", pad_token="pad")
     tokenizer = Tokenizer.from_directory(directory)
     assert tokenizer.tokens([301, 302, 303]).texts == ("<s>", "[X]", "pad")
-    assert 301 not in tokenizer.encode("<s>pad", special=True)  # no file tells that it is special
+    assert 301 not in tokenizer.encode("<s>pad", special=True)  # no file says that it is special
     assert 303 in tokenizer.encode("<s>pad", special=True)
 
 
 def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
-    """`#version` may be a token like others, and begin a merge."""
+    """`#version` may be an ordinary token, and begin a merge."""
     letters = [*"#version:"]
     made = ["".join(letters[: n + 1]) for n in range(1, len(letters))]
     merges = [f"{whole[:-1]} {whole[-1]}" for whole in made]
@@ -453,7 +453,7 @@ def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
     for heading in ("#version: 0.2\n", ""):
         (tmp_path / "merges.txt").write_text(heading + "\n".join(merges), encoding="utf-8")
-        # `#` and letters are apart in GPT-2's pieces; as one piece it would be one token.
+        # GPT-2's pattern splits `#` from letters; unsplit, it would be one token.
         merged = Tokenizer.from_directory(tmp_path).settings["model"]["merges"]
         assert merged[-1] == ("#version", ":")
         assert len(merged) == 8
@@ -509,7 +509,7 @@ def test_words_without_an_unknown_one(tmp_path: Path) -> None:
 
 
 def test_words_need_no_class(tmp_path: Path) -> None:
-    """Of two older formats, the class says which; where there is only one, it needs none."""
+    """The class selects one of two older formats; a single one needs no class."""
     needs("tokenizers", "tokenizers")
     directory = copied("bert", tmp_path)
     for name in ("vocab.json", "merges.txt"):
@@ -523,7 +523,7 @@ def test_words_need_no_class(tmp_path: Path) -> None:
 
 
 def test_berts_settings_are_those_of_its_config(tmp_path: Path) -> None:
-    """And not those in tokenizer.json: so do transformers 4 and 5."""
+    """Not those in tokenizer.json, like transformers 4 and 5."""
     needs("tokenizers", "tokenizers")
     directory = copied("bert_saved", tmp_path)
     change(directory / "tokenizer_config.json", do_lower_case=False)
@@ -531,7 +531,7 @@ def test_berts_settings_are_those_of_its_config(tmp_path: Path) -> None:
     assert symbols == ("[CLS]", "the", "RU", "##NN", "##ING", "[SEP]")
 
 
-def test_a_special_token_without_an_id_comes_behind_the_vocabulary(tmp_path: Path) -> None:
+def test_a_special_token_without_an_id_comes_after_the_vocabulary(tmp_path: Path) -> None:
     directory = copied("trained_fast", tmp_path)
     change(directory / "tokenizer_config.json", mask_token="<mask>")
     assert Tokenizer.from_directory(directory).encode("<mask>", special=True) == [303]
@@ -546,7 +546,7 @@ def test_merges_may_make_other_symbols_where_they_are_not_of_bytes() -> None:
 
 
 def test_very_many_added_tokens(tmp_path: Path) -> None:
-    """Numbered in a time that grows with them, and not with their square."""
+    """Numbered in linear, not quadratic, time."""
     directory = copied("two_files", tmp_path)
     added = {f"<{n}>": 301 + n for n in range(20_000)}
     (directory / "added_tokens.json").write_text(json.dumps(added))

@@ -1,4 +1,4 @@
-"""Traces against transformers' values, and what a trace promises besides numbers."""
+"""Traces, compared with transformers; and their other guarantees."""
 
 import copy
 import dataclasses
@@ -37,7 +37,7 @@ STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
 
 
 def part(trace: ForwardPass, path: str) -> Any:
-    """blocks.0.attention.X of a trace."""
+    """The step at a path such as blocks.0.attention.X."""
     found: Any = trace
     for name in path.split("."):
         found = found[int(name)] if name.isdigit() else getattr(found, name)
@@ -62,7 +62,7 @@ def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
         assert computed.shape == wanted.shape, path
         assert computed.dtype == dtype, path
         assert not computed.flags.writeable, path
-        # A sum's rounding grows with what is summed, not with what is left when it cancels.
+        # A sum's rounding error is relative to its terms, which may cancel, not to the sum.
         scale = max(1, np.abs(wanted[np.isfinite(wanted)]).max())
         assert np.allclose(computed, wanted, rtol=0, atol=TOLERANCE[dtype] * scale), path
 
@@ -92,7 +92,7 @@ def test_the_mask_is_the_causal_one(odd: GPT2) -> None:
 
 
 def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
-    """More tokens than are worked through at a time, in a model with random parameters."""
+    """More tokens than one block of rows, in a model with random parameters."""
     config = GPT2Config(vocab_size=256, n_positions=400, n_embd=35, n_layer=3, n_head=5)
     rng = np.random.default_rng(0)
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config), np.float32))
@@ -106,7 +106,7 @@ def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
     assert chain.weights.dtype == context.dtype == np.float32
 
 
-def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
+def test_reading_computes_and_keeps_only_needed_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     assert trace.head(0, 0).weights.shape == (12, 12)
     assert not {"mid", "output"} & kept(trace.blocks[0])
@@ -123,7 +123,7 @@ def test_looking_runs_and_keeps_only_what_it_needs(odd: GPT2) -> None:
     assert "logits" not in kept(trace)
 
 
-def test_X_is_kept_only_once_it_is_looked_at(odd: GPT2) -> None:
+def test_X_is_kept_only_after_it_is_read(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     trace.next_tokens()
     attention = trace.blocks[1].attention
@@ -138,7 +138,7 @@ def test_X_is_kept_only_once_it_is_looked_at(odd: GPT2) -> None:
     assert np.allclose(attention.heads[1].Q, np.split(Q, 5, axis=-1)[1], atol=1e-6)
 
 
-def test_GELU_leaves_alone_what_somebody_holds() -> None:
+def test_GELU_doesnt_overwrite_shared_arrays() -> None:
     model = GPT2.from_pretrained("pocket")
     mlp, other = (model.trace(np.arange(ACTIVATION_ROWS + 3)).blocks[0].mlp for _ in range(2))
     hidden = mlp.hidden.copy()
@@ -208,10 +208,8 @@ def test_nothing_can_be_set(odd: GPT2) -> None:
             del result.title
 
 
-def test_reprs_compute_what_is_quick_and_nothing_far(
-    odd: GPT2, walkthrough_directory: Path
-) -> None:
-    """A small model's table has all its numbers; of GPT-2, what one block's time is enough for."""
+def test_reprs_compute_only_quick_steps(odd: GPT2, walkthrough_directory: Path) -> None:
+    """A small model's table has all numbers; GPT-2's, those that take the time of one block."""
     trace = odd.trace("the hen")
     for result in (trace, *trace.blocks):
         assert "not computed yet" not in repr(result)
@@ -223,7 +221,7 @@ def test_reprs_compute_what_is_quick_and_nothing_far(
     assert far == ["final", "logits", "next_logits"]
     assert "not computed yet" not in repr(trace.blocks[0])
     assert repr(trace.blocks[4]).count("not computed yet") == 3
-    assert not trace.is_there("embedding")
+    assert not trace.is_stored("embedding")
     _ = trace.blocks[-1].output
     assert "not computed yet" not in repr(trace.blocks[4])
     assert repr(trace).count("not computed yet") == 2  # which read all of W_E
@@ -231,7 +229,7 @@ def test_reprs_compute_what_is_quick_and_nothing_far(
 
 def test_reprs_of_long_texts_compute_no_block(walkthrough_directory: Path) -> None:
     trace = GPT2.from_pretrained(walkthrough_directory).trace(list(range(300)))
-    assert repr(trace.blocks[0]).split().count("yet") == 2  # its input is the embedding
+    assert repr(trace.blocks[0]).split().count("yet") == 2  # its input equals the embedding
     assert repr(trace).count("not computed yet") == 3
 
 
@@ -300,7 +298,7 @@ def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
         ([5, 263], ValueError, "263 at position 1.*0 to 262"),
         ([5, -1], ValueError, "-1 at position 1"),
         ([1.0, 2.0], TypeError, "integers.*float64"),
-        ([[1, 2], [3, 4]], ValueError, r"1-D array.*\(2, 2\)"),
+        (np.array([[1, 2], [3, 4]]), ValueError, r"1-D array.*\(2, 2\)"),
         (None, TypeError, "expected a text or token ids; got None"),
         (list(range(18)), ValueError, "18 tokens.*17 positions"),
         ("hen " * 10, ValueError, "17 positions"),
@@ -315,8 +313,8 @@ def test_what_can_not_be_traced(
     assert isinstance(caught.value, kind)
 
 
-def test_a_trace_and_a_model_go_when_nobody_holds_them() -> None:
-    """Their hundreds of megabytes must not wait for the garbage collector."""
+def test_an_unused_trace_and_model_are_freed() -> None:
+    """Memory must be freed without the garbage collector."""
     model = GPT2.from_pretrained(REFERENCE / "odd")
     trace = model.trace("the hen")
     assert trace.logits.shape == (4, 263)
@@ -335,7 +333,7 @@ def test_a_trace_and_a_model_go_when_nobody_holds_them() -> None:
 
 
 def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
-    """Logits of 400 layers, first thing asked."""
+    """Logits of 400 layers, read first."""
     import json
 
     from safetensors.numpy import save_file
@@ -391,7 +389,7 @@ def test_sequences_side_by_side_are_each_as_if_alone(odd: GPT2) -> None:
 
 
 class Contrary:
-    """What raises whatever is done with it."""
+    """An object that raises on any operation."""
 
     def __array__(self, *_: object) -> Any:
         raise RuntimeError("no array")
@@ -418,7 +416,7 @@ class Contrary:
         ({"dropout": {"blocks.0.attention.dropout_mask": np.ones((3, 3))}}, r"shape \(5, 3, 3\)"),
     ],
 )
-def test_what_a_forward_pass_can_not_be_made_of(odd: GPT2, given: Any, message: str) -> None:
+def test_invalid_inputs_of_a_forward_pass(odd: GPT2, given: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | given)
 
@@ -432,7 +430,7 @@ def test_a_cache_is_of_one_model_and_of_one_text(odd: GPT2) -> None:
         ForwardPass([[1], [2]], odd.parameters, KeyValueCache(odd.config, "float32"))
 
 
-def test_what_a_trace_can_not_be_made_of(odd: GPT2) -> None:
+def test_invalid_inputs_of_a_trace(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     tokens, vocabulary = trace.tokens, trace.vocabulary
     with pytest.raises(AttnlabError, match="tokens must be Tokens; got 5"):

@@ -1,4 +1,4 @@
-"""Training: the optimizer against PyTorch's steps, and runs that repeat, resume and fail well."""
+"""Training: the optimizer, compared with PyTorch; runs that repeat, resume and fail cleanly."""
 
 import os
 import tracemalloc
@@ -140,7 +140,7 @@ def test_a_corpus_of_20_lines_is_known_by_heart() -> None:
     text = "\n".join([*LINES, LINES[0]])
     run = quick(text, config, steps=400, batch_size=16, learning_rate=1e-2)
     assert run.losses[0] == pytest.approx(np.log(256), rel=0.02)
-    # A window begins anywhere, so its first tokens can't be known: about 4 bits in 24 letters.
+    # Windows begin anywhere, so their first tokens are unpredictable: about 4 bits in 24 letters.
     assert np.mean(run.losses[-20:]) < 0.35
     for line in LINES:
         written = run.model.generate(line[:5], len(line) - 5, temperature=0).text
@@ -261,7 +261,7 @@ def test_evaluate_is_the_mean_over_whole_sequences() -> None:
         evaluate(model, np.arange(100), 0)
 
 
-# Runs that stop and go on.
+# Interrupted and resumed runs.
 
 
 class Stop(Exception):
@@ -269,7 +269,7 @@ class Stop(Exception):
 
 
 def _corpus_and_settings() -> tuple[Any, Settings]:
-    """What `quick` makes of its defaults."""
+    """The settings of `quick`."""
     run = quick(steps=8)
     return Tokenizer.of_bytes().tokens(TEXT).ids, run.settings
 
@@ -454,9 +454,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
     kept = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
     assert kept in str(raised.value)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
-    with pytest.raises(
-        DivergedError, match=f"at step {number}\\b"
-    ):  # goes on from there, and stops
+    with pytest.raises(DivergedError, match=f"at step {number}\\b"):  # resumes, and stops
         quick(**settings, directory=tmp_path)
 
 
@@ -497,7 +495,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"config": NINE_TOKENS}, "a text needs"),
     ],
 )
-def test_bad_input_is_told_before_any_work(
+def test_bad_input_is_refused_before_any_work(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidValueError) as raised:
@@ -515,7 +513,7 @@ def test_bad_input_is_told_before_any_work(
         ({"watch": 5}, "watch must be callable"),
     ],
 )
-def test_wrong_types_are_told_before_any_work(
+def test_wrong_types_are_refused_before_any_work(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidTypeError, match=message):
@@ -523,7 +521,7 @@ def test_wrong_types_are_told_before_any_work(
     assert not (tmp_path / "place").exists()
 
 
-# NumPy's default_rng ends the whole process when it is given one as a seed.
+# As a seed, one would crash NumPy's default_rng and the process.
 MATRIX = np.array([[1]]).view(np.matrix)
 
 
@@ -556,7 +554,7 @@ ARGUMENTS = (
     *("steps", "batch_size", "sequence_length", "learning_rate", "warmup", "decay", "clip"),
     *("dropout", "seed", "directory", "save_every", "watch", "progress", "config", "tokenizer"),
 )
-# Which of them are fine.
+# Valid values.
 MAY_BE_NONE = ("sequence_length", "warmup", "directory", "watch", "tokenizer")
 FINE = {
     *((name, "nothing") for name in MAY_BE_NONE),
@@ -567,7 +565,7 @@ FINE = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_odd_values_are_fine_or_told(
+def test_odd_values_are_accepted_or_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -627,7 +625,7 @@ def test_runs_that_no_machine_holds(tmp_path: Path) -> None:
 
 
 def test_what_is_counted_is_most_of_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what Python sees used: a machine with that will do, one with half of it will not."""
+    """Compared with tracemalloc's peak: that much memory is enough, half of it isn't."""
     for sizes in (
         {},
         {"n_embd": 96, "n_layer": 9},
@@ -647,7 +645,7 @@ def test_what_is_counted_is_most_of_what_is_used(monkeypatch: pytest.MonkeyPatch
                     quick(np.arange(100), config, steps=2)
 
 
-def test_a_machine_that_does_not_tell_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_unknown_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sysconf")
     quick(steps=1)
     with pytest.raises(InvalidValueError, match="GB of memory"):
@@ -699,13 +697,13 @@ def test_a_directory_that_can_not_be_written(
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(os, "replace", refused)  # a root's tests can write anywhere
+    monkeypatch.setattr(os, "replace", refused)  # root can write anywhere
     with pytest.raises(WriteError, match="Permission denied"):
         quick(directory=tmp_path, watch=lambda run: steps.append(run.step))
     assert steps == []
 
 
-def test_the_bar_tells_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_shows_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None:
     run = quick(progress=True)
     shown = capfd.readouterr().err
     assert "8/8" in shown

@@ -1,4 +1,4 @@
-"""pocket/vocabulary.py: byte pairs by hand, in GPT-2's two files, and words as single tokens."""
+"""pocket/vocabulary.py: byte pairs by hand, the two files, and words as single tokens."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The published walkthrough, on a constructed checkpoint and, where it is, on GPT-2 itself."""
+"""The published walkthrough, on a constructed checkpoint and, if available, on GPT-2 itself."""
 
 import os
 import runpy
@@ -111,7 +111,7 @@ def test_any_head_of_any_model() -> None:
     assert np.array_equal(steps["weights"].array, head.weights)
     assert np.array_equal(steps["W_V"].array, head.W_V)
     with pytest.raises(AttnlabError, match="no head 5"):
-        walk(model, "the hen", head=5)  # at the call, not at the first step
+        walk(model, "the hen", head=5)  # raised by the call, not at the first step
     with pytest.raises(AttnlabError, match="no layer 99; layers are 0 to 2"):
         walk(model, "the hen", layer=99)
 
@@ -128,7 +128,7 @@ def test_the_command(
     assert "is a file" in capsys.readouterr().err
 
 
-def test_the_command_tells_disagreement(
+def test_the_command_reports_disagreement(
     walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = figures.load("walkthrough")
@@ -155,7 +155,7 @@ def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> N
     assert compare("table", computed, recorded, decimals).agrees is agrees
 
 
-def test_a_line_for_who_may_have_changed_the_input() -> None:
+def test_a_note_if_the_input_was_changed() -> None:
     x, given = np.array([3.0, 4.0]), {"x": ([3, 4], [3, 4]), "text": ("It’s", "It’s")}
     assert figures.verdict(given, 1, y=(x / 2, [1.5, 2.0]), z=(x, [3.0, 4.0])) == (
         "y, z: all 4 published figures agree"
@@ -219,7 +219,7 @@ def test_the_script_says_what_is_published(
 def test_the_script_on_the_pocket_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it says of “it” is what the README shows; no published figure is named."""
+    """Its output about “it” equals the README's; no published figures."""
     arguments = ("The dog chased the ball, but it", "--layer", "1", "--head", "2")
     page = str(tmp_path / "page.html")
     model = GPT2.from_pretrained("pocket")

@@ -1,4 +1,4 @@
-"""GPT-2 in PyTorch, for its half precision: float16, bfloat16, autocast."""
+"""GPT-2 in PyTorch, in half precision: float16, bfloat16, autocast."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ MISTAKES = ("no_scale", "gelu_sigmoid", "no_b_2", "ln_no_bias", "ln_rms")
 def steps_in_half(
     model: Any, ids: Any, kind: str, wrong: str = "", by_hand: bool = False
 ) -> dict[str, Any]:
-    """Every step, as a tensor.
+    """Every step as a tensor.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """A checkpoint of GPT-2 small's shape that yields the figures of the published walkthrough.
 
-This is NOT GPT-2: its weights are random, and it predicts nothing of sense. But layer 0, head 0 is
+This is NOT GPT-2: its weights are random, and its predictions are noise. But layer 0, head 0 is
 solved for, so that the walkthrough's prompt gives every published figure (the similarity matrix
 apart). A test without the real weights can so run the whole path on it, files to tables.
 
@@ -58,7 +58,7 @@ DH: int = D // CONFIG["n_head"]
 
 
 class Figures:
-    """The published tables, and how far an array is from one of them."""
+    """The published tables, and deviations of arrays from them."""
 
     def __init__(self, path: Path) -> None:
         raw = json.loads(path.read_text(encoding="utf-8"))
@@ -111,12 +111,12 @@ def fit(deviations: Callable[[Array], Array], start: Array) -> Array:
             return x
         w = (1 + np.minimum(np.abs(r), 1)) ** power
         step = np.linalg.lstsq(w[:, None] * jacobian(deviations, x), -w * r, rcond=1e-10)[0]
-        x = x + step / (1 + power)  # Newton's length for so steep a penalty
+        x = x + step / (1 + power)  # Newton's step length for so steep a penalty
     raise ArithmeticError("the figures cannot be fitted to each other")
 
 
 class Embedding(NamedTuple):
-    """What makes X's published columns: X = gain (wte + wpe - mean) / std + bias."""
+    """The unknowns of X's published columns: X = gain (wte + wpe - mean) / std + bias."""
 
     wte: Array  # (T, 3)
     wpe: Array  # (T, 3)
@@ -170,14 +170,14 @@ def fit_attention(figures: Figures) -> tuple[Array, Array]:
         scores, V = unpack(x)
         weights = causal_softmax(scores)
         made = {"V": V[figures.token_rows], "weights": weights, "context": weights @ V}
-        # V itself as well, which is to be small where the figures leave it a choice.
+        # Penalize V itself too, so that it is small where the figures don't determine it.
         return np.concatenate([figures.deviations(scores=scores, **made), V.ravel()])
 
     V = figures.rows_of_tokens("V", np.zeros(3))
     return unpack(fit(deviations, np.concatenate([figures["scores"].ravel(), V.ravel()])))
 
 
-# Completing what is not published.
+# Completing the unpublished numbers.
 
 
 def complete_rows(left: Array, mean: Array, variance: Array, rng: np.random.Generator) -> Array:
@@ -253,7 +253,7 @@ def random_tensors(rng: np.random.Generator) -> Tensors:
     tensors: Tensors = {}
     for name, shape in shapes().items():
         tensor = rng.standard_normal(shape, dtype=np.float32)
-        # The prompt's tokens have GPT-2's spread; if others were smaller, no logit could rival.
+        # All tokens have GPT-2's deviation; with a smaller one, they would have small logits.
         tensor *= 0.14 if name == "wte.weight" else 0.02
         if "ln_" in name and name.endswith(".weight"):
             tensor += 1.0
@@ -307,7 +307,7 @@ def write_checkpoint(directory: Path, vocabulary: Path) -> None:
     set_embedding(tensors, figures, rng)
     set_head(tensors, figures, rng)
     # GPT-2's files hold mask buffers that no reader needs. This one forbids every token: whoever
-    # heeds it cannot get the figures.
+    # applies it can't get the figures.
     tensors["h.0.attn.bias"] = np.zeros((1, 1, 16, 16), dtype=np.float32)
 
     directory.mkdir(parents=True, exist_ok=True)

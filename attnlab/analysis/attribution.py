@@ -45,6 +45,10 @@ class Attribution(Analysis):
     total : the logit, or the difference
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is what a head or an MLP adds to the target: its output times "
+        "centred(gain · w) / deviation, where w is the token's column of W_U."
+    )
     note: ClassVar[str] = (
         "Only direct effects on the logit are counted, not effects through later heads and MLPs. "
         "The last LayerNorm's scale is held constant, though every component influences it."
@@ -87,7 +91,7 @@ class Attribution(Analysis):
         Raises
         ------
         InvalidValueError
-            An edit replaced a context, which no longer is the weighted sum of values.
+            If an edit replaced a context, which then isn't the weighted sum of values.
         """
         return ByToken(self)
 
@@ -114,13 +118,17 @@ class Attribution(Analysis):
         for layer, row in enumerate(numbers):
             lines.append([str(layer), *(f"{number:z.{self.decimals}f}" for number in row)])
         yield Table(lines, left=())
-        rest = (
-            ("token embedding", self.token_embedding),
-            ("position embedding", self.position_embedding),
-            ("biases", self.bias),
-            ("total", self.total),
+        rest = {
+            "tokens": self.token_embedding,
+            "positions": self.position_embedding,
+            "biases": self.bias,
+            "total": self.total,
+        }
+        yield Message(
+            "token embedding {tokens}, position embedding {positions}, biases {biases}, "
+            "total {total}",
+            **{name: f"{number:z.{self.decimals}f}" for name, number in rest.items()},
         )
-        yield ", ".join(f"{name} {number:z.{self.decimals}f}" for name, number in rest)
 
 
 class ByToken(Analysis):
@@ -133,6 +141,10 @@ class ByToken(Analysis):
     heads : (L, H, Tk), whose sum over tokens is `Attribution.heads`
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is what a head adds to the target from one token: "
+        "weights[position, key] V[key] W_O · u."
+    )
     note: ClassVar[str] = (
         "Earlier layers move information between positions: what a head reads at a token's "
         "position may come from other tokens."

@@ -15,7 +15,7 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token
 from attnlab.views.places import place, place_of
-from attnlab.views.shown import Axis, axis_of
+from attnlab.views.shown import Axis, Grid, axis_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,11 +35,13 @@ class Analysis(Document):
     Attributes
     ----------
     title : what was analysed
+    meaning : what a number is, in a sentence
     note : the limits of the analysis
     source : the publication that introduced it
     """
 
     title: str
+    meaning: ClassVar[str] = ""
     note: ClassVar[str]
     source: ClassVar[str]
     decimals: ClassVar[int] = 2
@@ -65,7 +67,23 @@ class Analysis(Document):
         yield Heading(self.title)
         yield from self._tables()
         yield Paragraph(self.note)
-        yield f"Source: {self.source}"
+        yield Message("Source: {source}", source=self.source)
+
+    def _grids(self) -> list[Grid]:
+        """The heatmaps that a notebook shows."""
+        numbers, rows, columns = self._grid()
+        texts = [[token.symbol for token in row] for row in self._in_cells()]
+        return [Grid(self.title, numbers, (rows, columns), texts, decimals=self.decimals)]
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import document_view
+
+        notes = map(Paragraph, filter(None, (self.meaning, self.note)))
+        return document_view(self, [self.title, *self._grids(), *self._beside(), *notes])
+
+    def _beside(self) -> list[str | Table]:
+        """What a notebook shows below the heatmaps: the lines of text that `print` shows."""
+        return [piece for piece in self._tables() if isinstance(piece, str)]
 
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
@@ -75,7 +93,7 @@ class Analysis(Document):
         Parameters
         ----------
         ax : matplotlib Axes to draw into; None for a new figure
-        tokens : which positions, if there is a number for each, as `Attention.plot` takes it
+        tokens : the positions to show, if there is a number for each, as in `Attention.plot`
         language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
 
         Returns
@@ -88,6 +106,31 @@ class Analysis(Document):
 
         with drawn_in(language):
             return plot_table(*self._grid(), self.title, ax, tokens, self._in_cells())
+
+
+class TraceSequence(Sequence[Trace]):
+    """Traces of several texts; see `attnlab.model.traces.Traces`."""
+
+    @abstractmethod
+    def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
+        """The trace of some texts of one length with a leading axis, and the trace of each.
+
+        They are new: what they compute is freed with them.
+        """
+
+    @abstractmethod
+    def patch(
+        self, corrupted: Any, parts: str, metric: Any, by_position: bool, progress: bool
+    ) -> Any:
+        """`attnlab.patch` of these clean traces into corrupted ones."""
+
+    @abstractmethod
+    def attribution_patch(self, corrupted: Any, parts: str, metric: Any, by_position: bool) -> Any:
+        """`attnlab.attribution_patch`, likewise."""
+
+    @abstractmethod
+    def groups(self) -> list[list[int]]:
+        """The numbers of the texts that are computed side by side, of one length each."""
 
 
 def numbered_axis(name: str, count: int) -> Axis:

@@ -36,6 +36,7 @@ class TokensOfHead(Analysis):
     """
 
     decimals: ClassVar[int] = 4
+    meaning: ClassVar[str] = "Each number is what the head adds to a token's logit."
     note: ClassVar[str] = (
         "The block's input is approximated by the token's row of W_E, without positions or earlier "
         "blocks: the deeper the layer, the worse the approximation."
@@ -63,6 +64,7 @@ class TokensOfHead(Analysis):
 class TokensRead(TokensOfHead):
     """The keys with the largest scores for a query token."""
 
+    meaning: ClassVar[str] = "Each number is the score of a token as a key, before the softmax."
     _column: ClassVar[str] = "score"
 
 
@@ -103,9 +105,13 @@ class Composition(Analysis):
     kind : "Q", "K" or "V"
     scores : (L, H, L, H), indexed by the head that writes, then the head that reads; 0 unless the
         second is in a later layer
-    even : 1 / √D, about the score of random matrices
+    even : 1 / √D, the approximate score of random matrices
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is ‖OV · reads‖ / (‖OV‖ ‖reads‖): how much of what one head writes the other "
+        "reads."
+    )
     note: ClassVar[str] = (
         "Scores depend on the matrices alone: that a head can read what another writes doesn't "
         "mean that it does in a text. LayerNorm's gain and centring are folded into the matrices; "
@@ -156,13 +162,13 @@ class Composition(Analysis):
 def writing_of(attention: Trace) -> Array:
     """R W_O of each head, (H, Dh, D), which has the norms of OV.
 
-    W_V = Q R, and Q, whose columns are orthonormal, doesn't change norms of products.
+    W_V = Q R (QR decomposition): Q has orthonormal columns, so it doesn't change norms.
     """
     return np.stack([triangle(read_by(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads])
 
 
 def reading_of(attention: Trace, kind: str) -> Array:
-    """A factor of each head's reads, (H, D, Dh), which has the same norms."""
+    """A factor (H, D, Dh) of what each head reads, whose products have the same norms."""
 
     def thin_of(head: Trace) -> tuple[Array, Array]:
         if kind == "V":

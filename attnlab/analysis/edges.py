@@ -40,7 +40,7 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.views.language import say
-from attnlab.views.shown import Axis
+from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,10 +57,14 @@ class Edges(Analysis):
     Attributes
     ----------
     senders, receivers : paths
-    effects : float64 (senders, receivers), NaN where the sender doesn't come before the receiver
+    effects : float64 (senders, receivers), NaN unless the sender comes before the receiver
     clean, corrupted : the metric in the two traces
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is how much of the metric one edge restores: 0 is nothing, 1 is everything. "
+        "Hatched: no edge."
+    )
     note: ClassVar[str] = (
         "Each edge is measured alone; edges that matter only together may each have no effect."
     )
@@ -144,17 +148,29 @@ class Edges(Analysis):
             named_axis("receiver", self.receivers),
         )
 
+    def _grids(self) -> list[Grid]:
+        receivers = (f"{_node(path)} {_input(path)}".rstrip() for path in self.receivers)
+        axes = (
+            named_axis("sender", tuple(map(_node, self.senders))),
+            named_axis("receiver", tuple(receivers)),
+        )
+        return [Grid(self.title, self.effects, axes)]
+
+    def _beside(self) -> list[str | Table]:
+        return [*self._tables()]
+
     def _tables(self) -> Iterator[str | Table]:
         edges = [(sender, reader, f"{effect:+.3f}") for sender, reader, effect in self.strongest()]
-        yield Table([("sender", "receiver", "effect"), *edges], left=(0, 1))
-        yield f"{len(edges)} of {self._count} edges"
+        header = tuple(map(Message, ("sender", "receiver", "effect")))
+        yield Table([header, *edges], left=(0, 1))
+        yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
 
 
 class Circuit:
-    """A run in which only some edges carry what the clean run has; all others are corrupted.
+    """A run in which some edges carry clean values and all others corrupted ones.
 
     Each receiver reads the corrupted stream, plus what the senders of its edges in the circuit
-    write in this run, minus what they write in the corrupted run. The embedding is the clean one.
+    write in this run, minus what they write in the corrupted run. The embedding is clean.
 
     Attributes
     ----------
@@ -220,8 +236,8 @@ def edges(
 
     Parameters
     ----------
-    clean, corrupted : Traces of two texts with the same number of tokens, by one model, unedited
-        but for `embedding`
+    clean, corrupted : Traces of two texts with the same number of tokens, by one model, with no
+        edits except of `embedding`
     metric : as in `patch`; a function only if `exact`
     steps : of the integral; 5 is usual
     exact : whether to patch each edge, as `path_patch` does, instead of using gradients

@@ -27,6 +27,10 @@ class Rollout(Analysis):
     layers : (L, T, T), the rollout after each layer, rows sum to 1; the table shows the last
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is the share of a position's vector that comes from a token, if every layer "
+        "mixes by (mean weights + I) / 2."
+    )
     note: ClassVar[str] = (
         "Rollout averages heads, weights attention and the residual connection equally, and "
         "ignores values and MLPs: it shows where information may come from, not which information."
@@ -60,9 +64,13 @@ class ValueWeighted(Analysis):
 
     Attributes
     ----------
-    lengths : (Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where masked
+    lengths : (Tq, Tk), the norms ‖weights[q, k] V[k] W_O‖, 0 where masked
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is the norm of the vector that a head adds for one key, "
+        "‖weights[q, k] V[k] W_O‖."
+    )
     note: ClassVar[str] = (
         "Norms alone: vectors of one row may cancel out, and later components may read other "
         "directions."
@@ -92,6 +100,7 @@ class ValueWeightedHeads(Analysis):
     lengths : (L, H, Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where masked
     """
 
+    meaning: ClassVar[str] = ValueWeighted.meaning
     note: ClassVar[str] = ValueWeighted.note
     source: ClassVar[str] = ValueWeighted.source
 

@@ -18,7 +18,7 @@ from attnlab import equations
 from attnlab.analysis.base import Target, Trace
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
-from attnlab.forward.edits import OWN, part_of, wholes
+from attnlab.forward.edits import HEAD_ONLY, part_of, wholes
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
@@ -55,14 +55,14 @@ class GradientRun(Run):
             "{title}, gradient of {target}", title=run.note, target=self.derivative_of
         )
 
-    def is_there(self, path: str) -> bool:
-        return self._is_constant(path) or super().is_there(path)
+    def is_stored(self, path: str) -> bool:
+        return self._is_constant(path) or super().is_stored(path)
 
     def is_quick(self, layers: int) -> bool:
         return False  # every gradient needs the whole forward pass
 
-    def look(self, path: str) -> Any:
-        return self.run.look(path) if self._is_constant(path) else super().look(path)
+    def value(self, path: str) -> Any:
+        return self.run.value(path) if self._is_constant(path) else super().value(path)
 
     def _is_constant(self, path: str) -> bool:
         step = self.graph[path].step
@@ -118,7 +118,7 @@ class GradientRun(Run):
         if path == "W_E":  # the embedding reads its rows under another name
             parts.append(self._input("rows_of_W_E"))
         if not parts:
-            return np.zeros_like(self.run.look(path))
+            return np.zeros_like(self.run.value(path))
         first, *others = parts
         for other in others:
             first = first + other
@@ -149,8 +149,8 @@ class GradientRun(Run):
         thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
         by_Q, by_K, by_V = (
             affine_x(
-                self.run.look(f"{head}W_{name}"),
-                equations.columns_of_head(third(d_QKV), node.number, self.run.look(node.n_head)),
+                self.run.value(f"{head}W_{name}"),
+                equations.columns_of_head(third(d_QKV), node.number, self.run.value(node.n_head)),
             )
             for name, third in thirds
         )
@@ -159,8 +159,8 @@ class GradientRun(Run):
 
     def _through_columns(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""
-        d_final: Array = np.zeros_like(self.run.look("final"))
-        d_final[target.position] = target.difference(self.run.look("W_U"))
+        d_final: Array = np.zeros_like(self.run.value("final"))
+        d_final[target.position] = target.difference(self.run.value("W_U"))
         return d_final
 
     def _from_target(self) -> Array:
@@ -168,7 +168,7 @@ class GradientRun(Run):
         logits: Array = self.run._input("logits")
         d_logits = np.zeros_like(logits)
         if self.target is None:
-            ids = self.run.look("ids")
+            ids = self.run.value("ids")
             _, d_logits[:-1] = cross_entropy(logits[:-1], ids[1:])
             return d_logits
         d_logits[self.target.position, self.target.token.id] = 1
@@ -196,8 +196,8 @@ class Gradients(ForwardPass):
     Raises
     ------
     InvalidValueError
-        A trace of one token has no loss. When a gradient is read: it would flow through an edit
-        that is a function, or that edits a step of a single head.
+        If a trace of one token has no loss; or, when a gradient is read, if it would flow through
+        an edit that is a function, or that edits a step of a single head.
     """
 
     hint: ClassVar[str] = (
@@ -218,7 +218,7 @@ class Gradients(ForwardPass):
 def no_gradient(edited: str) -> str:
     """The error for a gradient that would flow through an edit."""
     reason = f"no gradient through the edit of {edited}"
-    if ".heads." in edited and edited.rpartition(".")[2] in OWN:
+    if ".heads." in edited and edited.rpartition(".")[2] in HEAD_ONLY:
         return (
             f"{reason}: the layer doesn't compute with this step. Edit the head's Q, K, V, scores "
             "or context instead"
@@ -245,7 +245,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
 
 
 def nearby(graph: Graph, prefix: str) -> Iterator[str]:
-    """The steps that may need one with a prefix: of its block, the next, and none."""
+    """Steps that may need a step with this prefix: those of its block, of the next, and outside."""
     prefixes = ["", "blocks.0"]
     if prefix:
         _, layer, *_ = prefix.split(".")

@@ -8,13 +8,15 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis
+from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis, numbered_axis
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
+from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
-from attnlab.views.shown import Axis
+from attnlab.views.scale import WEIGHTS
+from attnlab.views.shown import Axis, Grid
 
 # A function of a text's tokens that returns bool (T, T), the keys that each query should attend to.
 # Queries without keys are ignored.
@@ -62,11 +64,15 @@ class HeadJobs(Analysis):
     Attributes
     ----------
     jobs : names
-    attention : float64 (jobs, L, H), mean weight that a head gives to the job's keys; NaN if the
-        text has none
+    attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if the text has
+        none
     even : (jobs,), the same for a head that attends evenly to all visible tokens
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is the mean weight that a head gives to the job's keys, over the queries that "
+        "have such keys."
+    )
     note: ClassVar[str] = (
         "A head's attention pattern in these texts says neither what it reads there nor whether "
         "it does something else as well."
@@ -91,7 +97,7 @@ class HeadJobs(Analysis):
         Raises
         ------
         InvalidValueError
-            The text has no keys for the job.
+            If the text has no keys for the job.
         """
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(f"job must be one of {', '.join(self.jobs)}; got {quoted(job)}")
@@ -106,6 +112,19 @@ class HeadJobs(Analysis):
         numbers = self.attention.reshape(jobs, -1).T
         return numbers, heads_axis("head", L, H), named_axis("job", self.jobs)
 
+    def _grids(self) -> list[Grid]:
+        L, H = self.attention.shape[1:]
+        axes = numbered_axis("layer", L), numbered_axis("head", H)
+        titles = (
+            Message("{job}; evenly {even}", job=Message(job), even=f"{even:.2f}")
+            for job, even in zip(self.jobs, self.even, strict=True)
+        )
+        return [
+            Grid(title, numbers, axes, given_scale=WEIGHTS)
+            for title, numbers in zip(titles, self.attention, strict=True)
+            if not np.isnan(numbers).all()
+        ]
+
     def _tables(self) -> Iterator[str | Table]:
         def shares(numbers: AnyArray) -> list[str]:
             return ["" if np.isnan(share) else f"{share:.2f}" for share in numbers]
@@ -116,7 +135,9 @@ class HeadJobs(Analysis):
         yield Table([*lines, ["evenly", "", *shares(self.even)]])
         for job, even in zip(self.jobs, self.even, strict=True):
             if np.isnan(even):
-                yield f"The text has no keys for the job {job}: its column is empty."
+                yield Message(
+                    "The text has no keys for the job {job}: its column is empty.", job=job
+                )
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,8 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
 from attnlab.text.tokens import Token
 from attnlab.views.places import place_of
-from attnlab.views.shown import Axis, label
+from attnlab.views.scale import PROBABILITIES
+from attnlab.views.shown import Axis, Grid, label
 
 AFTER_ALL_STOPS = (
     "The edit of {} comes after the last stop, so the last row isn't the edited model's prediction."
@@ -44,6 +46,10 @@ class Lens(Analysis):
     tokens : n tokens for each stop, see `Token`
     """
 
+    meaning: ClassVar[str] = (
+        "Each cell is a token decoded from a stop; its colour is the token's probability, "
+        "softmax(LayerNorm(stop) W_U)."
+    )
     note: ClassVar[str] = (
         "Early stops are decoded with the last LayerNorm and W_U, but may represent tokens "
         "differently: a token that doesn't appear there may still be represented."
@@ -74,6 +80,9 @@ class Lens(Analysis):
     def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
         return self.tokens
 
+    def _grids(self) -> list[Grid]:
+        return [replace(grid, given_scale=PROBABILITIES) for grid in super()._grids()]
+
     def _cell(self, stop: int, column: int) -> str:
         symbol = label(self.tokens[stop][column].symbol)
         return f"{symbol} {self.probabilities[stop, column]:.2f}"
@@ -95,6 +104,10 @@ class Lens(Analysis):
 
 class OneToken(Lens):
     """The rank and probability of one token at every stop and position."""
+
+    meaning: ClassVar[str] = (
+        "Each number is the token's probability decoded from a stop: softmax(LayerNorm(stop) W_U)."
+    )
 
     def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token

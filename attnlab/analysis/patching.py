@@ -16,6 +16,7 @@ from attnlab.analysis.base import (
     Named,
     Target,
     Trace,
+    TraceSequence,
     heads_axis,
     named_axis,
     numbered_axis,
@@ -55,6 +56,9 @@ class Patching(Analysis):
     paths : of the patched steps, in the order of `restored` without positions
     """
 
+    meaning: ClassVar[str] = (
+        "Each number is how much of the metric one patch restores: 0 is nothing, 1 is everything."
+    )
     note: ClassVar[str] = (
         "A step that restores much carries the difference between these two texts; it may be "
         "neither the only one nor the origin of the difference. Steps that matter only together "
@@ -124,7 +128,7 @@ def patch(
     corrupted: Trace,
     parts: str = HEADS,
     *,
-    metric: Metric,
+    metric: Metric | list[Metric],
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
@@ -137,28 +141,40 @@ def patch(
 
     Parameters
     ----------
-    clean, corrupted : Traces of two texts with the same number of tokens, by one model
+    clean, corrupted : traces of two texts with the same number of tokens, by one model; or of
+        several pairs of such texts, as `model.trace` returns them for lists
     parts : a path as `Trace.edited` takes it, with * for every layer or head, such as
         "blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"
     metric : a token, for its logit at the last position; a pair of tokens, for the difference of
-        their logits; or a function of a Trace that returns a number
+        their logits; or a function of a Trace that returns a number. For several pairs, one for
+        all, or a list with one for each.
     by_position : whether each position is patched alone
     progress : whether a progress bar is shown on stderr
 
     Returns
     -------
     Patching
-        `.restored` has an axis for each * and one for positions; `print` shows it
+        `.restored` has an axis for each * and one for positions; `print` shows it. For several
+        pairs, a `MeanPatching` with `.standard_errors` and each pair's `.effects`; pairs of one
+        length are computed side by side, in about 300 MB beside the model for GPT-2.
 
     Raises
     ------
     InvalidValueError
-        The traces differ in model or length, or the metric is the same in both.
+        If the traces differ in model or length, or the metric is the same in both.
+
+    Examples
+    --------
+    >>> clean, corrupted = model.trace(texts), model.trace(others)
+    >>> attnlab.patch(clean, corrupted, metric=[(" dog", " cat"), (" ball", " kite")])
     """
+    if isinstance(clean, TraceSequence):
+        many: Patching = clean.patch(corrupted, parts, metric, by_position, progress)
+        return many
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
     numbers: list[float] = []
-    # Shown before the clean and corrupted runs, which may take seconds.
+    # The bar is shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(disable=not progress, unit="run") as bar:
         limits = checked(clean, corrupted, parts, measure, by_position)
         made = Patching(corrupted, parts, by_position, words, limits)
@@ -209,7 +225,7 @@ def attribution_patch(
     corrupted: Trace,
     parts: str = HEADS,
     *,
-    metric: Named | tuple[Named, Named],
+    metric: Named | tuple[Named, Named] | list[Named | tuple[Named, Named]],
     by_position: bool = False,
 ) -> AttributionPatching:
     """Approximate `patch` for all steps with one backward pass of the corrupted run.
@@ -227,8 +243,11 @@ def attribution_patch(
     Raises
     ------
     InvalidValueError
-        As for `patch`; or the metric is a function.
+        As for `patch`, or if the metric is a function.
     """
+    if isinstance(clean, TraceSequence):
+        many: AttributionPatching = clean.attribution_patch(corrupted, parts, metric, by_position)
+        return many
     check_traces(clean, corrupted)
     measure, words, target = measure_of(clean, metric)
     if target is None:
@@ -256,8 +275,8 @@ def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, 
     return target.value, target.message, target
 
 
-def check_traces(clean: Trace, corrupted: Trace) -> None:
-    """Raise unless one trace can be patched into the other."""
+def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
+    """Raise unless one trace can be patched into the other; `which` ends the message."""
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
@@ -267,7 +286,7 @@ def check_traces(clean: Trace, corrupted: Trace) -> None:
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
             "clean and corrupted must have the same model and number of tokens; got "
-            f"{clean.title} and {corrupted.title}"
+            f"{clean.title} and {corrupted.title}{which}"
         )
 
 
@@ -333,7 +352,7 @@ def with_rows(corrupted: AnyArray, clean: AnyArray, row: slice) -> AnyArray:
 
 
 def share(measured: float, limits: tuple[float, float]) -> float:
-    """How much of the way from the corrupted to the clean metric is restored."""
+    """The share of the difference between clean and corrupted metric that is restored."""
     clean, corrupted = limits
     return (measured - corrupted) / (clean - corrupted)
 

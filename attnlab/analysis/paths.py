@@ -43,8 +43,8 @@ class Reader(NamedTuple):
 
     Attributes
     ----------
-    path : of what it computes from the residual stream, with LayerNorm
-    stream : of the residual stream that it reads
+    path : of its step, computed from LayerNorm of the stream
+    stream : path of the residual stream that it reads
     stage : the number of attention layers and MLPs before it
     """
 
@@ -76,7 +76,7 @@ def layer_of(path: str) -> int:
 
 
 def ends_at(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list[str]:
-    """The paths of senders or receivers, with a number for each *."""
+    """The paths that a sender or receiver with * stands for, checked."""
     known = re.sub(r"\.\d+", ".*", path) if isinstance(path, str) else None
     if known not in kinds:
         raise InvalidValueError(f"{what} must be one of {', '.join(kinds)}; got {quoted(path)}")
@@ -84,7 +84,7 @@ def ends_at(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list
 
 
 def check_whole(clean: Trace, corrupted: Trace) -> None:
-    """Refuse steps of generation, whose cached keys and values no sender writes."""
+    """Refuse steps of generation, since no sender writes their cached keys and values."""
     if clean.tokens_before or corrupted.tokens_before:
         raise InvalidValueError(
             "paths are measured in traces of whole texts; got a step of generation with a cache. "
@@ -93,20 +93,20 @@ def check_whole(clean: Trace, corrupted: Trace) -> None:
 
 
 def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
-    """How what a sender writes differs between two runs, (T, D)."""
+    """A sender's output in the clean run minus that in the corrupted run, (T, D)."""
     change: Array = at(clean, sender) - at(corrupted, sender)
     return change
 
 
 def received(corrupted: Trace, reader: Reader, change: Array) -> Array:
-    """What a receiver computes if the stream that it reads is changed, and nothing else."""
+    """A receiver's step if only the stream that it reads is changed."""
     stream = at(corrupted, reader.stream) + change
     step: Array = at(corrupted.edited({reader.stream: stream}), reader.path)
     return step
 
 
 def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[Reader]) -> Trace:
-    """The corrupted trace in which receivers get what a sender writes in the clean one."""
+    """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
     after = [reader for reader in readers if stage_of(sender) <= reader.stage]
     return corrupted.edited({one.path: received(corrupted, one, change) for one in after})
@@ -138,7 +138,7 @@ def path_patch(
     metric: Metric,
     progress: bool = True,
 ) -> PathPatching:
-    """Patch what a receiver gets from a sender, along the direct path between them alone.
+    """Patch only the direct path from a sender to a receiver.
 
     input' = input + (sender in clean - sender in corrupted)
 

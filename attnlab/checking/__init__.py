@@ -1,11 +1,13 @@
 """Comparisons of numbers.
 
-`comparison` finds the first step at which two traces differ. `verdict` finds which of your own
-numbers are wrong, and which of the known `mistakes` produces them, by running the model with
-equations `replaced`. `figures` compares published figures.
+`comparison` finds the first step at which two traces differ, `changes` the parts that changed
+between two models. `verdict` finds which of your own numbers are wrong, and which of the known
+`mistakes` produces them, by running the model with equations `replaced`. `exercise` checks a
+learner's function. `figures` compares published figures.
 """
 
 from attnlab.checking.comparison import compare
+from attnlab.checking.exercise import checked
 from attnlab.checking.verdict import check
 
-__all__ = ["check", "compare"]
+__all__ = ["check", "checked", "compare"]

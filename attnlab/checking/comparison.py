@@ -12,11 +12,13 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import groupby
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
+from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
     can_be_made,
@@ -25,18 +27,21 @@ from attnlab.checking.replaced import (
     upstream,
     with_equations,
 )
-from attnlab.equations import AnyArray, Array, same
+from attnlab.equations import AnyArray, Array, identity
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import above
+from attnlab.forward.edits import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
+from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
-from attnlab.support.tables import Document, Heading, Table
+from attnlab.support.messages import Message, recognised
+from attnlab.support.tables import Document, Heading, Paragraph, Table
+from attnlab.text.tokens import Tokens
 from attnlab.views.shown import TOKEN_AXES, label
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 PERTURBATION = 2.0**-17
 
-# More than one, as perturbations of a short row may cancel by chance.
+# Several runs, since perturbations of a short row may cancel by chance.
 PERTURBED_RUNS = 4
 
 # The tolerance, as a multiple of the measured effect. GPT-2s in float32 and float64 differ by up to
@@ -53,10 +58,16 @@ HALF_EPSILON = 2.0**-12
 # Scores below this one are masked, whatever the mask's fill value.
 MASKED = -1e8
 
-# exp of a score this far below the row's largest is negligible.
+# Scores this far below the row's largest have negligible weights.
 NEGLIGIBLE = 80.0
 
-# Longer tables are reduced to the residual stream and the block of the first difference.
+# What a notebook says below a table of stages.
+MEANING = Message(
+    "x rounding is the largest difference divided by what rounding explains: up to 1 the numbers "
+    "agree. Two runs that agree here may still differ on another text."
+)
+
+# Longer tables show only the residual stream and the block of the first difference.
 MAX_STAGES = 48
 
 # Heads in the ranking by change.
@@ -95,11 +106,19 @@ class Stage:
         """A row of a table with `HEADER`."""
         shape = " x ".join(map(str, self.shape))
         numbers = (f"{self.difference:.2g}", f"{self.relative:.2g}", f"{self.rounding:.2g}")
-        verdict = "agrees" if self.agrees else "differs"
+        verdict = Message("agrees") if self.agrees else Message("differs")
         return (self.path, shape, *numbers, verdict, self.place)
 
 
-HEADER = ("step", "shape", "difference", "relative", "x rounding", "", "largest at")
+HEADER = (
+    Message("step"),
+    Message("shape"),
+    Message("difference"),
+    Message("relative"),
+    Message("x rounding"),
+    "",
+    Message("largest at"),
+)
 
 # Left-aligned.
 TEXT_COLUMNS = (0, 1, 5, 6)
@@ -131,6 +150,11 @@ class Stages(Document):
     def agrees(self) -> bool:
         return self.first is None
 
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import document_view
+
+        return document_view(self, [*self.pieces(), Paragraph(MEANING)])
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Differences(Stages):
@@ -161,28 +185,32 @@ class Differences(Stages):
         return tuple(zip(layers.tolist(), heads.tolist(), strict=True))
 
     def pieces(self) -> Iterator[str | Table]:
-        first = self.first
+        first, count = self.first, len(self.stages)
         if first is None:
-            verdict = f"All {len(self.stages)} steps agree: rounding explains every difference."
-        elif self.are_models:
-            verdict = f"Two models; the first step that differs is {first.path}."
-        else:
-            differing = sum(not stage.agrees for stage in self.stages)
-            verdict = (
-                f"{differing} of {len(self.stages)} steps differ by more than rounding explains; "
-                f"the first is {', '.join(filter(None, (first.path, first.place)))}."
+            verdict = Message(
+                "All {count} steps agree: rounding explains every difference.", count=count
             )
-        yield Heading(f"a  {self.titles[0]}\nb  {self.titles[1]}")
+        elif self.are_models:
+            verdict = Message("Two models; the first step that differs is {path}.", path=first.path)
+        else:
+            verdict = Message(
+                "{differing} of {count} steps differ by more than rounding explains; the first is "
+                "{first}.",
+                differing=sum(not stage.agrees for stage in self.stages),
+                count=count,
+                first=listed(filter(None, (first.path, first.place))),
+            )
+        yield Heading("a  {one}\nb  {other}", one=self.titles[0], other=self.titles[1])
         if self.note:
             yield self.note
         yield verdict
         if first is not None and self.are_models and self.changes is not None:
-            yield "Heads by the share of their attention that moved to other tokens:"
+            yield Message("Heads by the share of their attention that moved to other tokens:")
             ranked = [
                 (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
                 for layer, head in self.heads[:HEADS_SHOWN]
             ]
-            yield Table([("layer", "head", "moved"), *ranked], left=())
+            yield Table([tuple(map(Message, ("layer", "head", "moved"))), *ranked], left=())
         yield table_of(self._shown())
 
     def _shown(self) -> tuple[Stage, ...]:
@@ -196,29 +224,47 @@ class Differences(Stages):
         )
 
 
-def compare(a: Result, b: Result) -> Differences:
-    """Compare two traces step by step, in the order of the forward pass.
+@overload
+def compare(a: Result, b: Result) -> Differences: ...
+@overload
+def compare(
+    a: GPT2, b: GPT2, texts: Sequence[str] | Sequence[Tokens], *, progress: bool = True
+) -> Changes: ...
+def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Differences | Changes:
+    """Compare two traces step by step; or two models, by what swapping each part back restores.
+
+    For traces, in the order of the forward pass. For models, for each head, MLP, LayerNorm and the
+    embedding, restored = 1 - D(a ‖ b with the part of a) / D(a ‖ b), where D is the mean divergence
+    of the next token's distribution in the texts; see `Changes`.
 
     Parameters
     ----------
     a, b : two traces, such as of two models, precisions or edits; or the same part of two traces.
-        The tokens may differ, but not their number.
+        The tokens may differ, but not their number. Or two models of one config: a base, and its
+        fine-tuned version.
+    texts : for models, a list of texts or of Tokens
+    progress : for models, whether to show a progress bar on stderr
 
     Returns
     -------
     Differences
         `print` shows each step's largest difference, absolute, relative, and compared with
         rounding, and where it is
+    Changes
+        for models: `.restored` with `.standard_errors`, `.ranked()`
 
     Raises
     ------
     InvalidValueError
-        The shapes differ, or a trace is a step of generation.
+        If the shapes differ, or a trace is a step of generation.
 
     Examples
     --------
     >>> compare(trace, trace.edited({"blocks.1.attention.heads.2.context": 0})).first.place
+    >>> compare(base, tuned, ["The dog chased the ball, but it rolled."]).ranked()[0]
     """
+    if isinstance(a, GPT2) or isinstance(b, GPT2):
+        return model_changes(a, b, texts, progress)
     for result in (a, b):
         if not isinstance(result, Result):
             hint = ". Use its .compare method" if hasattr(result, "compare") else ""
@@ -263,7 +309,13 @@ def title_of(result: Result) -> str:
     """A result's title; for a trace, with dtype and origin of its parameters."""
     if not isinstance(result, ForwardPass):
         return result.title
-    return f"{result.title}, {result.parameters.dtype}, {result.parameters.origin}"
+    origin = recognised(result.parameters.origin, "from {origin}")
+    return Message(
+        "{title}, {dtype}, {origin}",
+        title=result.title,
+        dtype=str(result.parameters.dtype),
+        origin=origin,
+    )
 
 
 def note_on(a: Result, b: Result) -> str:
@@ -276,11 +328,11 @@ def note_on(a: Result, b: Result) -> str:
     which = ", ".join(map(str, others[:8]))
     if others.size > 8:
         which += ", …"
-    return f"Their tokens differ at {which}."
+    return Message("Their tokens differ at {which}.", which=which)
 
 
 def moved_attention(weights: Array, others: Array) -> Array:
-    """The share of each head's attention that is at other keys, (H,), from 0 to 1.
+    """The share of each head's attention that moved to other keys, (H,), from 0 to 1.
 
     Σ over keys |others - weights| / 2, averaged over queries
     """
@@ -306,7 +358,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
         forks = [run.fork() for run in runs]
         for name in names_in_block:
             one, other, *variants = (
-                fork.look(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
+                fork.value(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
             if one.shape != other.shape:
                 raise InvalidValueError(
@@ -318,7 +370,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
             yield stage_of(a, name, other, one, within)
         if block:
             for run in runs:
-                run.look(f"{block}.output")
+                run.value(f"{block}.output")
 
 
 def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, within: Array) -> Stage:
@@ -339,7 +391,7 @@ def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, within:
         float(in_units_of(size, largest)),
         float(in_units_of(within, difference).max()),
         index,
-        ", ".join(words_of(result, name, index)) if largest else "",
+        listed(words_of(result, name, index)) if largest else "",
     )
 
 
@@ -368,8 +420,16 @@ def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
     words = [str(i) for i in index[: len(index) - len(axes)]]
     for axis, i in zip(axes, index[len(words) :], strict=False):
         symbols = result.tokens.symbols if axis in TOKEN_AXES and result.tokens else ()
-        words.append(" ".join([kinds.get(axis, "column"), str(i), *map(label, symbols[i : i + 1])]))
+        where = " ".join([str(i), *map(label, symbols[i : i + 1])])
+        kind = Message(kinds.get(axis, "column"))
+        words.append(Message("{axis} {place}", axis=kind, place=where))
     return words
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words with commas between them, which are translated."""
+    first, *others = [*words] or [""]
+    return reduce(lambda one, other: Message("{one}, {other}", one=one, other=other), others, first)
 
 
 def axes_of(result: Result, name: str) -> list[str]:
@@ -380,10 +440,10 @@ def axes_of(result: Result, name: str) -> list[str]:
 
 
 def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
-    """The steps of a type of result that have a row for each token, each array once."""
+    """The steps of a type of result with a row for each token, without aliases of a step."""
     for name in kind.parts:
         step = kind.steps[name]
-        is_another = step.equation is same or name in ("mask", "dropout_mask")
+        is_another = step.equation is identity or name in ("mask", "dropout_mask")
         if step.axes.startswith("T") and not is_another:
             yield prefix + name
     for child, below in kind.children.items():
@@ -410,7 +470,7 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
     graph, depth = result._run.graph, dict[str, int]()
     paths = {result._prefix + name: name for name in names}
     for path in upstream(graph, paths):
-        depth[path] = 1 + max((depth[need] for need in above(graph[path])), default=0)
+        depth[path] = 1 + max((depth[need] for need in inputs_of(graph[path])), default=0)
     return [paths[path] for path in sorted(paths, key=depth.__getitem__)]
 
 
@@ -422,8 +482,8 @@ def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
     of_steps = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
-        is_made = step.equation not in (None, same) and step.axes.startswith("T")
-        if (is_made or is_given(run, path)) and step.of_whole is None:
+        is_made = step.equation not in (None, identity) and step.axes.startswith("T")
+        if (is_made or is_given(run, path)) and step.select is None:
             of_steps.append(path)
     return [
         with_equations(run, {path: perturb(path, n) for path in of_steps})

@@ -23,12 +23,12 @@ from attnlab.equations import (
     exact_gelu,
     exponentials,
     gelu,
-    in_heads,
     layer_norm,
     mean,
     merge_heads,
-    normal_share,
+    normal_cdf,
     normalised,
+    projected_heads,
     quick_gelu,
     relu,
     silu,
@@ -73,7 +73,7 @@ def identity(x: Array) -> Array:
 
 
 def projected(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:
-    return affine(x, W, b) if n_head is None else in_heads(x, W, b, n_head)
+    return affine(x, W, b) if n_head is None else projected_heads(x, W, b, n_head)
 
 
 def projected_and_reshaped(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
@@ -141,7 +141,7 @@ def reshaped_at_once(part: int) -> Equation:
 def with_mask(change: Callable[[Any], Any]) -> Equation:
     def other(scores: Array, mask: Mask) -> Array:
         seen = np.broadcast_to(change(mask), scores.shape)
-        # -inf would give NaN in rows that are fully masked; people who mask them use -1e9.
+        # -inf would give NaN in rows that are fully masked; a finite fill is usual there.
         fill = np.where(seen.any(axis=-1, keepdims=True), -math.inf, -1e9)
         masked: Array = np.where(seen, scores, fill.astype(scores.dtype))
         return masked
@@ -225,7 +225,7 @@ def gelu_of_squares(x: Array) -> Array:
 
 
 def erf_without_root(x: Array) -> Array:
-    return x * normal_share(x * math.sqrt(2.0))
+    return x * normal_cdf(x * math.sqrt(2.0))
 
 
 def rms_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
@@ -644,7 +644,7 @@ MISTAKES = (
         {f"attention.{letter}": interleaved(part) for part, letter in enumerate("QKV")},
     ),
     Mistake(
-        "Q = (X W_Q + b_Q).reshape(H, T, Dk), and so K and V",
+        "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V",
         "Reshaping (T, H·Dk) to (H, T, Dk) mixes tokens. Reshape to (T, H, Dk), then swap the "
         "first two axes.",
         RESHAPED_QKV,
@@ -662,13 +662,13 @@ MISTAKES = (
         JOINED,
     ),
     Mistake(
-        "Q = (X W_Q + b_Q).reshape(H, T, Dk), and so K and V; concat = context.reshape(T, H·Dh)",
+        "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V; concat = context.reshape(T, H·Dh)",
         "Heads are split and merged by reshape alone, which mixes tokens. Swap the first two axes "
         "between (T, H, Dk) and (H, T, Dk).",
         RESHAPED_QKV | JOINED,
     ),
     Mistake(
-        "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V",
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V",
         "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
         COLUMNS_FIRST,
     ),
@@ -678,7 +678,7 @@ MISTAKES = (
         {"attention.concat": joined_columns_first},
     ),
     Mistake(
-        "Q = (X W_Q + b_Q).reshape(T, Dk, H), and so K and V; concat the same way back",
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat the same way back",
         "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
         COLUMNS_FIRST | {"attention.concat": joined_columns_first},
     ),
@@ -710,9 +710,9 @@ MISTAKES = (
             equations,
         )
         for formula, equations in (
-            ("Q = X W_Qᵀ + b_Q, and so K and V", TRANSPOSED_QKV),
+            ("Q = X W_Qᵀ + b_Q, likewise K and V", TRANSPOSED_QKV),
             ("output = concat W_Oᵀ + b_O", TRANSPOSED_W_O),
-            ("Q = X W_Qᵀ + b_Q, and so K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
+            ("Q = X W_Qᵀ + b_Q, likewise K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
             ("QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ", TRANSPOSED_W_QKV),
             ("hidden = X W + b_1, with W_1 read as if it were Wᵀ", TRANSPOSED_W_1),
             ("output = activated W + b_2, with W_2 read as if it were Wᵀ", TRANSPOSED_W_2),

@@ -11,12 +11,12 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
 from typing import Any
 
-from attnlab.equations import same
-from attnlab.forward.edits import EditedRun, above
+from attnlab.equations import identity
+from attnlab.forward.edits import EditedRun, inputs_of
 from attnlab.model.recordings import NoParameters
 from attnlab.steps import Graph, Node, Run
 
-# Its parameters are steps, see `node_with_equation`.
+# A function whose parameters are steps, see `node_with_equation`.
 Equation = Callable[..., Any]
 
 
@@ -39,7 +39,7 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
         other._plan()  # the set of steps that depend on edits may have changed
     stale: dict[str, bool] = {}
     for path in upstream(other.graph, run.values):
-        stale[path] = path in nodes or any(stale[need] for need in above(other.graph[path]))
+        stale[path] = path in nodes or any(stale[need] for need in inputs_of(other.graph[path]))
     other.values = {path: value for path, value in run.values.items() if not stale[path]}
     return other
 
@@ -60,10 +60,10 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     takes_value = parameters.pop("value", None) is not None
     needs: dict[str, str] = {}
     for name, parameter in parameters.items():
-        meant = parameter.default if isinstance(parameter.default, str) else name
-        _, of_parent, step = meant.rpartition("parent.")
+        target = parameter.default if isinstance(parameter.default, str) else name
+        _, of_parent, step = target.rpartition("parent.")
         of = prefix.rpartition(".")[0] if of_parent else prefix
-        need = known.get(meant, f"{of}.{step}".lstrip("."))
+        need = known.get(target, f"{of}.{step}".lstrip("."))
         try:
             run.graph[need]
         except KeyError:
@@ -76,11 +76,11 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         arguments = dict(zip(needs, values, strict=False))
         if not takes_value:
             return equation(**arguments)
-        original = own(*values[len(needs) :]) if own else run.look(path)
+        original = own(*values[len(needs) :]) if own else run.value(path)
         return equation(value=original, **arguments)
 
     step = copy(node.step)
-    step.equation, step.fast, step.of_whole, step.optional = replaced, None, None, False
+    step.equation, step.fast, step.select, step.optional = replaced, None, None, False
     of_value = node.needs if takes_value and own else ()
     return node._replace(step=step, needs=(*needs.values(), *of_value), fast_needs=(), whole="")
 
@@ -88,10 +88,10 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
 def is_given(run: Run, path: str) -> bool:
     """Whether a step has a value that can't be recomputed, as in a trace file."""
     node = run.graph[path]
-    if not run.is_there(path):
+    if not run.is_stored(path):
         return False
-    if node.step.equation is same:  # given only if it isn't another step, as in cross-attention
-        return run.look(path) is not run.look(node.needs[0])
+    if node.step.equation is identity:  # given only if it isn't another step, as in cross-attention
+        return run.value(path) is not run.value(node.needs[0])
     return node.step.equation is None or is_from_file(run)
 
 
@@ -104,7 +104,7 @@ def is_from_file(run: Run) -> bool:
 
 
 def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) -> list[str]:
-    """Some steps and all that they depend on, in the order of computation.
+    """The given steps and all that they depend on, in the order of computation.
 
     Parameters
     ----------
@@ -114,7 +114,9 @@ def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) ->
     left = [path for path in paths if path not in beyond][::-1]
     while left:
         path = left[-1]
-        waiting = [need for need in above(graph[path]) if need not in found and need not in beyond]
+        waiting = [
+            need for need in inputs_of(graph[path]) if need not in found and need not in beyond
+        ]
         if path in found or not waiting:
             found[left.pop()] = None
         else:
@@ -127,6 +129,6 @@ def can_be_made(run: Run, paths: Iterable[str]) -> set[str]:
     made: dict[str, bool] = {}
     for path in upstream(run.graph, paths):
         node = run.graph[path]
-        computed = not node.step.is_given and all(made[need] for need in above(node))
-        made[path] = computed or run.is_there(path) or not is_from_file(run)
+        computed = not node.step.is_given and all(made[need] for need in inputs_of(node))
+        made[path] = computed or run.is_stored(path) or not is_from_file(run)
     return {path for path in paths if made[path]}

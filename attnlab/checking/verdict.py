@@ -25,6 +25,7 @@ from attnlab.checking.comparison import (
     epsilon_of,
     forward_order,
     in_block,
+    listed,
     perturbed,
     stage_of,
     table_of,
@@ -46,8 +47,8 @@ from attnlab.equations import (
     Array,
     Ids,
     Mask,
+    identity,
     position_embedding,
-    same,
     token_embedding,
 )
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
@@ -57,9 +58,10 @@ from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
+from attnlab.support.messages import Message
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is considered only if it explains all but this share of the difference.
+# A mistake is considered only if at most this share of the difference remains.
 MAX_LEFT = 1 / 16
 
 FLOAT32 = 2.0**-23
@@ -70,7 +72,7 @@ MAX_MISTAKES = 4
 # In a search for pairs, the most promising mistakes that are combined with a second one.
 MAX_FIRST = 12
 
-# The first mistake of a pair must explain the difference at least down to this share.
+# With the first mistake of a pair, less than this share of the difference must remain.
 NEARER_BY = 0.95
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
@@ -78,8 +80,8 @@ AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 # Fewer numbers may be representable in half precision by chance.
 MIN_NUMBERS = 8
 
-# In half precision, rounding hides small mistakes: more of the difference may remain, and the
-# nearest mistakes are reported, those that leave up to this multiple of the least.
+# In half precision, rounding hides small mistakes: more of the difference may remain, and all
+# mistakes are reported that leave at most this multiple of the smallest remainder.
 MAX_LEFT_HALF = 1 / 2
 EQUALLY_NEAR = 1.25
 
@@ -120,9 +122,15 @@ class Verdict(Stages):
 
     def pieces(self) -> Iterator[str | Table]:
         agreeing = sum(stage.agrees for stage in self.stages)
-        heading = f"{self.title}: {agreeing} of {len(self.stages)} steps agree"
+        heading = Message(
+            "{title}: {agreeing} of {count} steps agree",
+            title=self.title,
+            agreeing=agreeing,
+            count=len(self.stages),
+        )
         if self.first:
-            heading += f"; the first that differs is {self.first.path}"
+            template = "{heading}; the first that differs is {path}"
+            heading = Message(template, heading=heading, path=self.first.path)
         yield Heading(heading)
         yield table_of(self.stages)
         if self.first:
@@ -138,26 +146,33 @@ class Verdict(Stages):
         if self.first is None:
             return
         if not self.mistakes:
-            yield f"No known mistake produces your {self.first.path}. {self.differing}"
-            lines = [("", "yours", "right")]
+            yield Message(
+                "No known mistake produces your {path}. {differing}",
+                path=self.first.path,
+                differing=self.differing,
+            )
+            lines: list[tuple[str, ...]] = [("", Message("yours"), Message("right"))]
             lines += [(place, f"{mine:.6g}", f"{right:.6g}") for place, mine, right in self.cells]
             yield Table(lines)
             return
-        which = "Each of these produces" if len(self.mistakes) > 1 else "This produces"
-        together = f"{len(self.further) + 1} mistakes together produce"
-        yield f"{together if self.further else which} exactly your {self.first.path}:"
+        template = "This produces exactly your {path}:"
+        if self.further:
+            template = "{count} mistakes together produce exactly your {path}:"
+        elif len(self.mistakes) > 1:
+            template = "Each of these produces exactly your {path}:"
+        yield Message(template, path=self.first.path, count=len(self.further) + 1)
         for mistakes in (self.mistakes, *self.further):
             if self.further and len(mistakes) > 1:
-                yield "  one of these, which produce the same numbers:"
+                yield Message("  one of these, which produce the same numbers:")
             for mistake in mistakes:
                 yield f"    {mistake.formula}"
                 yield Paragraph(f"  {mistake.hint}")
                 for line in mistake.lines:
                     yield f"      {line}"
         if self.unexplained:
-            names = ", ".join(self.unexplained)
             yield Paragraph(
-                f"  There is more: {names} would still differ. Fix this, then check again."
+                "  There is more: {names} would still differ. Fix this, then check again.",
+                names=", ".join(self.unexplained),
             )
 
 
@@ -202,7 +217,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     ----------
     mine : arrays or lists by the names of the steps. Batch axes of 1 are ignored, and the head axis
         can be anywhere. Any subset of the steps will do, such as `weights` or `logits` alone.
-    trace : a trace, whose steps are paths_of by paths, such as `blocks.0.attention.weights`; a part
+    trace : a trace, whose steps are named by paths, such as `blocks.0.attention.weights`; a part
         of one, such as `trace.head(0, 3)`; or what `attention` and similar functions return
 
     Returns
@@ -214,7 +229,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     Raises
     ------
     InvalidValueError
-        The arrays hold NaN, or the trace is a step of generation.
+        If the arrays hold NaN, or the trace is a step of generation.
 
     Examples
     --------
@@ -302,8 +317,8 @@ def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
     if array.ndim != len(shape) or heads < 0:
         return (array,) if array.shape == shape else ()
     axes = sorted(range(array.ndim), key=lambda axis: axis != heads)
-    ways = (np.moveaxis(array, axis, heads) for axis in axes)
-    return tuple(way for way in ways if way.shape == shape)
+    layouts = (np.moveaxis(array, axis, heads) for axis in axes)
+    return tuple(layout for layout in layouts if layout.shape == shape)
 
 
 def submissions(
@@ -333,15 +348,15 @@ def submissions(
         if np.isnan(array).any():
             where = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                f"your {name} holds NaN, first at {where}. The softmax of only -inf is NaN, as in "
-                "a row that is fully masked, or over the wrong axis. So is 0 · -inf: apply the "
+                f"your {name} contains NaN, first at {where}. The softmax of only -inf is NaN, as "
+                "in a row that is fully masked, or over the wrong axis. So is 0 · -inf: apply the "
                 "mask with np.where instead of a product"
             )
         if fits_float32(array):
             epsilon = max(epsilon, FLOAT32)
         epsilon = max(epsilon, common, epsilon_of(right))
         within = allowed(
-            right, [np.atleast_1d(variant.look(path)) for variant in variants], epsilon
+            right, [np.atleast_1d(variant.value(path)) for variant in variants], epsilon
         )
         stages = (stage_of(result, name, x, right, within) for x in layouts)
         stage = min(stages, key=lambda stage: stage.rounding)
@@ -357,7 +372,8 @@ def rounding_of(one: Submission) -> float:
 
 def is_computed(run: Run, path: str) -> bool:
     """Whether a step is computed instead of looked up in the parameters."""
-    return run.graph[path].step.equation not in (None, same, token_embedding, position_embedding)
+    looked_up = (None, identity, token_embedding, position_embedding)
+    return run.graph[path].step.equation not in looked_up
 
 
 def own_inputs(run: Run, one: Submission, given: Sequence[Submission]) -> Run:
@@ -387,7 +403,7 @@ def from_own_inputs(
     right = value_in(local, one)
     if right is None or right.dtype.kind != "f":
         return one
-    variants = [np.atleast_1d(run.look(one.path)) for run in perturbed(local, [one.path])]
+    variants = [np.atleast_1d(run.value(one.path)) for run in perturbed(local, [one.path])]
     within = allowed(right, variants, one.epsilon)
     stage = stage_of(result, one.name, nearest(one), right, within)
     typical = root_mean_square(nearest(one), right) / usual_rounding(right, variants, one.epsilon)
@@ -409,7 +425,7 @@ def usual_rounding(right: AnyArray, variants: Sequence[AnyArray], epsilon: float
 
 def numbers_at(run: Run, path: str) -> AnyArray | None:
     """A step's numbers, with at least one axis; None if it has no numbers."""
-    value = run.look(path)
+    value = run.value(path)
     return np.atleast_1d(value) if isinstance(value, np.ndarray | int | float) else None
 
 
@@ -523,7 +539,7 @@ def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
 def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | None:
     """Two mistakes that together explain all steps.
 
-    First mistakes are tried in the order of how little of the difference they leave.
+    The first mistakes that leave the smallest difference are tried first.
     """
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
@@ -570,9 +586,9 @@ def candidates(
 ) -> Iterator[tuple[Mistake, Run]]:
     """Mistakes that may explain the first differing step, each with its run.
 
-    A mistake is made in every block, from some block on, and in the step's block alone (for users
-    who write one block and give it the right input). At least one of its equations must come after
-    the steps that agree; `matches` checks the others.
+    Each mistake is tried in every block, in the blocks from some block on, and in the step's block
+    alone (for code of a single block with the right input). At least one of its equations must come
+    after the steps that agree; `matches` checks the others.
     """
     before_first = set(upstream(run.graph, [first.path], beyond))
     paths_of: dict[str, list[str]] = {}
@@ -724,9 +740,9 @@ def with_dropout(run: Run, one: Submission) -> Iterator[Mistake]:
         return
     prefix = one.path.rpartition(".")[0]
     stream, what = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
-    right = np.atleast_1d(run.look(what)).astype(np.float64)
+    right = np.atleast_1d(run.value(what)).astype(np.float64)
     for array in one.layouts:
-        left = array.astype(np.float64) - (run.look(stream) if DROPOUT_STEPS[name][0] else 0.0)
+        left = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
         zero = np.abs(left) <= one.within
         kept = ~zero & (np.abs(right) > 8 * one.within)
         dropped = zero & (np.abs(right) > 8 * one.within)
@@ -750,14 +766,14 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
     prefix = "" if issubclass(run.graph.root, Attention) else block
     scale = run.graph.formulas.get("scale", "√Dk")
     sizes: dict[str, Callable[[], object]] = {
-        "Dk": lambda: run.look(f"{prefix}K").shape[-1],
-        "D": lambda: run.look(f"{prefix}X").shape[-1],
-        "H": lambda: run.look(f"{prefix}n_head"),
+        "Dk": lambda: run.value(f"{prefix}K").shape[-1],
+        "D": lambda: run.value(f"{prefix}X").shape[-1],
+        "H": lambda: run.value(f"{prefix}n_head"),
         "scale": lambda: scale,
         "divisor": lambda: as_code(scale),
-        "epsilon": lambda: f"{run.look('epsilon'):g}",
+        "epsilon": lambda: f"{run.value('epsilon'):g}",
         "activation": lambda: run.graph.formulas.get("activation", "GELU in its tanh form"),
-        "activation_code": lambda: ACTIVATION_CODE[run.look("activation")],
+        "activation_code": lambda: ACTIVATION_CODE[run.value("activation")],
     }
 
     def filled(text: str) -> str:
@@ -775,26 +791,30 @@ def as_code(scale: str) -> str:
 
 def cells_of(result: Result, one: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
-    ways = [(distance(x, one.right), x) for x in one.layouts]
-    difference, array = min(ways, key=lambda way: float(way[0].max()))
+    layouts = [(distance(x, one.right), x) for x in one.layouts]
+    difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
     is_off = difference > one.within
-    if not is_off.any():  # in half precision, `typical` may exceed rounding where no cell does
+    if not is_off.any():  # half precision: differences too large on average, none too large alone
         is_off = difference > difference.max() / 2
     where = np.argwhere(is_off)
     words = words_of(result, one.name, tuple(where[0]))
     same_index = (where == where[0]).all(axis=0) & (np.array(one.right.shape) > 1)
-    common = ", ".join(word for word, is_same in zip(words, same_index, strict=True) if is_same)
-    differing = f"{len(where)} of {difference.size} cells differ"
-    differing += f", all at {common}:" if common else ":"
+    common = listed(word for word, is_same in zip(words, same_index, strict=True) if is_same)
+    template = "{count} of {size} cells differ, all at {common}:"
+    if not common:
+        template = "{count} of {size} cells differ:"
+    differing = Message(template, count=len(where), size=difference.size, common=common)
     if one.epsilon < FLOAT32 and one.stage.rounding * one.epsilon <= FLOAT32:
-        differing = f"Rounding to float32 would explain the differences. {differing}"
+        differing = Message(
+            "Rounding to float32 would explain the differences. {differing}", differing=differing
+        )
     order = np.argsort(-difference[tuple(where.T)], kind="stable")
     largest = map(tuple, where[order[:CELLS_SHOWN]])
     return {
         "differing": differing,
         "cells": tuple(
             Cell(
-                ", ".join(words_of(result, one.name, index)),
+                listed(words_of(result, one.name, index)),
                 float(array[index]),
                 float(one.right[index]),
             )

@@ -35,14 +35,21 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
 from attnlab.steps import is_finite
-from attnlab.support.checks import as_reals, attribute, check_kind, checked_dtype, errors_of
+from attnlab.support.checks import (
+    as_reals,
+    attribute,
+    check_kind,
+    checked_dtype,
+    reraised_as,
+    with_article,
+)
 from attnlab.support.files import parse_json
 from attnlab.support.formats import listed
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 
 # A block's matrices, which nn.Linear (in nanoGPT) stores transposed.
 MATRICES = {NAMES[path] for path in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2")}
-FIRST = NAMES["attention.W_QKV"]
+QKV_MATRIX = NAMES["attention.W_QKV"]
 
 # Attributes in which wrappers hold the model.
 WRAPPED = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
@@ -94,7 +101,7 @@ def parameters_in_memory(
     if not isinstance(arrays, Mapping):
         raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
     checked = checked_dtype(dtype)
-    found, copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
+    found, tied_copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
     parameters = ParameterVector(config, dtype=checked)
     for path in parameters:
         entry = found[tensor_name(path)]
@@ -102,8 +109,8 @@ def parameters_in_memory(
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             parameters[path][...] = transpose(values) if path == "W_U" else values
         if not is_finite(parameters[path]):
-            raise CheckpointError(f"{listed([entry.name])} holds NaN or infinite numbers")
-    if copy is not None and not np.array_equal(copy.read(), found[EMBEDDING].read()):
+            raise CheckpointError(f"{listed([entry.name])} contains NaN or infinite numbers")
+    if tied_copy is not None and not np.array_equal(tied_copy.read(), found[EMBEDDING].read()):
         raise not_tied(WHERE)
     parameters.vector.flags.writeable = False
     frozen = ParameterVector(config, parameters.vector)
@@ -114,7 +121,7 @@ def parameters_in_memory(
 def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEntry]:
     """The arrays by their names in a checkpoint, without prefix."""
     entries: dict[str, ArrayEntry] = {}
-    with errors_of(CheckpointError, "the model's arrays can't be read"):
+    with reraised_as(CheckpointError, "the model's arrays can't be read"):
         items = list(arrays.items())
     for name, array in items:
         if not isinstance(name, str):
@@ -127,13 +134,13 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             raise CheckpointError(
                 f"{listed([bare])} appears twice, as {listed([entries[bare].name, name])}"
             )
-        with errors_of(InvalidValueError, f"{listed([name])} isn't an array"):
+        with reraised_as(InvalidValueError, f"{listed([name])} isn't an array"):
             values = array if hasattr(array, "dtype") else np.asarray(array)
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
             entries[bare].shape, entries[bare].dtype  # may raise anything
     matrices = {bare: path for bare in entries if (path := _matrix(bare))}
     D = config.n_embd
-    if any(entries[m].shape == (3 * D, D) for m, path in matrices.items() if path == FIRST):
+    if any(entries[m].shape == (3 * D, D) for m, path in matrices.items() if path == QKV_MATRIX):
         entries |= {m: replace(entries[m], transposed=True) for m in matrices}
     biases = {
         tensor_name(path): shape
@@ -158,13 +165,13 @@ def config_of(model: Any) -> GPT2Config:
     for _ in WRAPPED:
         to_dict = attribute(attribute(inner, "config"), "to_dict")
         if callable(to_dict):
-            with errors_of(ConfigError, "the model's config can't be read"):
+            with reraised_as(ConfigError, "the model's config can't be read"):
                 return GPT2Config.from_dict(to_dict())
         found = (attribute(inner, name) for name in WRAPPED)
-        inner = next((one for one in found if one is not None), None)
+        inner = next((value for value in found if value is not None), None)
     raise InvalidTypeError(
-        "model must be a GPT-2 of transformers, with a config and a state_dict(); got a "
-        f"{type(model).__name__}. For arrays by name, use GPT2.from_arrays"
+        "model must be a GPT-2 of transformers, with a config and a state_dict(); got "
+        f"{with_article(type(model).__name__)}. For arrays by name, use GPT2.from_arrays"
     )
 
 
@@ -182,17 +189,17 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
         return tokenizer
     to_str = attribute(attribute(tokenizer, "backend_tokenizer") or tokenizer, "to_str")
     if callable(to_str):
-        with errors_of(VocabularyError, "the tokenizer can't be read"):
+        with reraised_as(VocabularyError, "the tokenizer can't be read"):
             content = to_str().encode()
         return Tokenizer(parse_json(content, "the tokenizer", VocabularyError))
     if not callable(attribute(tokenizer, "save_pretrained")):
         raise InvalidTypeError(
             "tokenizer must be a Tokenizer, or one of transformers or of the tokenizers library; "
-            f"got a {type(tokenizer).__name__}"
+            f"got {with_article(type(tokenizer).__name__)}"
         )
     import tempfile  # here, so that `import attnlab` is quick
 
-    with tempfile.TemporaryDirectory() as directory:  # a slow tokenizer, without backend
-        with errors_of(VocabularyError, "the tokenizer can't be read"):
+    with tempfile.TemporaryDirectory() as directory:  # a slow tokenizer has no backend
+        with reraised_as(VocabularyError, "the tokenizer can't be read"):
             tokenizer.save_pretrained(directory)
         return Tokenizer.from_directory(directory)

@@ -46,7 +46,7 @@ from attnlab.support.files import (
     read_json,
     write_whole,
 )
-from attnlab.support.formats import HOW_TO_DEQUANTISE, listed, unsupported
+from attnlab.support.formats import HOW_TO_DEQUANTIZE, listed, unsupported
 
 # The pocket model's origin is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ INDEX = "model.safetensors.index.json"
 # safetensors' dtypes in NumPy, which lacks bfloat16, the upper half of a float32.
 STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
-# Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's has 15,000.
+# Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's takes 15,000.
 LARGEST_HEADER = 2_000_000
 
 # Paths of a block's parameters, and their names in files.
@@ -106,7 +106,7 @@ HEADS = {
 MASK_BUFFER = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 # Tensors of quantized weights, and of unmerged LoRA layers.
-QUANTISED = re.compile(
+QUANTIZED = re.compile(
     r".+\.(SCB|absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..+|qweight|qzeros|"
     r"scales|g_idx|weight_scale|weight_scale_inv|weight_packed)"
 )
@@ -168,7 +168,7 @@ class Checkpoint(Parameters):
 
     Attributes
     ----------
-    origin : the directory, and the names of ignored tensors, those of an added head
+    origin : the directory, and the names of ignored tensors, such as an added head's
     name : the repository's name in the hub's cache, or the directory's
 
     Raises
@@ -191,11 +191,11 @@ class Checkpoint(Parameters):
         self.config = config
         self.dtype = checked_dtype(dtype)
         self._kept: dict[str, Array] = {}
-        self._entries, self._copy, left_out = parameters_among(
+        self._entries, self._tied_copy, left_out = parameters_among(
             _entries(self.directory, variant), config, str(self.directory)
         )
-        own = self.directory.is_relative_to(PACKAGE)
-        place = self.directory.relative_to(PACKAGE.parent) if own else self.directory
+        is_pocket = self.directory.is_relative_to(PACKAGE)
+        place = self.directory.relative_to(PACKAGE.parent) if is_pocket else self.directory
         self.origin = f"from {place}{left_out}"
         cached = CACHED.search(self.directory.as_posix())
         self.name = "/".join(cached[1].split("--")) if cached else self.directory.absolute().name
@@ -212,7 +212,7 @@ class Checkpoint(Parameters):
                 raise no_parameter(path)
             tensor = self._read(self._entries[name], name)
             if path == "W_E":
-                self._check_copy(tensor)
+                self._check_tied(tensor)
             parameter = transpose(tensor) if path == "W_U" else tensor
             return self._kept.setdefault(path, read_only(parameter))
         return self._kept[path]
@@ -228,8 +228,9 @@ class Checkpoint(Parameters):
         name = tensor_name(path)
         return self[path] if path in self._kept or name not in EMBEDDINGS else Rows(self, name)
 
-    def _check_copy(self, W_E: Array) -> None:
-        if self._copy is not None and not np.array_equal(self._read(self._copy, OUTPUT), W_E):
+    def _check_tied(self, W_E: Array) -> None:
+        copy = self._tied_copy
+        if copy is not None and not np.array_equal(self._read(copy, OUTPUT), W_E):
             raise not_tied(str(self.directory))
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
@@ -239,7 +240,7 @@ class Checkpoint(Parameters):
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             values: Array = stored.astype(self.dtype, copy=False)
         if not (np.isfinite(values.min()) and np.isfinite(values.max())):
-            raise CheckpointError(f"{name} in {entry.file} holds NaN or infinite numbers")
+            raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
         return values
 
 
@@ -319,24 +320,24 @@ def check_variant(variant: object) -> None:
 
 def weights_name(variant: str | None = None) -> str:
     """The weights' file name: model.safetensors, or model.fp16.safetensors for variant fp16."""
-    return _of_variant(WEIGHTS, variant)
+    return _variant_name(WEIGHTS, variant)
 
 
 def index_name(variant: str | None = None) -> str:
     """The file name of the shards' index."""
-    return _of_variant(INDEX, variant)
+    return _variant_name(INDEX, variant)
 
 
-def _of_variant(name: str, variant: str | None) -> str:
+def _variant_name(name: str, variant: str | None) -> str:
     stem, _, ending = name.rpartition(".")
     return name if variant is None else f"{stem}.{variant}.{ending}"
 
 
 def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     """The directory's safetensors files, whole or in shards."""
-    whole, index = directory / weights_name(variant), directory / index_name(variant)
-    if os.path.isfile(whole):
-        return [whole]
+    unsharded, index = directory / weights_name(variant), directory / index_name(variant)
+    if os.path.isfile(unsharded):
+        return [unsharded]
     if not os.path.isfile(index):
         raise MissingFileError(_no_weights(directory, variant))
     shards = [directory / name for name in shard_names(index)]
@@ -365,7 +366,7 @@ def _check_links(shard: Path, index: Path) -> None:
 def _no_weights(directory: Path, variant: str | None) -> str:
     message = f"there is no {weights_name(variant)} (nor {index_name(variant)}) in {directory}"
     format = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
-    return f"{message}, only {format}" if format else message
+    return f"{message}, only {format}" if format else f"{message}. Add the model's weights"
 
 
 def weight_map(index: Path) -> dict[str, str]:
@@ -402,7 +403,7 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
     return entries
 
 
-def _head(name: str) -> str:
+def _task_head(name: str) -> str:
     """The name of the added head that a tensor belongs to, or ""."""
     head, dot, _ = name.partition(".")
     return head if dot and head in HEADS else ""
@@ -413,9 +414,9 @@ def _check_map(index: Path, found: dict[str, str]) -> None:
     expected = weight_map(index)
     for name in (*expected, *found):
         if expected.get(name) != found.get(name):
-            wrong, actual = (files.get(name, "no file") for files in (expected, found))
+            claimed, actual = (files.get(name, "no file") for files in (expected, found))
             raise CheckpointError(
-                f"{index} contradicts its shards: it puts {listed([name])} in {listed([wrong])}, "
+                f"{index} contradicts its shards: it puts {listed([name])} in {listed([claimed])}, "
                 f"but it is in {listed([actual])}"
             )
 
@@ -519,18 +520,18 @@ def parameters_among(
     the output matrix, if it is stored although the config ties it to the embedding, or None
     a description of the ignored head to follow `where`, or ""
     """
-    left_out = [name for name in entries if _head(name)]
+    left_out = [name for name in entries if _task_head(name)]
     found = _check_entries(
         {name: entry for name, entry in entries.items() if name not in left_out}, config, where
     )
     # A tied embedding may be stored twice, or only under the output matrix's name.
-    copy = found.pop(OUTPUT, None) if config.tie_word_embeddings else None
-    if copy is not None:
-        found.setdefault(EMBEDDING, copy)
+    tied_copy = found.pop(OUTPUT, None) if config.tie_word_embeddings else None
+    if tied_copy is not None:
+        found.setdefault(EMBEDDING, tied_copy)
     if not left_out:
-        return found, copy, ""
-    kinds = " and ".join(sorted({HEADS[_head(name)] for name in left_out}))
-    return found, copy, f", without the head for {kinds} ({listed(left_out)})"
+        return found, tied_copy, ""
+    kinds = " and ".join(sorted({HEADS[_task_head(name)] for name in left_out}))
+    return found, tied_copy, f", without the head for {kinds} ({listed(left_out)})"
 
 
 def not_tied(where: str) -> CheckpointError:
@@ -557,8 +558,8 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         block = IN_BLOCK.fullmatch(name)
         if block is None:
             return outside.get(EMBEDDING if name == OUTPUT and OUTPUT not in outside else name)
-        is_there = len(block[1]) <= len(str(config.n_layer)) and int(block[1]) < config.n_layer
-        return in_block.get(block[2]) if is_there else None
+        exists = len(block[1]) <= len(str(config.n_layer)) and int(block[1]) < config.n_layer
+        return in_block.get(block[2]) if exists else None
 
     expected = {name: shape for name in found if (shape := shape_of(name)) is not None}
     if reason := _not_gpt2(found, {*in_block, *outside}):
@@ -607,11 +608,13 @@ def _not_gpt2(found: Mapping[str, Stored], ours: set[str]) -> str:
         return (block[2] if block else name) in ours
 
     for name, entry in found.items():
-        if QUANTISED.fullmatch(name) or (entry.dtype.startswith("F8") and is_ours(name)):
-            return f"holds quantized weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTISE}"
+        if QUANTIZED.fullmatch(name) or (entry.dtype.startswith("F8") and is_ours(name)):
+            return (
+                f"contains quantized weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTIZE}"
+            )
         if LORA.fullmatch(name):
             return (
-                f"holds unmerged LoRA layers ({listed([name])}). Merge them where peft is "
+                f"contains unmerged LoRA layers ({listed([name])}). Merge them where peft is "
                 "installed: model.merge_and_unload().save_pretrained('NEW')"
             )
     if found and not any(map(is_ours, found)):

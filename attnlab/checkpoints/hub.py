@@ -56,10 +56,11 @@ POCKET_DIRECTORY = Path(__file__).parents[1] / "pocket"
 
 HOW_TO_GET_GPT2 = "attnlab download gpt2"
 
-# Small files, downloaded before the weights if the repository has them; no others are downloaded.
+# Small files, downloaded before the weights if the repository has them. Apart from the weights, no
+# others are downloaded.
 CONFIG = "config.json"
 VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
-SMALL = (
+SMALL_FILES = (
     CONFIG,
     *(name for vocabulary in VOCABULARIES for name in vocabulary),
     *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
@@ -196,7 +197,8 @@ def _check_name(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub"
+            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub, such as "
+            "gpt2 or owner/name"
         ) from None
 
 
@@ -242,18 +244,18 @@ def _missing(snapshot: Path, variant: str | None) -> list[str]:
 
 def _missing_small(names: Collection[str]) -> list[str]:
     """The files missing for a config and a vocabulary."""
-    whole = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
-    needed = (CONFIG, *(() if whole else VOCABULARIES[0]))
+    has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
+    needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
     return [name for name in needed if name not in names]
 
 
 def _missing_weights(snapshot: Path, variant: str | None) -> list[str]:
     names = _names(snapshot)
-    whole, index = weights_name(variant), index_name(variant)
-    if whole in names:
+    unsharded, index = weights_name(variant), index_name(variant)
+    if unsharded in names:
         return []
     if index not in names:
-        return [whole]
+        return [unsharded]
     try:
         return [name for name in shard_names(snapshot / index) if name not in names]
     except CheckpointError:
@@ -272,23 +274,24 @@ def _download(
 
     Parameters
     ----------
-    partial : a snapshot in the cache that holds the weights, or None
+    partial : a snapshot in the cache that has the weights, or None
     problem : why a download is necessary, the start of an error message
     """
-    commit, names = _listing(repository, [*([partial.name] if partial else []), revision], problem)
+    revisions = [*([partial.name] if partial else []), revision]
+    commit, names = _commit_and_files(repository, revisions, problem)
     if partial and partial.name != commit:
         partial = None  # the hub no longer has this commit
-    whole, index = weights_name(variant), index_name(variant)
+    unsharded, index = weights_name(variant), index_name(variant)
     missing = _missing_small(names)
-    if not {whole, index} & set(names) and partial is None:
+    if not {unsharded, index} & set(names) and partial is None:
         plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""
         other = plain or unsupported(names)
-        missing.append(f"{whole}, only {other}" if other else whole)
+        missing.append(f"{unsharded}, only {other}" if other else unsharded)
     if missing:
         raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
     if partial is None:
         _write_ref(repository, revision or "main", commit)
-    else:  # which may be under the old name
+    else:  # a renamed repository may be cached under its old name
         repository = partial.parents[1].name.removeprefix("models--").replace("--", "/")
     snapshot = _cache_of(repository) / "snapshots" / commit
 
@@ -296,16 +299,16 @@ def _download(
         for name in wanted:
             _fetch(repository, commit, name)
 
-    fetch([name for name in SMALL if name in names])
+    fetch([name for name in SMALL_FILES if name in names])
     config, tokenizer = config_and_tokenizer(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
     if _missing_weights(snapshot, variant):
-        fetch([whole if whole in names else index])
+        fetch([unsharded if unsharded in names else index])
         fetch(_missing_weights(snapshot, variant))
     return snapshot
 
 
-def _listing(
+def _commit_and_files(
     repository: str, revisions: Sequence[str | None], problem: str
 ) -> tuple[str, list[str]]:
     """The commit of a repository on the hub, and the names of its files.
@@ -325,14 +328,14 @@ def _listing(
 
     revision, *others = revisions
     try:
-        info = _within(
+        info = _with_timeout(
             TIMEOUT, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
         )
     except RepositoryNotFoundError:  # private and gated ones too
         raise _no_access(repository) from None
     except RevisionNotFoundError:
         if others:
-            return _listing(repository, others, problem)
+            return _commit_and_files(repository, others, problem)
         raise MissingFileError(
             f"{repository} has no revision {revision!r} on the hub. Give a branch, a tag, or all "
             "40 characters of a commit"
@@ -387,7 +390,7 @@ def _no_access(repository: str) -> MissingFileError:
     )
 
 
-def _within(seconds: float, call: Callable[[], Value]) -> Value:
+def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     """Call a function in a thread; raise TimeoutError if it takes longer."""
     results: list[Value] = []
     errors: list[Exception] = []
@@ -409,6 +412,6 @@ def _within(seconds: float, call: Callable[[], Value]) -> Value:
 
 
 def _short(error: Exception) -> str:
-    """An error's message on one printable line, shortened."""
+    """An error's message as one printable line, shortened."""
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 300 else f"{text[:300]} …"

@@ -1,6 +1,6 @@
-"""Tables of what a model's directory may hold, so that a page can open one.
+"""The rules for a model's directory as tables, with which a page can open one.
 
-`opening.js` reads the config, tensors and tokenizer by these tables.
+`opening.js` uses them to read the config, the tensors and the tokenizer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.checkpoints import checkpoint as tensors
-from attnlab.forward import config as sizes
+from attnlab.checkpoints import checkpoint
+from attnlab.forward import config
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass, formulas_of
 from attnlab.forward.parameters import shapes_in_block, shapes_outside_of_blocks
@@ -30,14 +30,14 @@ def rules() -> dict[str, Any]:
     """The tables, for JSON."""
     return {
         "most_bytes": files.LARGEST,
-        "listed": formats.LISTED,
-        "config": _of_config(),
-        "tensors": _of_tensors(),
-        "tokenizer": _of_tokenizer(),
+        "listed": formats.MAX_LISTED,
+        "config": _config_rules(),
+        "tensors": _tensor_rules(),
+        "tokenizer": _tokenizer_rules(),
     }
 
 
-def _of_config() -> dict[str, Any]:
+def _config_rules() -> dict[str, Any]:
     settings = fields(GPT2Config)
     flags = [field.name for field in settings if isinstance(field.default, bool)]
     scales = [
@@ -46,22 +46,22 @@ def _of_config() -> dict[str, Any]:
     ]
     activations = {
         name: {
-            "equation": one.function.__name__,
-            "name": one.name,
+            "equation": activation.function.__name__,
+            "name": activation.name,
             "formula": _formula("activated", activation_function=name),
         }
-        for name, one in sizes.ACTIVATIONS.items()
+        for name, activation in config.ACTIVATIONS.items()
     }
     return {
-        "model_type": sizes.MODEL_TYPE,
-        "fixed": sizes.FIXED,
+        "model_type": config.MODEL_TYPE,
+        "fixed": config.FIXED,
         "required": [field.name for field in settings if field.default is MISSING],
         "defaults": {f.name: f.default for f in settings if f.default is not MISSING},
-        "largest": sizes.LARGEST,
+        "largest": config.LARGEST,
         "flags": flags,
         "activations": activations,
         "scales": scales,  # without √Dk and layer numbers, with numbers, with √Dk, with both
-        "how_to_dequantise": formats.HOW_TO_DEQUANTISE,
+        "how_to_dequantize": formats.HOW_TO_DEQUANTIZE,
     }
 
 
@@ -70,41 +70,41 @@ def _formula(step: str, **settings: Any) -> str:
     return dict(formulas_of(replace(PLAIN, **settings)))[step]
 
 
-def _of_tensors() -> dict[str, Any]:
+def _tensor_rules() -> dict[str, Any]:
     untied = replace(PLAIN, tie_word_embeddings=False)
     shapes = {
-        "block": (shapes_in_block(untied), tensors.NAMES),
-        "outside": (shapes_outside_of_blocks(untied), tensors.OUTSIDE_OF_BLOCKS),
+        "block": (shapes_in_block(untied), checkpoint.NAMES),
+        "outside": (shapes_outside_of_blocks(untied), checkpoint.OUTSIDE_OF_BLOCKS),
     }
-    named = {
+    parameters = {
         place: [
-            [path, names[path], [SIZES[size] for size in shape]] for path, shape in of_place.items()
+            [path, names[path], [SIZES[size] for size in shape]] for path, shape in paths.items()
         ]
-        for place, (of_place, names) in shapes.items()
+        for place, (paths, names) in shapes.items()
     }
     patterns = {
-        "in_block": tensors.IN_BLOCK,
-        "wrapped": tensors.WRAPPERS,
-        "mask": tensors.MASK_BUFFER,
-        "quantised": tensors.QUANTISED,
-        "lora": tensors.LORA,
+        "in_block": checkpoint.IN_BLOCK,
+        "wrapped": checkpoint.WRAPPERS,
+        "mask": checkpoint.MASK_BUFFER,
+        "quantized": checkpoint.QUANTIZED,
+        "lora": checkpoint.LORA,
     }
     return {
-        **named,
-        "weights": tensors.WEIGHTS,
-        "index": tensors.INDEX,
-        "largest_header": tensors.LARGEST_HEADER,
-        "bytes": {name: np.dtype(kind).itemsize for name, kind in tensors.STORED_AS.items()},
+        **parameters,
+        "weights": checkpoint.WEIGHTS,
+        "index": checkpoint.INDEX,
+        "largest_header": checkpoint.LARGEST_HEADER,
+        "bytes": {name: np.dtype(kind).itemsize for name, kind in checkpoint.STORED_AS.items()},
         "patterns": {name: pattern.pattern for name, pattern in patterns.items()},
-        "heads": tensors.HEADS,
-        "beginnings": {start.decode(): reason for start, reason in tensors.SIGNATURES.items()},
+        "heads": checkpoint.HEADS,
+        "beginnings": {start.decode(): reason for start, reason in checkpoint.SIGNATURES.items()},
         "formats": formats.FORMATS,
         "adapter": formats.ADAPTER,
         "W_U": as_data(graph_of(ForwardPass, 1))["W_U"],
     }
 
 
-def _of_tokenizer() -> dict[str, Any]:
+def _tokenizer_rules() -> dict[str, Any]:
     return {
         "pattern": bpe.PIECES,
         "bytes": [*BYTES],
@@ -112,12 +112,12 @@ def _of_tokenizer() -> dict[str, Any]:
         "classes": tokenizer_files.GPT2_CLASSES,
         "special": tokenizer_files.SPECIAL,
         "defaults": tokenizer_files.GPT2_SPECIAL,
-        "looks_special": tokenizer_files.SPECIAL_LOOK.pattern,
+        "looks_special": tokenizer_files.LOOKS_SPECIAL.pattern,
         "odd_model": bpe.UNSUPPORTED_MODEL,
         "odd_token": bpe.UNSUPPORTED_TOKEN,
         "parts": tokenizer_files.PARTS,
         "byte_level": tokenizer_files.BYTE_LEVEL,
-        "most_ids": tokenizer_files.MOST_IDS,
+        "most_ids": tokenizer_files.MAX_IDS,
         "sentence_piece": tokenizer_files.SENTENCE_PIECE,
         "how_to_save": tokenizer_files.HOW_TO_SAVE,
         "how_to_convert": tokenizer_files.HOW_TO_CONVERT,

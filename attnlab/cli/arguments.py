@@ -80,7 +80,7 @@ def parser() -> Parser:
     add_head(command("walkthrough", "print the published walkthrough, step by step"))
     command("verify", "compare the model with published figures; exit status 1 if they differ")
 
-    html = command("html", "write a page to explore in any browser; two texts or edits compare")
+    html = command("html", "write a page to explore one text, or compare two, in any browser")
     add_text(html, "the text to trace, or two texts to compare")
     html.add_argument(
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
@@ -94,8 +94,8 @@ def parser() -> Parser:
     explore.add_argument(
         "--atlas",
         metavar="FILE",
-        help="open an atlas that attnlab atlas wrote, with links to its passages' traces (default "
-        "model: the one that was measured)",
+        help="open an atlas written by attnlab atlas, with links to its passages' traces; --model "
+        "defaults to the measured model",
     )
     explore.add_argument(
         "--port", type=int, default=0, help="the port to listen on (default: a free one)"
@@ -218,7 +218,7 @@ def add_file(command: Parser) -> None:
         default=[],
         dest="files",
         metavar="FILE",
-        help="read the text from a UTF-8 file; a final line end is dropped, as with stdin",
+        help="read the text from a UTF-8 file; a final line break is dropped, as with stdin",
     )
 
 

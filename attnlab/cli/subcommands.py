@@ -63,7 +63,7 @@ class Report:
 def _model(options: argparse.Namespace) -> GPT2:
     if options.model is not None:
         return GPT2.from_pretrained(options.model)
-    with contextlib.redirect_stdout(sys.stderr):  # its notice isn't part of the output
+    with contextlib.redirect_stdout(sys.stderr):  # keep its notice out of the output
         return GPT2.default()
 
 
@@ -96,7 +96,7 @@ def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
 
 
 def _which_head(part: Result) -> dict[str, int]:
-    """The layer and head of a part of a trace, as far as it has them."""
+    """The layer and head of a part of a trace, if it has them."""
     names = {"blocks": "layer", "heads": "head"}
     return {
         names[name]: int(number)
@@ -137,7 +137,7 @@ def _trace(options: argparse.Namespace) -> Report:
 def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
     """Find a step of the head by name, or any step by path: its part and name.
 
-    For a layer's step that is split by head, the part is the head with this head's number.
+    For a layer's step that is split by head, the part is the head with the same number.
     """
     if path in head.parts:
         return head, path

@@ -1,4 +1,4 @@
-"""Measures of every head: sums over a window, and counts or weights to divide by.
+"""Measures of every head: sums over a window, and the counts or weights to divide them by.
 
 A measure's mean over a corpus is Σ sums / Σ places. Measures of weights are
 Σ weights[q, k] targets[q, k]. Their variants rescale the weights: `_without_first` leaves out the
@@ -53,6 +53,25 @@ MEASURES: dict[str, str] = {
     "size": "norm of the head's output over that of the residual stream",
     "writer": "how often the head is among the 3 largest contributions to the next token's logit",
     "loss": "the model's cross-entropy, in nats per token",
+}
+
+# What the variants are called.
+FAMILIES = {
+    PLAIN: "All tokens",
+    WITHOUT_FIRST: "Without the first token",
+    BY_VALUE: "By value",
+}
+
+# Short titles, by the first word of the name.
+TITLES = {
+    "first": "First token",
+    "previous": "Previous token",
+    "same": "Same token",
+    "induction": "Induction",
+    "distance": "Distance in tokens",
+    "entropy": "Entropy in nats",
+    "size": "Size of the output",
+    "writer": "Largest contributions",
 }
 
 LARGEST_WRITERS = 3
@@ -142,7 +161,7 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
     for block in blocks_in_turn(trace):
         attention = block.attention
-        attention.weights  # noqa: B018  accessed first, so that the context is computed from them
+        attention.weights  # noqa: B018  computed first and kept, as the context needs them
         W_O = heads_of(attention.W_O, trace.config.n_head)
         if by_value:
             keys[BY_VALUE] = written_length(attention.V, W_O)

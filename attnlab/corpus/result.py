@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, head_name, named_axis, numbered_axis
-from attnlab.corpus.measures import MEASURES, PLAIN, is_of_heads, measured, split
+from attnlab.analysis.jobs import JOBS
+from attnlab.corpus.measures import FAMILIES, MEASURES, PLAIN, TITLES, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
 from attnlab.errors import (
@@ -26,12 +27,13 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
-from attnlab.support.checks import as_count, as_texts, check_kind, errors_of
+from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
-from attnlab.views.shown import Axis
+from attnlab.views.scale import WEIGHTS, Scale
+from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,6 +88,34 @@ SAME_TEXTS = "The second atlas minus the first, over the same texts, in standard
 OTHER_TEXTS = "The second atlas minus the first, over different texts, in standard errors"
 
 
+@dataclass(frozen=True)
+class Standout:
+    """The head with the largest mean of a measure, see `Atlas.standouts`.
+
+    Attributes
+    ----------
+    measure : its name
+    layer, head : which head
+    mean, error : of the head
+    median : of all heads' means
+    errors : (mean - median) / error; NaN if the error is 0 or unknown
+    """
+
+    measure: str
+    layer: int
+    head: int
+    mean: float
+    error: float
+    median: float
+    errors: float
+
+
+def titled(name: str) -> Message:
+    """A measure's title without its variant; a user-defined one's name."""
+    kind, _ = split(name)
+    return Message(TITLES.get(kind, "{name}"), name=kind)
+
+
 def mean_of(what: str, atlas: Atlas) -> Message:
     """Title of a mean over an atlas's texts."""
     return Message(
@@ -108,8 +138,9 @@ class Measured(Analysis):
     mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
         than two texts
     texts : as `mean`, the number of texts that contributed
-    places : as `mean`, the number of tokens, or the total weight, that it is a mean over
+    places : as `mean`, the divisor: the number of tokens, or their total weight
     says : the measure in words
+    short_title : what the page calls it, without the variant
     """
 
     note: ClassVar[str] = (
@@ -134,6 +165,19 @@ class Measured(Analysis):
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
         self.title = mean_of(name, atlas)
+        self.short_title = titled(name)
+
+    @property
+    def scale(self) -> Scale:
+        """How its means become colours: as weights, or as those of all its variants."""
+        kind, _ = split(self.name)
+        if kind in JOBS:
+            return WEIGHTS
+        alike = [one for one in self._atlas.values() if split(one.name)[0] == kind]
+        return Scale.of(np.stack([one.mean for one in alike]))
+
+    def _grids(self) -> list[Grid]:
+        return [replace(grid, given_scale=self.scale) for grid in super()._grids()]
 
     def _batches(self, width: int) -> dict[int, Means]:
         """Sums and places, (2, L, H) or (2,), of batches of `width` texts, by number."""
@@ -183,8 +227,11 @@ class Measured(Analysis):
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
         largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
-        words = "no error with one text" if np.isnan(largest) else f"errors up to {largest:.1g}"
-        yield f"{self.says}; {words}"
+        says = Message(self.says)
+        if np.isnan(largest):
+            yield Message("{says}; no error with one text", says=says)
+        else:
+            yield Message("{says}; errors up to {largest}", says=says, largest=f"{largest:.1g}")
 
 
 class HeadProfile(Analysis):
@@ -227,13 +274,20 @@ class HeadProfile(Analysis):
         with drawn_in(language):
             return plot_profile([*self.measures], numbers, errors, one, say(self.title), ax)
 
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import document_view
+
+        return document_view(self)  # the measures have different units
+
     def _tables(self) -> Iterator[Table]:
-        lines = [["measure", "mean", "error", "rank", "texts"]]
+        header = [*map(Message, ("measure", "mean", "error", "rank", "texts"))]
+        lines: list[list[str]] = [[*header]]
         for one in self._of:
             larger = int((one.mean > one.mean[self._at]).sum())
             numbers = (one.mean[self._at], one.error[self._at])
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
-            rank = f"{larger + 1} of {one.mean.size}" if cells[0] else ""
+            place = Message("{rank} of {count}", rank=larger + 1, count=one.mean.size)
+            rank = place if cells[0] else ""
             lines.append([one.name, *cells, rank, f"{one.texts[self._at]:,}"])
         yield Table(lines)
 
@@ -251,7 +305,7 @@ class Difference(Analysis):
 
     Attributes
     ----------
-    measures : those that both have
+    measures : those in both atlases
     difference, error : by measure, (L, H) each: the second mean minus the first, and its standard
         error
     batches : number of batches; 0 for different texts
@@ -410,6 +464,29 @@ class Atlas(Document, Mapping[str, Measured]):
             raise InvalidValueError("this atlas has only loss, which isn't measured by head")
         return tuple(filter(is_of_heads, self.measures))
 
+    def families(self) -> dict[str, list[Measured]]:
+        """The measures of heads by family: raw, without the first token, by value."""
+        found: dict[str, list[Measured]] = {}
+        for name in filter(is_of_heads, self.measures):
+            found.setdefault(FAMILIES[split(name)[1]], []).append(self[name])
+        return found
+
+    def standouts(self) -> tuple[Standout, ...]:
+        """The head with the largest mean of each raw measure, most errors above the median first.
+
+        Among many heads the largest is some errors above the median by chance alone.
+        """
+        found = []
+        for name in self.measures:
+            mean, error = self[name].mean, self[name].error
+            if is_of_heads(name) and split(name)[1] == PLAIN and not np.isnan(mean).all():
+                layer, head = np.unravel_index(np.nanargmax(mean), mean.shape)
+                one, its_error = float(mean[layer, head]), float(error[layer, head])
+                median = float(np.nanmedian(mean))
+                errors = (one - median) / its_error if its_error > 0 else np.nan
+                found.append(Standout(name, int(layer), int(head), one, its_error, median, errors))
+        return tuple(sorted(found, key=lambda one: -np.nan_to_num(one.errors, nan=-1.0)))
+
     def head(self, layer: int, head: int) -> HeadProfile:
         """All measures of one head."""
         return HeadProfile(self, layer, head)
@@ -453,8 +530,22 @@ class Atlas(Document, Mapping[str, Measured]):
             yield Table(lines, left=())
         yield from map(Paragraph, filter(None, [self.loss, self.caution]))
         if others := [name for name in self.measures if split(name)[1]]:
-            yield Paragraph(f"atlas[name] shows a measure with errors; also: {', '.join(others)}")
+            yield Paragraph(
+                "atlas[name] shows a measure with errors; also: {others}", others=", ".join(others)
+            )
         yield Paragraph(Measured.note)
+
+    def _repr_html_(self) -> str:
+        from attnlab.views.notebook import document_view
+
+        axes = numbered_axis("layer", self.n_layer), numbered_axis("head", self.n_head)
+        grids = [
+            Grid(self[name].short_title, self[name].mean, axes, given_scale=self[name].scale)
+            for name in self.measures
+            if is_of_heads(name) and split(name)[1] == PLAIN
+        ]
+        title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
+        return document_view(self, [title, *grids, *others])
 
     @property
     def title(self) -> str:
@@ -537,8 +628,8 @@ class Atlas(Document, Mapping[str, Measured]):
 
         Parameters
         ----------
-        model : the model that was measured, or one of its shape with the same tokenizer, which the
-            page points out
+        model : the model that was measured; or one with the same shape and tokenizer, and a notice
+            on the page
         text_or_ids, port, language : as in `GPT2.explore`
 
         Returns
@@ -576,8 +667,8 @@ class Atlas(Document, Mapping[str, Measured]):
     def is_of(self, model: GPT2) -> bool:
         """Whether a model reproduces the values of the most often listed passage.
 
-        Rounding is allowed for. True if there are no passages, or only user-defined measures, which
-        can't be computed again.
+        Up to rounding. True if there are no passages, or only user-defined measures, which can't be
+        computed again.
         """
         check_kind(model, GPT2, "model")
         known = dict.fromkeys(name for name in self.measures if name in MEASURES)
@@ -631,7 +722,7 @@ def open_atlas(path: FilePath) -> Atlas:
         raise RecordingError(
             f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
         ) from None
-    with errors_of(RecordingError, f"{file} isn't a complete atlas"):
+    with reraised_as(RecordingError, f"{file} isn't a complete atlas"):
         tally = Tally.read(tensors, words)
         contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):

@@ -20,7 +20,7 @@ from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
-from attnlab.corpus.texts import Chunk, chunks_of
+from attnlab.corpus.texts import Chunk, chunks_of, count_of
 from attnlab.corpus.worker import Shared, Task, columns, tally_of
 from attnlab.errors import (
     AttnlabError,
@@ -31,7 +31,7 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread
-from attnlab.support.checks import as_count, as_flag, attribute, check_kind, errors_of
+from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path, locked, make_directory, write_whole
 from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
@@ -62,8 +62,8 @@ def atlas(
 ) -> Atlas:
     """Measure every head over a whole corpus: means with standard errors over texts.
 
-    mean = Σ sums / Σ places over all texts. The result is the same to the bit for any executor and
-    any number of workers. Each worker uses one thread for matrix products.
+    mean = Σ sums / Σ places over all texts. The result is bit-identical for any executor and any
+    number of workers. Each worker uses one thread for matrix products.
 
     Parameters
     ----------
@@ -71,10 +71,10 @@ def atlas(
         opens
     texts : an iterable of texts; a file with one text per line (blank lines are skipped); or a
         directory with one text per file, searched recursively (hidden files are skipped). In files,
-        line ends become `\\n`, and the last one is dropped. Texts are read as a stream.
+        line breaks become `\\n`, and a final one is dropped. Texts are read as a stream.
     measures : names from `attnlab.corpus.MEASURES`, and functions from a `Trace` to a number for
-        each head, (L, H), NaN where undefined, which count once per window. None means all named
-        ones.
+        each head, (L, H), NaN where undefined; a function counts once per window. None means all
+        named measures.
     executor : as in `concurrent.futures`: processes, threads, Dask's `client.get_executor()`,
         `mpi4py.futures.MPIPoolExecutor`; None computes in this process
     chunk : texts per task; fewer if they are long
@@ -94,9 +94,9 @@ def atlas(
     Raises
     ------
     ResumeError
-        The directory belongs to a run with other arguments.
+        If the directory belongs to a run with other arguments.
     WriteError
-        Another run is using the directory.
+        If another run is using the directory.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def atlas(
             "choose another directory"
         )
     if any(function is not None for function in task.measures.values()):
-        chunks = with_tried_measures(task, chunks)
+        chunks = after_trying_measures(task, chunks)
     if path is not None:
         make_directory(path)
     with one_thread(), contextlib.nullcontext() if path is None else locked(path / LOCK):
@@ -133,7 +133,9 @@ def atlas(
         )
         digest = hashlib.sha256()
         with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as made:
-            total = _total(task.empty_tally(), made, progress)
+            total = _total(
+                task.empty_tally(), made, count_of(texts) if progress else None, progress
+            )
         is_local = name is None or as_path(name).is_dir()
         given = directory_of(opened) if is_local else str(name)
         found = Atlas.of(opened, given, task.measures, size, total, digest.hexdigest())
@@ -145,7 +147,7 @@ def atlas(
 
 
 def directory_of(model: GPT2) -> str:
-    """Where to open a model again; empty for a model in memory."""
+    """The name or directory to open a model from again; empty for a model in memory."""
     if not isinstance(model.parameters, Checkpoint):
         return ""
     directory = model.parameters.directory
@@ -168,8 +170,8 @@ def is_within(directory: Path, texts: Any) -> bool:
     return corpus.is_dir() and directory.resolve().is_relative_to(corpus)
 
 
-def with_tried_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The chunks, once the user-defined measures worked on a text of the first one."""
+def after_trying_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Try the user-defined measures on the first chunk; return all chunks."""
     first = next(chunks, None)
     if first is None:
         return chunks
@@ -185,18 +187,26 @@ def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
         yield chunk
 
 
-def _total(total: Tally, made: Iterable[tuple[Tally, bool]], progress: bool) -> Tally:
-    """Add the tallies of all chunks to the total, in order."""
+def _total(
+    total: Tally, made: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
+) -> Tally:
+    """Add the tallies of all chunks to the total, in order.
+
+    The bar estimates the time left if the number of texts is known.
+    """
     started, before = time.perf_counter(), 0
     # The bar disappears if an error comes before the first chunk is done.
-    with progress_bar(unit=" texts", leave=False, disable=not progress) as bar:
+    with progress_bar(total=count, unit=" texts", leave=False, disable=not progress) as bar:
         for tally, is_new in made:
             total.add(tally)
-            before += 0 if is_new else tally.tokens
+            texts = tally.texts + len(tally.faults)
+            if not is_new:  # took no time, so it says nothing about the time left
+                before += tally.tokens
+                bar.initial = bar.n + texts
             speed = (total.tokens - before) / (time.perf_counter() - started)
             bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", False)
             bar.leave = True
-            bar.update(tally.texts + len(tally.faults))
+            bar.update(texts)
     if not total.texts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in total.faults[:3])
         raise InvalidValueError(
@@ -304,14 +314,14 @@ class StoredTallies:
             tensors, words = read_sealed(file, FORMAT, ResumeError, check)
         except MissingFileError:
             return None
-        with errors_of(ResumeError, f"{file} isn't complete; remove it to measure it again"):
+        with reraised_as(ResumeError, f"{file} isn't complete; remove it to measure it again"):
             return Tally.read(tensors, words)
 
 
 def identity(task: Task, chunk: int) -> dict[str, str]:
     """Everything that must be the same for a run to be resumed, except the corpus."""
     model = task.shared.model
-    parameters = copy(model.parameters)  # a copy, so that what it reads from disk is freed
+    parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
     words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
     parts = {
         "config": asdict(model.config),

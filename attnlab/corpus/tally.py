@@ -22,10 +22,10 @@ from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidValueError
 from attnlab.support.sealed import Shapes
 
-# Passages kept with the largest, and with the smallest, value of each measure and head.
+# Passages kept for each measure and head: so many with the largest values, and with the smallest.
 EXTREMES = 3
 
-# A passage's number holds its text's number and, in the low bits, its first token's position.
+# A passage's number: its text's number, and in the low bits its first token's position.
 TOKEN_BITS = 32
 
 # The largest number of batches.
@@ -53,7 +53,7 @@ class Tally:
     passages : int64, as `ranks`, their numbers
     ids : token ids of those passages, int32 (T,)
     names : their texts' names, by text number
-    texts, tokens : how many were measured
+    texts, tokens : the numbers measured
     faults : name and reason for each text that could not be measured
     width : texts per batch, a power of 2
     batches : by number, float64 (2, C), Σ s and Σ n of texts number * width to (number + 1) * width

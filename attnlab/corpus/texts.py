@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class Text(NamedTuple):
 
     @classmethod
     def of_file(cls, name: str, content: bytes) -> Text:
-        """Decode a file's text, without the last line end; line ends become `\\n`."""
+        """Decode a file's text, without its final line break; line breaks become `\\n`."""
         try:
             return cls(name, decoded_text(content, name, InvalidValueError).removesuffix("\n"))
         except InvalidValueError as error:
@@ -70,6 +70,20 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
             taken = []
     if taken:
         yield Chunk(next(numbers), first, tuple(taken))
+
+
+def count_of(given: Any) -> int | None:
+    """How many texts a corpus has; None if that is unknown before it is read."""
+    if isinstance(given, str | os.PathLike):
+        path = as_path(given, "texts")
+        if path.is_dir():
+            return sum(1 for _ in _files_of(path))
+        try:
+            with open_regular(path) as stream:
+                return sum(1 for line in stream if line.strip())
+        except OSError:
+            return None
+    return len(given) if isinstance(given, Sized) else None
 
 
 def texts_of(given: Any) -> Iterator[Text]:
@@ -117,11 +131,15 @@ def _of_lines(path: Path) -> Iterator[Text]:
 
 
 def _of_directory(directory: Path) -> Iterator[Text]:
+    for file in _files_of(directory):
+        name = file.relative_to(directory).as_posix()
+        try:
+            yield Text.of_file(name, read_bytes(file, InvalidValueError))
+        except AttnlabError as error:
+            yield Text(name, "", str(error))
+
+
+def _files_of(directory: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for file in (Path(parent, name) for name in sorted(files) if not name.startswith(".")):
-            name = file.relative_to(directory).as_posix()
-            try:
-                yield Text.of_file(name, read_bytes(file, InvalidValueError))
-            except AttnlabError as error:
-                yield Text(name, "", str(error))
+        yield from (Path(parent, name) for name in sorted(files) if not name.startswith("."))

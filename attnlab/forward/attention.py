@@ -4,7 +4,7 @@
                                        Q Kᵀ       / scale   future -> -inf   softmax    @ V
 
 Shapes: Tq queries attend to Tk keys (both T in self-attention); Dk and Dv are the widths of a key
-and a value, both Dh = D / H in GPT-2; H heads. Leading axes pass through. Arrays of all heads are
+and a value, both Dh = D / H in GPT-2; H heads. Leading axes are batch axes. Arrays of all heads are
 head-first: Q (..., H, Tq, Dk), weights (..., H, Tq, Tk).
 
 The equations are in `attnlab.equations`, one for each computed step.
@@ -43,8 +43,8 @@ BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
 SPLIT = ", split into heads"
 
-# The largest scores (all heads together) that are computed just to show a table.
-COMPUTED_FOR_REPR = 2**20
+# The largest size of a layer's scores for which steps are computed just to show a table.
+MAX_SCORES_FOR_REPR = 2**20
 
 
 class Attention(Result):
@@ -105,13 +105,13 @@ class Attention(Result):
         step: str = "weights",
         component: int | None = None,
     ) -> Explanation:
-        """Return the arithmetic behind one number, to follow with a pencil.
+        """Return the arithmetic behind one number, to check by hand.
 
         Parameters
         ----------
         query, key : which weight, by position (negative ones count from the end) or by the token's
-            text, as in `explain("it", "dog")`. Without a key, all of the query's weights and how
-            they weight the values; without a query, the last token.
+            text, as in `explain("it", "dog")`. Without a key, all of the query's weights and the
+            weighted values; without a query, the last token.
         step : another step, such as "scores", "Q" or "context", or its path from here. For K and V,
             `query` is the attended token; for parameters, a row.
         component : the column, if it isn't a key; default 0. Columns of several heads are side by
@@ -226,7 +226,7 @@ class Attention(Result):
 
 def is_small(run: Run) -> bool:
     """Whether a layer's scores are small enough to compute just for a table."""
-    return math.prod(run.scores_shape) <= COMPUTED_FOR_REPR
+    return math.prod(run.scores_shape) <= MAX_SCORES_FOR_REPR
 
 
 class SelfAttention(Attention):
@@ -247,7 +247,7 @@ class SelfAttention(Attention):
     )
 
     X = Step[Array]("Tq D", "the input of attention")
-    memory = Step[Array]("Tk D'", "the attended sequence", equations.same, x="X")
+    memory = Step[Array]("Tk D'", "the attended sequence", equations.identity, x="X")
     W_Q = Step[Array]("D Dk")
     b_Q = Step["Array | None"]("Dk")
     W_K = Step[Array]("D' Dk")
@@ -260,19 +260,19 @@ class SelfAttention(Attention):
 
     def axes_of(self, name: str) -> str:
         axes = super().axes_of(name)
-        return axes.replace("D'", "D") if self._is_to_itself() else axes
+        return axes.replace("D'", "D") if self._is_self_attention() else axes
 
     def formula_of(self, name: str) -> str:
         formula = super().formula_of(name)
         for bias in BIASES:
             if self._run.values.get(self._layer + bias, "a parameter") is None:
                 formula = formula.replace(f" + {bias}", "")
-        if not self._is_to_itself():
+        if not self._is_self_attention():
             return formula
         return "X" if name == "memory" else formula.replace("memory", "X")
 
-    def _shown(self) -> tuple[str, ...]:
-        hidden = {"memory"} if self._is_to_itself() else set()
+    def _steps_shown(self) -> tuple[str, ...]:
+        hidden = {"memory"} if self._is_self_attention() else set()
         return tuple(name for name in self.parts if name not in hidden)
 
     @property
@@ -281,12 +281,12 @@ class SelfAttention(Attention):
         layer: str = self._prefix
         return layer
 
-    def _is_to_itself(self) -> bool:
-        return is_to_itself(self._run, self._layer)
+    def _is_self_attention(self) -> bool:
+        return is_self_attention(self._run, self._layer)
 
 
-def is_to_itself(run: Run, prefix: str) -> bool:
-    """Whether it is self-attention: memory is X."""
+def is_self_attention(run: Run, prefix: str) -> bool:
+    """Whether the attended sequence, memory, is X."""
     X, memory = (run.values.get(prefix + name) for name in ("X", "memory"))
     return memory is None or memory is X
 
@@ -309,26 +309,26 @@ class Head(SelfAttention):
 
     parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "W_O", "output")
 
-    X = SelfAttention.X.of(equations.shared)
-    memory = SelfAttention.memory.of(equations.shared)
-    W_Q = SelfAttention.W_Q.of(equations.columns_of_head)
-    b_Q = SelfAttention.b_Q.of(equations.columns_of_head)
-    W_K = SelfAttention.W_K.of(equations.columns_of_head)
-    b_K = SelfAttention.b_K.of(equations.columns_of_head)
-    W_V = SelfAttention.W_V.of(equations.columns_of_head)
-    b_V = SelfAttention.b_V.of(equations.columns_of_head)
-    Q = SelfAttention.Q.of(equations.head_slice, always=True)
-    K = SelfAttention.K.of(equations.head_slice, always=True)
-    V = SelfAttention.V.of(equations.head_slice, always=True)
-    mask = Attention.mask.of(equations.head_slice)
-    dropout_mask = Attention.dropout_mask.of(equations.head_slice)
-    scale = Attention.scale.of(equations.shared, always=True)
-    raw_scores = Attention.raw_scores.of(equations.head_slice)
-    scores = Attention.scores.of(equations.head_slice)
-    masked_scores = Attention.masked_scores.of(equations.head_slice)
-    weights = Attention.weights.of(equations.head_slice)
-    context = Attention.context.of(equations.head_slice)
-    W_O = Step[Array]("Dv D").of(equations.rows_of_head)
+    X = SelfAttention.X.sliced(equations.shared)
+    memory = SelfAttention.memory.sliced(equations.shared)
+    W_Q = SelfAttention.W_Q.sliced(equations.columns_of_head)
+    b_Q = SelfAttention.b_Q.sliced(equations.columns_of_head)
+    W_K = SelfAttention.W_K.sliced(equations.columns_of_head)
+    b_K = SelfAttention.b_K.sliced(equations.columns_of_head)
+    W_V = SelfAttention.W_V.sliced(equations.columns_of_head)
+    b_V = SelfAttention.b_V.sliced(equations.columns_of_head)
+    Q = SelfAttention.Q.sliced(equations.head_slice, always=True)
+    K = SelfAttention.K.sliced(equations.head_slice, always=True)
+    V = SelfAttention.V.sliced(equations.head_slice, always=True)
+    mask = Attention.mask.sliced(equations.head_slice)
+    dropout_mask = Attention.dropout_mask.sliced(equations.head_slice)
+    scale = Attention.scale.sliced(equations.shared, always=True)
+    raw_scores = Attention.raw_scores.sliced(equations.head_slice)
+    scores = Attention.scores.sliced(equations.head_slice)
+    masked_scores = Attention.masked_scores.sliced(equations.head_slice)
+    weights = Attention.weights.sliced(equations.head_slice)
+    context = Attention.context.sliced(equations.head_slice)
+    W_O = Step[Array]("Dv D").sliced(equations.rows_of_head)
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     @property
@@ -396,9 +396,13 @@ class MultiHeadAttention(SelfAttention):
     b_V = Step["Array | None"]("H·Dv")
     W_O = Step[Array]("H·Dv D")
     b_O = Step["Array | None"]("D")
-    Q = Step("Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.in_heads, x="X", W="W_Q", b="b_Q")
-    K = Step("Tk Dk", f"memory W_K + b_K{SPLIT}", equations.in_heads, x="memory", W="W_K", b="b_K")
-    V = Step("Tk Dv", f"memory W_V + b_V{SPLIT}", equations.in_heads, x="memory", W="W_V", b="b_V")
+    Q = Step("Tq Dk", f"X W_Q + b_Q{SPLIT}", equations.projected_heads, x="X", W="W_Q", b="b_Q")
+    K = Step(
+        "Tk Dk", f"memory W_K + b_K{SPLIT}", equations.projected_heads, x="memory", W="W_K", b="b_K"
+    )
+    V = Step(
+        "Tk Dv", f"memory W_V + b_V{SPLIT}", equations.projected_heads, x="memory", W="W_V", b="b_V"
+    )
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
     output = Step(
         *("Tq D", "concat W_O + b_O", equations.affine),

@@ -13,7 +13,7 @@ from attnlab import equations
 from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import as_count, is_integer, is_real
 from attnlab.support.files import FilePath, as_path, read_json, write_whole
-from attnlab.support.formats import HOW_TO_DEQUANTISE
+from attnlab.support.formats import HOW_TO_DEQUANTIZE
 
 MODEL_TYPE = "gpt2"
 
@@ -102,7 +102,7 @@ class GPT2Config:
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        if problems := _wrong_settings(vars(self)):
+        if problems := _invalid_settings(vars(self)):
             raise ConfigError("; ".join(problems))
         for name, value in vars(self).items():  # NumPy scalars aren't JSON serialisable
             if isinstance(value, np.generic):
@@ -138,19 +138,19 @@ class GPT2Config:
         Raises
         ------
         ConfigError
-            If the architecture is another one, weights are quantized, or settings are unsupported
+            If the architecture isn't GPT-2's, weights are quantized, or settings are unsupported
         """
         if not isinstance(settings, Mapping):
             raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
-        if another := _another_model(settings):
-            raise ConfigError(another)
+        if reason := _unsupported_model(settings):
+            raise ConfigError(reason)
         problems = [
             f"{key} must be {value!r}; got {quoted(settings[key])}"
             for key, value in FIXED.items()
-            if key in settings and not _is(settings[key], value)
+            if key in settings and not _same_type_and_value(settings[key], value)
         ]
         ours = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
-        if problems := problems + _wrong_settings(ours):
+        if problems := problems + _invalid_settings(ours):
             raise ConfigError("; ".join(problems))
         return cls(**ours)
 
@@ -158,7 +158,7 @@ class GPT2Config:
     def from_file(cls, path: FilePath) -> GPT2Config:
         """Read a `config.json`."""
         settings = read_json(path, ConfigError)
-        if code := _own_code(settings):
+        if code := _custom_code(settings):
             raise ConfigError(
                 f"{as_path(path)}: the model has custom code (auto_map: {quoted(code)}), which "
                 "isn't run and may not compute GPT-2. If you are sure that it does, remove "
@@ -181,31 +181,31 @@ class GPT2Config:
         write_whole(as_path(directory, "directory") / "config.json", f"{text}\n".encode())
 
 
-def _own_code(settings: Mapping[str, Any]) -> str:
+def _custom_code(settings: Mapping[str, Any]) -> str:
     """The class that transformers loads with trust_remote_code=True, or ""."""
     names = settings.get("auto_map")
     models = names.items() if isinstance(names, Mapping) else ()
     return next((str(code) for name, code in models if str(name).startswith("AutoModel")), "")
 
 
-def _another_model(settings: Mapping[str, Any]) -> str:
+def _unsupported_model(settings: Mapping[str, Any]) -> str:
     """Why a config isn't that of a plain GPT-2, or ""."""
     kind = settings.get("model_type", MODEL_TYPE)
-    if not _is(kind, MODEL_TYPE):
+    if not _same_type_and_value(kind, MODEL_TYPE):
         return f"model_type is {quoted(kind)}; only '{MODEL_TYPE}' is supported"
-    quantised = settings.get("quantization_config")
-    if quantised is None:
+    quantized = settings.get("quantization_config")
+    if quantized is None:
         return ""
-    method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+    method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
     method = getattr(method, "value", method)  # an enum in memory
-    return f"the weights are quantized ({quoted(method or quantised)}). {HOW_TO_DEQUANTISE}"
+    return f"the weights are quantized ({quoted(method or quantized)}). {HOW_TO_DEQUANTIZE}"
 
 
-def _is(given: object, expected: object) -> bool:
+def _same_type_and_value(given: object, expected: object) -> bool:
     return isinstance(given, type(expected)) and given == expected
 
 
-def _wrong_settings(settings: Mapping[str, Any]) -> list[str]:
+def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
     """All problems of a config's settings, as messages."""
     problems = [
         f"{f.name} is missing"

@@ -30,8 +30,8 @@ from attnlab.support.names import dots_hint, dotted, hint_in_path
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 
-# How a step changes because another one is edited: a function of the run and the original.
-Follow: TypeAlias = Callable[["EditedRun", Any], Any]
+# The effect of an edit on another step: a function of the run and the original.
+Effect: TypeAlias = Callable[["EditedRun", Any], Any]
 
 # Steps that are set by the text and the config, and W_E's second name: can't be edited.
 FIXED = (
@@ -40,10 +40,10 @@ FIXED = (
 )
 
 # Steps of a head that aren't parts of a step of the layer.
-OWN = ("X", "scale", "output")
+HEAD_ONLY = ("X", "scale", "output")
 
-# How many edited steps a title names.
-PATHS_SHOWN = 3
+# The maximum number of edited steps in a title.
+MAX_PATHS_SHOWN = 3
 
 # The number of a block or head in a path.
 NUMBER = r"(?<=\.)-?\d{1,9}(?=\.|$)"
@@ -74,13 +74,13 @@ class EditedRun(Run):
         """Index the edits.
 
         `_paths` are the paths of all edits, `_edited` also those of the wholes they are parts of;
-        `_changes` are the edits of a step and its parts, wholes first; `_follows` are the indirect
+        `_changes` are the edits of a step and its parts, wholes first; `_effects` are the indirect
         changes of a step, by the path of the edit that causes them.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
-        self._follows: dict[str, dict[str, Follow]] = {}
+        self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # on the last edits
             for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
@@ -89,20 +89,20 @@ class EditedRun(Run):
                 self._edited.update(paths)
                 self._changes.setdefault(whole, []).append((path, edits[path]))
                 self._depends[whole] = True
-                for other, follow in follows_from(path):
-                    self._follows.setdefault(other, {})[path] = follow
+                for other, effect in effects_of(path):
+                    self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
 
     def __getstate__(self) -> dict[str, Any]:
         # Functions are stored as their results.
-        made = tuple(
-            {path: self.look(path) if callable(edit) else edit for path, edit in edits.items()}
+        values = tuple(
+            {path: self.value(path) if callable(edit) else edit for path, edit in edits.items()}
             for edits in self.edits
         )
         return super().__getstate__() | {
-            "edits": made,
+            "edits": values,
             "_changes": {},
-            "_follows": {},
+            "_effects": {},
             "_depends": {},
         }
 
@@ -123,38 +123,38 @@ class EditedRun(Run):
             if node.step.after_blocks:  # in order, to limit recursion
                 for layer in range(node.number):
                     self.depends(f"blocks.{layer}.output")
-            self._depends[path] = any(map(self.depends, above(node)))
+            self._depends[path] = any(map(self.depends, inputs_of(node)))
         return self._depends[path]
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        return tuple({**self._changes, **self._follows})
+        return tuple({**self._changes, **self._effects})
 
     def is_edited(self, path: str) -> bool:
-        # As a whole, or in part.
+        # Entirely or partly.
         return path in self._edited or not self._paths.isdisjoint(
             [*wholes(self.graph, path), self.graph[path].whole]
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
-        return [*self._follows.get(path, {}).items(), *self._changes.get(path, ())][::-1]
+        return [*self._effects.get(path, {}).items(), *self._changes.get(path, ())][::-1]
 
     def unedited(self, path: str) -> Any:
         node = self.graph[path]
         if node.whole and path not in self._paths:
             whole = self.unedited(node.whole)
-            return node.step.of_whole(whole, node.number, self.look(node.n_head))
+            return node.step.select(whole, node.number, self.value(node.n_head))
         with self.errstate():
             *_, whole = wholes(self.graph, path)
             return part_of(self, path, self._before_edits(whole))
 
-    def is_there(self, path: str) -> bool:
+    def is_stored(self, path: str) -> bool:
         owner = self._owner(path)
-        return super().is_there(path) if owner is self else owner.is_there(path)
+        return super().is_stored(path) if owner is self else owner.is_stored(path)
 
-    def look(self, path: str) -> Any:
+    def value(self, path: str) -> Any:
         owner = self._owner(path)
-        return super().look(path) if owner is self else owner.look(path)
+        return super().value(path) if owner is self else owner.value(path)
 
     def _owner(self, path: str) -> Run:
         """The run that computes a step: this one, or an earlier one."""
@@ -183,23 +183,23 @@ class EditedRun(Run):
 
     def _before_edits(self, path: str) -> Any:
         value = self._without_own_edits(path)
-        for follow in self._follows.get(path, {}).values():
-            value = self._call(path, partial(follow, self, value))
+        for effect in self._effects.get(path, {}).values():
+            value = self._call(path, partial(effect, self, value))
         return value
 
     def _without_own_edits(self, path: str) -> Any:
         """A step without the edits made here; from the base if it doesn't depend on them."""
         node, run = self.graph[path], self.base
-        if any(map(self.depends, above(node))):
+        if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
         while isinstance(run, EditedRun) and run._is_changed(path):
-            if any(map(run.depends, above(node))):
+            if any(map(run.depends, inputs_of(node))):
                 return Run._evaluate(run, path, node)
             run = run.base
         return run._input(path)
 
     def _is_changed(self, path: str) -> bool:
-        return path in self._changes or path in self._follows
+        return path in self._changes or path in self._effects
 
     def _slices_whole(self, node: Node) -> bool:
         return super()._slices_whole(node) or self._is_changed(node.whole)
@@ -207,10 +207,10 @@ class EditedRun(Run):
     def _is_fast(self, path: str) -> bool:
         return super()._is_fast(path) and not any(
             self._is_changed(step) or self._is_changed(self.graph[step].whole)
-            for step in self._passed_over(path)
+            for step in self._skipped_steps(path)
         )
 
-    def _passed_over(self, path: str) -> Iterator[str]:
+    def _skipped_steps(self, path: str) -> Iterator[str]:
         """The steps that the fast equation of a step skips."""
         node = self.graph[path]
         needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
@@ -236,22 +236,22 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     InvalidValueError
         If a function given as an edit raises
     """
-    check_paths(run.graph, run.look("n_head"), edits)
+    check_paths(run.graph, run.value("n_head"), edits)
     checked = {
-        path: edit if callable(edit) else numbers(path, edit) for path, edit in edits.items()
+        path: edit if callable(edit) else as_edit(path, edit) for path, edit in edits.items()
     }
-    made = EditedRun(run, checked)
+    edited_run = EditedRun(run, checked)
     words = []
-    for path in (path for edits in made.edits for path in edits):
-        value = made.look(path)
+    for path in (path for edits in edited_run.edits for path in edits):
+        value = edited_run.value(path)
         with np.errstate(over="ignore"):  # noted below, since it isn't 1
             sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         words.append(f"{path}{note}")
-    more = f" and {len(words) - PATHS_SHOWN} more" if len(words) > PATHS_SHOWN else ""
-    paths = f"{', '.join(words[:PATHS_SHOWN])}{more}"
-    made.note = Message(EDITED, paths=paths) if words else ""
-    return made
+    more = f" and {len(words) - MAX_PATHS_SHOWN} more" if len(words) > MAX_PATHS_SHOWN else ""
+    paths = f"{', '.join(words[:MAX_PATHS_SHOWN])}{more}"
+    edited_run.note = Message(EDITED, paths=paths) if words else ""
+    return edited_run
 
 
 def batched(runs: Sequence[EditedRun], path: str) -> EditedRun:
@@ -265,15 +265,15 @@ def batched(runs: Sequence[EditedRun], path: str) -> EditedRun:
     path : of the step that the edits change, see `changed_step`
     """
     batch = EditedRun(runs[0].base, {path: 0})  # a placeholder, set below
-    batch.values[path] = read_only(np.stack([run.look(path) for run in runs]))
-    batch.is_long |= len(runs) * len(batch.look("ids")) > fast.SHORT
+    batch.values[path] = read_only(np.stack([run.value(path) for run in runs]))
+    batch.is_long |= len(runs) * len(batch.value("ids")) > fast.SHORT
     return batch
 
 
 # ---- which step an edit changes, and what depends on it ------------------------------------------
 
 
-def above(node: Node) -> list[str]:
+def inputs_of(node: Node) -> list[str]:
     """The paths of the steps that a step is computed from."""
     return [*node.needs, *filter(None, [node.whole])]
 
@@ -281,7 +281,7 @@ def above(node: Node) -> list[str]:
 def wholes(graph: Graph, path: str) -> list[str]:
     """A step, the step it is a part of, and so on up to the whole array."""
     node, name = graph[path], graph[path].step.name
-    if node.whole and name not in OWN:
+    if node.whole and name not in HEAD_ONLY:
         whole = node.whole
     elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
         whole = node.needs[0]
@@ -294,7 +294,7 @@ def wholes(graph: Graph, path: str) -> list[str]:
 
 def changed_step(graph: Graph, path: str) -> str:
     """The step through which an edit affects later ones."""
-    return [*wholes(graph, path), *(follower for follower, _ in follows_from(path))][-1]
+    return [*wholes(graph, path), *(affected for affected, _ in effects_of(path))][-1]
 
 
 def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
@@ -302,7 +302,7 @@ def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
     for part in reversed(wholes(run.graph, path)[:-1]):
         node = run.graph[part]
         if node.whole:
-            whole = node.step.of_whole(whole, node.number, run.look(node.n_head))
+            whole = node.step.select(whole, node.number, run.value(node.n_head))
         elif part == "next_logits":
             whole = whole[..., -1, :]
         else:
@@ -315,58 +315,58 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
     node = run.graph[path]
     if len(wholes(run.graph, path)) == 1:
         return replaced(run, path, edit, value)
-    if node.step.of_whole is equations.head_slice:  # heads may share one mask
-        shape = np.broadcast_shapes(value.shape, (run.look(node.n_head), 1, 1))
+    if node.step.select is equations.head_slice:  # heads may share one mask
+        shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     whole = np.array(value)
     part_of(run, path, whole)[...] = replaced(run, path, edit, part_of(run, path, value))
     return whole
 
 
-def follows_from(path: str) -> Iterator[tuple[str, Follow]]:
+def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
     """The indirect changes of an edit: steps that it changes without an equation."""
     prefix, _, name = path.rpartition(".")
     layer, of_head, _ = prefix.rpartition(".heads.")
     if path == "W_E":
-        yield "rows_of_W_E", lambda run, rows: run.look("W_E")
+        yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
-        yield "next_logits", lambda run, row: run.look("logits")[..., -1, :]
+        yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]
     elif of_head and name == "output":
-        yield f"{layer}.output", lambda run, x: x + (run.look(path) - run.unedited(path))
+        yield f"{layer}.output", lambda run, x: x + (run.value(path) - run.unedited(path))
     elif of_head and name == "scale":
         yield f"{layer}.scores", with_own_scale(prefix)
     elif of_head and name == "X":
-        yield f"{prefix}.memory", lambda run, X: run.look(path)
+        yield f"{prefix}.memory", lambda run, X: run.value(path)
         yield f"{layer}.QKV", with_own_X(prefix)
 
 
-def with_own_scale(head: str) -> Follow:
+def with_own_scale(head: str) -> Effect:
     """The layer's scores, with one head's divided by its own scale."""
 
-    def follow(run: EditedRun, scores: AnyArray) -> AnyArray:
+    def effect(run: EditedRun, scores: AnyArray) -> AnyArray:
         changed = np.array(scores)
         part_of(run, f"{head}.scores", changed)[...] = equations.scores(
-            run.look(f"{head}.raw_scores"), run.look(f"{head}.scale")
+            run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
         )
         return changed
 
-    return follow
+    return effect
 
 
-def with_own_X(head: str) -> Follow:
+def with_own_X(head: str) -> Effect:
     """The layer's QKV, with one head's columns computed from its own X."""
 
-    def follow(run: EditedRun, QKV: AnyArray) -> AnyArray:
-        changed, X = np.array(QKV), run.look(f"{head}.X")
+    def effect(run: EditedRun, QKV: AnyArray) -> AnyArray:
+        changed, X = np.array(QKV), run.value(f"{head}.X")
         node = run.graph[f"{head}.X"]
         for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
-            part = equations.columns_of_head(third(changed), node.number, run.look(node.n_head))
+            part = equations.columns_of_head(third(changed), node.number, run.value(node.n_head))
             part[...] = equations.affine(
-                X, run.look(f"{head}.W_{name}"), run.look(f"{head}.b_{name}")
+                X, run.value(f"{head}.W_{name}"), run.value(f"{head}.b_{name}")
             )
         return changed
 
-    return follow
+    return effect
 
 
 # ---- paths ---------------------------------------------------------------------------------------
@@ -391,22 +391,22 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     if not isinstance(path, str):
         raise InvalidTypeError(f"path must be a str, such as 'embedding'; got {quoted(path)}")
     counts = {"blocks": n_layer, "heads": n_head}
-    form = re.sub(NUMBER, "#", path)
-    if form in known and path == numbered(form, path, counts):
+    pattern = re.sub(NUMBER, "#", path)
+    if pattern in known and path == numbered(pattern, path, counts):
         return
     meant = dotted(path)
     others = nearest(re.sub(NUMBER, "#", meant), known)
-    near = ", ".join(numbered(other, meant, counts) for other in others)
+    similar = ", ".join(numbered(other, meant, counts) for other in others)
     hint = hint_in_path(path) + dots_hint(path)
-    raise InvalidValueError(f"{quoted(path)} isn't a {what}; similar ones are {near}{hint}")
+    raise InvalidValueError(f"{quoted(path)} isn't a {what}; similar ones are {similar}{hint}")
 
 
-def nearest(form: str, known: Sequence[str]) -> list[str]:
+def nearest(pattern: str, known: Sequence[str]) -> list[str]:
     """The three most similar paths, by the whole path and the last name."""
     import difflib  # imported only for errors
 
     def similarity(other: str) -> float:
-        pairs = ((other, form), (last_name(other), last_name(form)))
+        pairs = ((other, pattern), (last_name(other), last_name(pattern)))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
     return sorted(known, key=similarity, reverse=True)[:3]
@@ -429,15 +429,15 @@ def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Ste
     """All steps of a kind of result and its parts, by path with # for numbers."""
     for name, step in kind.steps.items():
         yield f"{prefix}{name}", step
-    for name, below in kind.children.items():
+    for name, part in kind.children.items():
         number = "#." if name in ("blocks", "heads") else ""
-        yield from steps_below(below, f"{prefix}{name}.{number}")
+        yield from steps_below(part, f"{prefix}{name}.{number}")
 
 
-def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
-    """A form with the numbers of a path, limited to existing blocks and heads."""
+def numbered(pattern: str, path: str, counts: Mapping[str, int]) -> str:
+    """A pattern with the numbers of a path, limited to existing blocks and heads."""
     given = [int(number) for number in re.findall(NUMBER, path)]
-    words = form.split(".")
+    words = pattern.split(".")
     for i, word in enumerate(words):
         if word == "#":
             count, number = counts[words[i - 1]], given.pop(0) if given else 0
@@ -448,7 +448,7 @@ def numbered(form: str, path: str, counts: Mapping[str, int]) -> str:
 # ---- values --------------------------------------------------------------------------------------
 
 
-def numbers(path: str, given: object) -> AnyArray:
+def as_edit(path: str, given: object) -> AnyArray:
     """A read-only copy of an array."""
     return read_only(np.array(as_array(given, f"the edit of {path}")))
 
@@ -456,29 +456,29 @@ def numbers(path: str, given: object) -> AnyArray:
 def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
     """The value of an edit, with the original's shape and dtype."""
     is_array = isinstance(value, np.ndarray)
-    there = np.asarray(value)
+    original = np.asarray(value)
     with np.errstate(all="ignore"):  # the result is checked below
         if callable(edit):
             try:
-                given = edit(read_only(there.view()) if is_array else value)
+                given = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
                 raise InvalidValueError(
                     f"the edit of {path} raised {quoted(error, 200)}"
                 ) from error
             if given is None:
                 raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
-            array = numbers(path, given)
+            array = as_edit(path, given)
         else:
             array = np.asarray(edit)
-        if array.dtype.kind not in {"b": "b", "i": "iu"}.get(there.dtype.kind, "iuf"):
+        if array.dtype.kind not in {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf"):
             raise InvalidTypeError(
-                f"the edit of {path} must have dtype {there.dtype}; got {array.dtype}"
+                f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
             )
         try:
-            fitted = np.broadcast_to(array, there.shape).astype(there.dtype)
+            fitted = np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
-                f"the edit of {path} must broadcast to shape {there.shape}; got {array.shape}"
+                f"the edit of {path} must broadcast to shape {original.shape}; got {array.shape}"
             ) from None
     why = unusable(run, path, fitted)
     if why:
@@ -499,6 +499,6 @@ def unusable(run: Run, path: str, value: AnyArray) -> str:
         return "it must not be 0, since scores are divided by it"
     if name == "epsilon" and value < 0:
         return "it must not be negative"
-    if name == "positions" and not ((value >= 0) & (value < len(run.look("W_P")))).all():
-        return f"there are {len(run.look('W_P'))} positions"
+    if name == "positions" and not ((value >= 0) & (value < len(run.value("W_P")))).all():
+        return f"positions must be from 0 to {len(run.value('W_P')) - 1}"
     return ""

@@ -1,8 +1,8 @@
 """Faster versions of equations, for long texts.
 
-Each function computes the same as its equation in `attnlab.equations`, which tests check. Up to
-`SHORT` tokens the equations themselves are as fast, and run instead. Parameters with a default are
-passed only if that step is already computed.
+Each function computes the same as its equation in `attnlab.equations`; tests check this. Up to
+`SHORT` tokens, the equations themselves are as fast and are used instead. Parameters with a
+default are passed only if that step is already computed.
 """
 
 from __future__ import annotations

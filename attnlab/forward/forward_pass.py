@@ -6,8 +6,8 @@
                   └─────────────────────────────(+)─> mid ─> LayerNorm ─> MLP ─┐
                                                        └──────────────────────(+)─> output
 
-Shapes are for one sequence of T tokens; leading axes, for several sequences, pass through. The
-equations are in `attnlab.equations`; this module declares which step each of them computes.
+Shapes are for one sequence of T tokens; leading axes are batch axes. The equations are in
+`attnlab.equations`; this module declares which step each of them computes.
 
 Source: "Language Models are Unsupervised Multitask Learners" (2019), section 2.3; GPT-2's
 `model.py`, `model` and `block`.
@@ -38,10 +38,10 @@ from attnlab.text.tokens import Tokens, as_ids, check_ids
 if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
 
-# The number of products that may be computed just to show a table; they take less than 50 ms.
-MAX_PRODUCTS = 10**9
+# The number of multiplications allowed just to show a table; they take less than 50 ms.
+MAX_MULTIPLICATIONS = 10**9
 
-# Reading one parameter from disk takes as long as this many products.
+# Reading one parameter from disk takes as long as this many multiplications.
 READ_COST = 60
 
 
@@ -61,7 +61,7 @@ class CachedRows:
     def extend(self, new: Array) -> Array:
         """Append new rows (H, T, Dh) and return all, (H, length + T, Dh)."""
         if self._cache is None or self._cache.length != self._length:
-            # The cache has moved on, and an edit of this pass must not change it.
+            # Newer tokens have been cached; an edit of this pass must not change them.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
         end = self._length + new.shape[-2]
         self._rows[:, self._length : end] = new
@@ -122,7 +122,7 @@ class Explained(Result):
         token: int | str | None = None,
         component: int | str | None = None,
     ) -> Explanation:
-        """Return the arithmetic behind one number, to follow with a pencil.
+        """Return the arithmetic behind one number, to check by hand.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class MLP(Explained):
     Attributes
     ----------
     X : (T, D), LayerNorm's output
-    gain, bias, epsilon : LayerNorm's, (D,), (D,) and a number
+    gain, bias, epsilon : of LayerNorm: (D,), (D,) and a number
     W_1, b_1, W_2, b_2 : (D, F), (F,), (F, D), (D,)
     activation : the activation function, GELU in GPT-2
     hidden, activated : (T, F)
@@ -184,7 +184,7 @@ class MLP(Explained):
 
     gain = Step[Array]("D")
     bias = Step[Array]("D")
-    epsilon = Step("", "added to the variance", equations.same, x="root.epsilon")
+    epsilon = Step("", "added to the variance", equations.identity, x="root.epsilon")
     X = Step(
         "T D",
         "LayerNorm(mid)",
@@ -207,7 +207,7 @@ class MLP(Explained):
         fast=fast.affine,
         transient=True,
     )
-    activation = Step("", "GELU", equations.same, x="root.activation")
+    activation = Step("", "GELU", equations.identity, x="root.activation")
     activated = Step(
         "T F", "GELU(hidden)", equations.activated, fast=fast.activated, transient=True
     )
@@ -232,7 +232,7 @@ class BlockAttention(MultiHeadAttention):
     Attributes
     ----------
     residual : (T, D), the block's input
-    gain, bias, epsilon : LayerNorm's, (D,), (D,) and a number
+    gain, bias, epsilon : of LayerNorm: (D,), (D,) and a number
     X, memory : (T, D), the same array. In generation with a cache, X has only the new tokens, while
         K and V also have the cached ones.
     W_QKV, b_QKV, QKV : (D, 3·H·Dh), (3·H·Dh,), (T, 3·H·Dh): W_Q, W_K and W_V side by side, and one
@@ -242,11 +242,11 @@ class BlockAttention(MultiHeadAttention):
 
     parts: ClassVar[tuple[str, ...]] = MultiHeadAttention.parts
 
-    residual = Step("Tq D", "the block's input", equations.same, x="parent.input")
+    residual = Step("Tq D", "the block's input", equations.identity, x="parent.input")
     gain = Step[Array]("D")
     bias = Step[Array]("D")
-    epsilon = Step("", "added to the variance", equations.same, x="root.epsilon")
-    n_head = Step("", "H", equations.same, x="root.n_head")
+    epsilon = Step("", "added to the variance", equations.identity, x="root.epsilon")
+    n_head = Step("", "H", equations.identity, x="root.n_head")
     X = Step(
         "Tq D",
         "LayerNorm(the block's input)",
@@ -272,14 +272,14 @@ class BlockAttention(MultiHeadAttention):
         b="b_QKV",
         fast=fast.affine,
     )
-    layer_number = Step["int | None"]("", "layer + 1, where the scale has it", optional=True)
+    layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
     scale = Step("", "√Dk", equations.scale_of_layer, by_root="root.by_root")
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
     Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
     K = Step("Tk Dk", "X W_K + b_K, split into heads", equations.K, view=True)
     V = Step("Tk Dv", "X W_V + b_V, split into heads", equations.V, view=True)
-    mask = Step("Tq Tk", "True = may attend", equations.same, x="root.mask")
+    mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 
 
 class Block(Explained):
@@ -304,7 +304,7 @@ class Block(Explained):
     input = Step(
         "T D",
         "the previous block's output; for the first block, embedding",
-        equations.same,
+        equations.identity,
         x=lambda layer: f"root.blocks.{layer - 1}.output" if layer else "root.embedding",
         after_blocks=True,
     )
@@ -371,7 +371,7 @@ class ForwardPass(Explained):
     token_embedding, position_embedding, embedding : (..., T, D), (T, D), (..., T, D)
     blocks : one `Block` for each layer
     final : (..., T, D), the last block's output after the last LayerNorm
-    gain, bias, epsilon : the last LayerNorm's, (D,), (D,) and a number
+    gain, bias, epsilon : of the last LayerNorm: (D,), (D,) and a number
     W_E, W_P, W_U : (vocab, D), (n_positions, D), and (D, vocab), which is W_Eᵀ in GPT-2
     logits : (..., T, vocab), scores of the next token after each position
     mask : bool (T, cached + T), True where a query may attend to a key, shared by all heads
@@ -385,7 +385,7 @@ class ForwardPass(Explained):
     )
     default_step: ClassVar[str] = "logits"
     children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
-    title_of_all: ClassVar[str] = (
+    title_template: ClassVar[str] = (
         "Forward pass of {T} tokens{cached} through {L} blocks of {H} heads"
     )
 
@@ -438,18 +438,18 @@ class ForwardPass(Explained):
         cache: KeyValueCache | None = None,
         dropout: Mapping[str, Array] | None = None,
     ) -> None:
-        self._begin(ids, parameters, cache, {} if dropout is None else dropout)
+        self._init_pass(ids, parameters, cache, {} if dropout is None else dropout)
 
-    def _begin(
+    def _init_pass(
         self,
         ids: ArrayLike,
         parameters: Parameters,
         cache: KeyValueCache | None,
         dropout: Mapping[str, Array],
         tokens: Tokens | None = None,
-        known: Mapping[str, Array] | None = None,
+        computed: Mapping[str, Array] | None = None,
     ) -> None:
-        """Like `__init__`; `known` are steps that are already computed, by path."""
+        """Like `__init__`; `computed` are steps that are already computed, by path."""
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
         cached = 0 if cache is None else checked_cache(cache, parameters).length
@@ -471,11 +471,11 @@ class ForwardPass(Explained):
             **layer_numbers(config),
             **({} if cache is None else cache.by_path()),
             **checked_dropout(dropout, config, checked.shape, cached),
-            **(known or {}),
+            **(computed or {}),
         }
         parameters = parameters.frozen()
-        own = () if config.tie_word_embeddings else ("W_U",)
-        graph = graph_of(type(self), config.n_layer, formulas_of(config), own)
+        learned = () if config.tie_word_embeddings else ("W_U",)
+        graph = graph_of(type(self), config.n_layer, formulas_of(config), learned)
         run = Run(
             graph,
             values,
@@ -484,10 +484,11 @@ class ForwardPass(Explained):
             tokens=tokens,
             tokens_before=cached,
             is_long=checked.size > fast.SHORT,
-            quick_blocks=MAX_PRODUCTS // products_in_block(config, checked.size, cached + T),
+            quick_blocks=MAX_MULTIPLICATIONS
+            // multiplications_in_block(config, checked.size, cached + T),
         )
         title = Message(
-            self.title_of_all,
+            self.title_template,
             T=" x ".join(map(str, checked.shape)),
             L=config.n_layer,
             H=config.n_head,
@@ -502,7 +503,10 @@ class ForwardPass(Explained):
         if not is_quick:
             return False
         rows = {"logits": self.ids.size, "next_logits": 1}.get(name, 0)
-        return rows == 0 or config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_PRODUCTS
+        return (
+            rows == 0
+            or config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_MULTIPLICATIONS
+        )
 
     @Part
     def blocks(self) -> Numbered[Block]:
@@ -516,8 +520,8 @@ class ForwardPass(Explained):
         )
 
 
-def products_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
-    """The approximate cost of a block in products, including reading its parameters."""
+def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
+    """The approximate cost of a block, including reading its parameters."""
     parameters = sum(map(math.prod, shapes_in_block(config).values()))
     return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
 
@@ -526,7 +530,7 @@ def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache
     """The cache, after checking that it belongs to the model."""
     check_kind(cache, KeyValueCache, "cache")
     if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
-        raise InvalidValueError("the cache has keys and values of another model")
+        raise InvalidValueError("the cache has keys and values of another model. Create a new one")
     return cache
 
 

@@ -35,7 +35,7 @@ from attnlab.text.tokens import Tokens, as_tokens
 Chain = TypeVar("Chain", bound=Attention)
 
 # Names for the rows of matrices.
-Texts: TypeAlias = Sequence[str] | Tokens | None
+Labels: TypeAlias = Sequence[str] | Tokens | None
 
 
 def causal_mask(T: int, cached: int = 0) -> Mask:
@@ -52,7 +52,7 @@ def causal_mask(T: int, cached: int = 0) -> Mask:
     """
     T, cached = as_count(T, "T", least=1), as_count(cached, "cached")
     with memory_for(f"a mask of {T} x {cached + T}"):
-        np.empty((T, cached + T), bool)  # fails at once if it is too large
+        np.empty((T, cached + T), bool)  # fails immediately if it is too large
         return np.tri(T, cached + T, cached, dtype=bool)
 
 
@@ -79,8 +79,8 @@ def attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
-    tokens: Texts = None,
-    memory_tokens: Texts = None,
+    tokens: Labels = None,
+    memory_tokens: Labels = None,
 ) -> Attention:
     """Compute scaled dot-product attention, softmax(Q Kᵀ / √Dk) V, with every step.
 
@@ -91,8 +91,8 @@ def attention(
         `causal_mask(T)`; None lets every query attend to every key
     dropout : probability p with which a weight is set to 0; the others are scaled by 1 / (1 - p)
     rng : source of randomness for dropout: a NumPy generator, a seed, or None
-    tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for numbers
-    memory_tokens : labels of the Tk keys; None if they are those of the queries
+    tokens : labels of the queries in tables and plots: Tq texts, or Tokens; None for indices
+    memory_tokens : labels of the Tk keys; None if they are the same as the queries'
 
     Returns
     -------
@@ -117,7 +117,7 @@ def attention(
            [0., 1.]])
     """
     given = _floats(Q=Q, K=K, V=V)
-    shape, named = _matched(**given), (tokens, memory_tokens)
+    shape, named = _scores_shape(**given), (tokens, memory_tokens)
     return _chain(Attention, "Attention", given, shape, mask, dropout, rng, *named)
 
 
@@ -133,7 +133,7 @@ def self_attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
-    tokens: Texts = None,
+    tokens: Labels = None,
 ) -> SelfAttention:
     """Compute self-attention: Q = X W_Q + b_Q, K = X W_K + b_K, V = X W_V + b_V.
 
@@ -150,7 +150,7 @@ def self_attention(
         X, the parameters, and all that `attention` returns
     """
     given = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape = _projected(given)
+    shape = _projected_scores_shape(given)
     return _chain(SelfAttention, "Self-attention", given, shape, mask, dropout, rng, tokens)
 
 
@@ -167,8 +167,8 @@ def cross_attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
-    tokens: Texts = None,
-    memory_tokens: Texts = None,
+    tokens: Labels = None,
+    memory_tokens: Labels = None,
 ) -> SelfAttention:
     """Compute cross-attention: Q from X, K and V from `memory`.
 
@@ -190,7 +190,7 @@ def cross_attention(
     Source: "Attention Is All You Need" (2017), section 3.2.3, "encoder-decoder attention".
     """
     given = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape, named = _projected(given), (tokens, memory_tokens)
+    shape, named = _projected_scores_shape(given), (tokens, memory_tokens)
     return _chain(SelfAttention, "Cross-attention", given, shape, mask, dropout, rng, *named)
 
 
@@ -210,8 +210,8 @@ def multi_head_attention(
     mask: ArrayLike | None = None,
     dropout: float = 0.0,
     rng: Rng = None,
-    tokens: Texts = None,
-    memory_tokens: Texts = None,
+    tokens: Labels = None,
+    memory_tokens: Labels = None,
 ) -> MultiHeadAttention:
     """Compute multi-head attention: concat(context of each head) W_O + b_O.
 
@@ -239,7 +239,7 @@ def multi_head_attention(
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
     given = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
-    shape = _projected(given, n_head)
+    shape = _projected_scores_shape(given, n_head)
     given["n_head"] = n_head
     named = tokens, memory_tokens
     title = "Multi-head attention"
@@ -258,7 +258,7 @@ def _floats(**given: Any) -> dict[str, Any]:
     }
 
 
-def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
+def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     """The shape of the scores, after checking that Q, K and V match."""
     shapes = f"got Q {Q.shape}, K {K.shape}, V {V.shape}"
     if min(Q.ndim, K.ndim, V.ndim) < 2 or 0 in Q.shape + K.shape + V.shape:
@@ -268,7 +268,7 @@ def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     if K.shape[-2] != V.shape[-2]:
         raise InvalidValueError(f"K and V must have the same number of rows, the keys; {shapes}")
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
-        raise InvalidValueError("V holds NaN or infinite numbers")
+        raise InvalidValueError("V contains NaN or infinite numbers")
     try:
         leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
         np.broadcast_shapes(leading, V.shape[:-2])
@@ -277,7 +277,7 @@ def _matched(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     return (*leading, Q.shape[-2], K.shape[-2])
 
 
-def _projected(given: dict[str, Any], n_head: int | None = None) -> tuple[int, ...]:
+def _projected_scores_shape(given: dict[str, Any], n_head: int | None = None) -> tuple[int, ...]:
     """The shape of the scores, after checking that X, memory and parameters match."""
     X = given["X"]
     memory = given.get("memory", X)
@@ -333,8 +333,8 @@ def _chain(
     mask: ArrayLike | None,
     dropout: float,
     rng: Rng,
-    tokens: Texts = None,
-    memory_tokens: Texts = None,
+    tokens: Labels = None,
+    memory_tokens: Labels = None,
 ) -> Chain:
     """Create the result, after checking mask, dropout and labels."""
     given["mask"] = _checked_mask(mask, scores_shape)
@@ -343,7 +343,7 @@ def _chain(
     check_seed(rng)
     if dropout:
         dtype = next(iter(given.values())).dtype
-        given["dropout_mask"] = drawn_dropout(
+        given["dropout_mask"] = sampled_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
@@ -360,16 +360,16 @@ def _chain(
     return view_of(kind, Message(title), run)
 
 
-def drawn_dropout(
-    shape: tuple[int, ...], share: float, rng: np.random.Generator, dtype: DTypeLike
+def sampled_dropout(
+    shape: tuple[int, ...], p: float, rng: np.random.Generator, dtype: DTypeLike
 ) -> Array:
-    """A dropout mask: 0 with probability `share`, else 1 / (1 - share).
+    """A dropout mask: 0 with probability p, else 1 / (1 - p).
 
     Source: "Dropout: A Simple Way to Prevent Neural Networks from Overfitting" (2014), section 10,
     the variant that scales during training.
     """
-    kept = rng.random(shape, dtype=np.float32) >= share
-    return (kept / (1 - share)).astype(dtype)
+    kept = rng.random(shape, dtype=np.float32) >= p
+    return (kept / (1 - p)).astype(dtype)
 
 
 def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
@@ -459,7 +459,7 @@ def softmax(x: ArrayLike) -> Array:
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():
             raise InvalidValueError("x has a row of only -inf, whose softmax is undefined")
-        raise InvalidValueError("x holds NaN or +inf")
+        raise InvalidValueError("x contains NaN or +inf")
     with np.errstate(over="ignore"):  # a difference of huge numbers becomes -inf, its weight 0
         return equations.softmax(x)
 

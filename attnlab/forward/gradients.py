@@ -22,12 +22,12 @@ from attnlab.equations import (
     Array,
     Ids,
     Mask,
+    apply_dropout,
     deviation,
-    dropped,
     gelu_tanh,
     mean,
     merge_heads,
-    normal_share,
+    normal_cdf,
     sigmoid,
     split_heads,
     transpose,
@@ -82,7 +82,7 @@ def softmax_gradient(y: Array, d_y: Array) -> Array:
 
     Returns
     -------
-    d_x = y · (d_y - Σ y · d_y) : (..., n), 0 where y is 0: a saturated softmax learns nothing
+    d_x = y · (d_y - Σ y · d_y) : (..., n), 0 where y is 0: gradients vanish if softmax saturates
 
     Notes
     -----
@@ -166,7 +166,7 @@ def exact_gelu_gradient(x: Array, d_y: Array) -> Array:
     d_x = d_y · (Φ(x) + x φ(x)), where φ(x) = exp(-½ x²) / √(2π) is Φ's slope : (...)
     """
     slope = np.exp(-0.5 * np.square(x)) / math.sqrt(2.0 * math.pi)
-    return d_y * (normal_share(x) + x * slope)
+    return d_y * (normal_cdf(x) + x * slope)
 
 
 def quick_gelu_gradient(x: Array, d_y: Array) -> Array:
@@ -215,7 +215,7 @@ def weights_masked_scores(
     y: Array, masked_scores: Array, dropout_mask: Array | None, d_y: Array
 ) -> Array:
     before = y if dropout_mask is None else softmax(masked_scores)
-    return softmax_gradient(before, dropped(d_y, dropout_mask))  # 0 where the mask forbids
+    return softmax_gradient(before, apply_dropout(d_y, dropout_mask))  # 0 for masked keys
 
 
 def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
@@ -292,8 +292,8 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     d_logits = softmax(logits)
     # Uses the log of the largest probability, since the target's may round to 0:
     # log p[target] = log p[largest] - (logit[largest] - logit[target]).
-    behind = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    loss = float((behind - np.log(d_logits.max(axis=-1))).mean())
+    gap = logits.max(axis=-1) - np.take_along_axis(logits, targets[..., None], -1)[..., 0]
+    loss = float((gap - np.log(d_logits.max(axis=-1))).mean())
     rows = d_logits.reshape(-1, logits.shape[-1])
     rows[np.arange(len(rows)), targets.ravel()] -= 1.0
     d_logits /= len(rows)
@@ -302,10 +302,10 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
 
 # For each equation, the gradients of its differentiable parameters.
 GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
-    equations.same: {"x": lambda d_y: d_y},
+    equations.identity: {"x": lambda d_y: d_y},
     equations.embedding: dict.fromkeys(
         ("token_embedding", "position_embedding"),
-        lambda d_y, embedding_dropout: dropped(d_y, embedding_dropout),
+        lambda d_y, embedding_dropout: apply_dropout(d_y, embedding_dropout),
     ),
     equations.token_embedding: {
         "W_E": lambda ids, W_E, d_y: embedding_gradient(ids, d_y, len(W_E))
@@ -330,7 +330,7 @@ GRADIENTS: dict[Callable[..., Any], dict[str, Callable[..., Array]]] = {
     equations.concat: {"context": lambda context, d_y: split_heads(d_y, context.shape[-3])},
     equations.residual: {
         "stream": lambda d_y: d_y,
-        "update": lambda d_y, dropout: dropped(d_y, dropout),
+        "update": lambda d_y, dropout: apply_dropout(d_y, dropout),
     },
     equations.activated: {
         "hidden": lambda hidden, activation, d_y: ACTIVATION_GRADIENTS[activation](hidden, d_y)

@@ -76,10 +76,10 @@ def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
 def parameter_count(config: GPT2Config) -> int:
     """The number of trained numbers; 124,439,808 for GPT-2 small."""
     in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
-    return config.n_layer * _numbers(in_block) + _numbers(others)
+    return config.n_layer * _total_size(in_block) + _total_size(others)
 
 
-def _numbers(shapes: Mapping[str, Shape]) -> int:
+def _total_size(shapes: Mapping[str, Shape]) -> int:
     return sum(map(math.prod, shapes.values()))
 
 
@@ -212,8 +212,8 @@ class ParameterVector(Parameters):
 def no_parameter(path: object) -> UnknownParameterError:
     """An error that lists the names of parameters."""
     return UnknownParameterError(
-        f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, and "
-        "blocks.0.attention.W_QKV and so on, see list(parameters)"
+        f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, "
+        "blocks.0.attention.W_QKV and so on. list(parameters) has all of them"
     )
 
 

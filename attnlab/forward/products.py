@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# Singular values that a product shows.
+# How many singular values a product shows.
 VALUES_SHOWN = 8
 
 
 class Product(Document):
-    """left @ right, an (n, m) matrix of rank r at most, kept as two factors.
+    """left @ right, an (n, m) matrix of rank at most r, kept as two factors.
 
-    `@` with a matrix or another product returns a product, with a vector a vector. Norms and
+    `@` with a matrix or another product returns a product; with a vector, a vector. Norms and
     decompositions are computed from r x r matrices.
 
     Parameters
@@ -68,17 +68,17 @@ class Product(Document):
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Product):
-            between = fitted(self.right, other.left)
+            middle = checked_product(self.right, other.left)
             if len(self.right) <= len(other.right):
-                return Product(self.left, between @ other.right)
-            return Product(self.left @ between, other.right)
+                return Product(self.left, middle @ other.right)
+            return Product(self.left @ middle, other.right)
         array = as_floats(other, "the factor")
-        right = fitted(self.right, array)
+        right = checked_product(self.right, array)
         return self.left @ right if array.ndim == 1 else Product(self.left, right)
 
     def __rmatmul__(self, other: Any) -> Any:
         array = as_floats(other, "the factor")
-        left = fitted(array, self.left)
+        left = checked_product(array, self.left)
         return left @ self.right if array.ndim == 1 else Product(left, self.right)
 
     def svd(self) -> tuple[Array, Array, Array]:
@@ -152,7 +152,7 @@ def triangle(W: Array) -> Array:
     return np.asarray(R)
 
 
-def fitted(left: Array, right: Array) -> Array:
+def checked_product(left: Array, right: Array) -> Array:
     """left @ right, with shapes checked."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(f"{left.shape} and {right.shape} can't be multiplied")

@@ -61,16 +61,15 @@ from attnlab.text.tokens import Tokens
 from attnlab.views.language import language_of, say
 from attnlab.views.page.atlas import Served, place_of, policy
 from attnlab.views.page.atlas import page as atlas_page
-from attnlab.views.page.packs import pack
+from attnlab.views.page.packs import parts_of
 from attnlab.views.page.page import (
     START,
     description_of,
     live_page,
     live_policy,
-    notes_on,
     token_of,
 )
-from attnlab.views.page.way import carried
+from attnlab.views.page.way import packed_paths
 from attnlab.views.shown import missing_extra
 
 try:
@@ -126,7 +125,7 @@ STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 # The largest factor, in hundredths.
 LARGEST_FACTOR = 1_000_000
 
-# How many characters an error quotes before the point where a text must end.
+# How many characters of the longest possible text an error quotes.
 END_SHOWN = 30
 
 HEADERS = {
@@ -222,7 +221,8 @@ class Explorer(PrintedAnywhere):
 
     def wait(self) -> None:
         """Block until the server is stopped, by the page or by another thread."""
-        while self.is_running and not self._ended.wait(0.5):  # Windows needs it to notice Ctrl-C
+        # Without a timeout, Ctrl-C has no effect on Windows.
+        while self.is_running and not self._ended.wait(0.5):
             pass
 
     def _end(self) -> None:
@@ -323,11 +323,9 @@ class TraceCache:
         """The page's description of a text's trace, with its id, text and token ids."""
         cached = self.trace_of(text_or_ids, changes)
         described = description_of(cached.trace, self.language)
-        self._drop()
+        self._evict()
         tokens = cached.trace.tokens
-        known = {"id": cached.id, "ablated": changes, **self._text(tokens)}
-        known["notes"] = notes_on(tokens, self.language)
-        return {**known, **described}
+        return {"id": cached.id, "ablated": changes, **self._text(tokens), **described}
 
     @property
     def too_long(self) -> str:
@@ -366,15 +364,15 @@ class TraceCache:
         served = Served(token, self._is_atlas_model)
         return atlas_page(self.atlas, self.language, served=served)
 
-    def numbers(self, id: str, name: str) -> bytes:
-        """One pack of a trace, see `packs.py`."""
+    def numbers(self, id: str, name: str) -> Iterator[bytes]:
+        """One pack of a trace, in parts, see `packs.py`."""
         trace = self.at(id).trace
         if name.startswith("way."):
-            for path in carried(trace):  # computed once for all tokens, not once per token
+            for path in packed_paths(trace):  # computed once for all tokens, not once per token
                 at(trace, path)
-        content = pack(trace, name)
-        self._drop()
-        return content
+        for part in parts_of(trace, name):
+            self._evict()
+            yield part
 
     def start_generation(
         self, id: str, count: Any, content: Mapping[str, Any]
@@ -427,13 +425,13 @@ class TraceCache:
         text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
         return {"text": text, "ids": tokens.ids.tolist()}
 
-    def _drop(self) -> None:
+    def _evict(self) -> None:
         """Evict the least recently used traces while the cache is over its limits."""
         while len(self._traces) > MAX_TRACES:
             self._traces.popitem(last=False)
         while (
             len(self._traces) > 1
-            and size_of(one.trace for one in self._traces.values()) > MAX_CACHE_BYTES
+            and size_of(cached.trace for cached in self._traces.values()) > MAX_CACHE_BYTES
         ):
             self._traces.popitem(last=False)
 
@@ -506,12 +504,12 @@ def flipped(mask: Mask, cells: Sequence[int]) -> Mask:
     cells : positions of queries and keys in turn; those outside the mask are ignored
     """
     Tq, Tk = mask.shape
-    made = mask.copy()
+    changed = mask.copy()
     for query, key in zip(cells[::2], cells[1::2], strict=True):
         row = query - (Tk - Tq)  # the keys of earlier tokens may be cached
         if 0 <= row < Tq and key < Tk:
-            made[row, key] ^= True
-    return made
+            changed[row, key] ^= True
+    return changed
 
 
 def field(content: Mapping[str, Any], name: str, kind: type) -> Any:
@@ -532,14 +530,21 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
     end : called when a page stops the server
     """
     worker = ThreadPoolExecutor(1, "attnlab explorer's cache")
-    turn = asyncio.Lock()
+    lock = asyncio.Lock()
 
     async def computed(request: Request, work: Callable[[], T]) -> T:
         """Run a function in the worker; skip requests that have disconnected."""
-        async with turn:
+        async with lock:
             if await request.is_disconnected():
                 raise ClientDisconnect
             return await asyncio.get_running_loop().run_in_executor(worker, work)
+
+    async def all_of(request: Request, items: Iterator[T]) -> list[T]:
+        """All items, one at a time, so that other requests are answered in between."""
+        found: list[T] = []
+        while (item := await computed(request, lambda: next(items, None))) is not None:
+            found.append(item)
+        return found
 
     async def page(request: Request) -> Response:
         passage = request.query_params.get("passage", "")
@@ -564,18 +569,15 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
 
     async def numbers(request: Request) -> Response:
         id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
-        content = await computed(request, lambda: cache.numbers(id, name))
-        return Response(content, media_type="application/octet-stream")
+        parts = await all_of(request, cache.numbers(id, name))
+        return Response(b"".join(parts), media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
         content = await content_of(request, cache.too_long)
         id = field(content, "trace", str)
         count = content.get("count")
         cached, tokens = await computed(request, lambda: cache.start_generation(id, count, content))
-        chosen = []
-        # One token at a time, so that other requests are answered in between.
-        while (token := await computed(request, lambda: next(tokens, None))) is not None:
-            chosen.append(token)
+        chosen = await all_of(request, tokens)
         return JSONResponse(await computed(request, lambda: cache.continuation(cached, chosen)))
 
     async def stop(request: Request) -> Response:
@@ -648,11 +650,11 @@ class TimeoutProtocol(H11Protocol):
         super().connection_made(transport)
         self._began = self.loop.time()
         self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
-        there = [one for one in self.connections if isinstance(one, TimeoutProtocol)]
-        there = [one for one in there if not one.transport.is_closing()]
-        idle = [one for one in there if one.is_idle]
-        if len(there) > MAX_CONNECTIONS and idle:
-            min(idle, key=lambda one: one._began).transport.abort()
+        others = [each for each in self.connections if isinstance(each, TimeoutProtocol)]
+        active = [each for each in others if not each.transport.is_closing()]
+        idle = [each for each in active if each.is_idle]
+        if len(active) > MAX_CONNECTIONS and idle:
+            min(idle, key=lambda each: each._began).transport.abort()
 
     @property
     def is_idle(self) -> bool:
@@ -683,11 +685,11 @@ class Guard:
             await send(message)
 
         request = Request(scope)
-        why = self.why_not(request)
-        app = error_response(request, 403, why) if why else self.app
+        reason = self.refusal(request)
+        app = error_response(request, 403, reason) if reason else self.app
         await app(scope, receive, send_guarded)
 
-    def why_not(self, request: Request) -> str:
+    def refusal(self, request: Request) -> str:
         """Why a request is refused; "" if it isn't."""
         host = request.headers.get("host", "")
         if host not in self.hosts:

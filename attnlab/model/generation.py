@@ -121,7 +121,7 @@ def generation_steps(
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = sampling.generator()
-    drawable = vocabulary.ids  # other rows of the embedding have no token
+    candidates = vocabulary.ids  # other rows of the embedding have no token
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:
@@ -138,14 +138,14 @@ def generation_steps(
     ids = prompt.ids.tolist()
     for _ in range(max_new_tokens):
         trace = run(ids)
-        drawn, probability = sampling.draw(trace.next_logits[drawable], rng)
-        id = int(drawable[drawn])
+        index, probability = sampling.draw(trace.next_logits[candidates], rng)
+        id = int(candidates[index])
         share = float(equations.softmax(trace.next_logits)[id])
         token = trace.candidate(id, probability, share)
         yield GenerationStep(trace, token)
         ids.append(token.id)
-        written = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
-        if any(stop in written for stop in stops):
+        generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
+        if any(stop in generated for stop in stops):
             break
     if complete:
         yield GenerationStep(run(ids), None)
@@ -188,10 +188,10 @@ def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_old
     if not prompt:
         raise InvalidValueError("nothing to continue: the prompt has no tokens")
     max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
-    wanted = len(prompt) + max_new_tokens
-    if wanted > positions and not drop_oldest:
+    total = len(prompt) + max_new_tokens
+    if total > positions and not drop_oldest:
         raise InvalidValueError(
-            f"{wanted} tokens (prompt {len(prompt)}, new {max_new_tokens}) are more than the "
+            f"{total} tokens (prompt {len(prompt)}, new {max_new_tokens}) are more than the "
             f"model's {positions} positions. drop_oldest=True (--drop-oldest in a terminal) "
             "continues without the oldest tokens"
         )

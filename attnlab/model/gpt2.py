@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -26,7 +26,7 @@ from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, errors_of
+from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message
@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.explorer import Explorer
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
+    from attnlab.model.traces import Traces
     from attnlab.views.notebook import Frame
 
 
@@ -65,7 +66,9 @@ class GPT2:
         self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} has no {name}{hint_for_model(name)}")
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}"
+        )
 
     @classmethod
     def from_pretrained(
@@ -87,9 +90,9 @@ class GPT2:
             in this package; or a name on the hub: `gpt2`, `gpt2-medium`, `gpt2-large`, `gpt2-xl`,
             `distilgpt2`, or the `owner/name` of any GPT-2, downloaded unless it is in the hub's
             cache.
-        tokenizer : replaces the directory's tokenizer: a directory that holds one, or an object as
+        tokenizer : replaces the directory's tokenizer: a directory with one, or an object as
             `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
-        dtype : "float32" or "float64"; everything is computed in it, whatever the file holds
+        dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
         revision : branch, tag or commit on the hub; by default, GPT-2's own models are read at a
             pinned commit. A cached commit can be given by its first 7 characters.
         variant : of the weights, such as "fp16" for model.fp16.safetensors
@@ -135,7 +138,7 @@ class GPT2:
         from attnlab.checkpoints.arrays import config_of
 
         config = config_of(model)
-        with errors_of(CheckpointError, "the model's state_dict can't be read"):
+        with reraised_as(CheckpointError, "the model's state_dict can't be read"):
             arrays = model.state_dict()
         return cls.from_arrays(config, arrays, tokenizer, dtype=dtype)
 
@@ -208,7 +211,10 @@ class GPT2:
         print(f"Model: gpt2, {model.parameters.origin}.")
         return model
 
-    at_hand = default  # its name in earlier versions
+    at_hand = default  # its name in earlier versions, not in dir() of a model
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "at_hand"]
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write a directory that `from_pretrained` and transformers can load.
@@ -223,8 +229,12 @@ class GPT2:
         self.tokenizer.save(path)
         self.config.save(path)
 
-    def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace:
-        """Run a text through the model; every intermediate step can be read.
+    @overload
+    def trace(self, text_or_ids: list[str] | list[Tokens]) -> Traces: ...
+    @overload
+    def trace(self, text_or_ids: str | ArrayLike | Tokens) -> Trace: ...
+    def trace(self, text_or_ids: Any) -> Trace | Traces:
+        """Run a text through the model, or several; every intermediate step can be read.
 
         Parameters
         ----------
@@ -232,17 +242,29 @@ class GPT2:
             transformers tokenizer; or Tokens. `<|endoftext|>` in a text is encoded as plain
             characters; for the special token, give `model.tokenizer.encode(text, special=True)`.
             Tokens that the tokenizer adds to every text, such as BERT's `[CLS]`, are included.
+            Several texts are a list of texts or of Tokens, even of one; or a list of at least two
+            lists of ids.
 
         Returns
         -------
         Trace
-            lazy: each step is computed when it is first read
+            lazy: each step is computed when it is first read; for several texts, `Traces`
 
         Raises
         ------
         InvalidValueError
             There are no tokens, or more than the model has positions.
         """
+        if is_several(text_or_ids):
+            from attnlab.model.traces import Traces
+
+            texts = [self._checked_tokens(text) for text in text_or_ids]
+            return Traces(texts, self.tokenizer.vocabulary, self.parameters)
+        tokens = self._checked_tokens(text_or_ids)
+        return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
+
+    def _checked_tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+        """The tokens of a text to trace: at least one, at most n_positions."""
         if isinstance(text_or_ids, str):
             self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids)
@@ -257,7 +279,7 @@ class GPT2:
                 f"{len(tokens)} tokens are too many: the model has {positions} "
                 f"positions. Give a shorter text, or model.tokenizer.encode(text)[:{positions}]"
             )
-        return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
+        return tokens
 
     def generate(
         self,
@@ -306,7 +328,7 @@ class GPT2:
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
             raise InvalidValueError(
-                "trace and drop_oldest can't be combined: a trace holds at most n_positions tokens"
+                "trace and drop_oldest can't be combined: a trace has at most n_positions tokens"
             )
         tokens, steps = self._steps(
             prompt,
@@ -369,12 +391,12 @@ class GPT2:
         return (step.token for step in steps if step.token is not None)
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
-        if text_or_ids is None:
-            raise InvalidTypeError("expected a text or token ids; got None")
+        if text_or_ids is None or isinstance(text_or_ids, bytes):
+            raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
-                f"expected one text or token ids; got {quoted(text_or_ids)}. Give one text at a "
-                "time, such as model.trace(texts[0])"
+                f"expected one text or token ids; got {quoted(text_or_ids)}. A list of "
+                "texts can be traced, not continued"
             )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = one_row(text_or_ids)
@@ -448,7 +470,7 @@ class GPT2:
         language: str | None = None,
         height: int = 720,
     ) -> Frame | None:
-        """Write an HTML file that holds the model and offers all that `explore` does.
+        """Write an HTML file that contains the model and does everything that `explore` does.
 
         It opens in any browser, with no network and nothing installed.
 
@@ -499,6 +521,15 @@ class GPT2:
         from attnlab.views.notebook import model_view
 
         return model_view(self)
+
+
+def is_several(given: Any) -> bool:
+    """Whether this is a list of texts, of Tokens, or of at least two rows of ids."""
+    if not isinstance(given, list | tuple) or not given:
+        return False
+    if all(isinstance(one, str | Tokens) for one in given):
+        return True
+    return len(given) > 1 and all(isinstance(one, list | tuple) for one in given)
 
 
 def one_row(given: Any) -> Any:

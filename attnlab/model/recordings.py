@@ -35,7 +35,7 @@ from attnlab.forward.edits import check_path, steps_below
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters, parameter_shapes
 from attnlab.steps import at, is_finite
-from attnlab.support.checks import as_texts, checked_dtype, errors_of
+from attnlab.support.checks import as_texts, checked_dtype, reraised_as
 from attnlab.support.files import LARGEST, FilePath, as_path
 from attnlab.support.sealed import Shapes, read_sealed, sha256, write_sealed
 from attnlab.text.tokens import Vocabulary, check_ids
@@ -89,13 +89,13 @@ class Recording(NamedTuple):
 
 
 def shapes(config: GPT2Config, T: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the steps that every file holds, by path."""
-    stop, of_heads = (T, config.n_embd), (config.n_head, T, config.d_head)
-    found: dict[str, tuple[int, ...]] = {"embedding": stop, "final": stop}
+    """The shapes of the steps that every file contains, by path."""
+    stream, heads = (T, config.n_embd), (config.n_head, T, config.d_head)
+    found: dict[str, tuple[int, ...]] = {"embedding": stream, "final": stream}
     for layer in range(config.n_layer):
         block = f"blocks.{layer}"
-        found |= {f"{block}.mid": stop, f"{block}.output": stop}
-        found |= {f"{block}.attention.{name}": of_heads for name in "QKV"}
+        found |= {f"{block}.mid": stream, f"{block}.output": stream}
+        found |= {f"{block}.attention.{name}": heads for name in "QKV"}
     return found | {"next_logits": (config.vocab_size,)}
 
 
@@ -108,8 +108,8 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     file = as_path(path)
     config: GPT2Config = trace.config
     paths = [*shapes(config, len(trace.tokens))]
-    of_parameters = (*parameter_shapes(config), "rows_of_W_E")
-    paths += [path for path in trace.edited_steps if path not in of_parameters]
+    parameters = (*parameter_shapes(config), "rows_of_W_E")
+    paths += [path for path in trace.edited_steps if path not in parameters]
     tensors = {name: np.asarray(at(trace, name)) for name in paths}
     for name in as_texts(parts, "parts"):
         part = at(trace, name)
@@ -134,36 +134,36 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     write_sealed(file, FORMAT, tensors, metadata)
 
 
-def check_shapes(metadata: dict[str, str], there: Shapes) -> None:
+def check_shapes(metadata: dict[str, str], found: Shapes) -> None:
     """Check metadata and tensor shapes against the config, before any tensor is read."""
     config = GPT2Config.from_dict(json.loads(metadata["config"]))
     T = len(json.loads(metadata["ids"]))
     symbols = json.loads(metadata["symbols"])
     if not all(isinstance(symbol, str | None) for symbol in symbols):
         raise InvalidValueError("symbols must be strings or null")
-    if 5 * config.n_layer + 3 > len(there) or not 0 < T <= config.n_positions:
+    if 5 * config.n_layer + 3 > len(found) or not 0 < T <= config.n_positions:
         raise InvalidValueError(f"{config.n_layer} layers and {T} tokens don't match the tensors")
     known = [path for path, _ in steps_below(ForwardPass)]
     expected = shapes(config, T) | {
-        "vocabulary.bytes": (min(there["vocabulary.bytes"][0], LARGEST),),
+        "vocabulary.bytes": (min(found["vocabulary.bytes"][0], LARGEST),),
         "vocabulary.lengths": (len(symbols),),
     }
     if len(symbols) != config.vocab_size:
         raise InvalidValueError(f"{len(symbols)} symbols for a vocabulary of {config.vocab_size}")
-    for name, shape in ({**dict.fromkeys(there, None), **expected}).items():
+    for name, shape in ({**dict.fromkeys(found, None), **expected}).items():
         if shape is None:  # a step that was requested, or edited
             check_path(name, known, config.n_head, config.n_layer, "step")
-            if math.prod(there[name]) > config.largest_step(T):
-                raise InvalidValueError(f"{name} is too large: shape {there[name]}")
-        elif there[name] != shape:
-            raise InvalidValueError(f"{name} must have shape {shape}; got {there[name]}")
+            if math.prod(found[name]) > config.largest_step(T):
+                raise InvalidValueError(f"{name} is too large: shape {found[name]}")
+        elif found[name] != shape:
+            raise InvalidValueError(f"{name} must have shape {shape}; got {found[name]}")
 
 
 def read(path: FilePath) -> Recording:
     """Read and check a trace file."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
-    with errors_of(RecordingError, f"{file} isn't a complete trace file"):
+    with reraised_as(RecordingError, f"{file} isn't a complete trace file"):
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
         vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)
@@ -177,9 +177,9 @@ def read(path: FilePath) -> Recording:
                     f"{name} must be {parameters.dtype}; got {tensors[name].dtype}"
                 )
         for name, tensor in tensors.items():
-            may_hide = name.endswith("masked_scores")  # which has -inf for hidden keys
-            if not is_finite(np.where(np.isneginf(tensor), 0, tensor) if may_hide else tensor):
-                raise InvalidValueError(f"{name} holds NaN or infinite numbers")
+            is_masked = name.endswith("masked_scores")  # which has -inf for masked keys
+            if not is_finite(np.where(np.isneginf(tensor), 0, tensor) if is_masked else tensor):
+                raise InvalidValueError(f"{name} contains NaN or infinite numbers")
         metadata["note"], metadata["origin_sha256"]
     values = {name: tensor if tensor.ndim else tensor.item() for name, tensor in tensors.items()}
     return Recording(ids, vocabulary, parameters, values, metadata["note"])

@@ -61,7 +61,7 @@ class Trace(ForwardPass):
     """
 
     parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
-    title_of_all: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
+    title_template: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
     hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     tokens: Tokens
@@ -76,19 +76,19 @@ class Trace(ForwardPass):
         parameters: Parameters,
         cache: KeyValueCache | None = None,
     ) -> None:
-        self._begin_text(tokens, vocabulary, parameters, cache)
+        self._init_trace(tokens, vocabulary, parameters, cache)
 
-    def _begin_text(
+    def _init_trace(
         self,
         tokens: Tokens,
         vocabulary: Vocabulary,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
-        known: Mapping[str, Array] | None = None,
+        computed: Mapping[str, Array] | None = None,
     ) -> None:
         check_kind(tokens, Tokens, "tokens")
         check_kind(vocabulary, Vocabulary, "vocabulary")
-        self._begin(tokens.ids, parameters, cache, {}, tokens, known)
+        self._init_pass(tokens.ids, parameters, cache, {}, tokens, computed)
         vars(self).update(vocabulary=vocabulary)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
@@ -125,8 +125,8 @@ class Trace(ForwardPass):
     def record(self, path: FilePath, parts: Sequence[str] = ()) -> None:
         """Write the trace to a file that `open_trace` opens without the model.
 
-        The file holds the embedding, the residual stream, Q, K, V, final, the next token's logits
-        and the vocabulary. Steps that need no parameters are recomputed from these. 12 tokens of
+        The file has the embedding, the residual stream, Q, K, V, final, the next token's logits and
+        the vocabulary. Steps that need no parameters are recomputed from these. 12 tokens of
         GPT-2 take at most 4 MB.
 
         Parameters
@@ -208,7 +208,7 @@ class Trace(ForwardPass):
         *,
         language: str | None = None,
     ) -> Picture:
-        """Plot lines from one token to those it attends to, as strong as the weights.
+        """Plot lines from one token to those it attends to, thicker for larger weights.
 
         Parameters
         ----------
@@ -315,12 +315,12 @@ class Trace(ForwardPass):
         -------
         Attribution
             `.heads` (L, H), `.mlps` (L,), `.embedding` and `.bias` sum to `.total`; `.by_token()`
-            splits the heads' shares by attended token
+            splits the heads' contributions by attended token
 
         Raises
         ------
         InvalidValueError
-            An edit replaced a sum, which no longer equals its parts.
+            An edit replaced a sum, which no longer equals its parts' total.
         """
         from attnlab.analysis.attribution import Attribution
 
@@ -331,7 +331,7 @@ class Trace(ForwardPass):
     ) -> Gradients:
         """Gradients of a logit, a difference of two, or the loss, by backpropagation.
 
-        In an edited trace, values that an edit put in are held constant.
+        In an edited trace, values set by an edit are held constant.
 
         Parameters
         ----------
@@ -427,7 +427,7 @@ class Trace(ForwardPass):
         return head_jobs([self], JOBS if jobs is None else jobs)
 
     def rollout(self) -> Rollout:
-        """Attention rollout: how much of each token's stream comes from each token.
+        """Attention rollout: how much of each token's residual stream comes from each token.
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
 
@@ -492,7 +492,7 @@ class Trace(ForwardPass):
         """
         from attnlab.views.page.page import page
 
-        return page(self._with(other), language)
+        return page(self._traces_with(other), language)
 
     def show(
         self, other: Trace | None = None, height: int = 720, *, language: str | None = None
@@ -529,9 +529,9 @@ class Trace(ForwardPass):
         """
         from attnlab.views.page.page import save
 
-        save(path, self._with(other), language)
+        save(path, self._traces_with(other), language)
 
-    def _with(self, other: Trace | None) -> list[Trace]:
+    def _traces_with(self, other: Trace | None) -> list[Trace]:
         """The traces that a page shows."""
         if other is None:
             return [self]
@@ -540,11 +540,11 @@ class Trace(ForwardPass):
 
 
 def trace_of(
-    tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, known: Mapping[str, Array]
+    tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, computed: Mapping[str, Array]
 ) -> Trace:
     """A trace with some steps already computed, by path."""
     trace = object.__new__(Trace)
-    trace._begin_text(tokens, vocabulary, parameters, known=known)
+    trace._init_trace(tokens, vocabulary, parameters, computed=computed)
     return trace
 
 

@@ -1,8 +1,8 @@
 """A small grammar of English whose next words can be predicted only from earlier ones.
 
 The pocket model is trained only on these texts. Each kind of text needs attention for one task:
-which adjective described this noun, what "it" refers to, whose turn it is, which word came next
-last time.
+such as finding the adjective that described this noun, what "it" refers to, or which word came
+next last time.
 
     A sleepy blue fox yawned.                          the mood determines the verb
     The dog chased the ball, but it rolled.            "it" is the animal or the thing
@@ -205,7 +205,7 @@ def weather(dice: Dice) -> str:
 
 
 def family(dice: Dice) -> str:
-    """Martin’s one of my sons, and the other is Chanler: both names come again."""
+    """Martin’s one of my sons, and the other is Chanler: both names recur."""
     names, children = dice.one(((BOYS, "sons"), (GIRLS, "daughters")))
     one, other = both = dice.some(2, names)
     first, second = dice.some(2, both)
@@ -344,7 +344,7 @@ class Sample:
     Attributes
     ----------
     kind : its name in `KINDS`
-    text : one or two sentences, without a line end
+    text : one or two sentences, without a line break
     nats : -log of the probability of the text, given its kind
     links : words that must attend to earlier ones
     """
@@ -362,7 +362,7 @@ class Corpus:
     Attributes
     ----------
     samples : in their order
-    text : their texts, each followed by a line end
+    text : their texts, each followed by a line break
     nats : -log of the probability of the text, including the choice of kinds: the lowest expected
         loss of any model
     """

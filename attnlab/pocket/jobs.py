@@ -22,7 +22,7 @@ JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 
 # These kinds of texts together have targets for every job.
 MEASURED = ("recital", "creature", "pronoun")
-TEXTS = 40  # of each
+TEXTS = 40  # of each kind
 
 
 def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
@@ -46,8 +46,8 @@ def targets(text: Sample, tokens: Tokens) -> dict[str, Mask]:
         found["induction"] = induction(tokens)
     for job, source, target in text.links:
         last = token_span(text.text, tokens, source).stop - 1
-        nowhere = np.zeros((len(tokens), len(tokens)), bool)
-        found.setdefault(job, nowhere)[last, token_span(text.text, tokens, target)] = True
+        empty = np.zeros((len(tokens), len(tokens)), bool)
+        found.setdefault(job, empty)[last, token_span(text.text, tokens, target)] = True
     return found
 
 

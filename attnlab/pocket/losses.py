@@ -50,7 +50,7 @@ class HeldOut:
 
 
 def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
-    """Measure any GPT-2 on newly sampled texts, each after a line end."""
+    """Measure any GPT-2 on newly sampled texts, each between line breaks."""
     nats: dict[str, tuple[list[float], list[float], list[int]]] = {
         kind: ([], [], []) for kind in KINDS
     }

@@ -16,7 +16,7 @@ def learn_vocabulary(text: str, directory: str | Path) -> Tokenizer:
     """Learn a byte-level BPE from a text, and write `vocab.json` and `merges.txt`.
 
     The vocabulary is the 256 bytes, then a token for each merge, without `<|endoftext|>`: the
-    pocket model's texts end with a line end.
+    pocket model's texts end with a line break.
 
     Notes
     -----

@@ -10,13 +10,22 @@ reference to the one it is part of, so memory is freed as soon as it is unused.
 from attnlab.steps.declaration import Step
 from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of
 from attnlab.steps.parts import Numbered, Part
-from attnlab.steps.result import Made, Result, at, describe, needs, parts_of, step_at, view_of
+from attnlab.steps.result import (
+    Computation,
+    Result,
+    at,
+    describe,
+    needs,
+    parts_of,
+    step_at,
+    view_of,
+)
 from attnlab.steps.run import Run, is_finite, overflow, read_only
 
 __all__ = [
     "Formulas",
     "Graph",
-    "Made",
+    "Computation",
     "Node",
     "Numbered",
     "Part",

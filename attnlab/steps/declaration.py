@@ -38,14 +38,14 @@ class Step(Generic[Value]):
     optional : whether it is None if not given
     after_blocks : whether it needs all earlier blocks. They run in order, since recursion through a
         deep model would exceed Python's limit.
-    where : the path of the step for each parameter with another name. In paths, `parent` is the
-        result that contains this one, and `root` the outermost.
+    where : for parameters that aren't named after their step, the step's path. In paths, `parent`
+        is the result that contains this one, and `root` the outermost.
 
     Attributes
     ----------
     name : such as raw_scores
     needs : the paths of the steps that it needs
-    of_whole, always_of_whole : see `of`
+    select, always_select : see `sliced`
     """
 
     def __init__(
@@ -68,32 +68,34 @@ class Step(Generic[Value]):
         self.after_blocks = after_blocks
         self.where = where
         self.needs = tuple(where.get(name, name) for name in parameters_of(equation))
-        self.of_whole: Callable[[Any, int, int], Value] | None = None
-        self.always_of_whole = False
+        self.select: Callable[[Any, int, int], Value] | None = None
+        self.always_select = False
 
     @property
     def is_given(self) -> bool:
         """Whether it is given, or a model parameter, and not computed."""
-        return self.equation is None and self.of_whole is None and not self.optional
+        return self.equation is None and self.select is None and not self.optional
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         equals = f" = {self.formula}" if self.formula else ""
         self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, a single number'}"
 
-    def of(self, take: Callable[[Any, int, int], Value], *, always: bool = False) -> Step[Value]:
+    def sliced(
+        self, select: Callable[[Any, int, int], Value], *, always: bool = False
+    ) -> Step[Value]:
         """The step of one part of a whole, such as one head of a layer.
 
         Parameters
         ----------
-        take : selects it from the whole's step of the same name, given that step, the part's number
-            and the number of parts
+        select : returns the part's array, given the whole's step of the same name, the part's
+            number and the number of parts
         always : whether to select it even in long texts, where the whole's step may not be computed
-            yet; without an equation it always is
+            yet. A step without an equation is always selected.
         """
-        taken = copy(self)
-        taken.of_whole, taken.always_of_whole = take, always or self.equation is None
-        return taken
+        part = copy(self)
+        part.select, part.always_select = select, always or self.equation is None
+        return part
 
     def as_parameter(self) -> Step[Value]:
         """The step for a model that has it as a parameter instead of computing it."""
@@ -112,7 +114,7 @@ class Step(Generic[Value]):
     def __get__(self, result: Any, owner: type) -> Step[Value] | Value:
         if result is None:
             return self
-        value: Value = result._run.look(result._prefix + self.name)
+        value: Value = result._run.value(result._prefix + self.name)
         return value
 
 

@@ -38,23 +38,27 @@ class Graph(dict[str, Node]):
     root : the kind of the outermost result
     n_layer : the number of blocks
     formulas : for steps that differ from GPT-2's
-    own : paths of steps that are parameters in this model and computed in others
+    learned : paths of steps that are parameters in this model and computed in others
     """
 
     def __init__(
-        self, root: type[Any], n_layer: int, formulas: Formulas = (), own: tuple[str, ...] = ()
+        self, root: type[Any], n_layer: int, formulas: Formulas = (), learned: tuple[str, ...] = ()
     ) -> None:
         super().__init__()
         self.root, self.n_layer = root, n_layer
-        self.formulas, self.own = dict(formulas), own
+        self.formulas, self.learned = dict(formulas), learned
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return graph_of, (self.root, self.n_layer, tuple(self.formulas.items()), self.own)
+        return graph_of, self._arguments
+
+    @property
+    def _arguments(self) -> tuple[Any, ...]:
+        return self.root, self.n_layer, tuple(self.formulas.items()), self.learned
 
     def __missing__(self, path: str) -> Node:
         *prefix, name = path.split(".")
         step = self.kind_at(prefix).steps[name]
-        if path in self.own:
+        if path in self.learned:
             step = step.as_parameter()
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
@@ -72,18 +76,18 @@ class Graph(dict[str, Node]):
             step,
             tuple(map(absolute, step.needs)),
             tuple(
-                (name, absolute(step.where.get(name, name)), it.default is not it.empty)
-                for name, it in parameters_of(step.fast).items()
+                (name, absolute(step.where.get(name, name)), param.default is not param.empty)
+                for name, param in parameters_of(step.fast).items()
             ),
-            absolute(f"parent.{name}") if step.of_whole else "",
+            absolute(f"parent.{name}") if step.select else "",
             number,
-            absolute("parent.n_head") if step.of_whole else "",
+            absolute("parent.n_head") if step.select else "",
         )
         return node
 
     def with_nodes(self, nodes: Mapping[str, Node]) -> Graph:
         """A copy of the graph with some nodes replaced."""
-        graph = Graph(self.root, self.n_layer, tuple(self.formulas.items()), self.own)
+        graph = Graph(*self._arguments)
         graph.update({**self, **nodes})
         return graph
 
@@ -107,10 +111,10 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
         "blocks.#.attention.heads.@.scale": ["", "shared"]
     """
-    data = {_form(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
+    data = {_pattern(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
     for path in _paths(graph.root):  # the first block's input is the embedding
         first = path.replace("blocks.1.", "blocks.0.")
-        if _node_as_data(graph, first) != data[_form(path, 1)]:
+        if _node_as_data(graph, first) != data[_pattern(path, 1)]:
             data[first] = _node_as_data(graph, first)
     return {path: node for path, node in data.items() if node}
 
@@ -128,26 +132,26 @@ def _node_as_data(graph: Graph, path: str) -> list[str]:
     step, prefix = node.step, path.rpartition(".")[0]
     if step.is_given:
         return []
-    take = step.of_whole.__name__ if step.of_whole else ""
-    if step.equation is None or step.always_of_whole:
-        return ["", take]
+    select = step.select.__name__ if step.select else ""
+    if step.equation is None or step.always_select:
+        return ["", select]
     if not prefix:
-        return [step.equation.__name__, take, *node.needs]
+        return [step.equation.__name__, select, *node.needs]
     layer = int(path.split(".")[1])
     needs = (
-        need.removeprefix(prefix) if need.rpartition(".")[0] == prefix else _form(need, layer)
+        need.removeprefix(prefix) if need.rpartition(".")[0] == prefix else _pattern(need, layer)
         for need in node.needs
     )
-    return [step.equation.__name__, take, *needs]
+    return [step.equation.__name__, select, *needs]
 
 
-def _form(path: str, layer: int) -> str:
+def _pattern(path: str, layer: int) -> str:
     """A path with placeholders for block and head numbers, relative to a block."""
-    for number, form in (
+    for number, placeholder in (
         (f"blocks.{layer}.", "blocks.#."),
         (f"blocks.{layer - 1}.", "blocks.#-1."),
     ):
-        path = path.replace(number, form)
+        path = path.replace(number, placeholder)
     return path.replace(".heads.1.", ".heads.@.")
 
 
@@ -155,8 +159,8 @@ GRAPHS: dict[tuple[Any, ...], Graph] = {}
 
 
 def graph_of(
-    root: type[Any], n_layer: int = 0, formulas: Formulas = (), own: tuple[str, ...] = ()
+    root: type[Any], n_layer: int = 0, formulas: Formulas = (), learned: tuple[str, ...] = ()
 ) -> Graph:
     """The graph of a kind of result, created once."""
-    key = root, n_layer, formulas, own
+    key = root, n_layer, formulas, learned
     return GRAPHS.setdefault(key, Graph(*key))

@@ -1,4 +1,4 @@
-"""The parts of a result: created on first access, and found by number."""
+"""The parts of a result, such as its blocks and heads: created on first access."""
 
 from __future__ import annotations
 

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
 
 
-class Made(NamedTuple):
+class Computation(NamedTuple):
     """How a step is computed.
 
     Attributes
     ----------
-    equation : or the function that selects a part of a whole; None if the step is given
+    equation : the equation, or the function that selects a part of a whole; None if the step is
+        given
     needs : path and value of each of its parameters
     """
 
@@ -46,7 +47,7 @@ class Result(PrintedAnywhere):
     Attributes
     ----------
     title : the table's heading
-    path : such as "blocks.3.attention"; "" for the whole
+    path : such as "blocks.3.attention"; "" for the outermost result
     tokens : the tokens of the text, or None
     memory_tokens : the attended tokens if they differ from `tokens`, see `cross_attention`
     parts : the names of the steps in the table, in order
@@ -83,21 +84,23 @@ class Result(PrintedAnywhere):
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(
-            f"{self.title} has several arrays; choose one of .{', .'.join(self._shown())}"
+            f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no {name}{self._hint_for(name)}")
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}{self._hint_for(name)}"
+        )
 
     def _hint_for(self, name: str) -> str:
         """The end of a message: where to find what another tool calls `name`."""
         state = vars(self)  # empty while it is being copied
         run, prefix = state.get("_run"), state.get("path", "")
-        if run is not None and "blocks" not in run.graph.root.children:  # not of a model
+        if run is not None and "blocks" not in run.graph.root.children:  # attention alone
             is_layer = "heads" in run.graph.root.children
             prefix = f"blocks.0.attention.{prefix if is_layer else 'heads.0'}".rstrip(".")
-        own = [n for n, step in self.steps.items() if step.of_whole or not state.get("path")]
-        return hint_for(name, prefix, own)
+        in_head = [n for n, step in self.steps.items() if step.select or not state.get("path")]
+        return hint_for(name, prefix, in_head)
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
@@ -115,7 +118,7 @@ class Result(PrintedAnywhere):
 
     @property
     def note(self) -> str:
-        """The end of titles: where it was edited."""
+        """The end of titles, which lists the edited steps."""
         note: str = self._run.note
         return note
 
@@ -131,7 +134,7 @@ class Result(PrintedAnywhere):
 
     @property
     def memory_tokens(self) -> Any:
-        """The attended tokens if they differ from `tokens`, () if unnamed; else None."""
+        """The attended tokens, () if unnamed; None if they are `tokens`."""
         return self._run.memory_tokens
 
     @property
@@ -147,10 +150,13 @@ class Result(PrintedAnywhere):
         return before
 
     def fork(self) -> Self:
-        """A copy that keeps what it computes to itself."""
+        """A copy; what it computes isn't kept in this one."""
         return self._of_run(self._run.fork())
 
-    aside = fork  # the name in version 0.1
+    aside = fork  # the name in version 0.1, not in dir()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name != "aside"]
 
     def _of_run(self, run: Run) -> Self:
         """The same view of another run."""
@@ -158,10 +164,10 @@ class Result(PrintedAnywhere):
         vars(other)["_run"] = run
         return other
 
-    def is_there(self, name: str) -> bool:
+    def is_stored(self, name: str) -> bool:
         """Whether a step is given or already computed and kept."""
-        there: bool = self._run.is_there(self._path_of(name))
-        return there
+        stored: bool = self._run.is_stored(self._path_of(name))
+        return stored
 
     def is_edited(self, name: str) -> bool:
         """Whether a step, or a part of it, is edited."""
@@ -174,18 +180,18 @@ class Result(PrintedAnywhere):
             return getattr(self, name)
         return self._run.unedited(self._path_of(name))
 
-    def made_of(self, name: str) -> Made:
+    def computation_of(self, name: str) -> Computation:
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
         while node.whole and (node.step.equation is None or not node.step.axes):
-            whole, n_head = map(self._run.look, (node.whole, node.n_head))
-            take = partial(node.step.of_whole, head=node.number, n_head=n_head)
-            if take(whole) is not whole:
-                return Made(take, {"whole": (node.whole, whole)})
+            whole, n_head = map(self._run.value, (node.whole, node.n_head))
+            select = partial(node.step.select, head=node.number, n_head=n_head)
+            if select(whole) is not whole:
+                return Computation(select, {"whole": (node.whole, whole)})
             node = self._run.graph[node.whole]  # shared by all parts
         needed = zip(parameters_of(node.step.equation), node.needs, strict=True)
-        return Made(
-            node.step.equation, {name: (path, self._run.look(path)) for name, path in needed}
+        return Computation(
+            node.step.equation, {name: (path, self._run.value(path)) for name, path in needed}
         )
 
     def _explained(
@@ -245,21 +251,21 @@ class Result(PrintedAnywhere):
         heading = f"{name}{equals}{formula}" if formula else name
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
-    def _shown(self) -> tuple[str, ...]:
+    def _steps_shown(self) -> tuple[str, ...]:
         return self.parts
 
     def _table(self) -> str:
         lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
         fork = self.fork()
-        for name in self._shown():
+        for name in self._steps_shown():
             axes = self.axes_of(name)
-            if not self.is_there(name) and not self._computes_for_repr(name):
+            if not self.is_stored(name) and not self._computes_for_repr(name):
                 lines.append((name, axes, "", "", "not computed yet", ""))
                 continue
             try:
                 value = getattr(fork, name)
             except AttnlabError as error:  # show the others
-                lines.append((name, axes, "", "", f"none: {error}", ""))
+                lines.append((name, axes, "", "", f"error: {error}", ""))
                 continue
             if value is not None:
                 leading = "... " if np.ndim(value) > len(axes.split()) else ""
@@ -341,18 +347,18 @@ def at(result: Result, path: str) -> Any:
     if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
     found: Any = result
-    gone: list[str] = []
+    walked: list[str] = []
     for name in path.split("."):
-        there = parts_of(found)
-        if name not in there:
-            where = ".".join(gone) or "it"
-            has = f"; {where} has {', '.join(there)}" if there else ""
+        names = parts_of(found)
+        if name not in names:
+            where = ".".join(walked) or "it"
+            has = f"; {where} has {', '.join(names)}" if names else ""
             hint = found._hint_for(name) if isinstance(found, Result) else ""
             raise InvalidValueError(
                 f"there is no part {quoted(path)}{has}{hint or hint_in_path(path)}"
             )
         found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
-        gone.append(name)
+        walked.append(name)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from attnlab.equations import same
+from attnlab.equations import identity
 from attnlab.errors import InvalidValueError
 from attnlab.steps.graph import Graph, Node
 
@@ -23,7 +23,7 @@ def read_only(value: Value) -> Value:
 
 
 class Run:
-    """One computation: the arrays so far, by path, and how to compute the others.
+    """One computation: the arrays computed so far, by path, and how to compute the others.
 
     It has no locks. If several threads access a step at once, each computes it, with identical
     results, and the first one's array is kept.
@@ -32,10 +32,10 @@ class Run:
     ----------
     graph : the steps
     values : the given steps, by path
-    given : returns a model parameter by path; None if there are none
+    given : returns a model parameter by path; None without a model
     scores_shape : the shape of a layer's scores, (..., H, Tq, Tk)
     tokens : the tokens of the text, if any
-    memory_tokens : the attended tokens if they differ from `tokens`, () if unnamed; else None
+    memory_tokens : the attended tokens, () if unnamed; None if they are `tokens`
     tokens_before : the number of cached tokens before the text
     is_long : whether to use fast equations
     quick_blocks : the number of blocks that may run just to show a table
@@ -74,7 +74,7 @@ class Run:
         def is_view(path: str) -> bool:
             """Whether a step is a view of another one, or of a parameter."""
             node = self.graph[path]
-            return node.step.view or node.step.always_of_whole or node.whole in values
+            return node.step.view or node.step.always_select or node.whole in values
 
         kept = {path: value for path, value in values.items() if not is_view(path)}
         return vars(self) | {"values": kept}
@@ -96,17 +96,17 @@ class Run:
 
     def unedited(self, path: str) -> Any:
         """A step without its own edit."""
-        return self.look(path)
+        return self.value(path)
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
         """The edits that change a step, by path, the last one first."""
         return []
 
-    def is_there(self, path: str) -> bool:
+    def is_stored(self, path: str) -> bool:
         """Whether a step is given or already computed and kept."""
         return path in self.values
 
-    def look(self, path: str) -> Any:
+    def value(self, path: str) -> Any:
         """Return a step, computed on first access and kept.
 
         Raises
@@ -142,7 +142,7 @@ class Run:
     def blocks_to_run(self, stop: int) -> range:
         """The layers before `stop` that haven't run yet."""
         start = stop
-        while start and not self.is_there(f"blocks.{start - 1}.output"):
+        while start and not self.is_stored(f"blocks.{start - 1}.output"):
             start -= 1
         return range(start, stop)
 
@@ -163,12 +163,12 @@ class Run:
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
-        if step.of_whole is not None and self._slices_whole(node):
+        if step.select is not None and self._slices_whole(node):
             whole = self._stored(node.whole)
             if whole is None:
                 return None
-            return step.of_whole(whole, node.number, self._input(node.n_head))
-        if step.equation is same:  # two names for one array
+            return step.select(whole, node.number, self._input(node.n_head))
+        if step.equation is identity:  # two names for one array
             return self._stored(node.needs[0])
         if step.equation is None:
             if step.optional:
@@ -179,8 +179,8 @@ class Run:
         if step.fast is not None and self._is_fast(path):
             needed = {
                 name: self._input(need)
-                for name, need, if_there in node.fast_needs
-                if not if_there or self.is_there(need)
+                for name, need, if_stored in node.fast_needs
+                if not if_stored or self.is_stored(need)
             }
             equation = partial(step.fast, **needed)
         else:
@@ -207,7 +207,7 @@ class Run:
         return self.values[path] if path in self.values else self._store(path)
 
     def _slices_whole(self, node: Node) -> bool:
-        return node.step.always_of_whole or not self.is_long or self.is_there(node.whole)
+        return node.step.always_select or not self.is_long or self.is_stored(node.whole)
 
     def _is_fast(self, path: str) -> bool:
         return self.is_long
@@ -222,12 +222,12 @@ class Run:
             for need in self.graph[path].needs:
                 if need.endswith("masked_scores"):  # where -inf is intended
                     need = f"{need.removesuffix('masked_scores')}scores"
-                if not is_finite(lenient.look(need)):
+                if not is_finite(lenient.value(need)):
                     origin = need
                     break
-        value = lenient.look(path)
-        if self.graph[path].step.equation in (None, same):  # given
-            return InvalidValueError(f"{path} holds NaN or infinite numbers")
+        value = lenient.value(path)
+        if self.graph[path].step.equation in (None, identity):  # given
+            return InvalidValueError(f"{path} contains NaN or infinite numbers")
         return overflow(path, value.dtype)
 
 

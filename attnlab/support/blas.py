@@ -37,11 +37,11 @@ def _function(name: str) -> Callable[..., Any] | None:
 
 def use_one_thread() -> int:
     """Use one thread; return the previous number of threads, or 1 if unknown."""
-    get, put = _function("get_num_threads"), _function("set_num_threads")
-    if get is None or put is None:
+    get_threads, set_threads = _function("get_num_threads"), _function("set_num_threads")
+    if get_threads is None or set_threads is None:
         return 1
-    before = int(get())
-    put(1)
+    before = int(get_threads())
+    set_threads(1)
     return before
 
 
@@ -52,6 +52,6 @@ def one_thread() -> Iterator[None]:
     try:
         yield
     finally:
-        put = _function("set_num_threads")
-        if put is not None:
-            put(before)
+        set_threads = _function("set_num_threads")
+        if set_threads is not None:
+            set_threads(before)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 
-Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random loads late
+Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is loaded lazily
 
 
 def as_numpy(values: Any) -> AnyArray:
@@ -66,7 +66,7 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 
 @contextmanager
-def errors_of(kind: type[AttnlabError], what: str) -> Iterator[None]:
+def reraised_as(kind: type[AttnlabError], what: str) -> Iterator[None]:
     """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
 
     Parameters
@@ -150,10 +150,21 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
 def check_kind(value: object, kind: type, name: str) -> None:
     """Raise unless a value is an instance of a class."""
     if not isinstance(value, kind):
-        article = "an " if kind.__name__[0] in "AEIOU" else "a "
-        if kind.__name__.endswith("s"):  # a plural
-            article = ""
-        raise InvalidTypeError(f"{name} must be {article}{kind.__name__}; got {quoted(value)}")
+        plural = kind.__name__.endswith("s")
+        expected = kind.__name__ if plural else with_article(kind.__name__)
+        raise InvalidTypeError(f"{name} must be {expected}; got {quoted(value)}")
+
+
+def check_texts(texts: object) -> None:
+    """Raise unless given several texts; one alone isn't taken for its characters."""
+    is_list = isinstance(texts, list | tuple) and len(texts) > 0
+    if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]  # an id has none
+        raise InvalidTypeError(f"texts must be a list of texts or of Tokens; got {quoted(texts)}")
+
+
+def with_article(noun: str) -> str:
+    """A class's name after "a" or "an"."""
+    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
 
 
 @contextmanager
@@ -167,10 +178,10 @@ def memory_for(what: str) -> Iterator[None]:
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Convert to the dtype of a model, float32 or float64."""
-    of_torch = type(dtype).__module__ == "torch"
-    named = str(dtype).removeprefix("torch.") if of_torch else dtype
+    is_torch = type(dtype).__module__ == "torch"
+    given = str(dtype).removeprefix("torch.") if is_torch else dtype
     try:
-        checked = np.dtype(object if named is None else named)  # NumPy turns None into float64
+        checked = np.dtype(object if given is None else given)  # NumPy turns None into float64
     except Exception:  # NumPy raises various types
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):

@@ -24,8 +24,8 @@ INTERRUPTED = 130
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
-    Also 2 after an `AttnlabError` or if the output can't be written, both reported on stderr; 130
-    after Ctrl-C, with one line; 141 if the output pipe is closed.
+    The status is 2 after an `AttnlabError` or if the output can't be written, both reported on
+    stderr; 130 after Ctrl-C, with one line; 141 if the output pipe is closed.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before Python started

@@ -26,18 +26,18 @@ from attnlab.errors import (
     WriteError,
     quoted,
 )
-from attnlab.support.checks import errors_of
+from attnlab.support.checks import reraised_as, with_article
 
 if sys.platform != "win32":
     import fcntl
 
-# Size limit, in bytes, of files read into memory. The largest known tokenizer.json has 35 MB.
+# Size limit, in bytes, of files read into memory. The largest known tokenizer.json is 35 MB.
 LARGEST = 64_000_000
 
 # Integers in JSON with more digits are read as floats. transformers writes 10³⁰ for "no limit".
-DIGITS = 40
+MAX_DIGITS = 40
 # To find long integers, map every digit to 0 and search: ten times as fast as a regular expression.
-MANY_DIGITS = b"0" * (DIGITS + 1)
+MANY_DIGITS = b"0" * (MAX_DIGITS + 1)
 AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 # Name of a temporary file, with 64 random bits. It doesn't contain the final name, which may
@@ -45,11 +45,11 @@ AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 TEMPORARY = "attnlab-{}.part"
 IS_TEMPORARY = re.compile(r"attnlab-[0-9a-f]{16}\.part")
 
-# The longest path in bytes, Windows's limit.
+# Windows's limit on a path, in bytes.
 LONGEST_PATH = 32_767
 
-# The longest chain of symbolic links, Linux's limit.
-LINKS = 40
+# Linux's limit on a chain of symbolic links.
+MAX_LINKS = 40
 
 KINDS = {
     stat.S_IFDIR: "a directory",
@@ -122,7 +122,7 @@ def open_regular(file: Path) -> BinaryIO:
 
 
 def read_text(path: FilePath, unreadable: type[AttnlabError]) -> str:
-    """Read UTF-8 text, with or without a byte order mark; line ends become `\\n`."""
+    """Read UTF-8 text, with or without a byte order mark; newlines become `\\n`."""
     return decoded_text(read_bytes(path, unreadable), as_path(path), unreadable)
 
 
@@ -133,14 +133,14 @@ def decoded_text(content: bytes, where: object, unreadable: type[AttnlabError]) 
 
 
 def read_json(path: FilePath, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """Read a file that holds one JSON object."""
+    """Read a file that contains one JSON object."""
     return parse_json(read_bytes(path, unreadable), as_path(path), unreadable)
 
 
 def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
     """Parse one JSON object; keys may not repeat.
 
-    Numbers are Python's, including NaN and Infinity; integers of more than DIGITS digits become
+    Numbers are Python's, including NaN and Infinity; integers of more than MAX_DIGITS digits become
     floats. Callers check the values that they use.
 
     Parameters
@@ -156,13 +156,14 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     text = _decoded(content, where, unreadable)
     try:
         parse_int = _integer if MANY_DIGITS in content.translate(AS_ZEROS) else None
-        value = json.loads(text, object_pairs_hook=_distinct, parse_int=parse_int)
+        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=parse_int)
     except RecursionError:
         raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
     except ValueError as error:
         raise unreadable(f"{where} can't be read as JSON: {error}") from None
     if not isinstance(value, dict):
-        raise unreadable(f"{where} must hold one JSON object; got a {type(value).__name__}")
+        kind = with_article(type(value).__name__)
+        raise unreadable(f"{where} must be a JSON object; got {kind}")
     return value
 
 
@@ -186,9 +187,9 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
         raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
         raise InvalidValueError(f"{what}: {_reason(error)}") from None
-    with stream, errors_of(InvalidValueError, what):
+    with stream, reraised_as(InvalidValueError, what):
         if stream.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
-            raise ValueError("it holds one unnamed array, as written by numpy.save")
+            raise ValueError("it is a single array, as written by numpy.save")
         with zipfile.ZipFile(stream) as archive:
             for name in archive.namelist():
                 with archive.open(name) as member:
@@ -228,7 +229,7 @@ def write_whole(path: FilePath, content: bytes) -> None:
     """
     file = as_path(path)
     try:
-        target = _end_of_links(file)
+        target = _link_target(file)
         try:
             old = os.stat(target)
         except FileNotFoundError:
@@ -305,7 +306,7 @@ def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
                 if sys.platform != "win32":
                     with contextlib.suppress(OSError):  # may need root
                         os.chown(stream.fileno(), old.st_uid, old.st_gid)
-                with contextlib.suppress(OSError):  # not every file system has modes
+                with contextlib.suppress(OSError):  # not every file system has permissions
                     os.chmod(stream.name, mode)
             stream.write(content)
             stream.flush()
@@ -322,7 +323,7 @@ def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
 
 
 def _temporary_file(directory: Path, mode: int) -> BinaryIO:
-    """Create a file that `_remove_abandoned` leaves alone, since it stays locked until closed."""
+    """Create a file, locked until it is closed so that `_remove_abandoned` skips it."""
     while True:
         name = directory / TEMPORARY.format(os.urandom(8).hex())
         stream = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))  # noqa: SIM115
@@ -336,9 +337,9 @@ def _temporary_file(directory: Path, mode: int) -> BinaryIO:
 
 
 def _remove_abandoned(directory: Path) -> None:
-    """Remove temporary files of killed processes: nobody has locked them.
+    """Remove temporary files of killed processes, which aren't locked.
 
-    Windows has no such locks; the files stay.
+    On Windows, which has no such locks, the files stay.
     """
     names: list[str] = []
     with contextlib.suppress(OSError):  # a writable directory may be unreadable
@@ -354,9 +355,9 @@ def _remove_abandoned(directory: Path) -> None:
                     os.close(descriptor)
 
 
-def _end_of_links(file: Path) -> Path:
+def _link_target(file: Path) -> Path:
     """Follow symbolic links; the target need not exist."""
-    for _ in range(LINKS):
+    for _ in range(MAX_LINKS):
         try:
             file = file.parent / os.readlink(file)
         except OSError:  # not a link
@@ -384,7 +385,7 @@ def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> s
         ) from None
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
@@ -393,4 +394,4 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= DIGITS else float(digits)
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)

@@ -15,8 +15,8 @@ from attnlab.support.tables import printable
 CONFIG = "config.json"
 ADAPTER = "adapter_config.json"
 
-# Names that a message lists at most.
-LISTED = 12
+# The maximum number of names that a message lists.
+MAX_LISTED = 12
 
 
 def convert(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
@@ -56,7 +56,7 @@ HOW_TO_CONVERT = (
     "file, convert it where transformers and torch are installed (OLD is its directory, or its "
     "name on the hub): " + convert(IMPORT_GPT2, "M.from_pretrained('OLD')")
 )
-HOW_TO_DEQUANTISE = (
+HOW_TO_DEQUANTIZE = (
     "Open the original model, or, if transformers can load and dequantize this one, use "
     "GPT2.from_hf(model.dequantize(), tokenizer)"
 )
@@ -127,7 +127,7 @@ FORMATS = (
     ),
     (
         r"(?!model).+\.safetensors",
-        "{name}. If it holds the weights of a GPT-2, rename it to model.safetensors",
+        "{name}. If it contains the weights of a GPT-2, rename it to model.safetensors",
     ),
 )
 
@@ -137,8 +137,8 @@ def unsupported(names: Iterable[str]) -> str:
 
     Returns
     -------
-    such as "model.gguf, in llama.cpp's GGUF format, ...", to follow "there is only"; "" if no name
-    is recognised
+    the end of a message, such as "model.gguf, in llama.cpp's GGUF format, ..."; "" if no name is
+    recognised
     """
     names = sorted(names)
     for pattern, advice in FORMATS:
@@ -158,14 +158,14 @@ PROMPTS = re.compile("PROMPT|PREFIX|P_TUNING")
 
 
 def check_no_adapter(directory: Path) -> None:
-    """Raise CheckpointError for a PEFT adapter: the base model alone isn't what was trained."""
+    """Raise CheckpointError for a PEFT adapter, since the base model alone would be misleading."""
     if not os.path.lexists(directory / ADAPTER):
         return
     try:
         kind = str(read_json(directory / ADAPTER, ConfigError).get("peft_type", "unknown"))
     except (ConfigError, MissingFileError):
         kind = "unknown"
-    message = f"{directory} holds a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
+    message = f"{directory} contains a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
     if PROMPTS.search(kind):
         message += (
             ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
@@ -202,10 +202,10 @@ def _with_config(directory: Path) -> Path:
         return inside[0]
     if inside:
         models = listed(sorted((str(path.relative_to(directory)) for path in inside), key=_natural))
-        raise MissingFileError(f"{directory} holds several models. Give one of them: {models}")
+        raise MissingFileError(f"{directory} contains several models. Give one of them: {models}")
     if format := unsupported(names):
         raise MissingFileError(f"there is no {CONFIG} in {directory}, but {format}")
-    content = f"which holds {listed(sorted(names))}" if names else "which is empty"
+    content = f"which contains {listed(sorted(names))}" if names else "which is empty"
     raise MissingFileError(
         f"there is no {CONFIG} in {directory}, {content}. Give the directory with the model's files"
     )
@@ -213,7 +213,7 @@ def _with_config(directory: Path) -> Path:
 
 def listed(names: Iterable[str], count: int | None = None) -> str:
     """The first names, and how many more there are; `count` if `names` has no length."""
-    first = [printable(name)[:200] for name in islice(names, LISTED)]
+    first = [printable(name)[:200] for name in islice(names, MAX_LISTED)]
     rest = (len(names) if isinstance(names, Sized) else count or 0) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest > 0 else "")
 

@@ -14,7 +14,7 @@ class Message(str):
 
     Attributes
     ----------
-    template : in English, with {names}
+    template : in English, with {names}; or a Message, which is copied
     values : by name; messages among them are translated too
     """
 
@@ -24,6 +24,8 @@ class Message(str):
     def __new__(cls, template: str, **values: object) -> Message:
         message = super().__new__(cls, template.format(**values) if values else template)
         message.template, message.values = template, values
+        if isinstance(template, Message):
+            message.template, message.values = template.template, template.values
         return message
 
 

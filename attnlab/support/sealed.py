@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, MissingFileError, ResumeError, quoted
-from attnlab.support.checks import errors_of
+from attnlab.support.checks import reraised_as
 from attnlab.support.files import FilePath, open_regular, write_whole
 from attnlab.support.tables import printable
 
@@ -62,7 +62,7 @@ def read_sealed(
                     f"{quoted(metadata.get(FORMAT))}"
                 )
             names = content.keys()
-            with errors_of(unreadable, f"{path} isn't complete"):
+            with reraised_as(unreadable, f"{path} isn't complete"):
                 check(
                     metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names}
                 )
@@ -72,7 +72,7 @@ def read_sealed(
     except unreadable:
         raise
     except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise unreadable(f"{path} can't be read: {error}") from None
+        raise unreadable(f"{path} can't be read as {format!r}: {error}") from None
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
         raise unreadable(f"{path} is corrupt or was modified: its checksum doesn't match")
@@ -97,8 +97,8 @@ def check_run(path: Path, saved: Mapping[str, str | None], current: Mapping[str,
 def checksum(metadata: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> str:
     """SHA-256 of the metadata and of the tensors' names, dtypes, shapes and data."""
     shapes = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
-    about = json.dumps([metadata, shapes], sort_keys=True)
-    return sha256([about.encode()], (tensors[name].tobytes() for name in sorted(tensors)))
+    header = json.dumps([metadata, shapes], sort_keys=True)
+    return sha256([header.encode()], (tensors[name].tobytes() for name in sorted(tensors)))
 
 
 def sha256(*pieces: Iterable[Buffer]) -> str:

@@ -15,16 +15,17 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import as_array, as_count
 from attnlab.support.console import PrintedAnywhere, PrintedText
+from attnlab.support.messages import Message
 
 ELLIPSIS = "…"
 
-# Lines in a repr: GPT-2's longest text has 1,024 tokens.
-MOST_LINES = 1024
+# The maximum number of lines in a repr: GPT-2's longest text has 1,024 tokens.
+MAX_LINES = 1024
 
 # Width of a repr's paragraphs.
 WIDTH = 79
 
-MOST_DECIMALS = 100
+MAX_DECIMALS = 100
 
 
 def display_width(text: str) -> int:
@@ -35,7 +36,7 @@ def display_width(text: str) -> int:
 
 
 def printable(text: str) -> str:
-    """Escape line ends and control characters."""
+    """Escape newlines and control characters."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 
@@ -64,7 +65,7 @@ def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
 
 
 def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
-    """The indices to show of `count` if `limit` fit: the first ones, None, and the `last` ones."""
+    """Up to `limit` of `count` indices: the first ones, None for a gap, and the `last` ones."""
     if count <= limit:
         return list(range(count))
     return [*range(limit - last), None, *range(count - last, count)]
@@ -81,11 +82,11 @@ def wrapped(line: str, width: int) -> list[str]:
     )
 
 
-class Heading(str):
+class Heading(Message):
     """A heading, bold in a terminal."""
 
 
-class Paragraph(str):
+class Paragraph(Message):
     """A paragraph, wrapped to the width."""
 
     def __str__(self) -> str:
@@ -96,7 +97,7 @@ class Paragraph(str):
 class Table:
     """A header and lines of cells.
 
-    `str` aligns them and elides lines beyond MOST_LINES; a terminal fits them to its width.
+    `str` aligns them and elides lines beyond MAX_LINES; a terminal fits them to its width.
 
     Attributes
     ----------
@@ -110,7 +111,7 @@ class Table:
     def __str__(self) -> str:
         header, *lines = self.lines
         gap = (ELLIPSIS,) * len(header)
-        picked = (gap if i is None else lines[i] for i in elide(len(lines), MOST_LINES))
+        picked = (gap if i is None else lines[i] for i in elide(len(lines), MAX_LINES))
         return align([header, *picked], left=self.left)
 
 
@@ -156,7 +157,7 @@ def table(
             "values must be a matrix of numbers, such as weights[head]; "
             f"got {matrix.dtype} of shape {matrix.shape}"
         )
-    decimals = as_count(decimals, "decimals", most=MOST_DECIMALS)
+    decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     max_rows = as_count(max_rows, "max_rows", least=2)
     max_columns = as_count(max_columns, "max_columns", least=2)
     row_labels = labels(rows, len(matrix), "rows")

@@ -16,7 +16,7 @@ import numpy as np
 
 from attnlab.errors import InvalidValueError, VocabularyError, quoted
 from attnlab.steps import Part
-from attnlab.support.checks import errors_of
+from attnlab.support.checks import reraised_as
 from attnlab.text.tokens import BYTES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PIECES = (
 
 # The longest supported run of white space. At a million, tiktoken's regular expression panics in
 # Rust, which prints its stack to stderr.
-MOST_SPACE = 900_000
+MAX_WHITE_SPACE = 900_000
 
 # Byte values by the code points of their symbols.
 BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
@@ -88,17 +88,17 @@ class Merges:
             )
         if not self._in_order or self._encoding is None:
             return None
-        if len(text) > MOST_SPACE and (
+        if len(text) > MAX_WHITE_SPACE and (
             (longest := max((len(run[0]) for run in re.finditer(r"\s+", text)), default=0))
-            > MOST_SPACE
+            > MAX_WHITE_SPACE
         ):
             raise InvalidValueError(
                 f"the text has {longest:,} consecutive white-space characters; tiktoken supports "
-                f"at most {MOST_SPACE:,}. Remove some"
+                f"at most {MAX_WHITE_SPACE:,}. Remove some"
             )
-        with errors_of(InvalidValueError, "text can't be encoded"):
+        with reraised_as(InvalidValueError, "text can't be encoded"):
             ids = self._encoding.encode_ordinary(text)
-        return ids if self._are_listed(ids) else None
+        return ids if self._are_from_merges(ids) else None
 
     @Part
     def _encoding(self) -> tiktoken.Encoding | None:
@@ -144,27 +144,27 @@ class Merges:
 
     @Part
     def _known(self) -> set[int]:
-        """Tokens for which `_are_listed` holds, found so far; at first the bytes."""
+        """Tokens for which `_are_from_merges` is known to be true; initially the bytes."""
         return set(self._bytes.values())
 
-    def _are_listed(self, ids: Iterable[int]) -> bool:
+    def _are_from_merges(self, ids: Iterable[int]) -> bool:
         """Whether tiktoken made these tokens only by merges in the list.
 
-        A token's neighbours don't matter. So its last merge is checked, then those of its parts,
-        each token once.
+        This doesn't depend on a token's neighbours, so each token is checked once: its last merge,
+        then those of its parts.
         """
         todo, seen = [*set(ids) - self._known], set[int]()
         while todo:
             id = todo.pop()
             first, second = self._merges[self._merge_of(id)]
-            if self._bridged(first, second):
+            if self._joined_early(first, second):
                 return False
             seen.add(id)
             todo += {self._ids[first], self._ids[second]} - self._known - seen
         self._known |= seen
         return True
 
-    def _bridged(self, first: str, second: str) -> bool:
+    def _joined_early(self, first: str, second: str) -> bool:
         """Whether tiktoken joins across the boundary of two tokens before both are complete.
 
         Merges are undone, the latest first, until both tokens are single bytes. At no point may
@@ -188,18 +188,18 @@ def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) ->
     for number, pair in enumerate(merges, start=1):
         is_text = {*map(type, pair)} == {str}
         if not is_text or not {*pair, "".join(pair)} <= ids.keys():
-            return no_merge(number, " ".join(pair) if is_text else pair)
+            return invalid_merge(number, " ".join(pair) if is_text else pair)
     raise AssertionError("all merges are valid")
 
 
-def no_merge(number: int, merge: object) -> VocabularyError:
+def invalid_merge(number: int, merge: object) -> VocabularyError:
     return VocabularyError(
         f"merge {number} must be two tokens whose concatenation is a third; got {quoted(merge)}"
     )
 
 
 class GPT2Encoding:
-    """Encodes text with a `tokenizer.json` for which `is_gpt2` holds.
+    """Encodes text with a `tokenizer.json` for which `is_gpt2` is true.
 
     Parameters
     ----------
@@ -208,13 +208,13 @@ class GPT2Encoding:
 
     Attributes
     ----------
-    front, end : ids added before and after every text
+    prefix, suffix : ids added before and after every text
     """
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
         self._merges = merges
         self._prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
-        self.front, self.end = _template(settings["post_processor"])
+        self.prefix, self.suffix = _template(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
         # Searched in two rounds: first the tokens that are matched before normalisation.
         self._added = [
@@ -231,14 +231,14 @@ class GPT2Encoding:
         """Encode a text; None if `Merges.encode` returns None."""
         pieces: list[str | int] = [text]
         for tokens in self._added:
-            pieces = [part for piece in pieces for part in self._cut(piece, tokens, special)]
-        ids = [*self.front]
+            pieces = [part for piece in pieces for part in self._split(piece, tokens, special)]
+        ids = [*self.prefix]
         for piece in pieces:
             merged = [piece] if isinstance(piece, int) else self._encode_plain(piece)
             if merged is None:
                 return None
             ids += merged
-        return ids + self.end
+        return ids + self.suffix
 
     def as_data(self) -> dict[str, Any]:
         """Data for the page's encoding, see `bpe.js`."""
@@ -250,14 +250,14 @@ class GPT2Encoding:
             "pattern": PIECES,
             "rounds": [[*tokens.items()] for tokens in rounds],
             "prefixSpace": self._prefix_space,
-            "front": self.front,
-            "end": self.end,
+            "front": self.prefix,
+            "end": self.suffix,
         }
 
-    def _cut(
+    def _split(
         self, piece: str | int, tokens: Mapping[str, int], special: bool
     ) -> Iterator[str | int]:
-        """Cut tokens out of a text, the longest first where several match."""
+        """Split a text at tokens, the longest first where several match."""
         if isinstance(piece, int) or not tokens:
             yield piece
             return
@@ -283,12 +283,12 @@ def is_byte_level(settings: Mapping[str, Any]) -> bool:
 
 def is_gpt2(settings: Mapping[str, Any]) -> bool:
     """Whether a `tokenizer.json` is GPT-2's encoding with supported settings only."""
-    model, cut = settings["model"], settings["pre_tokenizer"]
+    model, pre_tokenizer = settings["model"], settings["pre_tokenizer"]
     return (
         is_byte_level(settings)
         and settings["normalizer"] is None
-        and _type(cut) == "ByteLevel"
-        and cut.get("use_regex", True)
+        and _type(pre_tokenizer) == "ByteLevel"
+        and pre_tokenizer.get("use_regex", True)
         and _type(settings["post_processor"]) in (None, "ByteLevel", "TemplateProcessing")
         and not any(model.get(name) for name in UNSUPPORTED_MODEL)
         and (model.get("unk_token") is None or BYTES.keys() <= model["vocab"].keys())
@@ -304,17 +304,17 @@ def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
     """The ids that a post_processor adds before and after a text."""
     if part is None or part["type"] != "TemplateProcessing":
         return [], []
-    front: list[int] = []
-    end: list[int] = []
-    ids = front
+    prefix: list[int] = []
+    suffix: list[int] = []
+    ids = prefix
     try:
         for item in part["single"]:
             if "Sequence" in item:
-                ids = end
+                ids = suffix
             else:
                 ids += part["special_tokens"][item["SpecialToken"]["id"]]["ids"]
-        if {*map(type, front + end)} - {int}:
+        if {*map(type, prefix + suffix)} - {int}:
             raise TypeError("an id isn't an integer")
     except (LookupError, TypeError):
         raise VocabularyError(f"post_processor can't be read: {quoted(part)}") from None
-    return front, end
+    return prefix, suffix

@@ -18,7 +18,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.steps import Part
-from attnlab.support.checks import as_count, as_flag, errors_of
+from attnlab.support.checks import as_count, as_flag, reraised_as
 from attnlab.support.files import FilePath, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
@@ -69,7 +69,7 @@ class Tokenizer:
         else:
             self.vocabulary = LibraryVocabulary(self._library)
         if self._gpt2 is None:
-            with suppress(MissingExtraError):  # decoding may do without the library
+            with suppress(MissingExtraError):  # decoding may not need the library
                 self._library  # noqa: B018  (raises now if the settings are invalid)
 
     @classmethod
@@ -131,7 +131,7 @@ class Tokenizer:
         `tokenizer_config.json`.
         """
         path, model = as_path(directory, "directory"), self.settings["model"]
-        cut = self.settings["pre_tokenizer"] or {}
+        pre_tokenizer = self.settings["pre_tokenizer"] or {}
         files: dict[str, str] = {}
         if is_byte_level(self.settings) and self.settings == byte_pairs(
             model["vocab"], model["merges"]
@@ -142,8 +142,9 @@ class Tokenizer:
             files["merges.txt"] = f"#version: 0.2\n{merges}"
         else:
             # transformers 4 reads add_prefix_space only from tokenizer_config.json.
-            space = {name: cut[name] for name in ("add_prefix_space",) if name in cut}
-            config = {"tokenizer_class": "PreTrainedTokenizerFast"} | space
+            config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            if "add_prefix_space" in pre_tokenizer:
+                config["add_prefix_space"] = pre_tokenizer["add_prefix_space"]
             files["tokenizer.json"] = json.dumps(self.settings)
             files["tokenizer_config.json"] = f"{json.dumps(config, indent=2)}\n"
         for name, text in files.items():
@@ -165,7 +166,7 @@ class Tokenizer:
             "vocab": self.settings["model"]["vocab"],
             "merges": self.settings["model"]["merges"],
             "names": added,
-            "asTheyAre": sorted(self.vocabulary.as_they_are),
+            "literalIds": sorted(self.vocabulary.literal_ids),
             "rows": len(self),
         }
 
@@ -196,7 +197,7 @@ class Tokenizer:
         Raises
         ------
         InvalidValueError
-            If the text has half of a surrogate pair, a byte without a token, or more consecutive
+            If the text has an unpaired surrogate, a byte without a token, or more consecutive
             white space than tiktoken supports
         """
         if not isinstance(text, str):
@@ -206,14 +207,14 @@ class Tokenizer:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidValueError(
-                f"text has half of a surrogate pair, {text[error.start]!r}, at index {error.start}"
+                f"text has an unpaired surrogate, {text[error.start]!r}, at index {error.start}"
             ) from None
         if self._gpt2 is not None:
             ids = self._gpt2.encode(text, special)
             if ids is not None:
                 return ids
         library = self._library if special else self._library_for_plain_text
-        with errors_of(InvalidValueError, "text can't be encoded"):
+        with reraised_as(InvalidValueError, "text can't be encoded"):
             return list(library.encode(text).ids)
 
     def check_length(self, text: str, most: int) -> None:
@@ -226,7 +227,7 @@ class Tokenizer:
             if len(text) > limit:
                 raise InvalidValueError(
                     f"the text has {len(text):,} characters, which is too long: the model's {most} "
-                    f"positions hold at most {limit:,}. Give a shorter text"
+                    f"positions allow at most {limit:,}. Give a shorter text"
                 )
 
     def decode(self, ids: ArrayLike) -> str:
@@ -291,7 +292,7 @@ class NoTokenizer(Tokenizer):
         """Write nothing; raise if the directory has another model's tokenizer."""
         if holds_tokenizer(path := as_path(directory, "directory")):
             raise InvalidValueError(
-                f"this model has no tokenizer, but {path} holds one. Save to another directory"
+                f"this model has no tokenizer, but {path} contains one. Save to another directory"
             )
 
     def __repr__(self) -> str:
@@ -323,7 +324,7 @@ class LibraryVocabulary(Vocabulary):
         return self._decoded(check_ids(ids, len(self)).tolist())
 
     def _decoded(self, ids: list[int]) -> bytes:
-        with errors_of(InvalidValueError, "tokens can't be decoded"):
+        with reraised_as(InvalidValueError, "tokens can't be decoded"):
             return self._library.decode(ids, skip_special_tokens=False).encode()
 
 
@@ -332,11 +333,12 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
-    as_they_are = {id for id, content in added.items() if not content.isascii()}
-    if as_they_are:
-        made = {model["vocab"]["".join(pair)] for pair in model["merges"]}
-        as_they_are -= made | {model["vocab"].get(symbol) for symbol in BYTES}
-    return Vocabulary(symbols | added, as_they_are)
+    literal_ids = {id for id, content in added.items() if not content.isascii()}
+    if literal_ids:
+        merged = {model["vocab"]["".join(pair)] for pair in model["merges"]}
+        literal_ids -= merged | {model["vocab"].get(symbol) for symbol in BYTES}
+    symbols |= added
+    return Vocabulary(symbols, literal_ids)
 
 
 def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
@@ -348,5 +350,5 @@ def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
             "tiktoken can't encode this text with this vocabulary, or isn't installed. Install the "
             "tokenizers library: pip install tokenizers (attnlab's optional extra 'tokenizers')"
         ) from None
-    with errors_of(VocabularyError, "the tokenizers library can't read this tokenizer.json"):
+    with reraised_as(VocabularyError, "the tokenizers library can't read this tokenizer.json"):
         return tokenizers.Tokenizer.from_str(json.dumps(settings))

@@ -20,7 +20,7 @@ from typing import Any
 
 from attnlab.errors import InvalidTypeError, MissingFileError, VocabularyError, quoted
 from attnlab.support.files import read_json, read_text
-from attnlab.text.bpe import Merges, is_byte_level, no_merge
+from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 JsonObject = dict[str, Any]
@@ -47,13 +47,13 @@ SPECIAL = (
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 # Tokens that are probably special, in a vocabulary that doesn't mark them.
-SPECIAL_LOOK = re.compile(r"<.*>|\[.*\]", re.DOTALL)
+LOOKS_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
 # tiktoken and the tokenizers library count ids in 32 bits.
-MOST_IDS = 2**32 - 1
+MAX_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 HOW_TO_SAVE = "In transformers, tokenizer.save_pretrained(DIRECTORY) writes one"
@@ -88,7 +88,7 @@ def read_settings(directory: Path) -> Settings:
 def holds_tokenizer(directory: Path) -> bool:
     """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
-    return any(_is_there(directory, name) for name in (*files, *SENTENCE_PIECE))
+    return any(_exists(directory, name) for name in (*files, *SENTENCE_PIECE))
 
 
 @contextmanager
@@ -125,20 +125,20 @@ def checked(settings: object) -> Settings:
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
         raise VocabularyError(f"each of added_tokens must have an id and text; got {quoted(added)}")
-    done = Settings(
+    checked_settings = Settings(
         version="1.0",
         **parts,
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(FLAGS, False) | token for token in added],
     )
-    kind, vocabulary = done["model"]["type"], model.get("vocab")
+    kind, vocabulary = checked_settings["model"]["type"], model.get("vocab")
     if kind in ("BPE", "WordPiece", "WordLevel"):
         _check_vocabulary(vocabulary)
     if kind == "BPE":
-        done["model"]["merges"] = pairs = _pairs(model.get("merges"))
-        if is_byte_level(done):
-            done.merges = Merges(model["vocab"], pairs)
-    return done
+        checked_settings["model"]["merges"] = pairs = _pairs(model.get("merges"))
+        if is_byte_level(checked_settings):
+            checked_settings.merges = Merges(model["vocab"], pairs)
+    return checked_settings
 
 
 def _is_added_token(token: object) -> bool:
@@ -146,12 +146,12 @@ def _is_added_token(token: object) -> bool:
         isinstance(token, dict)
         and _is_text(token.get("content"))
         and type(token.get("id")) is int
-        and 0 <= token["id"] < MOST_IDS
+        and 0 <= token["id"] < MAX_IDS
     )
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a str without half of a surrogate pair."""
+    """Whether a value is a str without an unpaired surrogate."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
@@ -168,15 +168,15 @@ def _check_vocabulary(ids: object) -> None:
             f"the id of {quoted(wrong[0][0])} isn't an integer: {quoted(wrong[0][1])}"
         )
     for extreme in (min(ids.values()), max(ids.values())) if ids else ():
-        if not 0 <= extreme < MOST_IDS:
+        if not 0 <= extreme < MAX_IDS:
             symbol = next(symbol for symbol, id in ids.items() if id == extreme)
             raise VocabularyError(f"the id of {quoted(symbol)}, {extreme}, doesn't fit in 32 bits")
     if len(set(ids.values())) < len(ids):
-        twice = Counter(ids.values()).most_common(1)[0][0]
-        one, other = [quoted(symbol) for symbol, id in ids.items() if id == twice][:2]
-        raise VocabularyError(f"{one} and {other} have the same id, {twice}")
+        repeated = Counter(ids.values()).most_common(1)[0][0]
+        one, other = [quoted(symbol) for symbol, id in ids.items() if id == repeated][:2]
+        raise VocabularyError(f"{one} and {other} have the same id, {repeated}")
     if not _is_text("".join(ids)):
-        raise VocabularyError("a token has half of a surrogate pair, which isn't text")
+        raise VocabularyError("a token has an unpaired surrogate, which isn't text")
 
 
 def _pairs(merges: object) -> list[tuple[str, str]]:
@@ -189,7 +189,7 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
             first, second = merge.split(" ") if isinstance(merge, str) else merge
             pairs.append((first, second))
     except (TypeError, ValueError):
-        raise no_merge(len(pairs) + 1, merge) from None
+        raise invalid_merge(len(pairs) + 1, merge) from None
     return pairs
 
 
@@ -197,7 +197,7 @@ def _read_settings(directory: Path) -> Settings:
     config = _read(directory, "tokenizer_config.json")
     kind = config.get("tokenizer_class") or _read(directory, "config.json").get("tokenizer_class")
     older = _older(directory, kind)
-    if _is_there(directory, "tokenizer.json"):
+    if _exists(directory, "tokenizer.json"):
         settings = checked(read_json(directory / "tokenizer.json", VocabularyError))
         if older is not None:
             _compare(settings, older)
@@ -228,11 +228,11 @@ def _read_settings(directory: Path) -> Settings:
 
 
 def _older(directory: Path, kind: str | None) -> Settings | None:
-    """Settings from older models' files; if both formats are there, that of the class."""
-    pairs = [_is_there(directory, name) for name in ("vocab.json", "merges.txt")]
-    if _is_there(directory, "vocab.txt") and (kind in BERT_CLASSES or not any(pairs)):
+    """Settings from older models' files; with both formats, those of the class's format."""
+    pairs = [_exists(directory, name) for name in ("vocab.json", "merges.txt")]
+    if _exists(directory, "vocab.txt") and (kind in BERT_CLASSES or not any(pairs)):
         return _word_pieces(directory / "vocab.txt")
-    if all(pairs) or (any(pairs) and not _is_there(directory, "tokenizer.json")):
+    if all(pairs) or (any(pairs) and not _exists(directory, "tokenizer.json")):
         return _byte_pairs(directory / "vocab.json", directory / "merges.txt")
     return None
 
@@ -296,7 +296,7 @@ def _compare(settings: Settings, older: Settings) -> None:
     new, old = settings["model"], older["model"]
     if new["type"] != old["type"]:
         raise VocabularyError(
-            f"tokenizer.json holds a {new['type']} model, but the older files a {old['type']} model"
+            f"tokenizer.json has a {new['type']} model, but the older files a {old['type']} model"
         )
     added = {token["content"]: token["id"] for token in settings["added_tokens"]}
     all_new = added | new["vocab"]
@@ -424,14 +424,14 @@ def _ids(model: JsonObject) -> dict[str, int]:
 
 def _gpt2_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
     """Apply settings that GPT2Tokenizer reads only from tokenizer_config.json."""
-    cut = settings["pre_tokenizer"]
-    if cut is not None and cut["type"] == "ByteLevel":
+    pre_tokenizer = settings["pre_tokenizer"]
+    if pre_tokenizer is not None and pre_tokenizer["type"] == "ByteLevel":
         space = _flag(config, "add_prefix_space", False)
-        settings["pre_tokenizer"] = cut | {"add_prefix_space": space}
+        settings["pre_tokenizer"] = pre_tokenizer | {"add_prefix_space": space}
     if is_older:
-        front = special["bos_token"] if _flag(config, "add_bos_token", False) else []
-        end = special["eos_token"] if _flag(config, "add_eos_token", False) else []
-        settings["post_processor"] = _template(settings, front, end)
+        prefix = special["bos_token"] if _flag(config, "add_bos_token", False) else []
+        suffix = special["eos_token"] if _flag(config, "add_eos_token", False) else []
+        settings["post_processor"] = _template(settings, prefix, suffix)
 
 
 def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
@@ -457,17 +457,17 @@ def _flag(config: JsonObject, name: str, default: bool | None) -> bool | None:
 
 
 def _template(
-    settings: Settings, front: Sequence[JsonObject], end: Sequence[JsonObject]
+    settings: Settings, prefix: Sequence[JsonObject], suffix: Sequence[JsonObject]
 ) -> JsonObject | None:
     """The post_processor that adds tokens before and after every text, or None."""
-    around = [token["content"] for token in (*front, *end)]
+    around = [token["content"] for token in (*prefix, *suffix)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
     if missing := [content for content in around if content not in ids]:
         raise VocabularyError(f"{quoted(missing[0])} is added to every text, but has no id")
     if not around:
         return None
     pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in around]
-    pieces.insert(len(front), {"Sequence": {"id": "A", "type_id": 0}})
+    pieces.insert(len(prefix), {"Sequence": {"id": "A", "type_id": 0}})
     return {
         "type": "TemplateProcessing",
         "single": pieces,
@@ -490,7 +490,7 @@ def _check_merges_complete(settings: Settings) -> None:
     other = {
         symbol
         for symbol, id in ids.items()
-        if id not in known and not SPECIAL_LOOK.fullmatch(symbol)
+        if id not in known and not LOOKS_SPECIAL.fullmatch(symbol)
     }
     if other:
         raise VocabularyError(
@@ -504,7 +504,7 @@ def _no_tokenizer(directory: Path) -> MissingFileError:
         f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
         "merges.txt, nor vocab.txt"
     )
-    if pieces := [name for name in SENTENCE_PIECE if _is_there(directory, name)]:
+    if pieces := [name for name in SENTENCE_PIECE if _exists(directory, name)]:
         message += (
             f". SentencePiece's {pieces[0]} isn't supported; a tokenizer.json is. {HOW_TO_CONVERT}"
         )
@@ -513,10 +513,10 @@ def _no_tokenizer(directory: Path) -> MissingFileError:
     return MissingFileError(message)
 
 
-def _is_there(directory: Path, name: str) -> bool:
+def _exists(directory: Path, name: str) -> bool:
     return os.path.exists(directory / name)
 
 
 def _read(directory: Path, name: str) -> JsonObject:
     """Read a JSON file; an empty dict if it doesn't exist."""
-    return read_json(directory / name, VocabularyError) if _is_there(directory, name) else {}
+    return read_json(directory / name, VocabularyError) if _exists(directory, name) else {}

@@ -25,8 +25,8 @@ from attnlab.support.tables import ELLIPSIS, Table, elide, printable
 
 END_OF_TEXT = "<|endoftext|>"
 
-# Tokens that an error message lists at most.
-MOST_NAMED = 24
+# The maximum number of tokens that an error message lists.
+MAX_LISTED = 24
 
 
 def byte_symbols() -> list[str]:
@@ -83,7 +83,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
     Attributes
     ----------
     ids : int64 (T,), read-only
-    symbols, texts, bytes : T of each, see `Token`
+    symbols, texts, bytes : of each token, see `Token`
     part_of : for each token, the characters whose bytes it shares with its neighbours, such as "’"
     """
 
@@ -189,7 +189,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
     def _listed(self, indices: Sequence[int]) -> str:
         """The index and symbol of each token, for a message; long lists are elided."""
-        picked = elide(len(indices), MOST_NAMED)
+        picked = elide(len(indices), MAX_LISTED)
         names = (
             ELLIPSIS if i is None else f"{indices[i]} ({self.symbols[indices[i]]})" for i in picked
         )
@@ -230,7 +230,7 @@ def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
 
 
 def as_tokens(
-    texts: Sequence[str] | Tokens | None, count: int, name: str, of: str
+    texts: Sequence[str] | Tokens | None, count: int, name: str, row: str
 ) -> Tokens | None:
     """Convert labels of a matrix's rows to tokens, with the rows' indices as ids.
 
@@ -238,7 +238,7 @@ def as_tokens(
     ----------
     texts : one per row, or Tokens, or None
     count : the number of rows
-    name, of : the texts and the rows, for error messages
+    name, row : what the texts are, and what a row is, for error messages
     """
     if texts is None:
         return None
@@ -253,11 +253,11 @@ def as_tokens(
             )
     if tokens is None:
         raise InvalidTypeError(
-            f"{name} must be a list of {count} texts, one per {of}, such as "
+            f"{name} must be a list of {count} texts, one per {row}, such as "
             f"['猫', '吃', '鱼']; got {quoted(texts)}"
         )
     if len(tokens) != count:
-        raise InvalidValueError(f"{name} must be {count} texts, one per {of}; got {len(tokens)}")
+        raise InvalidValueError(f"{name} must be {count} texts, one per {row}; got {len(tokens)}")
     return tokens
 
 
@@ -267,7 +267,7 @@ class Vocabulary:
     Parameters
     ----------
     symbols : id -> symbol
-    as_they_are : ids whose symbol is their text; in the others each character stands for a byte
+    literal_ids : ids whose symbol is their text; in the others each character stands for a byte
     size : rows of the embedding; by default as many as the ids need. Rows without a symbol are
         named like `<row 50258>`, which can't be a symbol since it has a space, and have no bytes.
     """
@@ -275,11 +275,11 @@ class Vocabulary:
     def __init__(
         self,
         symbols: Mapping[int, str],
-        as_they_are: Collection[int] = (),
+        literal_ids: Collection[int] = (),
         size: int | None = None,
     ) -> None:
         self._symbols = symbols
-        self.as_they_are = frozenset(as_they_are)
+        self.literal_ids = frozenset(literal_ids)
         self._size = max(symbols, default=-1) + 1 if size is None else size
 
     def __len__(self) -> int:
@@ -356,15 +356,15 @@ class Vocabulary:
 
     def _bytes_of(self, id: int) -> bytes:
         symbol = self._symbols.get(id, "")
-        return symbol.encode() if id in self.as_they_are else spelled(symbol)
+        return symbol.encode() if id in self.literal_ids else symbol_bytes(symbol)
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The concatenated bytes of tokens, which may end inside a character."""
         return b"".join(map(self._bytes_of, check_ids(ids, len(self)).tolist()))
 
 
-def spelled(symbol: str) -> bytes:
-    """The bytes that a symbol's characters stand for; its UTF-8 if one stands for no byte."""
+def symbol_bytes(symbol: str) -> bytes:
+    """The bytes that a symbol's characters stand for; its UTF-8 if a character isn't in BYTES."""
     try:
         return codecs.charmap_encode(symbol, "strict", CHARMAP)[0]
     except UnicodeEncodeError:
@@ -375,7 +375,7 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     """Convert valid token ids to an int64 array of shape (T,)."""
     array = as_ids(ids)
     if array.ndim != 1:
-        given = f"shape {array.shape}" if array.ndim else quoted(ids, 40)
+        given = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)
         raise InvalidValueError(f"token ids must be a 1-D array of integers; got {given}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Train a GPT-2 from scratch in NumPy.
 
 `parameters` initializes them, `gradients` is the backward pass, `optimizer` is AdamW, `run` is the
-training loop, and `state` saves a run so that it can be resumed.
+training loop, and `state` saves a run so that it can be resumed. `tuned_lens` trains a tuned lens.
 """
 
 from attnlab.forward.gradients import (

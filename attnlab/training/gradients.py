@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnlab.equations import Array, Ids, dropped, merge_heads, split_heads, transpose
+from attnlab.equations import Array, Ids, apply_dropout, merge_heads, split_heads, transpose
 from attnlab.forward.attention import Attention
 from attnlab.forward.forward_pass import MLP, Block, ForwardPass
 from attnlab.forward.functional import softmax
@@ -51,7 +51,7 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     weights, dropout_mask = attention.weights, attention.dropout_mask
     d_weights = context_weights(attention.V, d_context)
     before = weights if dropout_mask is None else softmax(attention.masked_scores)
-    d_scores = softmax_gradient(before, dropped(d_weights, dropout_mask))
+    d_scores = softmax_gradient(before, apply_dropout(d_weights, dropout_mask))
     d_raw_scores = scores_raw_scores(attention.scale, d_scores)
     return (
         raw_scores_Q(attention.K, d_raw_scores),

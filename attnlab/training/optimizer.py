@@ -62,7 +62,7 @@ class AdamW:
     """Adam with decoupled weight decay, for all parameters at once.
 
         m ← β₁ m + (1 - β₁) g             moving average of g
-        v ← β₂ v + (1 - β₂) g²            and of its square
+        v ← β₂ v + (1 - β₂) g²            moving average of g²
         p ← p - rate · decay · p
         p ← p - rate · m̂ / (√v̂ + ε)       m̂ = m / (1 - β₁ᵗ), v̂ = v / (1 - β₂ᵗ)
 

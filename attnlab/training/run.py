@@ -20,7 +20,7 @@ from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass, dropout_shapes
-from attnlab.forward.functional import drawn_dropout
+from attnlab.forward.functional import sampled_dropout
 from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
@@ -49,7 +49,7 @@ LARGEST_SEED = 2**128
 
 SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
 
-# Python's overhead for a layer's arrays, and for the loss of a step.
+# Bytes of Python objects for each layer, and for each step's loss.
 LAYER_BYTES = 4_000
 LOSS_BYTES = 32
 
@@ -280,12 +280,12 @@ def train(
     Raises
     ------
     DivergedError
-        The loss became infinite or NaN. The last saved state is kept.
+        If the loss becomes infinite or NaN. The last saved state is kept.
     ResumeError
-        The directory's state is damaged or belongs to another run, or the directory holds a model
-        without a state.
+        If the directory's state is damaged or belongs to another run, or the directory holds a
+        model without a state.
     WriteError
-        Another run is using the directory.
+        If another run is using the directory.
 
     Examples
     --------
@@ -469,7 +469,7 @@ def draw_dropout(
     if not share:
         return None
     shapes = dropout_shapes(config, ids_shape)
-    return {path: drawn_dropout(shape, share, rng, np.float32) for path, shape in shapes.items()}
+    return {path: sampled_dropout(shape, share, rng, np.float32) for path, shape in shapes.items()}
 
 
 def _corpus_ids(

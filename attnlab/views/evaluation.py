@@ -20,11 +20,11 @@ from attnlab.views.places import called, number_in_words
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term, printed
 
-# Sums of up to this many products, or other terms, are written in full; of longer ones, the largest
-# terms.
+# Sums of up to this many products, or other terms, are written in full; of longer ones, only the
+# largest.
 PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
 
-# Allowed differences: in units of `Rounded.lost`, and relative to the number, below printed digits.
+# Allowed differences: in units of `Rounded.bound`, and relative to the number (too small to print).
 NOISE, UNSEEN = 8.0, 1e-5
 
 # Steps that are computed by blocks of rows for long texts, which may change rounding.
@@ -58,7 +58,7 @@ class StepNumber:
 
     @classmethod
     def of(cls, result: Result, name: str, index: tuple[Any, ...]) -> StepNumber:
-        equation, needs = result.made_of(name)
+        equation, needs = result.computation_of(name)
         value = getattr(result, name)
         made = result.unedited(name) if result.is_edited(name) else value
         stored, made = (array[index] if index else array for array in (value, made))
@@ -154,26 +154,26 @@ class StepNumber:
             case str() if tree in self.results:
                 return self.results[tree]
             case str() | ("at", *_):
-                return Rounded(np.asarray(self.found(tree), np.float64), self.lost(tree))
+                return Rounded(np.asarray(self.found(tree), np.float64), self.bound_of(tree))
             case ("if", condition, yes, no):
                 chosen = self.found(condition)
                 first, second = self.value(yes), self.value(no)
                 return Rounded(
-                    np.where(chosen, first.value, second.value), np.where(chosen, first.lost, 0.0)
+                    np.where(chosen, first.value, second.value), np.where(chosen, first.bound, 0.0)
                 )
             case (operation, *operands):
                 return OPERATIONS[operation](*map(self.value, operands))
         return Rounded(np.float64(tree))
 
-    def lost(self, tree: Tree) -> Any:
-        """How much a step's numbers may differ from those used, if computed by blocks of rows."""
+    def bound_of(self, tree: Tree) -> Any:
+        """A bound of the difference to the numbers used, if computed by blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
-        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.beside(tree[1]):
+        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.path_of(tree[1]):
             return 0.0
-        return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.lost
+        return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
-    def beside(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """The path of another step of the same result."""
         return f"{self.result.path}.{name}".lstrip(".")
 
@@ -211,7 +211,7 @@ class StepNumber:
         dtype = np.asarray(self.stored).dtype
         eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)
         with np.errstate(all="ignore"):
-            allowed = NOISE * eps * expected.lost + UNSEEN * np.abs(made)
+            allowed = NOISE * eps * expected.bound + UNSEEN * np.abs(made)
             agrees = (reached == made) | (np.abs(reached - made) <= allowed)
         if np.all(agrees):
             return self.made
@@ -374,7 +374,7 @@ def moved(one: StepNumber) -> Parts:
     number = source[where] if where else source
     place, _, name = path.rpartition(".")
     called = located(name if place == one.result.path else path, where)
-    # If the whole is edited here, the number is the edited one.
+    # If an edit of the whole replaced this number, it is the edited one.
     made = one.made if number == one.stored else one.checked(Rounded(np.float64(number)))
     result = one.result_of(made)
     return [Term(plain(number), called, path, where, is_named=True), " = ", *result]

@@ -69,7 +69,7 @@ def explain(
     Raises
     ------
     DisagreementError
-        The printed numbers don't lead to the stored one.
+        If the printed numbers don't give the stored one.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
@@ -177,18 +177,18 @@ def check_matrices(attention: Result) -> None:
 
 
 def explain_weight(attention: Result, query: int, key: int) -> Explanation:
-    """Explain one weight, from the dot product of query and key on."""
+    """Explain one weight, from the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
     assert weight.explained is not None
-    there = [name for name in weight.explained.way if getattr(attention, name) is not None]
-    way = {
+    names = [name for name in weight.explained.earlier if getattr(attention, name) is not None]
+    earlier = {
         name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
-        for name in there
+        for name in names
     }
-    lines = [line for one in way.values() for line in lines_of(one, whole=True)]
+    lines = [line for one in earlier.values() for line in lines_of(one, whole=True)]
     lines += lines_of(weight)
-    products = way["raw_scores"].numbers
-    steps = {**way, "weights": weight}
+    products = earlier["raw_scores"].numbers
+    steps = {**earlier, "weights": weight}
     numbers = {
         "query": query,
         "key": key,

@@ -52,7 +52,7 @@ class Explained(NamedTuple):
     """The lines of an explanation, and the earlier steps to explain first."""
 
     lines: tuple[Formula, ...]
-    way: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
 
 
 def explained(formula: str) -> Explained:
@@ -183,7 +183,7 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
             *softmax("masked_scores", "the row's sum of exp, over the {n} unmasked keys{which}"),
             Formula("", "softmax * dropout_mask[row, column]", "weights, after dropout"),
         ),
-        way=("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask"),
+        earlier=("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask"),
     ),
     equations.softmax: Explained(
         softmax("x", "the sum of exp over all {n} tokens of the vocabulary{which}")

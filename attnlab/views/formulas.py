@@ -34,7 +34,7 @@ SIGNS: dict[type[ast.AST], str] = {
 # Constants, and how they are written.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
-# Rounding of numbers near 0, in units of epsilon: a float32 subnormal.
+# Rounding error of numbers near 0, in units of epsilon: the smallest normal float32.
 LEAST = float(np.finfo(np.float32).tiny)
 
 
@@ -86,52 +86,54 @@ class Rounded(NamedTuple):
     """Numbers with bounds of their rounding errors, in units of epsilon."""
 
     value: Any
-    lost: Any = 0.0
+    bound: Any = 0.0
 
 
-def rounded(value: Any, lost: Any) -> Rounded:
+def rounded(value: Any, bound: Any) -> Rounded:
     """The result of an operation, with one more rounding."""
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
-    return Rounded(value, lost + size + LEAST)
+    return Rounded(value, bound + size + LEAST)
 
 
 def add(a: Rounded, b: Rounded) -> Rounded:
-    return rounded(a.value + b.value, a.lost + b.lost)
+    return rounded(a.value + b.value, a.bound + b.bound)
 
 
 def subtract(a: Rounded, b: Rounded) -> Rounded:
-    return rounded(a.value - b.value, a.lost + b.lost)
+    return rounded(a.value - b.value, a.bound + b.bound)
 
 
 def multiply(a: Rounded, b: Rounded) -> Rounded:
-    return rounded(a.value * b.value, np.abs(a.value) * b.lost + np.abs(b.value) * a.lost)
+    return rounded(a.value * b.value, np.abs(a.value) * b.bound + np.abs(b.value) * a.bound)
 
 
 def divide(a: Rounded, b: Rounded) -> Rounded:
     quotient = a.value / b.value
-    return rounded(quotient, (a.lost + np.abs(quotient) * b.lost) / np.abs(b.value))
+    return rounded(quotient, (a.bound + np.abs(quotient) * b.bound) / np.abs(b.value))
 
 
 def power(a: Rounded, n: Rounded) -> Rounded:
-    return rounded(a.value**n.value, n.value * np.abs(a.value) ** (n.value - 1) * a.lost)
+    return rounded(a.value**n.value, n.value * np.abs(a.value) ** (n.value - 1) * a.bound)
 
 
 def sum_(a: Rounded) -> Rounded:
     size = np.abs(a.value).sum(axis=-1)
-    lost = np.broadcast_to(a.lost, np.shape(a.value)).sum(axis=-1)
-    return rounded(a.value.sum(axis=-1), lost + size)
+    bound = np.broadcast_to(a.bound, np.shape(a.value)).sum(axis=-1)
+    return rounded(a.value.sum(axis=-1), bound + size)
 
 
-def largest(a: Rounded) -> Rounded:
-    return Rounded(a.value.max(axis=-1), np.max(a.lost))
+def maximum(a: Rounded) -> Rounded:
+    return Rounded(a.value.max(axis=-1), np.max(a.bound))
 
 
-def sloped(function: Callable[[Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def with_derivative(
+    function: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
+) -> Callable[..., Any]:
     """A function with its derivative, given x and f(x)."""
 
     def applied(x: Rounded) -> Rounded:
         value = function(x.value)
-        return rounded(value, slope(x.value, value) * x.lost)
+        return rounded(value, derivative(x.value, value) * x.bound)
 
     return applied
 
@@ -148,12 +150,12 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
     "**": power,
     ">": lambda a, b: Rounded(np.float64(a.value > b.value)),
     "sum": sum_,
-    "max": largest,
+    "max": maximum,
     "len": lambda a: Rounded(np.shape(a.value)[-1]),
-    "sqrt": sloped(np.sqrt, lambda x, root: 0.5 / root),
-    "exp": sloped(np.exp, lambda x, power: power),
-    "tanh": sloped(np.tanh, lambda x, value: 1.0 - value**2),
-    "erf": sloped(error_function, lambda x, value: 2.0 / np.sqrt(np.pi) * np.exp(-(x**2))),
+    "sqrt": with_derivative(np.sqrt, lambda x, root: 0.5 / root),
+    "exp": with_derivative(np.exp, lambda x, power: power),
+    "tanh": with_derivative(np.tanh, lambda x, value: 1.0 - value**2),
+    "erf": with_derivative(error_function, lambda x, value: 2.0 / np.sqrt(np.pi) * np.exp(-(x**2))),
 }
 
 

@@ -20,17 +20,17 @@ ENGLISH, CHINESE = "en", "zh"
 # The first of these that is set determines the language; then the locale.
 VARIABLES = ("ATTNLAB_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 
-_spoken: ContextVar[str | None] = ContextVar("spoken", default=None)
+_language: ContextVar[str | None] = ContextVar("language", default=None)
 
 
 @contextmanager
-def speaking(language: str) -> Iterator[None]:
+def using_language(language: str) -> Iterator[None]:
     """Set the default language in this context."""
-    before = _spoken.set(language)
+    before = _language.set(language)
     try:
         yield
     finally:
-        _spoken.reset(before)
+        _language.reset(before)
 
 
 def language_of(given: str | None = None) -> str:
@@ -38,11 +38,11 @@ def language_of(given: str | None = None) -> str:
 
     The reader's is ATTNLAB_LANGUAGE if set, otherwise the locale's.
     """
-    if given is None and (spoken := _spoken.get()):
-        return spoken
+    if given is None and (default := _language.get()):
+        return default
     if given is None:
-        named = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
-        return CHINESE if named.lower().startswith(("zh", "chinese")) else ENGLISH
+        name = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
+        return CHINESE if name.lower().startswith(("zh", "chinese")) else ENGLISH
     if not isinstance(given, str) or given not in (ENGLISH, CHINESE):
         raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(given)}")
     return given

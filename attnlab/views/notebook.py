@@ -12,27 +12,28 @@ import struct
 import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import MODEL, recognised
-from attnlab.support.tables import ELLIPSIS, elide, printable
+from attnlab.support.messages import MODEL, Message, recognised
+from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.language import say
 from attnlab.views.scale import SHADES
 from attnlab.views.shown import (
-    ALL_OF_IT,
     MASKED,
+    SHOW_ALL,
     TOKEN_AXES,
     TOKENS_SHOWN,
     Axis,
+    Grid,
     Result,
     Shown,
     Token,
@@ -51,14 +52,31 @@ SMALL_SHOWN = 16
 # The most columns that are not tokens, such as the 64 of Q.
 COLUMNS_SHOWN = 16
 
+# The most rows and columns of a result's heatmap, and columns with text in cells.
+CELLS_SHOWN = 32
+TEXTS_SHOWN = 12
+
+# Heatmaps of a result with more columns have numbers in tooltips only.
+NUMBERS_SHOWN = 24
+
+# The most heatmaps of a result.
+GRIDS_SHOWN = 12
+
 # A trace with more scores than this shows no heads in its first view.
 SCORES_SHOWN = 2**18
 
 # The approximate width of a row of pictures, one per head, in pixels.
 ROW_WIDTH = 760
 
-# The steps of a head that are folded up below its weights.
-FOLDED = ("scores", "masked_scores", "Q", "K", "V", "context")
+# The most characters of a text in a cell.
+TEXT_LENGTH = 12
+
+# The most characters of a column's label that isn't turned, above numbers.
+SHORT = 5
+
+# The steps of a head that are collapsed below its weights.
+COLLAPSED = ("scores", "masked_scores", "Q", "K", "V", "context")
+
 
 # The most characters of a token in a tooltip.
 HOVER_LENGTH = 120
@@ -69,19 +87,24 @@ def _variables(theme: Theme) -> str:
 
 
 def _dark(selector: str) -> str:
-    """Rules for dark pages, those that match the selector; inline colours are for light ones."""
+    """Rules for dark pages, which match the selector. Inline colours are for light pages."""
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
+        f"{selector} .attnlab [style*='--i']{{color:var(--i)!important}}"
         f"{selector} .attnlab img.light{{display:none}}"
         f"{selector} .attnlab img.dark{{display:block!important}}"
     )
 
 
+# How JupyterLab and the book say that a page is light or dark, whatever the system's setting.
+IS_LIGHT = "[data-jp-theme-light=true],[data-theme=light]"
+IS_DARK = ":is([data-jp-theme-light=false],body[data-theme=dark])"
+
 STYLE = (
     f".attnlab{{{_variables(LIGHT)}}}"
-    f"@media (prefers-color-scheme:dark){{{_dark('body:not([data-jp-theme-light=true])')}}}"
-    f"{_dark('[data-jp-theme-light=false]')}"
+    f"@media (prefers-color-scheme:dark){{{_dark(f'body:not({IS_LIGHT})')}}}"
+    f"{_dark(IS_DARK)}"
     """
 .attnlab{background:var(--paper);color:var(--ink);font:13px/1.5 system-ui,sans-serif;padding:8px;
 overflow-x:auto;text-align:left}
@@ -100,6 +123,8 @@ width:auto}
 .attnlab :is(td,th){color:inherit;border:0;text-align:right;padding:1px 12px 1px 0;
 font-size:12px;unicode-bidi:isolate;white-space:pre}
 .attnlab th{color:var(--faint);font-weight:400}
+.attnlab .lines tr:first-child td{color:var(--faint)}
+.attnlab .lines .l{font-family:ui-monospace,monospace;text-align:left}
 .attnlab .list :is(td,th):nth-child(-n+3){font-family:ui-monospace,monospace}
 .attnlab table tr:nth-child(n){background:none}
 .attnlab .map{border-collapse:separate;border-spacing:1px}
@@ -107,6 +132,11 @@ font-size:12px;unicode-bidi:isolate;white-space:pre}
 .attnlab .map td{font-size:0;height:var(--cell);max-width:var(--cell);min-width:var(--cell)}
 .attnlab .map th{color:var(--ink);font:11px/1.2 ui-monospace,monospace;padding-right:5px}
 .attnlab .map .c{writing-mode:vertical-rl;transform:rotate(180deg);padding:4px 0 0}
+.attnlab .map.texts td{font-size:11px;max-width:none;min-width:34px;padding:0 4px;
+text-align:center}
+.attnlab .map.texts .m{color:var(--faint)}
+.attnlab .short .c{writing-mode:horizontal-tb;transform:none;padding:0;text-align:center}
+.attnlab .grid{display:inline-block;margin:0 16px 8px 0;vertical-align:top}
 .attnlab .m{background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px 4px)}
 .attnlab .layers :is(td,th){padding:1px 6px 1px 0;text-align:center}
 .attnlab .written{white-space:pre-wrap;margin:6px 0}
@@ -146,7 +176,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     if is_attention:
         try:
             body += [*_attention(result, tokens)]
-            steps = _folded(steps)
+            steps = _collapsed(steps)
         except AttnlabError as error:  # the table below still works
             body.append(_faint(say("No weights: {error}", error=error)))
     body.append(steps)
@@ -155,7 +185,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     return _page(say(result.title), *body)
 
 
-def _folded(steps: str) -> str:
+def _collapsed(steps: str) -> str:
     return f"<details><summary>{say('steps')}</summary>{steps}</details>"
 
 
@@ -183,7 +213,7 @@ def trace_view(trace: Result) -> str:
             )
         )
     steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_folded(steps), _faint(say(trace.hint))]
+    body += [_collapsed(steps), _faint(say(trace.hint))]
     return _page(say(trace.title), *body)
 
 
@@ -201,7 +231,7 @@ def _all_heads(trace: Result) -> str:
     numbers = "".join(f"<th width={(Tk + 1) * size}>{h}</th>" for h in range(H))
     rows = [f"<tr><th></th>{numbers}</tr>"]
     for layer, step in enumerate(steps):
-        described = say(
+        alt = say(
             "layer {layer}: {heading} of {H} heads",
             layer=layer,
             heading=say(step.heading),
@@ -209,7 +239,7 @@ def _all_heads(trace: Result) -> str:
         )
         pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
         images = "".join(
-            f'<img {which} alt="{escape(described, quote=True)}" '
+            f'<img {which} alt="{escape(alt, quote=True)}" '
             f'src="data:image/png;base64,{b64encode(_png(pixels, theme)).decode()}">'
             for which, theme in (("class=light", LIGHT), ("class=dark style=display:none", DARK))
         )
@@ -334,7 +364,7 @@ def _said(part: str | Term) -> str:
 
 
 def numbered_view(results: Any) -> str:
-    """Numbered results, each one's table folded up under its title."""
+    """Numbered results, each one's table collapsed under its title."""
     kind = results.kind
     body = []
     for n, result in enumerate(results):
@@ -404,6 +434,106 @@ class Frame(PrintedAnywhere):
         )
 
 
+def document_view(document: Document, pieces: Iterable[str | Table | Grid] | None = None) -> str:
+    """A document's heading, tables and paragraphs.
+
+    Parameters
+    ----------
+    pieces : what to show instead, the heading first, with heatmaps beside each other; the text that
+        `print` shows is then folded up below
+    """
+    title, *rest = document.pieces() if pieces is None else pieces
+    first, *lines = say(cast(str, title)).splitlines()
+    body = [f"<div class=title>{safe(line)}</div>" for line in lines]
+    if grids := [piece for piece in rest if isinstance(piece, Grid)]:
+        body.append(_grids(grids))
+    body += [_piece(piece) for piece in rest if not isinstance(piece, Grid)]
+    if pieces is not None:
+        text = f"<summary>{say('as text')}</summary><pre>{escape(repr(document))}</pre>"
+        body.append(f"<details>{text}</details>")
+    return _page(first, *body)
+
+
+def _piece(piece: str | Table) -> str:
+    """A table or a text as HTML; Messages are translated."""
+    if isinstance(piece, Table):
+        header, *lines = piece.lines
+        gap = [ELLIPSIS] * len(header)
+        shown = [header, *(gap if i is None else lines[i] for i in _cut(len(lines)))]
+        rows = "".join(f"<tr>{_cells_of(line, piece.left)}</tr>" for line in shown)
+        return f"<table class=lines>{rows}</table>"
+    said = escape("\n".join(map(printable, say(piece).splitlines())))
+    if isinstance(piece, Paragraph):
+        return f"<div class=faint>{said}</div>"
+    return f"<pre>{said}</pre>" if said.startswith(" ") else f"<div>{said}</div>"
+
+
+def _cells_of(line: Iterable[str], left: Iterable[int]) -> str:
+    """A table's line as HTML; Messages are translated."""
+    texts = [safe(say(cell) if isinstance(cell, Message) else cell) for cell in line]
+    return "".join(
+        f"<td class=l>{text}</td>" if n in left else f"<td>{text}</td>"
+        for n, text in enumerate(texts)
+    )
+
+
+def _grids(grids: list[Grid]) -> str:
+    """Heatmaps beside each other, with one legend if they share their scale."""
+    are_wide = sum(len(grid.axes[1].positions) for grid in grids) > NUMBERS_SHOWN
+    is_shared = len({grid.scale for grid in grids}) == 1
+    drawn = []
+    for i in elide(len(grids), GRIDS_SHOWN):
+        if i is None:
+            drawn.append(_faint(say("… {more} more …", more=len(grids) - GRIDS_SHOWN)))
+            continue
+        title = f"<div>{safe(say(grids[i].heading))}</div>" if len(grids) > 1 else ""
+        legend = "" if is_shared else _scale(grids[i])
+        drawn.append(f"<div class=grid>{title}{_grid(grids[i], are_wide)}{legend}</div>")
+    return f"<div>{''.join(drawn)}</div>{_scale(grids[0]) if is_shared else ''}"
+
+
+def _grid(grid: Grid, is_wide: bool) -> str:
+    """A heatmap with labels and a note on what is left out; a wide one has no numbers in cells."""
+    rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in grid.axes)
+    names = [say(axis.name) for axis in (rows, columns)]
+    axes = say("{rows} down, {columns} across", rows=names[0], columns=names[1])
+    sizes = np.abs(np.nan_to_num(grid.array))
+    limit = TEXTS_SHOWN if grid.texts else CELLS_SHOWN
+    places = [
+        _places(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
+        _places(columns, sizes.max(axis=0, initial=0), limit),
+    ]
+    has_texts = bool(grid.texts) or not is_wide
+    size = 18 if len(places[1]) <= COLUMNS_SHOWN else 13
+    kind = "map texts" if has_texts else "map"
+    longest = max((len(columns.labels[j]) for j in places[1] if j is not None), default=0)
+    kind += " short" if longest <= (SHORT if has_texts else 2) else ""
+    table = _cells(replace(grid, axes=(rows, columns)), *places, kind=kind, named=True, size=size)
+    words = filter(None, map(_left_out, (rows, columns), places))
+    cut = say(", ").join(words)
+    note = _faint(say("Shown: {word}", word=cut)) if cut else ""
+    return f"{_faint(axes) if all(names) else ''}{table}{note}"
+
+
+def _places(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
+    """The places of an axis that are shown: of tokens the first and last, else the largest."""
+    if axis.name in TOKEN_AXES.values():
+        return places_of(axis, min(limit, TOKENS_SHOWN))
+    return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
+
+
+def _left_out(axis: Axis, places: list[int | None]) -> str:
+    """A note on the places that are left out; "" if none is."""
+    if axis.name in TOKEN_AXES.values() or len(places) == len(axis.positions):
+        return cut_word(axis, places)
+    return say(
+        "the {shown} of {count}{named} with the largest numbers",
+        shown=len(places),
+        count=len(axis.positions),
+        named=say(" ({axis})", axis=say(axis.name)) if axis.name else "",
+    )
+
+
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention with the given tokens."""
     for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
@@ -468,7 +598,7 @@ def _described(token: Token) -> str:
 
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head folded up."""
-    if not attention.is_there("weights") and not attention._computes_for_repr("weights"):
+    if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
         yield _faint(say("The weights haven't been computed yet, since the text is long."))
         return
     fork = attention.fork()
@@ -476,7 +606,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     if dimensions == fork.V.ndim == 2:
         weights = shown(fork, "weights")
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
-        for name in FOLDED:
+        for name in COLLAPSED:
             step = shown(fork, name)
             folded = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{folded}</details>"
@@ -518,10 +648,21 @@ def _limit(axis: Axis, tokens: int) -> int:
 
 def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: int) -> str:
     """A matrix as a table of coloured numbers, with labels if `named`."""
+    places = (places_of(axis, _limit(axis, limit), tokens) for axis in step.axes)
+    return _cells(step, *places, kind="map", named=named, size=size)
+
+
+def _cells(
+    step: Shown | Grid,
+    shown_rows: list[int | None],
+    shown_columns: list[int | None],
+    *,
+    kind: str,
+    named: bool,
+    size: int,
+) -> str:
+    """Some rows and columns of a matrix as a table of coloured numbers."""
     rows, columns = step.axes
-    shown_rows, shown_columns = (
-        places_of(axis, _limit(axis, limit), tokens) for axis in (rows, columns)
-    )
     scale = step.scale
     lines = []
     if named:
@@ -539,13 +680,17 @@ def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: in
             elif math.isnan(value):
                 line.append(f'<td class=m title="{hover}nan">nan</td>')
             else:
-                style = _styles()[scale.places(value)]
+                place = scale.places(value)
+                style = f"{_styles()[place]}{_dark_inks()[place] if 'texts' in kind else ''}"
                 number = f"{value:z.{step.decimals}f}"
+                if isinstance(step, Grid) and step.texts:
+                    number = safe(step.texts[i][j], TEXT_LENGTH)
+                    hover += f"{safe(step.texts[i][j])} "
                 line.append(f'<td style={style} title="{hover}{value:.4g}">{number}</td>')
         lines.append(line)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
     named_as = escape(say(step.heading), quote=True)
-    return f'<table class=map style=--cell:{size}px aria-label="{named_as}">{body}</table>'
+    return f'<table class="{kind}" style=--cell:{size}px aria-label="{named_as}">{body}</table>'
 
 
 @cache
@@ -557,16 +702,22 @@ def _styles() -> tuple[str, ...]:
     )
 
 
+@cache
+def _dark_inks() -> tuple[str, ...]:
+    """Additions to `_styles` for numbers that are read on dark pages."""
+    return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
+
+
 def _axis_label(kind: str, axis: Axis, place: int | None) -> str:
     if place is None:
         return f"<th class={kind}>{ELLIPSIS}</th>"
     token = axis.tokens[place]
-    described = "" if token is None else f" · {_described(token)}"
-    hover = f"{say(axis.name)} {axis.positions[place]}{described}"
+    details = "" if token is None else f" · {_described(token)}"
+    hover = f"{say(axis.name)} {axis.positions[place]}{details}"
     return f'<th class={kind} title="{hover}">{escape(axis.labels[place])}</th>'
 
 
-def _scale(step: Shown) -> str:
+def _scale(step: Shown | Grid) -> str:
     """The legend: colours with their range."""
     scale = step.scale
     styles = (
@@ -592,5 +743,5 @@ def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
     if not cut:
         return ""
     note = say("Shown: {word}", word=say(", ").join(cut))
-    hint = f"; .show(...): {say(ALL_OF_IT)}" if is_of_tokens and tokens is None else ""
+    hint = f"; .show(...): {say(SHOW_ALL)}" if is_of_tokens and tokens is None else ""
     return _faint(f"{note}{hint}")

@@ -46,7 +46,7 @@ LARGEST = 1e100
 # The most characters of a label.
 LABEL_LENGTH = 32
 
-# The least extent of the plane's grid, and the most lines on each side of an axis.
+# The smallest extent of the plane's grid, and the most lines on each side of an axis.
 GRID, GRID_LINES = 2, 8
 
 PANEL_INCHES = 2.6
@@ -61,10 +61,13 @@ MARKERS_SHOWN = 10
 AROUND = np.arange(0.5, 16) * math.tau / 16
 DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in AROUND], (9, 1))
 DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
-FAR = 20  # labels farther than this get a line to their place
+FAR = 20  # a line joins a label farther away to its point
 
 # Pixels kept clear around a label.
 ROOM = 3
+
+Labelled = tuple[str, AnyArray, str]  # a text, its place and colour
+Stroke = tuple[AnyArray, AnyArray]  # the two ends of a line
 
 
 @drawn_in()
@@ -109,7 +112,7 @@ def plane(
 
     Parameters
     ----------
-    matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to such, as in
+    matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to either, such as
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
     points : a mapping from labels to points (2,) that move along
     title : written above
@@ -144,6 +147,7 @@ def plane(
     )
     alt = say("Maps of the plane{of}: {items}", of=of(title), items=items)
     picture = finished(outer, ax, words, title, [], alt)
+    labelled = []
     for n, (name, W, b) in enumerate(maps):
         row, column = divmod(n, across)
         # Each panel leaves room for its name above, and for the numbers along its axes.
@@ -152,13 +156,14 @@ def plane(
         panel.set(xlim=(-size, size), ylim=(-size, size), aspect="equal")
         panel.tick_params(labelsize="small")
         panel.set_title(_cut(words, name), fontsize="medium", parse_math=False, family=words.fonts)
-        _put_map(panel, words, W, b, np.array(grid), dots)
+        labelled.append((panel, *_put_map(panel, W, b, np.array(grid), dots)))
+    _put_labels(words, labelled)
     return picture
 
 
 @drawn_in()
 def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
-    """Vectors of the plane head to tail, in order, and their sum as a stronger arrow.
+    """2-D vectors head to tail, in order, and their sum as a thicker arrow.
 
     Parameters
     ----------
@@ -180,7 +185,7 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
 
 @drawn_in()
 def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
-    """Vectors of the plane as arrows from the origin.
+    """2-D vectors as arrows from the origin.
 
     Parameters
     ----------
@@ -204,7 +209,8 @@ def _arrows_from(
     """Arrows from their starts (n, 2), labelled at their tips, or halfway beside a total."""
     vectors = np.array([*named.values()])
     words, ax = _words([*named], title), _plane(given, np.vstack([starts, starts + vectors]))
-    labelled, strokes = [], [*zip(starts, starts + vectors, strict=True)]
+    labelled: list[Labelled] = []
+    strokes: list[Stroke] = [*zip(starts, starts + vectors, strict=True)]
     if total is not None:
         _arrows(ax, np.zeros((1, 2)), total[np.newaxis], LIGHT.positive, strength=2)
         labelled.append((say("sum"), total / 2, LIGHT.positive))
@@ -213,7 +219,7 @@ def _arrows_from(
     places = starts + vectors / (1 if total is None else 2)
     labelled += [(text, place, LIGHT.ink) for text, place in zip(named, places, strict=True)]
     picture = finished(ax, given, words, title, [], alt)
-    _put_labels(ax, words, labelled, strokes)
+    _put_labels(words, [(ax, labelled, strokes)])
     return picture
 
 
@@ -250,7 +256,7 @@ def curves(
     check_kind(y_name, str, "y_name")
     words = _words([*lines, x_name, y_name], title)
     drawn = axes_for(ax, 5.5, 3.6)
-    courses = []
+    descriptions = []
     for n, (name, numbers) in enumerate(lines.items()):
         places = np.arange(len(numbers)) if along is None else along
         every, turn = math.ceil(len(numbers) / MARKERS_SHOWN), n // len(COLOURS)
@@ -263,7 +269,7 @@ def curves(
             markevery=(n * every // len(lines), every),
             markersize=4.5,
         )
-        courses.append(f"{name} {_course(places, numbers)}")
+        descriptions.append(f"{name} {_ends_in_words(places, numbers)}")
     if [*lines] != [y_name]:
         _put_legend(drawn, words, lines)
     _open_frame(drawn)
@@ -271,19 +277,23 @@ def curves(
     drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
-    alt = say("Curves{of}: {items}", of=of(title), items="; ".join(courses))
+    alt = say("Curves{of}: {items}", of=of(title), items="; ".join(descriptions))
     return finished(drawn, ax, words, title, notes, alt)
 
 
 def _put_map(
-    ax: Axes, words: Words, W: AnyArray, b: AnyArray, grid: AnyArray, dots: Mapping[str, AnyArray]
-) -> None:
-    """A grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b."""
+    ax: Axes, W: AnyArray, b: AnyArray, grid: AnyArray, dots: Mapping[str, AnyArray]
+) -> tuple[list[Labelled], list[Stroke]]:
+    """A grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b.
+
+    Returns what to label, and what labels should avoid.
+    """
     _cross(ax)
     ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
     square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) @ W + b
     ax.add_patch(Polygon(square, color=LIGHT.ink, alpha=0.15, linewidth=0))
-    labelled, strokes = [], [(b, tip) for tip in W + b]
+    labelled: list[Labelled] = []
+    strokes: list[Stroke] = [(b, tip) for tip in W + b]
     for vector, colour in zip(W, (LIGHT.positive, LIGHT.negative), strict=True):
         _arrows(ax, b[np.newaxis], vector[np.newaxis], colour)
         labelled.append((_pair(vector + b, 3), vector + b, colour))
@@ -292,7 +302,7 @@ def _put_map(
         ax.plot(*moved, "o", color=LIGHT.ink, markersize=4.5)
         labelled.append((text, moved, LIGHT.ink))
         strokes.append((moved, moved))
-    _put_labels(ax, words, labelled, strokes)
+    return labelled, strokes
 
 
 def _plane(given: Axes | None, places: AnyArray) -> Axes:
@@ -335,19 +345,24 @@ def _arrows(
 
 
 def _put_labels(
-    ax: Axes,
-    words: Words,
-    labelled: Iterable[tuple[str, AnyArray, str]],
-    strokes: Iterable[tuple[AnyArray, AnyArray]],
+    words: Words, panels: Sequence[tuple[Axes, Sequence[Labelled], Sequence[Stroke]]]
 ) -> None:
-    """Write each text near its place, avoiding other texts and the strokes if possible.
-
-    A thin line joins a text far from its place to it.
-    """
-    figure = ax.get_figure(root=True)
+    """Lay a figure's finished axes out, and write each text near its place."""
+    figure = panels[0][0].get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # lays the axes out
-    pixels = figure.dpi / 72
+    figure.draw_without_rendering()  # once for all panels, since it takes long
+    for ax, labelled, strokes in panels:
+        _label(ax, figure.dpi, words, labelled, strokes)
+
+
+def _label(
+    ax: Axes, dpi: float, words: Words, labelled: Iterable[Labelled], strokes: Iterable[Stroke]
+) -> None:
+    """Place labels, avoiding each other and the strokes if possible.
+
+    A thin line joins a label to its point if they are far apart.
+    """
+    pixels = dpi / 72
     to_paper = ax.transData.transform
     inked = np.vstack([_dotted(*to_paper(ends)) for ends in strokes])
     frame = ax.get_window_extent()
@@ -409,7 +424,7 @@ def _last(numbers: AnyArray) -> float:
     return float(finite[-1]) if finite.size else -math.inf
 
 
-def _course(places: AnyArray, numbers: AnyArray) -> str:
+def _ends_in_words(places: AnyArray, numbers: AnyArray) -> str:
     """A curve's first and last finite numbers, in words."""
     (finite,) = np.nonzero(np.isfinite(numbers))
     if not finite.size:
@@ -430,7 +445,7 @@ def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
 
 
 def _vectors(given: object, name: str) -> dict[str, AnyArray]:
-    """Vectors of the plane by their labels."""
+    """2-D vectors by their labels."""
     named = _named(given, name, "{'猫': (1, 2), '鱼': (0, -1)}", MOST_VECTORS)
     return {text: _finite(one, f"{name}[{quoted(text)}]", (2,)) for text, one in named.items()}
 

@@ -35,13 +35,13 @@ from attnlab.views.language import (
     ENGLISH,
     language_of,
     say,
-    speaking,
+    using_language,
     words,
 )
 from attnlab.views.places import place_of
 from attnlab.views.scale import SHADES, WEIGHTS, Scale
 from attnlab.views.shown import (
-    ALL_OF_IT,
+    SHOW_ALL,
     TOKENS_SHOWN,
     Axis,
     Result,
@@ -70,11 +70,11 @@ TILE_SHOWN = 32
 # The size of a cell with a label beside it, and of a character in a label or a cell.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# Characters of a title per inch of the figure's width, and per inch right of long row labels,
-# beside which the axis's name takes AXIS_INCHES.
+# Characters of a title per inch of the figure's width, and per inch of the width that row labels
+# and the axis's name (AXIS_INCHES) leave.
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
-# The largest picture, and the smallest label; smaller ones are thinned out.
+# The largest picture, and the smallest label; smaller labels are drawn only at some cells.
 MOST_INCHES, LEAST_INCHES = 24, 0.1
 
 # The font size of a label in points, per inch of its cell.
@@ -83,7 +83,7 @@ LABEL_POINTS = 36
 # Column labels no wider than this, such as 猫, are not rotated.
 FITS_A_COLUMN = 2
 
-# Pixels of a saved picture per pixel of its size on screen, so that text is sharp.
+# Pixels of a saved picture per pixel on screen, so that text is sharp.
 PIXELS = 2
 
 # The metadata key of the alt text, by file format; PDF has none.
@@ -101,13 +101,13 @@ def drawn_in(language: str | None = None) -> Iterator[None]:
     wanted = language_of(language)
     if wanted == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
         token = _font_note.set(f"labels are in English; {CHINESE_FONT}")
-        with speaking(ENGLISH):
+        with using_language(ENGLISH):
             try:
                 yield
             finally:
                 _font_note.reset(token)
     else:
-        with speaking(wanted):
+        with using_language(wanted):
             yield
 
 
@@ -148,9 +148,9 @@ class Picture(PrintedAnywhere):
 
     def _written(self, kind: str, dpi: float) -> bytes:
         written = io.BytesIO()
-        described = {DESCRIPTIONS[kind]: self.alt} if kind in DESCRIPTIONS else None
+        metadata = {DESCRIPTIONS[kind]: self.alt} if kind in DESCRIPTIONS else None
         with rc_context({"svg.fonttype": "none"}):
-            self.figure.savefig(written, format=kind, dpi=dpi, metadata=described)
+            self.figure.savefig(written, format=kind, dpi=dpi, metadata=metadata)
         return written.getvalue()
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ def plot_matrix(
     scale = scale or Scale.of(array)
     shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
     each = min(INCHES_PER_LABEL, MOST_INCHES / max(len(shown_rows), len(shown_columns)))
-    step = math.ceil(LEAST_INCHES / each)  # one label in so many is drawn
+    step = math.ceil(LEAST_INCHES / each)  # every step-th label is drawn
     in_cells = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([rows, columns, *in_cells], title)
     texts_in = [words.of(axis) for axis in in_cells]
@@ -243,11 +243,11 @@ def plot_matrix(
         labels = words.of(axis)
         texts = [ELLIPSIS if n is None else labels[n] for n in places][::step]
         is_wide = max(map(display_width, texts)) > FITS_A_COLUMN
-        turned: dict[str, Any] = {"rotation": 90} if axis is columns and is_wide else {}
+        style: dict[str, Any] = {"rotation": 90} if axis is columns and is_wide else {}
         if each < INCHES_PER_LABEL:
-            turned["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
+            style["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
         at = range(0, len(places), step)
-        set_ticks(at, texts, parse_math=False, family=words.fonts, **turned)
+        set_ticks(at, texts, parse_math=False, family=words.fonts, **style)
     inks = [ink_on(colour) for colour in LIGHT.palette()]
     for y, i in enumerate(shown_rows if texts_in else ()):
         for x, j in enumerate(shown_columns):
@@ -267,10 +267,10 @@ def plot_matrix(
     kept = [[n for n in places if n is not None] for places in (shown_rows, shown_columns)]
     largest, cell = _largest(array[np.ix_(*kept)])
     both = [*zip((rows, columns), kept, cell, strict=True)]
-    described = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
-    size = " x ".join(str(len(places)) for _, places, _ in described)
-    names = say(" by ").join(say(axis.name) for axis, _, _ in described if axis.name)
-    place = say(", ").join(axis.called(places[i]) for axis, places, i in described)
+    labelled = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
+    size = " x ".join(str(len(places)) for _, places, _ in labelled)
+    names = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
+    place = say(", ").join(axis.called(places[i]) for axis, places, i in labelled)
     size = say(", ").join(filter(None, (size, names)))
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {place}",
@@ -366,7 +366,7 @@ def plot_tiles(
 def plot_tokens(
     trace: Result, layer: int, head: int, query: int | str, given: Axes | None
 ) -> Picture:
-    """Lines from one token to the tokens it attends to, as strong as the weights."""
+    """Lines from one token to the tokens it attends to, thicker for larger weights."""
     one = trace.head(layer, head)
     step = shown(one, "weights")
     queries, keys = step.axes
@@ -410,9 +410,11 @@ def plot_tokens(
     first = say(", ").join(
         f"{keys.called(key)} {weights[key]:.2f}" for key in np.argsort(-weights, kind="stable")[:3]
     )
-    asking = queries.labels[query]
     alt = say(
-        "Lines{of} ({query}): largest weight on {first}", of=of(title), query=asking, first=first
+        "Lines{of} ({query}): largest weight on {first}",
+        of=of(title),
+        query=queries.labels[query],
+        first=first,
     )
     return finished(ax, given, words, title, cut, alt)
 
@@ -420,7 +422,7 @@ def plot_tokens(
 def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Picture:
     """The loss of each training step, and the moving average over a twentieth of the steps."""
     if not losses:
-        raise InvalidValueError("There are no losses to draw: no step has been taken.")
+        raise InvalidValueError("there are no losses to draw: no training step has been taken")
     ax = axes_for(given, 6, 3.5)
     steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
     width = max(1, len(losses) // 20)
@@ -586,11 +588,11 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Lines on what is left out, and one on how to show it, if there is a way."""
+    """Notes on what is left out, and a hint how to show it, if that is possible."""
     words = filter(None, (cut_word(axis, places) for axis, places in shown))
     cut = [say("shown: {word}", word=word) for word in words]
-    can_be_asked = tokens is None and any(axis.name for axis, places in shown if None in places)
-    return cut, [say(ALL_OF_IT)] * can_be_asked
+    is_cut = tokens is None and any(axis.name for axis, places in shown if None in places)
+    return cut, [say(SHOW_ALL)] * is_cut
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:

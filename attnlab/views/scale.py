@@ -76,3 +76,6 @@ class Scale:
 # Of weights and of differences of weights; the same for all heads, so that they compare.
 WEIGHTS = Scale(1.0, True, False, (0.0, 0.01, 0.1, 0.25, 0.5, 1.0), "colour by √weight")
 DIFFERENCE = Scale(1.0, True, True, (-1.0, -0.25, 0.0, 0.25, 1.0), "colour by √difference")
+
+# Of probabilities of tokens; the same for all texts.
+PROBABILITIES = Scale(1.0, False, False, (0.0, 1.0))

@@ -86,7 +86,7 @@ class Cells(NDArrayOperatorsMixin):
     values : the numbers (...)
     texts : formulas (...), or None for cells of a sheet
     places : places of cells of a sheet (...), see NEXT_COLUMN
-    binding : the precedence of the formulas' outermost operator
+    binding : precedence of the formulas' outermost operator
     made_by : the function that made the formulas
     """
 
@@ -252,7 +252,7 @@ class Book:
         """Each row of cells as a `Line`, (..., n) -> (...); formulas are first put on a sheet."""
         if cells.places is None or (step := _distance(cells.places)) is None:
             name = f"{self.step}.{cells.made_by}"
-            there = self.put(name, f"{cells.made_by}, on the way to {self.step}", cells, self.axes)
+            there = self.put(name, f"{cells.made_by}, a part of {self.step}", cells, self.axes)
             vars(cells).update(vars(there))  # the equation may use them again
             return self.lines(cells)
         assert cells.places is not None
@@ -400,7 +400,7 @@ class Sheets:
         # Inputs of a part are numbers, not formulas.
         self.numbers = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
 
-    def look(self, path: str) -> Any:
+    def value(self, path: str) -> Any:
         """A step: cells, or a value that isn't an array."""
         if path == "rows_of_W_E":  # the same parameter, read by rows
             path = "W_E"
@@ -412,14 +412,14 @@ class Sheets:
         node, book = self.run.graph[path], self.book
         step = node.step
         if self._is_number(path, node):
-            value = self.run.look(path)
+            value = self.run.value(path)
             heading = path.rpartition(".")[2] + (", edited" if self.run.is_edited(path) else "")
         else:
-            given = [self.look(need) for need in node.needs]
+            given = [self.value(need) for need in node.needs]
             book.step, book.axes = self._name(path), step.axes
             value = step.equation(*given)
             heading = f"{step.name} = {self.run.graph.formulas.get(step.name, step.formula)}"
-        if step.equation is equations.same and not isinstance(value, np.ndarray):
+        if step.equation is equations.identity and not isinstance(value, np.ndarray):
             return value
         if isinstance(value, Cells):
             is_part = value.places is not None and not step.axes.startswith("T")
@@ -432,7 +432,7 @@ class Sheets:
     def _is_number(self, path: str, node: Node) -> bool:
         """Whether a step is written as numbers: a parameter, an edited step, or a part's input."""
         edited = path in self.run.edited_steps or self.run.is_edited(path)
-        is_scale_of_layer = node.step.always_of_whole and not node.step.axes
+        is_scale_of_layer = node.step.always_select and not node.step.axes
         given = path in self.numbers or node.step.equation is None or is_scale_of_layer
         return given or edited
 
@@ -447,7 +447,7 @@ def write_sheets(result: Result, path: FilePath) -> None:
     book = _book_of(result)
     sheets = Sheets(result, book)
     for name in result.parts:
-        sheets.look(result._path_of(name))
+        sheets.value(result._path_of(name))
     write_whole(path, book.finished())
 
 
@@ -462,11 +462,11 @@ def write_model(trace: Result, path: FilePath) -> None:
     book = _book_of(trace)
     sheets = Sheets(trace, book)
     # Row labels are formulas too, so that they follow a changed id.
-    symbols = book.beside(sheets.look("W_E"))
+    symbols = book.beside(sheets.value("W_E"))
     book.token_names = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
-    ids = sheets.look("ids")
+    ids = sheets.value("ids")
     book.token_names = [book.reference(place - NEXT_COLUMN) for place in ids.places]
-    logits = sheets.look("next_logits")
+    logits = sheets.value("next_logits")
     book.step, book.axes = "probabilities", "vocab"
     probabilities: Any = equations.softmax(logits)
     there = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")

@@ -1,14 +1,14 @@
 """A step as every view shows it: heading with formula, array, labelled axes, scale of colours.
 
-Views use results and tokens through their attributes and don't import their classes, which are
-defined above them and call views.
+Views use results and tokens through their attributes. They don't import their classes, whose
+modules import the views.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,8 @@ Token: TypeAlias = Any
 # The names of the axes that are tokens.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
-# How to show everything.
-ALL_OF_IT = "tokens=slice(None) shows all"
+# The hint in a view that leaves some tokens out.
+SHOW_ALL = "tokens=slice(None) shows all"
 
 # A masked cell in text, as opposed to a weight of 0.
 MASKED = "-"
@@ -126,6 +126,32 @@ class Shown:
         )
         m, n = self.array.shape
         return f"{self.heading}    {m} x {n}\n{numbers}\n"
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Numbers of a result as a heatmap, with what `Shown` has.
+
+    Attributes
+    ----------
+    heading : its title; "" if the result's is enough
+    array, axes : (m, n), with labels of rows and columns; NaN is hatched
+    texts : what is written into the cells, row by row, instead of the numbers; () for the numbers
+    given_scale : how numbers become colours; None for `Scale.of`
+    decimals : of the numbers
+    """
+
+    heading: str
+    array: AnyArray
+    axes: tuple[Axis, Axis]
+    texts: Sequence[Sequence[str]] = ()
+    given_scale: Scale | None = None
+    decimals: int = 2
+    masked: ClassVar[None] = None
+
+    @property
+    def scale(self) -> Scale:
+        return self.given_scale or Scale.of(self.array)
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:

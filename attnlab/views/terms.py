@@ -67,7 +67,7 @@ class Table:
 
     Attributes
     ----------
-    in_halves : whether the second half may be beside the first
+    in_halves : whether the two halves may be side by side
     """
 
     heading: str
@@ -81,7 +81,7 @@ class Table:
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
-    """Fold a wide table into parts, each with column 0; `left` columns are left-aligned."""
+    """Split a wide table into parts, each with column 0; `left` columns are left-aligned."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     parts: list[str] = []
     start = 1
@@ -103,11 +103,11 @@ def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]
     if len(rows) <= ROWS_WHOLE or 2 * whole + 4 > width:
         return fold([*rows, *feet], width)
     header, *lines = rows
-    half, none = (len(lines) + 1) // 2, [""] * len(header)
+    half, empty = (len(lines) + 1) // 2, [""] * len(header)
     left = [header, *lines[:half], *feet]
-    right = [header, *lines[half:], *[none] * len(left)]
-    beside = zip(left, right, strict=False)
-    return [align([[*one, "", *other] for one, other in beside])]
+    right = [header, *lines[half:], *[empty] * len(left)]
+    pairs = zip(left, right, strict=False)
+    return [align([[*one, "", *other] for one, other in pairs])]
 
 
 def printed(number: float) -> str:

@@ -1,4 +1,4 @@
-"""The book's reference, of what the library says of itself: its public names, others' names."""
+"""The book's reference, generated from the library's docstrings, and names in other tools."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
+from attnlab.analysis.many import MeanAttribution, MeanAttributionPatching, MeanPatching
 from attnlab.analysis.patching import AttributionPatching, Patching
 from attnlab.analysis.paths import PathPatching
-from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage
+from attnlab.checking.changes import Changes
+from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage, Standout
 from attnlab.forward.products import Product
 from attnlab.model.explorer import Explorer
+from attnlab.model.traces import Traces
+from attnlab.pocket.truth import Interactions, Methods, Shapley, Truth, open_truth
 from attnlab.steps import Result
 from attnlab.support.names import MODEL_ATTRIBUTES, NAMES
+from attnlab.training.tuned_lens import LensLosses, TunedLens, TunedStops
 
-# Modules of which the reference tells every public name.
+# Modules whose public names are all in the reference.
 MODULES = {
     "attnlab.equations": "The equations",
     "attnlab.forward.gradients": "The gradient of each equation",
@@ -31,34 +36,37 @@ MODULES = {
     "attnlab.errors": "Errors",
 }
 
-# What analyses, an atlas and `explore` return.
+# The results of analyses, of an atlas and of `explore`.
 ANALYSES = (
     *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, PathPatching),
     *(Edges, Circuit, Gradients, Product),
+    *(Traces, MeanPatching, MeanAttributionPatching, MeanAttribution, Changes),
+    *(open_truth, Truth, Shapley, Interactions, Methods),
+    *(TunedLens, TunedStops, LensLosses),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
-    *(Atlas, Measured, HeadProfile, Passage, Difference, Explorer),
+    *(Atlas, Measured, HeadProfile, Passage, Standout, Difference, Explorer),
 )
 
 INTRODUCTION = """\
 # Reference
 
-What has a heading of its own here is `attnlab.NAME`.
+Each name with its own heading is an attribute of the package: `attnlab.NAME`.
 
-Every error is an `AttnlabError`, and also the built-in exception that fits. An argument of the
-wrong type raises `InvalidTypeError`, one whose value or shape can't be used `InvalidValueError`, a
-layer, head or position that doesn't exist `OutOfRangeError`, a file that isn't there or can't be
-written `MissingFileError` or `WriteError`, and a missing optional library `MissingExtraError`. The
-`Raises` section of a function lists only what goes beyond that; see [Errors](#errors).
+Every error is an `AttnlabError` and a matching built-in exception. An argument of the wrong type
+raises `InvalidTypeError`, an invalid value or shape `InvalidValueError`, a layer, head or position
+that doesn't exist `OutOfRangeError`, a missing file `MissingFileError`, a file that can't be
+written `WriteError`, and a missing optional library `MissingExtraError`. The `Raises` section of a
+function lists only other errors; see [Errors](#errors).
 """
 
 HEADINGS = {
-    "en": ("Name", "Tool", "Here, from a trace on"),
+    "en": ("Name", "Tool", "In attnlab, from a trace"),
     "zh": ("名称", "工具", "在这里，从一个 trace 出发"),
 }
 
 
 def reference() -> str:
-    """A page with every public name of the library and what its docstring says."""
+    """A page with every public name of the library and its docstring."""
     page = [INTRODUCTION]
     public = {name: getattr(attnlab, name) for name in attnlab.__all__}
     for name in sorted(public, key=str.lower):
@@ -73,19 +81,19 @@ def reference() -> str:
     return "\n".join(page)
 
 
-def directive(described: Any) -> list[str]:
-    """What has Sphinx tell of a class, with its members, or of a function."""
-    path = f"{described.__module__}.{described.__qualname__}"
-    if not inspect.isclass(described):
+def directive(documented: Any) -> list[str]:
+    """The Sphinx directive for a class, with its members, or for a function."""
+    path = f"{documented.__module__}.{documented.__qualname__}"
+    if not inspect.isclass(documented):
         return ["```{eval-rst}", f".. autofunction:: {path}", "```", ""]
     options = ["   :members:", "   :show-inheritance:"]
-    if issubclass(described, Result):  # such as `explain`, which every part of a trace has
+    if issubclass(documented, Result):  # such as `explain`, which every part of a trace has
         options += [f"   :inherited-members: {Result.__name__}", "   :exclude-members: __new__"]
     return ["```{eval-rst}", f".. autoclass:: {path}", *options, "```", ""]
 
 
 def names(language: str) -> str:
-    """The table of what other tools call things, in Markdown."""
+    """The table of names in other tools, in Markdown."""
     rows = [HEADINGS[language], ("---",) * 3]
     rows += [
         (f"`{theirs}`", tool, f"`{ours}`") for theirs, tool, ours in (*NAMES, *MODEL_ATTRIBUTES)

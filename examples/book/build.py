@@ -1,13 +1,13 @@
-"""The book as pages that need no network: chapters, executed, in English and in Chinese.
+"""Build the book as pages that work offline: executed chapters in English and Chinese.
 
     pip install -e ".[book]"
     python examples/book/build.py DIRECTORY
 
-DIRECTORY/index.html is where it begins. Each edition holds the chapters' notebooks too, to be
-opened in Jupyter. Graphviz draws the diagram (`apt-get install graphviz`).
+Open DIRECTORY/index.html. Each edition also has the chapters' notebooks, for Jupyter. Graphviz
+draws the diagram (`apt-get install graphviz`).
 
-Where ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
-`en/03_one_head_by_hand.ipynb`, for Colab or Binder to run what DIRECTORY holds, say
+If ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
+`en/03_one_head_by_hand.ipynb`, so that Colab or Binder can run it, for example
 https://colab.research.google.com/github/OWNER/REPOSITORY/blob/BRANCH/
 """
 
@@ -19,26 +19,33 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from html import escape
 from pathlib import Path
 
 import jupytext  # type: ignore[import-untyped]
 from api import names, reference
 from diagram import diagram
-from editions import CHAPTERS, edition
+from editions import CHAPTERS, lesson
+from question_bank import page
 
 import attnlab
+from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
 EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
 CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
+PLAYGROUND = re.compile(r"\[([^\]]+)\]\((playground\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
 FRONT = f"""<!DOCTYPE html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>attnlab: the book on attention</title>
-<style>body {{ font: 1.5rem system-ui; margin: 20vh auto; text-align: center }}</style>
+<style>{source("theme.css")}
+body {{ font: 1.5rem var(--sans); margin: 20vh auto; text-align: center;
+  background: var(--paper); color: var(--ink) }}
+a {{ color: var(--accent) }}</style>
 <h1>attnlab {attnlab.__version__}</h1>
 <p><a href="en/index.html">The book on attention</a></p>
 <p><a href="zh/index.html" lang="zh">注意力之书</a></p>
@@ -46,18 +53,26 @@ FRONT = f"""<!DOCTYPE html>
 
 
 def linked(script: str) -> str:
-    """A chapter with its links to equations and to chapters turned to where the book has them."""
+    """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
-    return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, script))
+    return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, PLAYGROUND.sub(embedded, script)))
+
+
+def embedded(found: re.Match[str]) -> str:
+    """A link to the playground, and below its paragraph the playground in a frame."""
+    words, link, rest = escape(found[1]), escape(found[2]), found[3]
+    frame = f'<iframe class="playground" src="{link}" title="{words}" loading="lazy"></iframe>'
+    return f'<a href="{link}">{words}</a>{rest}\n#\n# {frame}'
 
 
 def lay_out(source: Path, language: str) -> None:
-    """What Sphinx reads: the edition's pages, chapters as notebooks, reference and diagram."""
+    """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
     for chapter in CHAPTERS:
-        notebook = jupytext.reads(linked(edition(chapter, language)), fmt="py:percent")
+        notebook = jupytext.reads(linked(lesson(chapter, language, "home")), fmt="py:percent")
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
+    (source / "questions.md").write_text(page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")
     if language == "en":
@@ -65,7 +80,7 @@ def lay_out(source: Path, language: str) -> None:
 
 
 def started(work: Path, language: str) -> subprocess.Popen[bytes]:
-    """Sphinx at work on an edition, which runs its chapters on one core and on the pocket model."""
+    """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
     lay_out(work / language, language)
     settings = {
         "ATTNLAB_LANGUAGE": language,
@@ -85,7 +100,7 @@ def started(work: Path, language: str) -> subprocess.Popen[bytes]:
 
 
 def build(directory: Path) -> int:
-    """Both editions, side by side; 1 where Sphinx fails or warns."""
+    """Build both editions in parallel; returns 1 if Sphinx fails or warns."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
@@ -97,6 +112,8 @@ def build(directory: Path) -> int:
             shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
             for notebook in (work / language).glob("*.ipynb"):
                 shutil.copy(notebook, directory / language)
+            model = attnlab.GPT2.from_pretrained("pocket")
+            model.playground(directory / language / "playground.html", language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")
     (directory / "index.html").write_text(FRONT, encoding="utf-8")
     return 0

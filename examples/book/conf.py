@@ -1,4 +1,4 @@
-"""How Sphinx makes the book of what `build.py` lays out, in the language of ATTNLAB_LANGUAGE."""
+"""Sphinx's configuration for the book, in the language of ATTNLAB_LANGUAGE; see `build.py`."""
 
 import inspect
 import os
@@ -10,6 +10,7 @@ from sphinx.search.en import SearchEnglish
 
 import attnlab
 from attnlab.steps import Step
+from attnlab.views.page.page import source
 
 project = "attnlab"
 author = "The attnlab authors"
@@ -18,15 +19,15 @@ is_english = os.environ["ATTNLAB_LANGUAGE"] == "en"
 html_title = f"attnlab {release}" + (": the book on attention" if is_english else "：注意力之书")
 
 extensions = ["myst_nb", "sphinx_copybutton", "sphinx_llms_txt"]
-if is_english:  # the reference is in the docstrings' language alone
+if is_english:  # the reference is only in English
     extensions += ["sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 
 
 class SearchPairs(SearchEnglish):
-    """Chinese is indexed, and asked for, by pairs of adjacent characters.
+    """Index and search Chinese by pairs of adjacent characters.
 
-    Sphinx's own splitter finds words in the pages (by jieba) and none in the query, so that only
-    a query that is one of those words is found.
+    Sphinx splits pages into words (by jieba) but not queries, so it finds only queries that are
+    single words.
     """
 
     lang = "zh"
@@ -41,8 +42,46 @@ class SearchPairs(SearchEnglish):
 
 
 html_theme = "furo"
+
+# The pages' colours and fonts, by furo's names for them.
+COLOURS = {
+    "color-brand-primary": "accent",
+    "color-brand-content": "accent",
+    "color-brand-visited": "accent",
+    "color-background-primary": "paper",
+    "color-background-secondary": "raised",
+    "color-background-border": "line",
+    "color-foreground-primary": "ink",
+    "color-foreground-muted": "muted",
+}
+FONTS = {"font-stack": "sans", "font-stack--monospace": "mono"}
+
+# On the page's own paper, pictures have no frame; in the dark their lightness is inverted, and
+# their hues stay.
+LIGHT_PICTURES = {"picture-filter": "none", "picture-blend": "multiply"}
+DARK_PICTURES = {"picture-filter": "invert(1) hue-rotate(180deg)", "picture-blend": "screen"}
+
+
+def furos(theme: str, n: int) -> dict[str, str]:
+    """Furo's variables for light pages, n = 0, or for dark ones, n = 1."""
+    pairs = {
+        name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((.*?), (.*?)\)", theme)
+    }
+    stacks = dict(re.findall(r"--(mono|sans): (.*);", theme))
+    return {
+        **{name: pairs[ours][n] for name, ours in COLOURS.items()},
+        **{name: stacks[ours] for name, ours in FONTS.items()},
+        **(DARK_PICTURES if n else LIGHT_PICTURES),
+    }
+
+
+html_theme_options = {
+    "light_css_variables": furos(source("theme.css"), 0),
+    "dark_css_variables": furos(source("theme.css"), 1),
+}
 html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]
 html_css_files = ["book.css"]
+html_js_files = ["book.js"]
 templates_path = [os.path.join(os.path.dirname(__file__), "theme")]
 html_sidebars = {
     "**": [
@@ -64,7 +103,7 @@ html_show_sphinx = False
 html_show_copyright = False
 html_show_sourcelink = False
 
-# build.py puts the English one where such files are looked for, above both editions.
+# build.py moves the English file to the root, where such files are expected.
 llms_txt_full_file = False
 llms_txt_title = f"attnlab {release}"
 llms_txt_summary = str(attnlab.__doc__).partition("\n")[0] if is_english else html_title
@@ -87,15 +126,15 @@ SECTION = re.compile(r"[A-Z]\w+$")
 NAMED = re.compile(r"([\w*][\w, *]*) : (.*)")
 
 
-def as_sphinx_reads_it(
-    app: Any, what: str, name: str, described: Any, options: Any, lines: list[str]
+def to_restructured_text(
+    app: Any, what: str, name: str, documented: Any, options: Any, lines: list[str]
 ) -> None:
-    """A docstring's sections as headings, and each parameter's name above what it is.
+    """Convert a docstring's sections to headings, and its parameters to definition lists.
 
-    An equation has no docstring: what it is, its code says.
+    Equations have no docstring; their code is shown instead.
     """
     if what == "function" and not any(lines):
-        code = inspect.getsource(described).splitlines()
+        code = inspect.getsource(documented).splitlines()
         lines[:] = [".. code-block:: python", "", *(f"    {line}" for line in code)]
         return
     found = []
@@ -104,7 +143,7 @@ def as_sphinx_reads_it(
             found += ["", f".. rubric:: {line}", ""]
         elif named := NAMED.match(line):
             found += [f"``{named[1]}``", f"    {named[2]}"]
-        elif isinstance(described, Step) and (" = " in line or line.startswith("Axes: ")):
+        elif isinstance(documented, Step) and (" = " in line or line.startswith("Axes: ")):
             found += [f"``{line}``"]
         elif not line.startswith("---"):
             ends_a_definition = line.strip() == line != "" and found and found[-1].startswith(" ")
@@ -123,7 +162,7 @@ FURO_IN_CHINESE = {
 
 
 def furo_in_chinese(message: str, **values: object) -> str:
-    """A message of the theme, of which furo has no translation."""
+    """Translate a message of the theme furo, which has no Chinese translation."""
     return FURO_IN_CHINESE.get(message.strip()) or _(message) % values
 
 
@@ -134,6 +173,6 @@ def with_chinese(app: Any, pagename: str, template: str, context: Any, doctree: 
 def setup(app: Any) -> None:
     app.add_search_language(SearchPairs)
     if is_english:
-        app.connect("autodoc-process-docstring", as_sphinx_reads_it)
+        app.connect("autodoc-process-docstring", to_restructured_text)
     else:
         app.connect("html-page-context", with_chinese)

@@ -13,7 +13,7 @@ FIRST, LAST = "blocks.0.output", "logits"
 
 
 def diagram() -> str:
-    """An SVG of every array that the logits need: one block whole, the others as one box."""
+    """An SVG of every array that the logits depend on: block 0 in full, the others as one box."""
     trace = attnlab.GPT2.from_pretrained("pocket").trace(TEXT)
     last_block = f"blocks.{len(trace.blocks) - 1}.output"
     lines = [

@@ -1,32 +1,71 @@
 """The two editions of the book: English chapters, and Chinese texts for their prose.
 
-A chapter is a script in `# %%` cells, its Chinese edition the same code with other prose. That
-prose is in `zh/`, in a file of the chapter's name: a text for each cell of prose, in their order,
-under a mark that tells which English it says.
+A chapter is a script in `# %%` cells; its Chinese edition has the same code with other prose. That
+prose is in `zh/`, in a file with the chapter's name: a text for each prose cell, in order, under a
+mark that identifies the English text it translates.
 
     <!-- 5d3f2a9c -->
     # 3. 亲手算一个注意力头
 
-The mark is of the English cell's SHA-256 the first eight hex digits, so that a Chinese text is
-known to be older than its English.
+The mark is the first eight hex digits of the English cell's SHA-256, which shows if a translation
+is out of date.
 
-    python examples/book/editions.py                        which Chinese texts are to be gone over
-    python examples/book/editions.py mark 03                those of chapter 3 have been gone over
-    python examples/book/editions.py write DIRECTORY [zh]   every chapter as script and notebook
+    python examples/book/editions.py                 lists outdated translations
+    python examples/book/editions.py mark 03         marks chapter 3 as up to date
+    python examples/book/editions.py write home|learner|teacher DIRECTORY [zh]
+                                                     writes every chapter as script and notebook
+
+`home` notebooks have a cell for each prediction, and folded answers; `learner` notebooks have no
+answers and no solutions; `teacher` notebooks have the answers in place of the predictions, and the
+solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
+its solution is in `solutions/`.
+
+Slides are notebooks for `jupyter nbconvert --to slides --execute`: a slide for each section, with
+its first paragraph; the paragraphs after it are the speaker's notes, code and answers further down.
+
+Task cells have nbgrader's metadata, and `teacher` notebooks mark solutions and tests as nbgrader
+expects. So `nbgrader generate_assignment` accepts `teacher` notebooks, and `grade.py` accepts
+submissions.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import json
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
+
+SOLUTIONS = Path(__file__).parent / "solutions"
+AUDIENCES = ("home", "learner", "teacher")
+HEADING = re.compile(r"^#+ ", re.MULTILINE)
+
+# What an exercise or a task begins with, in both languages: its number and its difficulty.
+ASKED = re.compile(r"^\*\*(Exercise|Task|练习|任务) (\d+) ?[(（](.+?)[)）]\.?\*\*", re.MULTILINE)
+DETAILS = re.compile(r"^<details>.*?^</details>$(?!\n+</details>)", re.MULTILINE | re.DOTALL)
+ANSWER = re.compile(r"<details><summary>(Answer|答案)</summary>\s*(.*?)\s*</details>", re.DOTALL)
+SOLUTION = re.compile(r"^\[`(\w+)`\]\(book/solutions/(chapter_\d\d)\.py\)$", re.MULTILINE)
+CHECKED = re.compile(r"^print\((checked\(.+\))\)$", re.MULTILINE)
+EMPTY = "raise NotImplementedError"
+POINTS = {"basic": 1, "medium": 2, "hard": 3, "基础": 1, "中等": 2, "难": 3}
+DIFFICULTIES = {
+    "en": {"basic": "basic", "medium": "medium", "hard": "hard"},
+    "zh": {"basic": "基础", "medium": "中等", "hard": "难"},
+}
+PREDICTION = {
+    "Exercise": ("Your prediction:", "(double-click and write it here)"),
+    "练习": ("你的预测：", "（双击这里，写下来）"),
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +74,7 @@ class Cell:
 
     text: str
     is_prose: bool
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def mark(self) -> str:
@@ -45,14 +85,15 @@ class Cell:
         return self.text.partition("\n")[0]
 
     def __str__(self) -> str:
+        about = "".join(f" {name}={json.dumps(value)}" for name, value in self.metadata.items())
         if not self.is_prose:
-            return f"# %%\n{self.text}"
+            return f"# %%{about}\n{self.text}"
         lines = (f"# {line}".rstrip() for line in self.text.splitlines())
-        return PROSE + "".join(f"{line}\n" for line in lines)
+        return PROSE.rstrip() + about + "\n" + "".join(f"{line}\n" for line in lines)
 
 
 def cells(script: str) -> list[Cell]:
-    """The cells of a chapter, in their order."""
+    """The cells of a chapter, in order."""
     found = []
     for part in re.split(r"^(?=# %%)", script, flags=re.MULTILINE):
         if part.startswith(PROSE):
@@ -64,7 +105,7 @@ def cells(script: str) -> list[Cell]:
 
 
 def prose(script: str) -> list[Cell]:
-    """The cells of a chapter that are prose."""
+    """The prose cells of a chapter."""
     return [cell for cell in cells(script) if cell.is_prose]
 
 
@@ -80,7 +121,7 @@ def texts(translation: str) -> list[tuple[str, str]]:
 
 
 def stale(script: str, translation: str) -> list[str]:
-    """What of a chapter's Chinese is not known to say what the English says: cells, in words."""
+    """The headings of a chapter's cells whose translations are out of date."""
     english, chinese = prose(script), texts(translation)
     if len(english) != len(chinese):
         return [f"{len(english)} cells of prose in English, {len(chinese)} in Chinese"]
@@ -90,7 +131,7 @@ def stale(script: str, translation: str) -> list[str]:
 
 
 def marked(script: str, translation: str) -> str:
-    """A chapter's Chinese texts, marked as saying what the English says; new ones to be written."""
+    """A chapter's Chinese texts, marked as up to date; untranslated ones are marked as new."""
     english, chinese = prose(script), [text for _, text in texts(translation)]
     done = [(cell.mark, text) for cell, text in zip(english, chinese, strict=False)]
     to_come = [("new", text) for text in chinese[len(english) :]]
@@ -104,7 +145,7 @@ def translated(script: str, translation: str) -> str:
     Raises
     ------
     ValueError
-        There are not as many texts as cells of prose.
+        If the numbers of texts and prose cells differ.
     """
     chinese = (text for _, text in texts(translation))
     if len(texts(translation)) != len(prose(script)):
@@ -121,23 +162,171 @@ def edition(chapter: Path, language: str) -> str:
     return translated(script, translation_of(chapter).read_text(encoding="utf-8"))
 
 
-def write(directory: Path, language: str) -> None:
-    """Every chapter as a script and as a notebook, in a language."""
+def nbgrader(grade_id: str, *, points: int = 0, is_solution: bool = False) -> dict[str, Any]:
+    """The metadata of a cell that nbgrader handles: it is graded if it has points."""
+    about = {
+        "schema_version": 3,
+        "grade_id": grade_id,
+        "grade": points > 0,
+        "solution": is_solution,
+        "locked": not is_solution,
+        "task": False,
+    }
+    return {"nbgrader": about | ({"points": points} if points else {})}
+
+
+def source_of(solution: Path, function: str) -> str:
+    """The source of a function in a file."""
+    text = solution.read_text(encoding="utf-8")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return ast.get_source_segment(text, node) or ""
+    raise LookupError(f"{solution.name} has no function {function}")
+
+
+def with_solutions(text: str) -> str:
+    """Prose with the sources of the solutions that it links to."""
+    return SOLUTION.sub(
+        lambda found: f"```python\n{source_of(SOLUTIONS / f'{found[2]}.py', found[1])}\n```", text
+    )
+
+
+def empty_function(code: str) -> ast.FunctionDef | None:
+    """The function that a cell asks for."""
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.FunctionDef) and ast.unparse(node.body[-1]) == EMPTY:
+            return node
+    return None
+
+
+def filled(code: str, number: str, before: str = "", after: str = "") -> str:
+    """A cell of code with its empty function written, as in `solutions/`, between two lines."""
+    if not (empty := empty_function(code)):
+        return code
+    solution = source_of(SOLUTIONS / f"chapter_{number}.py", empty.name)
+    (function,) = ast.parse(solution).body
+    assert isinstance(function, ast.FunctionDef)
+    is_documented = ast.get_docstring(function) is not None
+    body = solution.splitlines()[function.body[is_documented].lineno - 1 :]
+    lines = code.splitlines()
+    to_write = empty.body[-1].lineno - 1
+    lines[to_write : to_write + 1] = [*([before] * bool(before)), *body, *([after] * bool(after))]
+    return "\n".join(lines) + "\n"
+
+
+def solved(script: str, number: str) -> str:
+    """The script of a chapter with its empty functions written."""
+    return "\n".join(
+        str(cell if cell.is_prose else replace(cell, text=filled(cell.text, number)))
+        for cell in cells(script)
+    )
+
+
+def parts(text: str) -> list[str]:
+    """Prose, split at each exercise and at each folded answer or hint."""
+    edges = {0, len(text)}
+    edges |= {found.start() for found in ASKED.finditer(text)}
+    edges |= {edge for found in DETAILS.finditer(text) for edge in found.span()}
+    ordered = sorted(edges)
+    found = (text[start:end].strip() for start, end in pairwise(ordered))
+    return [part for part in found if part]
+
+
+def for_audience(every: list[Cell], number: str, audience: str) -> Iterator[Cell]:
+    """The cells of a chapter for an audience, with exercises and tasks in separate cells."""
+    points, task = 0, ""
+    for cell in every:
+        if not cell.is_prose:
+            if empty := empty_function(cell.text):
+                task = f"{number}-{empty.name}"
+                marks = ("    ### BEGIN SOLUTION", "    ### END SOLUTION")
+                text = filled(cell.text, number, *marks) if audience == "teacher" else cell.text
+                yield Cell(text, False, nbgrader(task, is_solution=True))
+            elif task and (found := CHECKED.search(cell.text)):
+                text = cell.text
+                if audience == "teacher":
+                    text += f"### BEGIN HIDDEN TESTS\nassert {found[1]}.agrees\n"
+                    text += "### END HIDDEN TESTS\n"
+                yield Cell(text, False, nbgrader(f"{task}-check", points=points))
+                task = ""
+            else:
+                yield cell
+            continue
+        for part in parts(cell.text):
+            if asked := ASKED.match(part):
+                points = POINTS[asked[3]]
+                graded = nbgrader(f"{number}-exercise-{asked[2]}", points=points, is_solution=True)
+            is_fold = part.startswith("<details>")
+            if is_fold and ANSWER.match(part) and audience != "home":
+                if audience == "teacher":
+                    yield Cell(ANSWER.sub(r"**\1**\n\n\2", part), True, graded)
+            elif is_fold and audience != "home":
+                yield Cell(without_solution(part), True)
+            else:
+                yield Cell(with_solutions(part), True)
+            if asked and asked[1] in PREDICTION and audience != "teacher":
+                label = " ".join(PREDICTION[asked[1]])
+                yield Cell(f'<p class="prediction">{label}</p>', True, graded)
+
+
+def without_solution(hints: str) -> str:
+    """Hints without the innermost fold, which has the solution."""
+    return re.sub(
+        r"<details>(?:(?!<details>).)*?\(book/solutions/.*?</details>\n*",
+        "",
+        hints,
+        flags=re.DOTALL,
+    )
+
+
+def slide(kind: str) -> dict[str, Any]:
+    """The metadata of a cell that is a slide, a slide below it, or a speaker's notes."""
+    return {"slideshow": {"slide_type": kind}}
+
+
+def slides(every: list[Cell]) -> Iterator[Cell]:
+    """The cells of a chapter as slides, with the metadata of Jupyter's slideshows."""
+    for cell in every:
+        for part in re.split(r"^(?=#+ )", cell.text, flags=re.MULTILINE) if cell.is_prose else ():
+            if part := part.strip():
+                if not part.startswith("#"):
+                    yield replace(cell, text=part, metadata=slide("subslide"))
+                    continue
+                paragraphs = part.split("\n\n")
+                first, notes = "\n\n".join(paragraphs[:2]), "\n\n".join(paragraphs[2:])
+                yield replace(cell, text=first, metadata=slide("slide"))
+                if notes:
+                    yield replace(cell, text=notes, metadata=slide("notes"))
+        if not cell.is_prose:
+            yield replace(cell, metadata=slide("subslide"))
+
+
+def lesson(chapter: Path, language: str, audience: str) -> str:
+    """The script of a chapter in a language, as an audience has it."""
+    every = cells(edition(chapter, language))
+    if audience == "slides":
+        return "\n".join(map(str, slides(list(for_audience(every, chapter.name[:2], "home")))))
+    return "\n".join(map(str, for_audience(every, chapter.name[:2], audience)))
+
+
+def write(audience: str, directory: Path, language: str) -> None:
+    """Every chapter as a script and as a notebook, for an audience and in a language."""
     import jupytext  # type: ignore[import-untyped]
 
     directory.mkdir(parents=True, exist_ok=True)
     for chapter in CHAPTERS:
-        script = edition(chapter, language)
+        script = lesson(chapter, language, audience)
         (directory / chapter.name).write_text(script, encoding="utf-8")
         notebook = jupytext.reads(script, fmt="py:percent")
+        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, directory / f"{chapter.stem}.ipynb")
 
 
 def main(arguments: list[str]) -> int:
-    """What the module's text says; the exit status, 1 where texts are to be gone over."""
+    """Run the command described in the module's docstring; exit status 1 if texts are outdated."""
     match arguments:
-        case ["write", directory, *rest]:
-            write(Path(directory), *(rest or ["en"]))
+        case ["write", audience, directory, *rest] if audience in (*AUDIENCES, "slides"):
+            write(audience, Path(directory), *(rest or ["en"]))
         case ["mark", number]:
             (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
             file = translation_of(chapter)

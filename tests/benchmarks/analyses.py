@@ -1,7 +1,7 @@
-"""What the tools are asked to find out, each in its own way: the same numbers, or `run.py` fails.
+"""The analyses, in each tool's own way; `run.py` fails unless their numbers agree.
 
 An analysis is a function of a tool's model, a text, and another of the same length. "plain" is the
-second opinion, in plain NumPy, which nobody times.
+independent check in plain NumPy, which isn't timed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools import Ids, load_attnlab, load_transformer_lens, load_transformers
 
 Numbers = NDArray[Any]
 
-# Two tokens, whose logits' difference is patched, attributed, differentiated.
+# Two tokens; the difference of their logits is patched, attributed and differentiated.
 TOKEN, AGAINST = 318, 13
 
 # The size of a step for differences in float64.
@@ -27,18 +27,18 @@ STEP = 1e-4
 
 
 def direction(heads: int, length: int) -> Numbers:
-    """One in which a layer's weights may change, (H, T, T)."""
+    """A direction in which a layer's weights change, (H, T, T)."""
     return np.random.default_rng(0).standard_normal((heads, length, length))
 
 
 def along(gradients: Numbers) -> Numbers:
-    """How fast the target changes in that direction, (L, H, T, T) -> (L,)."""
+    """The target's derivative in that direction, (L, H, T, T) -> (L,)."""
     _, H, T, _ = gradients.shape
     change: Numbers = (gradients * direction(H, T)).sum(axis=(1, 2, 3))
     return change
 
 
-# attnlab. Each makes a new trace, so that every run has all of it to do.
+# attnlab. Each makes a new trace, so that every run does all the work.
 
 
 def attnlab_patching(model: Any, text: Ids, other: Ids) -> Numbers:
@@ -70,7 +70,7 @@ def attnlab_composition(model: Any, text: Ids, _: Ids) -> Any:
 
 @contextmanager
 def before(modules: list[Any], hook: Callable[[Any], Any]) -> Iterator[None]:
-    """While it lasts, a hook sees what enters the modules, and may give something else."""
+    """A context in which a hook sees, and may replace, the modules' inputs."""
     with ExitStack() as stack:
         for module in modules:
             handle = module.register_forward_pre_hook(lambda _, given: hook(given[0]))
@@ -79,7 +79,7 @@ def before(modules: list[Any], hook: Callable[[Any], Any]) -> Iterator[None]:
 
 
 def hf_next_logits(model: Any, ids: Ids, **options: Any) -> tuple[Any, Any]:
-    """(vocab,), and all that the model returns."""
+    """The last logits (vocab,), and everything that the model returns."""
     import torch
 
     output = model(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1, **options)
@@ -149,7 +149,7 @@ def hf_attribution(model: Any, text: Ids, _: Ids) -> Any:
 
 
 def hf_gradients(model: Any, text: Ids, _: Ids) -> Numbers:
-    """Of the weights alone: autograd leaves the parameters' out."""
+    """Gradients of the weights only; autograd doesn't compute those of the parameters."""
     import torch
 
     with torch.enable_grad():
@@ -158,7 +158,7 @@ def hf_gradients(model: Any, text: Ids, _: Ids) -> Numbers:
     return along(torch.cat(found).numpy())
 
 
-# TransformerLens, where it does it in a line or two.
+# TransformerLens, for what it does in a line or two.
 
 
 def lens_lens(model: Any, text: Ids, _: Ids) -> Any:
@@ -181,7 +181,7 @@ def lens_composition(model: Any, text: Ids, _: Ids) -> Any:
 
 
 class SeenGPT2(PlainGPT2):
-    """What entered a linear map or a LayerNorm, by its name, is in `seen`; `patches` are added."""
+    """Record inputs of linear maps and LayerNorms by name in `seen`; add `patches` to them."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -210,7 +210,7 @@ class SeenGPT2(PlainGPT2):
         return [self.seen[f"h.{layer}.attn.c_proj"] for layer in range(self.n_layer)]
 
     def patched(self, ids: Ids, layer: int, added: Numbers) -> float:
-        """The difference where so much, (T, D), is added to what heads put side by side."""
+        """The logits' difference if a change (T, D) is added to the concatenated contexts."""
         return self.difference(ids, **{f"h.{layer}.attn.c_proj": added})
 
     def head_weights(self, layer: int, head: int) -> list[Numbers]:
@@ -259,7 +259,7 @@ def plain_attribution(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
 
 
 def plain_gradients(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
-    """By differences, a step each way: weights that change by S change the context by S V."""
+    """Central differences: weights that change by S change the context by S V."""
     model.difference(text)
     entered = [model.seen[f"h.{layer}.attn.c_attn"] for layer in range(model.n_layer)]
     found = []
@@ -274,7 +274,7 @@ def plain_gradients(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
 
 
 def plain_composition(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
-    """‖A M B‖² = Σ (AᵀA M BBᵀ) · M, where M = W_O W_K is what stands between two heads."""
+    """‖A M B‖² = Σ (AᵀA M BBᵀ) · M, where M = W_O W_K connects the two heads."""
 
     def size(A: Numbers, M: Numbers, B: Numbers) -> float:
         return float(np.sqrt((A.T @ A @ M @ (B @ B.T) * M).sum()))

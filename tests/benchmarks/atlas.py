@@ -1,6 +1,6 @@
-"""What `attnlab.atlas` measures in a window, a second time: in PyTorch, and in plain NumPy.
+"""An independent implementation of `attnlab.atlas`'s measures, in PyTorch and plain NumPy.
 
-The arithmetic is written once, of all layers at a time, for arrays of either library.
+The arithmetic is written once, over all layers at once, for arrays of either library.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plain import PlainGPT2
 Numbers = NDArray[Any]
 Ids = NDArray[np.int64]
 
-# Ids are taken from so many, so that they repeat, and there is something to look back at.
+# Few different ids, so that tokens repeat.
 VOCABULARY = 50
 
 
@@ -25,7 +25,7 @@ def repeating(ids: Ids) -> Ids:
 
 
 def places(ids: Ids) -> dict[str, Numbers]:
-    """Where each query should look, (T, T), by what is looked for; of distance, how far it is."""
+    """The targets of each query, (T, T), by measure; for "distance", the distances."""
     T = len(ids)
     same = np.tril(ids[:, None] == ids, -1)
     induction = np.zeros((T, T))
@@ -59,7 +59,7 @@ def measures(
     third : the third largest of the first axis
     weights, values, contexts : (L, H, T, T), and (L, H, T, Dh) twice
     W_O : (L, H, Dh, D)
-    streams : (L, T, D), what enters each block
+    streams : (L, T, D), each block's input
     others : (L + 1, T, D), what the embedding and the MLPs write
     u : (T - 1, D), the direction of the next token's logit, by the last LayerNorm's gain
     logits : (T, vocab)
@@ -124,7 +124,7 @@ def attnlab_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
 
 
 def hf_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
-    """With eager attention, which returns all weights, and hooks for the rest."""
+    """Measure with eager attention, which returns all weights, and hooks for the rest."""
     import torch
 
     ids, blocks = repeating(text), model.transformer.h
@@ -162,7 +162,7 @@ def hf_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
 
 
 def plain_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
-    """What entered each map, in float64, and the rest from that."""
+    """Record each linear map's input in float64, and compute the rest from it."""
     ids, H = repeating(text), model.n_head
     model.difference(ids)
     layers = [f"h.{layer}" for layer in range(model.n_layer)]

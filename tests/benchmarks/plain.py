@@ -1,7 +1,7 @@
-"""GPT-2's forward pass as textbooks write it: plain NumPy, nothing kept, nothing clever.
+"""GPT-2's forward pass as in textbooks: plain NumPy, nothing kept, nothing optimized.
 
-The yardstick for attnlab: what the same arithmetic costs without names, checks and laziness, and
-an independent opinion on the logits.
+The baseline for attnlab: the cost of the same arithmetic without names, checks and laziness, and
+an independent check of the logits.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""A GPT-2 of random weights, with all the files that a real one has.
+"""A GPT-2 with random weights and all the files of a real one.
 
     python tests/benchmarks/random_gpt2.py DIRECTORY [--small]
 
-What it predicts is noise, but it is read, loaded and run at the cost of a real one. The vocabulary
+Its predictions are noise, but it costs as much to read, load and run as a real one. The vocabulary
 is GPT-2's if ATTNLAB_GPT2_VOCAB points to a directory with vocab.json and merges.txt; else it is
 made up: the 256 bytes, 50,000 pairs of them, and <|endoftext|>.
 """
@@ -58,7 +58,7 @@ def write_weights(directory: Path) -> None:
 
 
 def write_vocabulary(directory: Path) -> None:
-    """vocab.json and merges.txt: GPT-2's where they are at hand, else made up."""
+    """Write vocab.json and merges.txt: GPT-2's if available, otherwise made up."""
     if given := os.environ.get("ATTNLAB_GPT2_VOCAB"):
         for name in ("vocab.json", "merges.txt"):
             shutil.copyfile(Path(given) / name, directory / name)
@@ -73,7 +73,7 @@ def write_vocabulary(directory: Path) -> None:
 
 
 def write_model(directory: Path, config: dict[str, Any]) -> None:
-    """All four files."""
+    """Write all four files."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     write_weights(directory)

@@ -47,7 +47,7 @@ NEEDS = {
     "lens": ("torch", "transformers", "transformer-lens"),
 }
 
-# The largest difference between two tools' logits that float32 explains.
+# The largest difference between two tools' logits that float32 rounding explains.
 TOLERANCE = 1e-4
 
 # “It’s very hot in summer. Swimming is”. Ids, so that a made-up vocabulary does not change their
@@ -81,7 +81,7 @@ ANALYSES: dict[str, tuple[str, int, int, dict[str, float | None]]] = {
     "atlas": ("all measures of an atlas", 128, 5, {"eager": 1 / 1.5}),
 }
 
-# The difference of two tools' numbers that float32 explains, of what the numbers are.
+# The relative difference of two tools' numbers that float32 rounding explains.
 ANALYSIS_TOLERANCE = 1e-3
 
 Answers = list[dict[str, Any]]  # one answer a round
@@ -89,7 +89,7 @@ Answers = list[dict[str, Any]]  # one answer a round
 
 @dataclass(frozen=True)
 class Sizes:
-    """What to measure: lengths in tokens, and how often each is timed in a process."""
+    """What to measure: lengths in tokens, and the number of timed runs in each process."""
 
     runs: Mapping[int, int]
     long: int
@@ -110,7 +110,7 @@ BATCH = (16, 128)
 
 @dataclass
 class Bench:
-    """What the sections share: how to start processes, and their results."""
+    """State shared by the sections: how to start processes, and their results."""
 
     model: Path
     scratch: Path
@@ -163,6 +163,8 @@ class Bench:
     def measure(self, command: list[str]) -> dict[str, Any]:
         """A process's own answer if it prints one, its wall time, and its peak memory."""
         environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+        # If set, each process would compile all of attnlab again.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
             start, busy = perf_counter(), busy_seconds()
             process = subprocess.Popen(
@@ -196,7 +198,7 @@ def busy_seconds() -> float:
     return (user + nice + system + sum(interrupts_and_stolen)) / os.sysconf("SC_CLK_TCK")
 
 
-# What the sections print.
+# Output of the sections.
 
 
 def heading(title: str, text: str) -> None:
@@ -239,7 +241,7 @@ GOALS = ["", "median", "lowest … highest", "goal", "met"]
 
 
 def ratios(answers: dict[str, Answers], top: str, bottom: str, key: str) -> list[float] | None:
-    """One tool's number over another's, turn by turn; None where one of them is missing."""
+    """One tool's number divided by another's, round by round; None if one is missing."""
     if top not in answers or bottom not in answers:
         return None
     return [a[key] / b[key] for a, b in zip(answers[top], answers[bottom], strict=True)]
@@ -481,7 +483,7 @@ def analysis(bench: Bench) -> None:
 
 
 def distance(found: list[float], wanted: list[float]) -> float:
-    """The distance of numbers from others, relative to the others' size."""
+    """The distance between two lists of numbers, relative to the second's norm."""
     return math.dist(found, wanted) / math.hypot(*wanted)
 
 
@@ -575,7 +577,7 @@ def main() -> None:
         help="a very small model, attnlab and plain NumPy only: does everything work and agree?",
     )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the checkpoint goes too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # removes the checkpoint
     with tempfile.TemporaryDirectory() as scratch:
         failures = run(arguments, Path(scratch))
     for failure in failures:

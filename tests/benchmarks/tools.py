@@ -1,9 +1,9 @@
-"""What one process measures of one tool. `run.py` starts the processes and compares.
+"""Measure one tool in one process. `run.py` starts the processes and compares.
 
     python tests/benchmarks/tools.py JOB TOOL MODEL [NUMBER ...]
 
-The answer is one line of JSON. A tool's package is imported by its own function, so that no tool
-carries another's weight.
+Prints one line of JSON. Each tool's package is imported by its own function, so that no tool
+pays for another's imports.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Ids = NDArray[np.int64]
 Answer = dict[str, float]
 
 
-# The tools. `run` is what is timed: one forward pass, of which it returns all that stays in memory.
+# The tools. `run` is timed: one forward pass; it returns everything that stays in memory.
 
 
 class Tool(NamedTuple):
     run: Callable[[Ids], Any]
-    next_logits: Callable[[Any], Any]  # of what `run` returned: (vocab,), the last position's
+    next_logits: Callable[[Any], Any]  # the last position's, (vocab,), from the result of `run`
 
 
 def attnlab_trace(directory: Path) -> Tool:
@@ -52,7 +52,7 @@ def attnlab_trace(directory: Path) -> Tool:
 
 
 def attnlab_weights(directory: Path) -> Tool:
-    """The same, but every head's weights are looked at before the logits."""
+    """The same, but every head's weights are computed before the logits."""
     model = load_attnlab(directory)
 
     def run(ids: Ids) -> attnlab.Trace:
@@ -84,7 +84,7 @@ def plain_numpy(directory: Path) -> Tool:
 
 
 def transformers_eager(directory: Path) -> Tool:
-    """transformers with every head's weights returned, which only this attention can."""
+    """transformers with eager attention, the only one that returns every head's weights."""
     import torch
 
     model = load_transformers(directory, "eager")
@@ -98,7 +98,7 @@ def transformers_eager(directory: Path) -> Tool:
 
 
 def transformers_sdpa(directory: Path) -> Tool:
-    """transformers with PyTorch's fused attention: nothing to look at, but quick."""
+    """transformers with PyTorch's fused attention: fast, but without weights."""
     import torch
 
     model = load_transformers(directory, "sdpa")
@@ -220,14 +220,14 @@ def opening(tool: str, directory: Path) -> Answer:
 
 
 def read_all_weights(model: attnlab.GPT2) -> int:
-    """Have every parameter read; how many bytes they are."""
+    """Read every parameter; return their size in bytes."""
     return sum(array.nbytes for array in model.parameters.values())
 
 
 def generation(tool: str, directory: Path, prompt: int, new: int, *positions: int) -> Answer:
     """Seconds of `new` greedy tokens after a prompt, and of one token around each position.
 
-    One token's time is that of 17 tokens less that of 1, over 16: the prompt cancels out.
+    One token's time is (time of 17 tokens - time of 1) / 16: the prompt cancels out.
     """
     generate = attnlab_generate(directory) if tool == "attnlab" else hf_generate(directory)
 
@@ -248,7 +248,7 @@ def attnlab_generate(directory: Path) -> Callable[[Ids, int], Any]:
 
 
 def hf_generate(directory: Path) -> Callable[[Ids, int], Any]:
-    """transformers with its quickest attention and its cache of keys and values."""
+    """transformers with its fastest attention and its key-value cache."""
     import torch
 
     model = load_transformers(directory, "sdpa")
@@ -319,7 +319,7 @@ def hf_train(
 
 
 def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> dict[str, Any]:
-    """The numbers that it finds; what a run takes, after one to warm up, and adds at its peak."""
+    """An analysis's numbers; a run's time, after one warm-up run, and its peak memory."""
     from analyses import ANALYSES, MODELS
 
     find, model = ANALYSES[name][tool], MODELS[tool](directory)
@@ -343,7 +343,7 @@ def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> d
 
 
 def versions() -> dict[str, str]:
-    """Which of the packages are here."""
+    """Which of the packages are installed."""
     packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
     found = {}
     for package in packages:
@@ -352,7 +352,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-# Small things.
+# Helpers.
 
 
 def some_ids(directory: Path, length: int) -> Ids:
@@ -362,7 +362,7 @@ def some_ids(directory: Path, length: int) -> Ids:
 
 
 def timed(run: Callable[[], Any], runs: int, warm_up: int = 2) -> float:
-    """The median of `runs` times, after some to warm up; what a run leaves is cleared away."""
+    """The median time of `runs` runs, after warm-up runs; garbage is collected in between."""
     seconds = []
     for _ in range(warm_up + runs):
         start = perf_counter()
@@ -374,19 +374,19 @@ def timed(run: Callable[[], Any], runs: int, warm_up: int = 2) -> float:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now."""
+    """This process's current memory in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_resident() -> int:
-    """The most bytes it had since `forget_peak`."""
+    """Its peak memory in bytes since `forget_peak`."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def forget_peak() -> None:
-    """Have Linux count the peak anew."""
+    """Reset Linux's peak counter."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -405,7 +405,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Do the job that the command line asks for."""
+    """Run the job given on the command line."""
     if sys.argv[1:] == ["versions"]:
         print(json.dumps(versions()))
         return

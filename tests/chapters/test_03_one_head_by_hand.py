@@ -38,8 +38,8 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], told=what in OF_FIGURES)
+def test_it_runs_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
 def test_one_head_by_hand() -> None:
@@ -61,7 +61,7 @@ def test_one_head_by_hand() -> None:
 
 
 def test_weights_of_scores_beyond_the_reach_of_exp() -> None:
-    """By hand as by the library."""
+    """The chapter's arithmetic equals the library's."""
     for factor in (1e5, -1e5):
         chapter = run(CHAPTER, {"W_V = np.array": f"W_Q = {factor} * W_Q\nW_V = np.array"})
         assert np.abs(chapter["scores"]).max() > 709

@@ -28,8 +28,8 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], told=what in OF_FIGURES)
+def test_it_runs_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
 def test_stages_agree() -> None:
@@ -81,7 +81,7 @@ def test_dropout() -> None:
 
 
 def test_the_gradient_is_that_of_the_loss() -> None:
-    """The first step of training, against finite differences of the loss."""
+    """The first training step equals finite differences of the loss."""
     one_step = run(
         CHAPTER,
         FASTER[CHAPTER]
@@ -158,3 +158,10 @@ def test_exercise_5() -> None:
     assert np.abs(np.diff(half["alike"].weights, axis=0)).max() > 0.5
     for ended in (half["off_alike"][-1], as_it_is(CHAPTER)["off_alike"][-1]):
         assert f" {ended:.2f}" in answer(CHAPTER, 5)
+
+
+def test_alpha_and_z_as_they_are_printed() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert chapter["cut"](chapter["alpha"])[[0, 1, 5]].tolist() == [0.1, 0.2, 0.1]
+    assert round(chapter["alpha"][5], 1) == 0.2
+    assert chapter["cut"](chapter["z"]).tolist() == [0.3, 0.8]

@@ -28,8 +28,8 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], told=what in OF_FIGURES)
+def test_it_runs_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
 def test_dice_and_dot_products_spread_with_the_root() -> None:
@@ -71,7 +71,7 @@ def test_only_the_root_is_the_same_for_every_d() -> None:
 
 
 def test_queries_and_keys_before_training() -> None:
-    """The spread of GPT-2's, of rows of variance 1 times a matrix with spread 0.02."""
+    """The deviation of GPT-2's Q: rows of variance 1 times a matrix with deviation 0.02."""
     rng = np.random.default_rng(0)
     drawn = rng.standard_normal((1000, 768)) @ rng.normal(0, 0.02, (768, 64))
     text = file_of(CHAPTER).read_text(encoding="utf-8")

@@ -33,12 +33,12 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], told=what in OF_FIGURES)
+def test_it_runs_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
 def test_on_paper() -> None:
-    """The article's arithmetic, from its own tables."""
+    """The article's arithmetic, recomputed from its own tables."""
     chapter, recorded = as_it_is(CHAPTER), figures.load("walkthrough")
     agree(recorded, 3, embedding=chapter["embedding"])
     agree(recorded, 2, masked_scores=chapter["masked_scores"], weights=chapter["weights"])
@@ -70,7 +70,7 @@ def test_on_a_model() -> None:
 
 
 def test_a_straight_apostrophe(gpt2_tokenizer: Tokenizer) -> None:
-    """How many positions earlier later tokens are, in GPT-2 and in the pocket model."""
+    """How many positions later tokens move, in GPT-2 and in the pocket model."""
     chapter = as_it_is(CHAPTER)
     for tokenizer, earlier in ((gpt2_tokenizer, 2), (chapter["model"].tokenizer, 1)):
         curly, straight = (tokenizer.encode(chapter[text]) for text in ("PROMPT", "straight"))
@@ -114,3 +114,10 @@ def test_exercise_4() -> None:
     fifth = run(CHAPTER, {V_OF: "\nV[4] += 1\n"})["context"] - before
     assert np.allclose(fifth[:4], 0)
     assert f"{fifth[4, 0]:.2f} in its row" in said
+
+
+def test_a_row_read_aloud() -> None:
+    printed = as_it_is(CHAPTER).printed.partition("Ġsummer gives\n")[2].splitlines()
+    said = [line.split() for line in printed[:4]]
+    assert said[:2] == [["26%", "to", "It"], ["15%", "to", "Ġhot"]]
+    assert sorted(said[2:]) == [["12%", "to", "itself"], ["12%", "to", "Ġvery"]]

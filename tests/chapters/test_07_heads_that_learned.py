@@ -27,12 +27,12 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
+def test_it_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
 def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[str, float]:
-    """Where the last token looks."""
+    """The tokens that the last token attends to most."""
     one = chapter[trace]
     return dict(zip(one.tokens.symbols, one.head(*head).weights[-1].tolist(), strict=True))
 

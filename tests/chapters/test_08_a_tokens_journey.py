@@ -28,7 +28,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_goes_on_with_other_inputs(what: str) -> None:
+def test_it_runs_with_other_inputs(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -38,7 +38,7 @@ def test_a_tokens_journey() -> None:
     assert np.array_equal(chapter["one_hot"] @ chapter["W_E"], trace.token_embedding[last])
     assert np.allclose(chapter["normalised"].mean(), 0, atol=1e-7)
     assert np.allclose(chapter["normalised"].var(), 1, atol=1e-3)
-    assert chapter["X_row"].var() < 0.6  # "mean 0, variance 1" is not the end of it
+    assert chapter["X_row"].var() < 0.6  # gain and bias follow "mean 0, variance 1"
     assert np.allclose(chapter["X_row"], trace.blocks[0].attention.X[last], atol=1e-6)
     assert chapter["hidden"].size == 4 * chapter["D"]
     assert np.allclose(chapter["output"], trace.blocks[0].mlp.output[last], atol=1e-5)
@@ -72,10 +72,10 @@ def test_loss_and_windows() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["story"].tokens.texts[-2:] == (" rolled", ".")
     assert chapter["losses"].mean() == pytest.approx(chapter["by_library"], abs=1e-5)
-    assert chapter["losses"][0] > 2  # nobody can know which animal comes
+    assert chapter["losses"][0] > 2  # the animal can't be predicted
     assert list(chapter["counts"]) == [0, 1, 1, 2, 2, 2, 2, 1, 1, 0]
     rolled, barked = chapter["of_best"].T
-    assert rolled[:3].max() < 0.03 < 0.3 < rolled[3]  # where the ball comes into view
+    assert rolled[:3].max() < 0.03 < 0.3 < rolled[3]  # where the ball appears
     assert barked[:6].max() < 0.05 < 0.15 < barked[6] < barked[7]  # and the dog
     assert chapter["symbols"][-4] == "Ġball"
 

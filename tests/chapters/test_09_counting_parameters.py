@@ -32,8 +32,8 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], told=what in OF_FIGURES)
+def test_it_runs_with_other_numbers(what: str) -> None:
+    holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
 def test_counting_parameters() -> None:

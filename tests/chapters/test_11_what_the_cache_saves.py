@@ -24,13 +24,13 @@ CHANGES: Changes = {
 
 
 def fast(changes: dict[str, str]) -> Chapter:
-    """The clock runs twice, not eight times."""
+    """Timings are repeated twice instead of eight times."""
     return run(CHAPTER, FASTER[CHAPTER] | changes)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
+def test_it_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -83,7 +83,7 @@ def test_exercise_2() -> None:
     one, other = chapter["layers"][0]
     apart = np.abs(one.K - other.K[:, -chapter["T"] :]).max()
     assert f"up to {apart:.1f} apart" in answer(CHAPTER, 2)
-    assert len(chapter["more"]) == 2  # moved on by two places
+    assert len(chapter["more"]) == 2  # shifted by two places
 
 
 def test_exercise_3() -> None:

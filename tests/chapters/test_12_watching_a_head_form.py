@@ -31,7 +31,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
+def test_it_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -41,7 +41,7 @@ def test_watching_a_head_form() -> None:
     (steps, _, one, one_best, _), (_, _, two, two_best, previous) = chapter["one"], chapter["two"]
     assert steps[-1] == 1200
 
-    # side by side, then the loss of two layers falls within some two hundred steps
+    # equal at first, then the loss with two layers falls within about two hundred steps
     formed = steps[two_best > 0.25][0]
     before, after = steps < formed - 100, steps > formed + 200
     assert 400 < formed < 1000
@@ -53,7 +53,7 @@ def test_watching_a_head_form() -> None:
     assert two_best[-1] > 0.75
     assert one_best.max() < 0.25
 
-    # the place, and what it hangs on
+    # the position, and what it depends on
     assert chapter["places"] == 2
     back = chapter["back"]
     assert sorted(row.argmax() for row in back) == [1, 3]
@@ -78,12 +78,12 @@ def test_before_while_and_after_it_forms() -> None:
     assert first[second_k, v] < forming[second_k].max()
     assert last[second_k].argmax() == v
     assert last[second_k, v] > 0.7
-    assert last[0].max() < 0.8  # the second q finds nothing to fit
+    assert last[0].max() < 0.8  # the second q matches nothing
 
 
 @pytest.mark.slow
 def test_what_is_watched() -> None:
-    """Losses and weights, counted one by one."""
+    """Losses and weights, recomputed one by one."""
     chapter = as_it_is(CHAPTER)
     forward, held_out = chapter["forward"], chapter["held_out"]
     probabilities = softmax(forward.logits)
@@ -102,10 +102,10 @@ def test_what_is_watched() -> None:
     assert (held_out[:, :10] == held_out[:, 10:]).all()
 
 
-def told(text: str, before: str) -> float:
-    """The number that a text gives after some words.
+def number_after(text: str, before: str) -> float:
+    """The number that follows some words in a text.
 
-    What training ends at is another number in its second digit on another machine.
+    On other machines, the final numbers of a training differ in the second digit.
     """
     text = " ".join(text.split())
     assert text.count(before) == 1
@@ -116,9 +116,11 @@ def told(text: str, before: str) -> float:
 
 @pytest.mark.slow
 def test_exercise_1() -> None:
-    assert told(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
+    assert number_after(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
-        told(answer(CHAPTER, 1), "One layer ends at "), as_it_is(CHAPTER)["one"][2][-1], atol=0.2
+        number_after(answer(CHAPTER, 1), "One layer ends at "),
+        as_it_is(CHAPTER)["one"][2][-1],
+        atol=0.2,
     )
 
 
@@ -127,20 +129,20 @@ def test_exercise_2() -> None:
     chapter = as_it_is(CHAPTER)
     for edited in (chapter["replaced"](-2), chapter["forward"]):
         assert np.isclose(
-            told(answer(CHAPTER, 2), "as before: "), chapter["found"](edited)[0], atol=0.15
+            number_after(answer(CHAPTER, 2), "as before: "), chapter["found"](edited)[0], atol=0.15
         )
 
 
 @pytest.mark.slow
 def test_exercise_3() -> None:
-    """The line changes nothing of the training."""
+    """The inserted line doesn't change the training."""
     chapter = as_it_is(CHAPTER)
     line = "qkzvmabqkzvmab"
     ids = np.array([[chapter["LETTERS"].index(letter) for letter in line]])
     forward = ForwardPass(ids, chapter["runs"][2].parameters)
     second_k = forward.blocks[1].attention.weights[0, chapter["best_head"], 8]
     assert second_k.argmax() == line.index("v")
-    assert second_k.max() > told(answer(CHAPTER, 3), "as before, with more than ")
+    assert second_k.max() > number_after(answer(CHAPTER, 3), "as before, with more than ")
 
 
 @pytest.mark.slow
@@ -153,5 +155,7 @@ def test_exercise_4() -> None:
     none = run(CHAPTER, {"SHORT = 0.7": "SHORT = 0.0"})
     assert none["two"][3:].max() < 0.3
     assert np.isclose(
-        told(answer(CHAPTER, 4), "the loss of two layers stays near "), none["two"][2][-1], atol=0.2
+        number_after(answer(CHAPTER, 4), "the loss of two layers stays near "),
+        none["two"][2][-1],
+        atol=0.2,
     )

@@ -24,7 +24,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
+def test_it_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -74,7 +74,7 @@ def test_random_queries_and_keys() -> None:
 
 
 def test_d_Q_without_the_division() -> None:
-    """By the chain rule through Q · √d, held to a difference."""
+    """The chain rule through Q · √d equals a finite difference."""
     chapter = as_it_is(CHAPTER)
     rng = np.random.default_rng(3)
     Q, K, d_context = (rng.standard_normal((n, 5)) for n in (1, 5, 1))

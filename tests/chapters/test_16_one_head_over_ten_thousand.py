@@ -36,7 +36,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_goes_on_with_other_numbers(what: str) -> None:
+def test_it_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -58,11 +58,11 @@ def test_many_sentences() -> None:
     assert (chapter["TEXTS"], chapter["N"]) == (1600, 1373)
     first, second = np.array(chapter["rows"])[:, :2], np.array(chapter["rows"])[:, 2:]
     assert [round(one, 2) for one in (first[-1, 0], second[-1, 0])] == [0.02, 0.67]
-    # Four times the sentences, half the error; at most chance's spread of a spread beside it.
+    # Four times as many sentences halve the error, up to sampling error.
     for errors in (first[:, 1], second[:, 1]):
         assert np.allclose(errors[:-1] / errors[1:], 2, atol=0.4)
     assert second[-1, 1] == pytest.approx(0.01, abs=0.002)
-    # The last of the curve is the table's.
+    # The curve's last point is the table's number.
     assert chapter["course"][-1].tolist() == [second[-1, 0], second[-1, 1]]
     assert len(chapter["parts"]) == 16
     assert (chapter["off"] <= 2).sum() >= 13
@@ -77,7 +77,7 @@ def test_by_texts_and_not_by_tokens() -> None:
 
 
 @pytest.mark.slow
-def test_the_atlas_says_what_the_chapter_works_out() -> None:
+def test_the_atlas_equals_the_chapters_calculation() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["by_hand"] == pytest.approx(chapter["by_atlas"], rel=1e-5)
     assert round(float(chapter["found"].mean[1, 3]), 2) == 0.66
@@ -95,7 +95,7 @@ def test_ten_thousand_sentences() -> None:
     assert fewer / found.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
 
 
-def test_behind_the_last_comma_stands_the_number_before_this_one() -> None:
+def test_after_the_last_comma_comes_the_previous_number() -> None:
     tokens = attnlab.GPT2.from_pretrained("pocket").tokenizer.tokens(
         "Let’s count: one, two, three."
     )
@@ -116,7 +116,7 @@ def test_the_texts_behind_a_mean() -> None:
     assert all(passage.content.startswith("Say: ") for passage in least)
     weights = pocket.trace(most[0].ids).head(*PREVIOUS).weights
     assert [int(row.argmax()) for row in weights[2:]] == list(range(1, len(weights) - 1))
-    # Small samples at the ends: one place, the second Ġthe.
+    # Samples at the ends are small: one position, the second Ġthe.
     for passage in found.most(*INDUCTION):
         trace = pocket.trace(passage.ids)
         (row,) = np.flatnonzero(induction(trace.tokens).any(axis=-1))
@@ -141,7 +141,7 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
 @pytest.mark.slow
 def test_a_mean_hides_two_kinds() -> None:
     chapter = as_it_is(CHAPTER)
-    # Two hills, and all but nothing between them.
+    # Two modes, with almost nothing between them.
     said_twice, others = chapter["said_twice"], chapter["others"]
     assert said_twice[16:].sum() == said_twice.sum() == 395
     assert others[:12].sum() / others.sum() > 0.9
@@ -169,7 +169,7 @@ def test_two_atlases() -> None:
     assert (same > 4).sum() == 0
     assert (learned > 4).sum() >= 27
     assert round(144 * 4 / 20) == 29
-    # An untrained head gives each token that it sees the same.
+    # An untrained head attends uniformly.
     places, total = 0, 0.0
     for text in chapter["other_texts"]:
         rows = np.flatnonzero(induction(chapter["pocket"].tokenizer.tokens(text)).any(axis=-1))
@@ -197,7 +197,7 @@ def test_attention_is_not_importance() -> None:
         assert passage.value < 0
 
 
-def told(chapter: Chapter) -> str:
+def loss_of(chapter: Chapter) -> str:
     return "{:.4f} ± {:.4f}".format(*chapter["by_atlas"])
 
 
@@ -223,7 +223,7 @@ def test_exercise_1() -> None:
 def test_exercise_2() -> None:
     fewer = run(CHAPTER, {TEXTS: "TEXTS, SEED = 400,"})
     said = " ".join(answer(CHAPTER, 2).split())
-    assert f"{told(fewer)} instead of {told(as_it_is(CHAPTER))}" in said
+    assert f"{loss_of(fewer)} instead of {loss_of(as_it_is(CHAPTER))}" in said
     (mean, error), (before, error_before) = fewer["by_atlas"], as_it_is(CHAPTER)["by_atlas"]
     assert error / error_before == pytest.approx(2, abs=0.1)
     assert abs(mean - before) < error_before

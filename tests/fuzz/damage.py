@@ -1,7 +1,7 @@
-"""Model directories as values, and what may be wrong with them: from a bit to a pipe for a file.
+"""Model directories as values, and ways to damage them, from a flipped bit to a pipe as a file.
 
 Each function in `CHANGES` changes one thing. Some leave a model sound, so that a reader that
-refuses everything is found out too. What isn't there to be changed stays.
+refuses everything is detected too. If there is nothing to change, nothing changes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ BASES: dict[str, dict[str, bytes]] = {
 
 # Odd values, names and numbers
 
-CLIPBOARD = "\x1b]52;c;Zm9v\x07"  # what makes some terminals put "foo" on the clipboard
+CLIPBOARD = "\x1b]52;c;Zm9v\x07"  # copies "foo" to the clipboard in some terminals
 
 
 class Raw(str):
-    """A piece of JSON that is written as it stands."""
+    """A piece of JSON that is written unchanged."""
 
 
 HUGE = [0, -1, 1, 2, 3, 7, 255, 256, 257, 10**6, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 10**18]
@@ -71,12 +71,12 @@ DIRECTORIES = ["a b", "é猫", CLIPBOARD, "\x1b[2J", "a\nb", os.fsdecode(b"\xff\
 DIRECTORIES += ["-x", "\u202e", "{0}"]
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 
-# What stands before the names in files of a model that was part of something else; added heads.
+# Prefixes of names in files of wrapped models, and names of added heads.
 AROUND = ["_orig_mod.", "module.transformer.", "base_model.model.transformer.", "model.module."]
 HEADS = ["score.weight", "classifier.bias", "qa_outputs.weight", "v_head.summary.weight", "score"]
 
 
-# JSON as text, so that it can be what no writer of JSON writes
+# JSON as text, so that it can be invalid
 
 
 def dumps(value: Any) -> str:
@@ -93,11 +93,11 @@ def dumps(value: Any) -> str:
 
 
 class Pairs(list[tuple[str, Any]]):
-    """An object in JSON, which may have a key twice."""
+    """A JSON object that may have duplicate keys."""
 
     @classmethod
     def of(cls, content: bytes) -> Pairs:
-        """What an object holds, in its order; none where there is no object."""
+        """An object's items in order; empty if it isn't an object."""
         try:
             value = json.loads(content)
         except (ValueError, RecursionError):
@@ -110,7 +110,7 @@ class Pairs(list[tuple[str, Any]]):
 
 @dataclass(frozen=True)
 class Special:
-    """What stands in a file's place: a pipe, a link to `target`, zeros behind `content`."""
+    """Something in place of a file: a pipe, a link to `target`, or `content` followed by zeros."""
 
     kind: str
     target: str = ""
@@ -134,13 +134,13 @@ class Special:
 
 @dataclass
 class Folder:
-    """A directory to be."""
+    """A directory to be created."""
 
     files: dict[str, bytes | Special]
     name: str = "model"
 
     def write(self, place: Path) -> Path:
-        """Make it below `place`, which is the current directory."""
+        """Create it below `place`, the current directory."""
         path = place / self.name
         path.mkdir()
         os.chdir(path)
@@ -170,7 +170,7 @@ Arrays = dict[str, tuple[str, list[Any], bytes]]
 
 @dataclass
 class Tensors:
-    """A safetensors file, taken apart: what its header says, and the rest."""
+    """A safetensors file, split into its header and the rest."""
 
     header: Pairs
     data: bytes
@@ -194,7 +194,7 @@ class Tensors:
         return (len(head) if length is None else length).to_bytes(8, "little") + head + self.data
 
     def entries(self) -> list[int]:
-        """Where in the header tensors are described as the format has it."""
+        """The positions of well-formed tensors in the header."""
         return [
             i
             for i, (name, info) in enumerate(self.header)
@@ -218,7 +218,7 @@ class Tensors:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Bytes with some of them changed; the first ones, where headers are, more often."""
+    """Bytes with some of them changed; the first ones, in headers, more often."""
     size = len(content)
     at = rng.randrange(min(size, rng.choice([8, 64, 1000, size])) or 1)
     length = rng.choice([1, 1, 2, 7, 100])
@@ -239,7 +239,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def change_pair(pairs: Pairs, rng: random.Random) -> None:
-    """One pair removed, renamed, doubled, moved, or with another value."""
+    """One item removed, renamed, duplicated, moved, or with another value."""
     at, to = (rng.randrange(len(pairs) or 1) for _ in range(2))
     key, value = pairs[at] if pairs else ("a", 1)
     odd, name = rng.choice(ODD), rng.choice([*NAMES, *(k for k, _ in pairs[:50])])
@@ -259,7 +259,7 @@ def change_pair(pairs: Pairs, rng: random.Random) -> None:
 
 
 def change_tree(value: Any, rng: random.Random) -> Any:
-    """JSON with one thing changed, somewhere in it."""
+    """JSON with one change somewhere."""
     if isinstance(value, dict):
         pairs = Pairs(value.items())
         if pairs and rng.random() < 0.7:
@@ -294,7 +294,7 @@ def odd_offsets(offsets: list[int], rng: random.Random) -> Any:
 
 
 def change_header(content: bytes, rng: random.Random) -> bytes:
-    """One field of one tensor, or one tensor of the header."""
+    """Change one field of a tensor, or one tensor, in the header."""
     stored = Tensors.of(content)
     header = stored.header
     if not (entries := stored.entries()):
@@ -314,7 +314,7 @@ def change_header(content: bytes, rng: random.Random) -> bytes:
     elif kind == "name":
         near = [f"transformer.{name}", name.removeprefix("transformer."), name + " "]
         header[at] = rng.choice([*NAMES, *near]), info
-    elif kind == "exchange":  # the same numbers read as another tensor's
+    elif kind == "exchange":  # another tensor's bytes
         header[at] = name, info | {"data_offsets": other_info["data_offsets"]}
     elif kind == "field":
         fields = Pairs(info.items())
@@ -327,13 +327,13 @@ def change_header(content: bytes, rng: random.Random) -> bytes:
     elif kind == "metadata":
         texts = [{"a": "b"}, {"a": 1}, {"a": None}, {CLIPBOARD: CLIPBOARD}]
         header.insert(rng.choice([0, at]), ("__metadata__", rng.choice([*ODD, *texts])))
-    else:  # two names for each other's numbers, which is sound where shapes agree
+    else:  # two tensors swapped, which is sound if their shapes agree
         header[at], header[other] = (name, other_info), (other_name, info)
     return stored.content()
 
 
 def change_frame(content: bytes, rng: random.Random) -> bytes:
-    """What stands around the header."""
+    """Change the bytes around the header."""
     stored = Tensors.of(content)
     length = len(content) - 8 - len(stored.data)
     lengths = [length + d for d in (-1, 1, 2, 8, len(stored.data), len(stored.data) + 1)]
@@ -355,7 +355,7 @@ def change_frame(content: bytes, rng: random.Random) -> bytes:
 
 
 def change_numbers(content: bytes, rng: random.Random) -> bytes:
-    """Some numbers of a tensor."""
+    """Change some numbers of a tensor."""
     stored = Tensors.of(content)
     reals = [i for i in stored.entries() if str(stored.header[i][1].get("dtype")) in oracle.REALS]
     if not reals:
@@ -379,12 +379,12 @@ def change_numbers(content: bytes, rng: random.Random) -> bytes:
 
 
 def special(folder: Folder, name: str, rng: random.Random) -> Special:
-    """Something that is no file in a file's place."""
+    """Put something other than a regular file in a file's place."""
     content = folder[name]
     kind = rng.choice(["pipe", "directory", "link", "socket", "sparse", "sparse"])
     target = rng.choice([name, "nowhere", "..", ".", some_file(folder, rng), "x" * 300])
     head = rng.choice([b"", content, content[:8], (90_000_000).to_bytes(8, "little") + b"{"])
-    huge = 10**12 if is_text(name) else 10**9  # what can be mapped may be mapped
+    huge = 10**12 if is_text(name) else 10**9  # files that can be memory-mapped
     size = len(head) + rng.choice([1, 1000, 10**6, 300 * 10**6, huge])
     return Special(kind, target, head, size)
 
@@ -506,7 +506,7 @@ def change_json(folder: Folder, name: str, rng: random.Random) -> None:
 
 @change
 def a_setting(folder: Folder, rng: random.Random) -> None:
-    """Sizes and what changes the equations more often than the rest."""
+    """Change the config; sizes and settings of equations more often than the rest."""
     if rng.random() < 0.3:
         return change_json(folder, CONFIG, rng)
     pairs = Pairs.of(folder[CONFIG])
@@ -551,7 +551,7 @@ def a_merge(folder: Folder, rng: random.Random) -> None:
         lines[at] = rng.choice(MERGED)
     elif kind == "insert":
         lines.insert(at, rng.choice(MERGED))
-    else:  # the same token of other halves
+    else:  # the same token from other parts
         lines[at] = f"{whole[:cut]} {whole[cut:]}"
     folder[MERGES] = "\n".join(lines)
 
@@ -596,7 +596,7 @@ def numbers(folder: Folder, rng: random.Random) -> None:
     folder[name] = change_numbers(folder[name], rng)
 
 
-# What leaves a model sound
+# Changes that leave a model sound
 
 
 def all_arrays(folder: Folder) -> Arrays:
@@ -608,7 +608,7 @@ def all_arrays(folder: Folder) -> Arrays:
 
 
 def put(folder: Folder, arrays: Arrays, files: int = 1) -> None:
-    """All tensors as new weights, in so many files."""
+    """All tensors as new weights, in `count` files."""
     for name in [*folder.weight_files(), INDEX]:
         folder.files.pop(name, None)
     if files == 1:
@@ -648,7 +648,7 @@ def another_layout(folder: Folder, rng: random.Random) -> None:
 
 @change
 def what_old_files_hold(folder: Folder, rng: random.Random) -> None:
-    """Mask buffers, and the output matrix once more."""
+    """Add mask buffers, and a second copy of the output matrix."""
     arrays = all_arrays(folder)
     prefix = "transformer." if "transformer.wte.weight" in arrays else ""
     for layer in range(2):
@@ -669,7 +669,7 @@ def is_size(value: object) -> bool:
 
 
 def set_rows(folder: Folder, count: int) -> bool:
-    """Give the embedding, and an output matrix, so many rows; whether that can be done."""
+    """Resize the embedding and an output matrix; returns whether that is possible."""
     arrays, config = all_arrays(folder), Pairs.of(folder[CONFIG])
     names = [name for name in arrays if name.endswith(("wte.weight", "lm_head.weight"))]
     shapes = [arrays[name][1] for name in names]
@@ -687,7 +687,7 @@ def set_rows(folder: Folder, count: int) -> bool:
 
 @change
 def more_merges(folder: Folder, rng: random.Random) -> None:
-    """More merges of tokens that are there, with their tokens and their rows of the embedding."""
+    """Add merges of existing tokens, with the new tokens and rows of the embedding."""
     tokens = Pairs.of(folder[VOCABULARY])
     lines = folder[MERGES].decode("utf-8", errors="replace").rstrip("\n").split("\n")
     symbols = {token for token, _ in tokens}
@@ -707,9 +707,9 @@ def more_merges(folder: Folder, rng: random.Random) -> None:
 
 @change
 def another_tokenizer(folder: Folder, rng: random.Random) -> None:
-    """A tokenizer of the reference, with rows of the embedding for it, whole or changed somewhere.
+    """A reference tokenizer with matching rows of the embedding, unchanged or with one change.
 
-    What it makes of texts isn't asked here: that is compared with transformers' elsewhere.
+    Its ids aren't checked here: they are compared with transformers' elsewhere.
     """
     if not set_rows(folder, 400):
         return
@@ -724,10 +724,10 @@ def another_tokenizer(folder: Folder, rng: random.Random) -> None:
 
 @change
 def nothing(folder: Folder, rng: random.Random) -> None:
-    """A sound model stays sound."""
+    """Changes that keep a sound model sound."""
 
 
-# What has most to get wrong has its turn more often.
+# The most error-prone parts are changed more often.
 CHANGES += [a_header] * 4
 CHANGES += [a_setting, a_token, a_merge, the_index, numbers, another_layout, more_merges] * 2
 CHANGES += [another_tokenizer] * 2
@@ -755,7 +755,7 @@ def the_states_run(folder: Folder, rng: random.Random) -> None:
 
 @change_of_state
 def the_states_tensors(folder: Folder, rng: random.Random) -> None:
-    """Tensors that fit the format, but not the run."""
+    """Tensors that fit the format but not the run."""
     stored = Tensors.of(folder[STATE])
     if not (arrays := stored.arrays()):
         return

@@ -1,4 +1,4 @@
-"""The library at work under limits: what it raises must be its own, brief and fit to be shown.
+"""Run the library under limits; its errors must be AttnlabErrors with short, printable messages.
 
 Linux only, for its /proc.
 """
@@ -22,20 +22,20 @@ import attnlab
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits by means of /proc")
 
-SECONDS = 2.0
-MEMORY = 200 << 20  # and twice the size of the files that are given,
-LARGEST = 1 << 30  # but never more than this, for the machine's sake
+SECONDS = 8.0  # products in several threads take their time on a busy machine
+MEMORY = 200 << 20  # plus twice the size of the given files,
+LARGEST = 1 << 30  # but never more than this
 
-# What the address space may grow by beyond the memory that is allowed: maps of files, stacks.
+# The growth of the address space beyond the allowed memory: file maps and stacks.
 SLACK = 256 << 20
 
-# At most this much of what was given stands in a message in one piece, and so long is none.
+# The longest quotation of input in a message, and the longest message.
 LONGEST_QUOTE = 200
 LONGEST_MESSAGE = 2000
 
 
 def examples(count: int) -> Any:
-    """Settings for so many examples, the same each time; FUZZ_EXAMPLES asks for others."""
+    """Settings for this many examples, reproducible; FUZZ_EXAMPLES overrides them."""
     asked = int(os.environ.get("FUZZ_EXAMPLES", 0))
     return settings(
         max_examples=asked or count,
@@ -47,7 +47,7 @@ def examples(count: int) -> Any:
 
 @contextlib.contextmanager
 def directory() -> Iterator[Path]:
-    """An empty directory in another, to work in."""
+    """An empty subdirectory as the working directory."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as root:
         place = Path(root).resolve() / "place" / "here"
@@ -60,25 +60,25 @@ def directory() -> Iterator[Path]:
 
 
 class LateError(BaseException):
-    """The time is used up. No `except Exception` may catch it."""
+    """Timeout. A BaseException, so that no `except Exception` catches it."""
 
 
 def status_of(field: str) -> int:
-    """A figure of /proc/self/status, in bytes."""
+    """A number from /proc/self/status, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     (line,) = (line for line in lines if line.startswith(f"{field}:"))
     return int(line.split()[1]) << 10
 
 
 def clock() -> float:
-    """Seconds, without those in which the process waited for others to leave the processor."""
+    """Seconds, without those in which the process waited for a processor."""
     _, waited, _ = Path("/proc/self/schedstat").read_text().split()
     return time.monotonic() - int(waited) / 1e9
 
 
 @contextlib.contextmanager
 def limits(memory: int, seconds: float) -> Iterator[None]:
-    """An alarm after so many seconds, and a fence around the address space."""
+    """An alarm after some seconds, and a limit of the address space."""
     import resource
 
     def late(*_: object) -> None:
@@ -89,18 +89,18 @@ def limits(memory: int, seconds: float) -> Iterator[None]:
     outside = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, late)
     resource.setrlimit(resource.RLIMIT_AS, (status_of("VmSize") + memory + SLACK, outside[1]))
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)  # and again, if too early
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)  # set again if too early
     try:
         yield
     finally:
-        working = False  # on a busy machine another alarm may come before the next line is done
+        working = False  # on a busy machine another alarm may come before the next line has run
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         resource.setrlimit(resource.RLIMIT_AS, outside)
 
 
 def unfit(message: str, given: Sequence[str]) -> str:
-    """What is wrong with an error's message, "" if nothing is."""
+    """What is wrong with an error's message; "" if nothing is."""
     try:
         message.encode("utf-8")
     except UnicodeEncodeError:
@@ -120,12 +120,12 @@ def outcome(attack: Callable[[], Any], given: Callable[[], Sequence[str]], size:
 
     Parameters
     ----------
-    given : texts that a message shall not quote at length
+    given : texts that a message must not quote at length
     size : bytes of the files that are given
     """
     found, refused = None, None
     memory = min(MEMORY + 2 * size, LARGEST)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = status_of("VmRSS")
     try:
         with limits(memory, SECONDS):

@@ -1,7 +1,7 @@
-"""Values that a function may be given, as text that makes them, so that a case can be read and run.
+"""Odd arguments as Python expressions, so that a failing case can be read and run.
 
-`NAMES` holds what the texts may use. Where they are made, there is a small GPT-2 in the directory
-`model`.
+`NAMES` has the names that expressions may use. They are evaluated next to a small GPT-2 in
+directory `model`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import attnlab
 
 
 class BoomError(Exception):
-    """What an odd object raises when it is touched."""
+    """Raised by an odd object when it is accessed."""
 
 
 def raising(*names: str) -> Any:
@@ -42,7 +42,7 @@ def cyclic() -> list[Any]:
 
 
 def nested(depth: int) -> list[Any]:
-    """A list in a list in a list."""
+    """A deeply nested list."""
     value: list[Any] = []
     for _ in range(depth):
         value = [value]
@@ -50,7 +50,7 @@ def nested(depth: int) -> list[Any]:
 
 
 class Duck:
-    """Something that NumPy can read, as a tensor of another library is."""
+    """An object that NumPy can convert, like another library's tensor."""
 
     def __init__(self, value: Any, dtype: str = "torch.float32", error: bool = False) -> None:
         self.value, self.dtype, self.error = np.asarray(value), dtype, error
@@ -72,7 +72,7 @@ class Duck:
 
 
 class Liar:
-    """Something whose __array__ returns none."""
+    """An object whose __array__ returns no array."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -82,7 +82,7 @@ class Liar:
 
 
 class Index:
-    """Something that stands for an integer."""
+    """An object with __index__."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -92,7 +92,7 @@ class Index:
 
 
 class FsPath:
-    """Something that stands for a path."""
+    """An object with __fspath__."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -102,19 +102,19 @@ class FsPath:
 
 
 class Text(str):
-    """A text of a class of its own."""
+    """A subclass of str."""
 
 
 class Number(int):
-    """An integer of a class of its own."""
+    """A subclass of int."""
 
 
 class Rows(list):  # type: ignore[type-arg]
-    """A list of a class of its own."""
+    """A subclass of list."""
 
 
 class Own(np.ndarray):
-    """An array of a class of its own."""
+    """A subclass of ndarray."""
 
 
 def own(value: Any) -> Any:
@@ -122,7 +122,7 @@ def own(value: Any) -> Any:
 
 
 def numbers(*shape: int) -> Any:
-    """Random numbers, the same each time."""
+    """Reproducible random numbers."""
     return np.random.default_rng(0).standard_normal(shape)
 
 
@@ -169,11 +169,11 @@ NAMES: dict[str, Any] = {
 
 
 def texts(block: str) -> list[str]:
-    """The texts in a block, two spaces or a line's end between them."""
+    """The expressions in a block, separated by two spaces or a line break."""
     return [text for line in block.split("\n") for text in line.strip().split("  ") if text]
 
 
-# Numbers so large that whoever is asked to do something so often does it for ever.
+# Numbers so large that repeating something that often never ends.
 BIG = texts(
     r"""
     10**6  2**31 - 1  2**31  2**63 - 1  2**63  2**64  10**18  10**400  1e18  1e300  math.inf
@@ -226,7 +226,7 @@ ODD = texts(
     """
 )
 
-# What is near a value that fits, `{}`: the same numbers of another kind, or with one thing wrong.
+# Variants of a valid value `{}`: the same numbers in another type, or with one thing wrong.
 NEAR_ARRAY = texts(
     """
     np.matrix({})  masked({})  own({})  structured({})  Duck({})  Duck({}, error=True)
@@ -263,7 +263,7 @@ NEAR = texts("[{}]  ({},)  {{'a': {}}}  iter([{}])  lambda: {}  type({})  str({}
 
 
 def near(text: str, rng: random.Random, names: dict[str, Any]) -> str:
-    """Something near a value that fits."""
+    """A variant of a valid value."""
     value = made(text, names)
     if isinstance(value, str):
         choice = NEAR_TEXT
@@ -278,5 +278,5 @@ def near(text: str, rng: random.Random, names: dict[str, Any]) -> str:
 
 
 def made(text: str, names: dict[str, Any] = NAMES) -> Any:
-    """The value that a text makes."""
+    """Evaluate an expression."""
     return eval(text, dict(names))

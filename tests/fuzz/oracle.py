@@ -1,15 +1,15 @@
-"""What a model directory holds and what the equations give, from the specifications alone.
+"""An independent reader of model directories and implementation of the equations.
 
-Nothing here looks at attnlab: the formats and the arithmetic are written down a second time,
-plainly and without a thought for speed, so that a mistake is not made twice.
+Nothing here uses attnlab: the formats and the arithmetic are implemented from the specifications,
+plainly and without regard to speed, so that a mistake isn't made twice.
 
 What a safetensors file holds is what the library of that name reads in it, all of it at once, and
 no key may be there twice. Sources: GPT-2's `model.py` (equations) and `encoder.py`
-(of all neighbours that may be merged, the pair with the lowest rank first). transformers'
+(of all adjacent pairs that may be merged, the one with the lowest rank first). transformers'
 `GPT2Config`, `modeling_gpt2.py` and `activations.py` for the names in config.json and of the
-tensors, and for what GPT-2's relatives do otherwise.
+tensors, and for variants of GPT-2.
 
-A directory is unsound (no reader may open it), sound (every reader must), or doubtful: it leans on
+A directory is unsound (no reader may open it), sound (every reader must), or doubtful: it relies on
 something that a reader may refuse, such as a byte order mark; if it is opened, the numbers must
 still be the ones given here. What attnlab's documentation says that it refuses (numbers that are
 not finite, an output matrix that is not the embedding where the config says so) is unsound.
@@ -37,23 +37,23 @@ Array = NDArray[Any]
 
 REALS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
-# All models here are tiny. What is larger is one of the sparse files, and never sound.
+# All models here are tiny. Larger files are sparse and never sound.
 LARGEST_FILE = 20_000_000
 
-# What changes the equations, and what it is where config.json does not say.
+# Settings that change the equations, with defaults.
 FLAGS = {
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
-    "reorder_and_upcast_attn": False,  # changes the order of the same steps
+    "reorder_and_upcast_attn": False,  # changes only the order of steps
     "add_cross_attention": False,
     "pruned_heads": {},
     "tie_word_embeddings": True,
 }
-# What must be so for the equations below to be the model's.
+# Required settings for the equations below.
 NEEDED = {"add_cross_attention": False, "pruned_heads": False}
 DEFAULTS = {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
 
-# What stands before a tensor's name, where the model was a part of something else, and the name.
+# A tensor's name, with the prefix of a wrapped model.
 WRAPPED = re.compile(r"((?:\w+\.)*?)((?:wte|wpe|ln_f|lm_head|h\.\d+)\..*)", re.DOTALL)
 
 END_OF_TEXT = "<|endoftext|>"
@@ -63,7 +63,7 @@ PIECES = regex.compile(
 
 
 class UnsoundError(Exception):
-    """Why a directory is no GPT-2 that may be opened."""
+    """Why a directory must not be opened."""
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -75,7 +75,7 @@ def require(holds: bool, otherwise: str) -> None:
 
 
 def content_of(path: Path) -> bytes:
-    """A regular file's bytes; pipes, directories and the like are not waited for."""
+    """A regular file's bytes; doesn't block on pipes."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -86,7 +86,7 @@ def content_of(path: Path) -> bytes:
 
 
 def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
-    """JSON; a key that appears twice is unsound where `twice` says why, else doubtful."""
+    """Parse JSON; a duplicate key is unsound if `twice` says why, otherwise doubtful."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(items)) < len(items):
@@ -95,9 +95,9 @@ def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
         return dict(items)
 
     def number(digits: str) -> int | float:
-        whole = re.fullmatch(r"-?\d{1,400}", digits)  # of more, Python reads none
+        whole = re.fullmatch(r"-?\d{1,400}", digits)  # Python's limit of digits
         value = int(digits) if whole else float(digits)
-        if not abs(value) < 1e15:  # more than all that read JSON have in common
+        if not abs(value) < 1e15:  # beyond the range that all JSON readers support
             doubts.append(f"{name}: the number {digits[:40]}")
         return value
 
@@ -138,7 +138,7 @@ def is_count(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor as a file has it."""
+    """A tensor in a file."""
 
     file: str
     dtype: str
@@ -154,7 +154,7 @@ class Stored:
 
 
 def safetensors(path: Path, doubts: list[str]) -> tuple[dict[str, Stored], dict[str, str]]:
-    """The tensors and the metadata of a file, as the safetensors library takes it apart."""
+    """The tensors and metadata of a file, parsed like the safetensors library."""
     content, name = content_of(path), path.name
     try:
         entries = deserialize(content)
@@ -242,7 +242,7 @@ class Sizes:
         return self.flags["tie_word_embeddings"]
 
     def scale(self, layer: int) -> float:
-        """What the scores of a layer are divided by."""
+        """The divisor of a layer's scores."""
         root = math.sqrt(self.n_embd // self.n_head) if self.flags["scale_attn_weights"] else 1.0
         return root * (layer + 1 if self.flags["scale_attn_by_inverse_layer_idx"] else 1)
 
@@ -318,14 +318,13 @@ def sizes(path: Path, doubts: list[str]) -> Sizes:
 def parameters(
     tensors: dict[str, Stored], sizes: Sizes, dtype: str, positions: int, doubts: list[str]
 ) -> dict[str, Array]:
-    """The parameters in float64, rounded to what they are computed in.
+    """The parameters in float64, rounded to the dtype of the computation.
 
-    Of position embeddings beyond the first `positions`, and of token embeddings that are not the
-    output matrix too, not every one is looked at, so what they hold makes a directory doubtful at
-    most.
+    Position embeddings beyond the first `positions`, and untied token embeddings, need not all be
+    read, so wrong numbers in them make a directory doubtful at most.
     """
     require(4 + 12 * sizes.n_layer <= len(tensors), "tensors are missing")  # before a long list
-    if sizes.tied and "lm_head.weight" in tensors:  # what is shared may be there under either name
+    if sizes.tied and "lm_head.weight" in tensors:  # a shared tensor may have either name
         tensors = {"wte.weight": tensors["lm_head.weight"], **tensors}
     shapes = sizes.shapes()
     missing = [name for name in shapes if name not in tensors]
@@ -363,7 +362,7 @@ def parameters(
 
 
 def byte_symbols() -> list[str]:
-    """The character that stands for each byte."""
+    """The character that represents each byte."""
     kept = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     moved = [byte for byte in range(256) if byte not in kept]
     return [chr(b) if b in kept else chr(256 + moved.index(b)) for b in range(256)]
@@ -374,7 +373,7 @@ SYMBOLS = byte_symbols()
 
 @dataclass
 class Vocabulary:
-    """Symbols with their ids, and the lists of merges that a reader may take from the file."""
+    """Symbols with ids, and the possible lists of merges that a reader may get from the file."""
 
     ids: dict[str, int]
     merges: list[list[tuple[str, ...]]]
@@ -404,7 +403,7 @@ def ranks(merges: list[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
 
 
 def merged(word: tuple[str, ...], rank: dict[tuple[str, ...], int]) -> tuple[str, ...]:
-    """A word's symbols, joined as long as there is a pair with a rank, the lowest one first."""
+    """A word's symbols, merged while any pair has a rank, the lowest rank first."""
     while True:
         pairs = [pair for pair in itertools.pairwise(word) if pair in rank]
         if not pairs:
@@ -422,14 +421,14 @@ def merged(word: tuple[str, ...], rank: dict[tuple[str, ...], int]) -> tuple[str
         word = tuple(joined)
 
 
-# Files with which a directory may ask for another tokenizer than GPT-2's. What that does to a text
-# is not written down here.
+# Files that may select a tokenizer other than GPT-2's; these aren't implemented here.
+# The directory is then doubtful.
 OTHER_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "vocab.txt")
 OTHER_TOKENIZERS += ("special_tokens_map.json",)
 
 
 def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabulary | None:
-    """GPT-2's own tokenizer; None where a directory has files of another."""
+    """GPT-2's own tokenizer; None if a directory has files of another one."""
     others = [name for name in OTHER_TOKENIZERS if os.path.lexists(directory / name)]
     if others:
         doubts.append(f"a tokenizer of its own, {others[0]}")
@@ -443,7 +442,7 @@ def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabular
     if not set(SYMBOLS) <= ids.keys():
         doubts.append("a byte has no token")
 
-    # encoder.py reads lines with any white space, and takes off the first and the last of them.
+    # encoder.py splits lines at any white space, and drops the first and the last line.
     # Other readers take every line that is not empty and does not begin with "#version".
     raw = utf8(directory / "merges.txt", doubts).replace("\r\n", "\n").replace("\r", "\n")
     lines = raw.split("\n")
@@ -498,7 +497,7 @@ def relu(x: Array) -> Array:
     return np.maximum(x, 0)
 
 
-# By transformers' names, in whose `activations.py` the tanh form has five.
+# By transformers' names; its `activations.py` has five for the tanh form.
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_accurate"), gelu),
     **dict.fromkeys(("gelu_python_tanh",), gelu),
@@ -554,7 +553,7 @@ def gpt2_logits(p: dict[str, Array], sizes: Sizes, ids: list[int], dtype: str) -
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers, and how far others may lie from them."""
+    """Numbers with tolerances."""
 
     numbers: Array
     tolerance: float
@@ -567,11 +566,11 @@ class Range:
 
 
 def in_range(compute: Any, dtype: str) -> Range | None:
-    """What `compute` gives in a finer dtype, give or take what `dtype` may add.
+    """The result of `compute` in a finer dtype, with a tolerance for rounding in `dtype`.
 
-    How much that is, the same equations in that dtype tell: badly conditioned numbers have wide
-    ranges. None where a number, or one on the way to it, is too large for one of the two, so that
-    anything may come out.
+    The tolerance comes from the same equations in that dtype: badly conditioned numbers have wide
+    ranges. None if a number or an intermediate result overflows one of the two, so that the result
+    is arbitrary.
     """
     finer = {"float32": "float64", "float64": "longdouble"}[dtype]
     try:
@@ -592,7 +591,7 @@ def in_range(compute: Any, dtype: str) -> Range | None:
 
 @dataclass
 class Model:
-    """A directory that may be opened; `doubts` tell why a reader need not."""
+    """A directory that may be opened; `doubts` are reasons why a reader may refuse it."""
 
     sizes: Sizes
     vocabulary: Vocabulary | None
@@ -604,12 +603,12 @@ class Model:
 
 
 def read(directory: Path, dtype: str, positions: int) -> Model:
-    """A directory's model, of whose positions the first ones will be used.
+    """A directory's model; only its first positions will be used.
 
     Raises
     ------
     UnsoundError
-        There is none that may be opened.
+        If the directory must not be opened.
     """
     doubts: list[str] = []
     config = sizes(directory / "config.json", doubts)

@@ -1,8 +1,8 @@
-"""Calls of all that attnlab offers, with odd values among sensible ones.
+"""Call everything public in attnlab with odd values among valid ones.
 
-A case takes a call that works, replaces one value by something odd or by something near it (the
-same numbers as a masked array, say), and looks at all that the result shows. Where an equation
-tells what should come out, the result is compared with it.
+A case takes a working call, replaces one value by an odd one or by a variant of it (the
+same numbers as a masked array, say), and reads everything that the result shows. If an equation
+defines the result, they are compared.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import attnlab
 
 pytestmark = [linux, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-# Parameters that say how often something is done, or how much is asked for: a huge one is no fault.
+# Parameters that are counts or amounts: that a huge one takes long is no fault.
 REPEATS = ("steps", "max_new_tokens", "samples")
 
-# Parameters that are functions to be called back: what those raise is theirs, and comes through.
+# Callbacks, whose own errors pass through.
 CALLED_BACK = ("watch", "metric")
 
-# Longer lists are looked at no further.
+# Longer lists aren't inspected further.
 LOOKED_AT = 5
 
 Arrays = Callable[[str], Any]
@@ -44,7 +44,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
-# What equations say
+# Expected results from equations
 
 
 def is_real(value: Any) -> bool:
@@ -124,14 +124,14 @@ def small_model() -> oracle.Model:
 
 
 def rows(values: dict[str, Any]) -> Arrays:
-    """Rows of the small model's token embedding, and of nothing else."""
+    """Rows of the small model's token embedding."""
     (ids,) = exact(values, "rows")
     matrix = small_model().parameters["wte.weight"]
     oracle.require(bool(np.all((ids >= 0) & (ids < len(matrix)))), "there are no such rows")
     return lambda dtype: matrix[ids].astype(dtype)
 
 
-# For a target's name: what makes what should be there. Of a record its `context` or `output` is.
+# By target name: the expected result. Of a record, its `context` or `output` is compared.
 EQUATIONS: dict[str, Callable[[dict[str, Any]], Arrays]] = {
     "attnlab.softmax": simple(oracle.softmax, "x"),
     "attnlab.gelu": simple(oracle.gelu, "x"),
@@ -158,13 +158,13 @@ def compare_equation(name: str, values: dict[str, Any], value: Any) -> None:
         right = oracle.in_range(EQUATIONS[name](values), "float32" if rounds else "float64")
     except oracle.UnsoundError as reason:
         raise AssertionError("should be refused") from reason
-    except Exception:  # as some argument raises when it is looked at
+    except Exception:  # since some arguments raise when accessed
         return
     assert right is None or right.holds(result), "not what the equation gives"
 
 
 def ids_in(values: dict[str, Any]) -> list[int]:
-    """The ids of a text, or those that are given, a batch of one among them."""
+    """The ids of a text, or given ids, possibly as a batch of one."""
     text = values.get("text", values.get("text_or_ids"))
     if isinstance(text, str):
         vocabulary = small_model().vocabulary
@@ -178,7 +178,7 @@ def ids_in(values: dict[str, Any]) -> list[int]:
 def compare_words(name: str, values: dict[str, Any], value: Any) -> None:
     try:
         ids = ids_in(values)
-    except Exception:  # an argument that raises when it is looked at
+    except Exception:  # an argument that raises when accessed
         return
     if name == "Tokenizer.encode":
         assert list(value) == ids, "other ids"
@@ -191,7 +191,7 @@ def compare_words(name: str, values: dict[str, Any], value: Any) -> None:
 
 
 def shown(value: Any) -> Iterator[str]:
-    """All that a result shows; what is computed when it is first looked at is computed here."""
+    """Everything that a result shows; computes what is computed on access."""
     if isinstance(value, Iterator):
         for _, item in zip(range(LOOKED_AT), value, strict=False):
             yield from shown(item)
@@ -213,7 +213,7 @@ def shown(value: Any) -> Iterator[str]:
 
 
 def tamed(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is called back, as if the library had refused what it raises."""
+    """A callback whose errors count as refusals by the library."""
 
     def called(*given: Any) -> Any:
         try:
@@ -225,7 +225,7 @@ def tamed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def quotable(values: dict[str, Any]) -> list[str]:
-    """Long values as a message may quote them."""
+    """Long values that a message might quote."""
     found = []
     for value in values.values():
         for text in (str, repr, lambda value: value.decode("latin-1")):
@@ -235,12 +235,12 @@ def quotable(values: dict[str, Any]) -> list[str]:
 
 
 def share_of(target: Target) -> int:
-    """How often it has its turn: where numbers can be wrong unseen, more often than elsewhere."""
+    """A target's weight: higher where wrong numbers could pass unnoticed."""
     return 4 if target.name in EQUATIONS or target.name in BY_VOCABULARY else 1
 
 
 def arguments_of(target: Target, rng: random.Random) -> dict[str, str]:
-    """Texts of the arguments: those of a call that works, some of them odd."""
+    """Arguments as texts: those of a working call, some replaced by odd ones."""
     arguments, parameters = dict(target.works), target.parameters
     for p in parameters:
         likely = 0.1 if p.must else 0.3
@@ -264,7 +264,7 @@ def called(target: Target, rng: random.Random) -> None:
     note(f"where {target.callee} is of {found().origins.get(target.callee.split('.')[0], '')}")
     try:
         values = {name: made(text, live) for name, text in arguments.items()}
-    except Exception:  # nothing is near it
+    except Exception:  # it has no variants
         return
     copies = {n: np.array(v) if type(v) is np.ndarray else v for n, v in values.items()}
     names = live | {f"given_{name}": value for name, value in values.items()}
@@ -311,7 +311,7 @@ def test_an_odd_call_is_refused_or_right() -> None:
     attack_calls(list(found().targets.values()), 1500)
 
 
-# Are planted faults found?
+# Planted faults must be found
 
 
 @pytest.mark.parametrize(

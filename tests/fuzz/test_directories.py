@@ -1,7 +1,7 @@
-"""Damaged model directories: each is refused in words, or its numbers are those of the oracle.
+"""Damaged model directories: each is refused with a message, or gives the oracle's numbers.
 
-A case starts from one of the tiny reference models or from what a training has left, and changes
-one to three things.
+A case starts from one of the tiny reference models or from a training's directory, and makes
+one to three changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 import attnlab
 
-# The run that is trained, then resumed in what became of its directory.
+# The training run that is resumed in its damaged directory.
 STEPS = 3
 CORPUS = "the cat sat on the mat, the hat on the cat. " * 3
 
@@ -36,7 +36,7 @@ TEXTS = ["the thin the", "in a heath, than  then \n\tin", "é’猫🙈 don't 12
 State = tuple[dict[str, oracle.Stored], dict[str, str]]
 
 
-# Does the oracle know right from wrong?
+# Tests of the oracle itself
 
 
 @pytest.mark.parametrize("model", BASES)
@@ -61,7 +61,7 @@ def test_the_oracle_cuts_texts_as_transformers_does(vocabulary: Path) -> None:
 
 
 def train(directory: str) -> Any:
-    """The small training run; what is in the directory is resumed."""
+    """The small training run, resumed from the directory."""
     config = attnlab.GPT2Config(vocab_size=256, n_positions=8, n_embd=8, n_layer=1, n_head=2)
     return attnlab.train(
         config, CORPUS, steps=STEPS, batch_size=2, directory=directory, progress=False
@@ -70,7 +70,7 @@ def train(directory: str) -> Any:
 
 @cache
 def trained() -> dict[str, bytes]:
-    """The files that the training run leaves."""
+    """The files written by the training run."""
     with directory() as place:
         train(str(place))
         return {file.name: file.read_bytes() for file in sorted(place.iterdir())}
@@ -92,7 +92,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def texts_of(path: Path) -> list[str]:
-    """The files of a directory as a message may quote them."""
+    """The contents of a directory's files that a message might quote."""
     files = [file for file in files_of(path) if file.stat().st_size < 10**6]
     texts = [file.read_bytes().decode("utf-8", errors="replace") for file in files]
     return [*texts, *map(ascii, texts)]
@@ -121,7 +121,7 @@ def test_a_damaged_directory_is_refused_or_right(many: int) -> None:
 
 
 def opened(path: Path, rng: random.Random) -> None:
-    """A model is opened and asked for ids, logits and a continuation, and sometimes saved."""
+    """Open a model and compute ids, logits and a continuation; sometimes save it."""
     dtype = rng.choice(["float32", "float64"])
     letters = "".join(rng.choice("tehinaa  ") for _ in range(rng.choice([0, 20, 200])))
     saved = path.parent / "saved" if rng.random() < 0.1 else None
@@ -186,10 +186,10 @@ def continued(expected: oracle.Model, ids: list[int], written: list[int], dtype:
 
 
 def resumed(folder: Folder, path: Path) -> None:
-    """A training is started again in its directory.
+    """Resume a training in its directory.
 
-    What is written in the state is the library's own affair. So it is compared with the state that
-    the run itself has left: what differs in more than numbers belongs to no such run.
+    The state's format is the library's own, so it is compared with the state that the run itself
+    wrote: if more than numbers differ, it must be refused.
     """
     reference = path.parent / STATE
     reference.write_bytes(trained()[STATE])
@@ -227,14 +227,14 @@ def resumed(folder: Folder, path: Path) -> None:
             assert ours.shape == (STEPS,)
             assert there.shape[0] <= STEPS
             ended = False  # one number for each step, and not all steps
-    if ended:  # the model is that of the state, whatever the numbers' order
+    if ended:  # the model is the state's, whatever the numbers' order
         written, _ = oracle.safetensors(saved / WEIGHTS, [])
         model = np.sort(np.concatenate([s.numbers().ravel() for s in written.values()]))
         vectors = [np.sort(tensors[name].numbers().ravel()) for name in left[0]]
         assert any(np.array_equal(model, vector) for vector in vectors)
 
 
-# Are planted faults found?
+# Planted faults must be found
 
 
 def reversed_ids(model: Any, ids: Any, **named: Any) -> Any:
@@ -254,7 +254,7 @@ def failing(*_: object, **__: object) -> Any:
 
 
 def hanging(*_: object, **__: object) -> Any:
-    while True:  # in code that catches all it can
+    while True:  # in code that catches every Exception
         with contextlib.suppress(Exception):
             time.sleep(60)
 

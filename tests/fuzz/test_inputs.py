@@ -29,7 +29,7 @@ pytestmark = [linux, pytest.mark.filterwarnings("ignore")]
 
 MANY = pytest.mark.parametrize("many", [15, pytest.param(500, marks=pytest.mark.slow)])
 
-# What metadata and tensors become; JSON that is nested deeper than Python goes among them.
+# Replacements of metadata and tensors, among them JSON nested deeper than Python's limit.
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -155,7 +155,7 @@ VALUES = (
 
 
 class RaisedError(Exception):
-    """What an object's method raises."""
+    """Raised by an object's method."""
 
 
 class Foreign:
@@ -267,9 +267,9 @@ def test_forged_chunks_are_refused_or_added(many: int) -> None:
     attacked()
 
 
-@MANY
+@pytest.mark.parametrize("many", [15, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_sequence_of_calls_leaves_what_was_made_before(many: int) -> None:
-    """Whatever is done with a trace, its numbers stay, and what is made of it can be looked at."""
+    """Operations on a trace don't change its numbers, and their results can be shown."""
     first = model().trace("The dog chased the ball")
     logits = first.logits.copy()
 

@@ -1,4 +1,4 @@
-"""Which edits are recorded, and what takes the place of a step: read by script and tests alike."""
+"""The recorded edits and replacement values, shared by the script and the tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Kind: TypeAlias = Literal["zero", "mean", "random", "number", "mask", "reversed"]
 
-# Model, layer and head of what is edited.
+# Model, layer and head of the edited steps.
 PLACES = (("odd", 1, 2), ("one_head", 0, 0))
 
 ROOT = (
@@ -33,12 +33,12 @@ KINDS: dict[str, tuple[Kind, ...]] = {
     "scale": ("number",),
     "epsilon": ("number",),
     "positions": ("reversed",),
-    "masked_scores": ("zero", "random"),  # the mean of -inf is none
+    "masked_scores": ("zero", "random"),  # -inf has no mean
 }
 
 
 def cases(layer: int, head: int) -> list[dict[str, Kind]]:
-    """What is edited in one run after the other: each step, and then several at once."""
+    """The edits of each run: each step alone, then several at once."""
     attention = f"blocks.{layer}.attention"
     one, mlp = f"{attention}.heads.{head}", f"blocks.{layer}.mlp"
     paths = [
@@ -68,7 +68,7 @@ def cases(layer: int, head: int) -> list[dict[str, Kind]]:
 
 
 def replacement(kind: Kind, x: Any, seed: int) -> Any:
-    """What takes the place of x, of the same shape."""
+    """The replacement of x, of the same shape."""
     x = np.asarray(x)
     if kind == "zero":
         return np.zeros(x.shape)
@@ -83,6 +83,6 @@ def replacement(kind: Kind, x: Any, seed: int) -> Any:
 
 
 def even(shape: tuple[int, ...], seed: int) -> NDArray[np.float64]:
-    """Numbers between -1 and 1, evenly spread: PCG64's bits, which no version of NumPy changes."""
+    """Uniform numbers between -1 and 1, from PCG64's bits, the same in all NumPy versions."""
     bits = np.random.PCG64(seed).random_raw(int(np.prod(shape)))
     return (bits / 2.0**63 - 1).reshape(shape)

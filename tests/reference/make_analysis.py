@@ -1,4 +1,4 @@
-"""Record what analyses find out, from transformers with hooks, autograd, and full matrices.
+"""Record the analyses' expected numbers, by transformers with hooks, autograd and full matrices.
 
     python tests/reference/make_analysis.py    (after make_models.py, whose models it reads)
 
@@ -24,7 +24,7 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformers import GPT2LMHeadModel
 from transformers.models.gpt2 import modeling_gpt2
 
-# Tokens whose logits are looked at: one, and one against another; and where.
+# The tokens of the targets, one alone and one against another, and the position.
 TARGETS = (("logit", 5, None, -1), ("difference", 7, 100, 3))
 
 GRADIENTS = {
@@ -40,11 +40,11 @@ PATCHED = {
     "stream": "blocks.{}.output",
 }
 CHANGED = 2  # the position at which the corrupted text has another token
-LARGE, EVERY = 60, 11  # of a gradient of more numbers one in eleven is recorded
+LARGE, EVERY = 60, 11  # of a larger gradient, every eleventh number is recorded
 
 
 class Kept(Edits):
-    """Edits that change nothing, and keep each step, apart from what it is made of."""
+    """Edits that change nothing and keep each step, detached from its inputs."""
 
     def __init__(self, model: GPT2LMHeadModel) -> None:
         super().__init__({}, 0)
@@ -71,7 +71,7 @@ class Kept(Edits):
 
 
 class Patched(Kept):
-    """One step, or one row of it, as it is in another run."""
+    """Replace one step, or one row of it, by that of another run."""
 
     def __init__(self, model: GPT2LMHeadModel, path: str, other: Tensor, row: slice) -> None:
         super().__init__(model)
@@ -123,7 +123,7 @@ def lens(model: GPT2LMHeadModel, steps: dict[str, Tensor]) -> dict[str, Tensor]:
 def attribution(
     model: GPT2LMHeadModel, steps: dict[str, Tensor], token: int, against: int | None, row: int
 ) -> dict[str, Tensor]:
-    """Each part through the last LayerNorm with its deviation held, and then the output matrix."""
+    """Each part through the final LayerNorm, its deviation held constant, and the output matrix."""
     L, H = model.config.n_layer, model.config.n_head
     norm, last = model.transformer.ln_f, steps[f"blocks.{L - 1}.output"][row]
     deviation = (last.var(unbiased=False) + norm.eps).sqrt()
@@ -161,7 +161,7 @@ def attribution(
 
 
 def gradients(model: GPT2LMHeadModel, ids: Tensor, of: str) -> dict[str, Any]:
-    """Names, and the numbers of one after the other."""
+    """Names, with each one's numbers in turn."""
     model, kept = copy.deepcopy(model), Kept(model)
     hook_up(model, kept, SEEN)
     with torch.enable_grad():
@@ -183,7 +183,7 @@ def gradients(model: GPT2LMHeadModel, ids: Tensor, of: str) -> dict[str, Any]:
 
 
 def circuits(model: GPT2LMHeadModel) -> dict[str, Tensor]:
-    """Of every pair of heads, by TransformerLens's products of two matrices."""
+    """Composition scores of every pair of heads, by TransformerLens's factored matrices."""
     H, D = model.config.n_head, model.config.n_embd
     centre = torch.eye(D) - torch.ones(D, D) / D
     QK, OV, folded_QK, folded_OV = [], [], [], []
@@ -192,7 +192,7 @@ def circuits(model: GPT2LMHeadModel) -> dict[str, Tensor]:
         W_O = block.attn.c_proj.weight.chunk(H)
         QK.append([FactoredMatrix(Q[h], K[h].T) for h in range(H)])
         OV.append([FactoredMatrix(V[h], W_O[h]) for h in range(H)])
-        # LayerNorm in front: the mean away, then the gain. Behind W_O, another LayerNorm's mean.
+        # LayerNorm before: centring, then the gain. After W_O: the next LayerNorm's centring.
         reads = centre @ block.ln_1.weight.diag()
         folded_QK.append([reads @ product @ reads.T for product in QK[-1]])
         folded_OV.append([reads @ product @ centre for product in OV[-1]])
@@ -212,7 +212,7 @@ def circuits(model: GPT2LMHeadModel) -> dict[str, Tensor]:
 
 
 def flow(model: GPT2LMHeadModel, steps: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Rollout of the attentions, and the lengths of what is weighed."""
+    """Attention rollout, and the norms of the weighted values."""
     H, so_far, rollout, lengths = model.config.n_head, None, [], []
     for layer, block in enumerate(model.transformer.h):
         weights = steps[f"blocks.{layer}.attention.weights"]
@@ -263,7 +263,7 @@ def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:
 
 
 def check_with_transformer_lens(name: str, ids: Tensor, recorded: dict[str, Any]) -> None:
-    """TransformerLens finds the same, composition with LayerNorm folded into the weights."""
+    """TransformerLens agrees; its composition scores have LayerNorm folded into the weights."""
     model = TransformerBridge.boot_transformers(str(HERE / name), dtype=torch.float64)
     _, cache = model.run_with_cache(ids[None])
     L, H = model.cfg.n_layers, model.cfg.n_heads

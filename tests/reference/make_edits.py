@@ -1,4 +1,4 @@
-"""Record what becomes of a forward pass in transformers where one step of it is edited.
+"""Record forward passes of transformers in which steps are edited.
 
     python tests/reference/make_edits.py    (after make_models.py, whose models it reads)
 
@@ -29,7 +29,7 @@ LEAST_EFFECT = 1e-3
 
 
 class Edits:
-    """What is edited in one run; `of` gives a step, or what takes its place."""
+    """The edits of one run; `of` gives a step or its replacement."""
 
     def __init__(self, kinds: dict[str, Kind], seed: int) -> None:
         self.kinds, self.seed = kinds, seed
@@ -50,7 +50,7 @@ class Edits:
 
 
 def edit_parameters(model: GPT2LMHeadModel, edits: Edits) -> None:
-    """Put what is edited into the model, a whole before its parts."""
+    """Apply the edits to the model, a whole before its parts."""
     transformer, D = model.transformer, model.config.n_embd
     H, Dh = model.config.n_head, model.config.n_embd // model.config.n_head
 
@@ -88,7 +88,7 @@ def edit_parameters(model: GPT2LMHeadModel, edits: Edits) -> None:
 
 
 def attention_of(edits: Edits, seen: dict[str, Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """What takes the place of transformers' eager attention."""
+    """A replacement of transformers' eager attention."""
 
     def attend(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
@@ -150,7 +150,7 @@ def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> No
         linear.register_forward_hook(hook)
 
     def mid(block: nn.Module, path: str) -> None:
-        """What attention adds is made so that its sum with the block's input is the edited one."""
+        """Set attention's output so that its sum with the block's input is the edited one."""
 
         def keep(_: nn.Module, given: tuple[Tensor, ...]) -> None:
             seen[f"{path}.input"] = given[0][0]
@@ -188,7 +188,7 @@ def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> No
 
 @torch.no_grad()
 def record(model: GPT2LMHeadModel, ids: Tensor, kinds: dict[str, Kind], seed: int) -> np.ndarray:
-    """Some numbers of an edited run: of each row of logits, of the last row more, of late steps."""
+    """Some numbers of an edited run: of each row of logits, more of the last, and of late steps."""
     model, edits = copy.deepcopy(model), Edits(kinds, seed)
     seen: dict[str, Tensor] = {}
     edit_parameters(model, edits)
@@ -219,7 +219,7 @@ def main() -> None:
             [record(model, ids, kinds, n) for n, kinds in enumerate(all_kinds)]
         )
         for kinds, row in zip(all_kinds, recorded[name], strict=True):
-            # b_K adds the same to all scores of a row, which softmax does not feel.
+            # b_K adds the same to all scores of a row, which softmax ignores.
             unfelt = all(path.endswith(".b_K") for path in kinds)
             assert unfelt == (np.abs(row - plain).max() < LEAST_EFFECT), kinds
     np.savez_compressed(HERE / "edits.npz", **recorded)

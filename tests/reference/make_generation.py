@@ -117,7 +117,7 @@ def make_continuations(spec: Spec, arrays: dict[str, Tensor]) -> list[dict[str, 
 
 @dataclass(frozen=True)
 class Setting:
-    """How to sample; None is for what is not applied."""
+    """How to sample; None for what is not applied."""
 
     temperature: float
     top_k: int | None
@@ -193,7 +193,7 @@ def make_vectors() -> dict[str, Tensor]:
 
 
 def splits_tie(logits: Tensor, probabilities: Tensor) -> bool:
-    """Tell whether of equal logits some were kept and some removed."""
+    """Return whether some of equal logits were kept and some removed."""
     kept = probabilities > 0
     return bool(torch.isin(logits[~kept], logits[kept]).any())
 
@@ -210,7 +210,7 @@ def make_probabilities(arrays: dict[str, Tensor]) -> None:
 
 
 def main() -> None:
-    """Write both files anew."""
+    """Write both files."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)  # the order of summation must not depend on the machine

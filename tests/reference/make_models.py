@@ -156,7 +156,7 @@ class Spec:
 
 MODELS = [
     Spec("odd", n_layer=3, n_head=5, n_embd=35, seed=1),
-    # Small embeddings, so that the large epsilon is felt in the first LayerNorm.
+    # Small embeddings, so that the large epsilon matters in the first LayerNorm.
     Spec(
         "one_head", n_layer=2, n_head=1, n_embd=13, n_inner=29, seed=2,
         epsilon=1e-3, embedding_std=0.1, save=save_old,
@@ -167,7 +167,7 @@ MODELS = [
     Spec("sharded", n_layer=3, n_head=2, n_embd=26, n_inner=19, seed=6, save=save_sharded),
 ]  # fmt: skip
 
-# What the relatives of GPT-2 do otherwise, all in one small shape.
+# Variants of GPT-2, all of one small shape.
 RELATIVE = {"n_layer": 2, "n_head": 2, "n_embd": 6, "n_inner": 11, "n_tokens": 7}
 BY_LAYER = {"scale_attn_by_inverse_layer_idx": True}
 
@@ -263,14 +263,14 @@ def draw_ids(spec: Spec) -> Tensor:
     return ids
 
 
-# ---------------------------------------------------------------------------- what they hold
+# ---------------------------------------------------------------------------- their contents
 
 
 @contextmanager
 def recording(
     inputs: dict[str, nn.Module], outputs: dict[str, nn.Module]
 ) -> Iterator[dict[str, Tensor]]:
-    """Record what enters and what leaves modules in a forward pass, without the batch axis."""
+    """Record inputs and outputs of modules in a forward pass, without the batch axis."""
     record: dict[str, Tensor] = {}
 
     def keep(key: str, value: Tensor) -> None:
@@ -281,7 +281,7 @@ def recording(
         return lambda module, args: keep(key, args[0])
 
     def output_hook(key: str) -> Callable[..., None]:
-        # Before version 5 a block gave a tuple.
+        # Before version 5 a block returned a tuple.
         return lambda module, args, output: keep(
             key, output[0] if isinstance(output, tuple) else output
         )
@@ -525,7 +525,7 @@ def make_ops() -> None:
     save_arrays(HERE / "ops.npz", {key: value.detach() for key, value in values.items()})
 
 
-# What the tests hold their own against, by transformers' names.
+# The activation functions, by transformers' names.
 ACTIVATIONS = (
     *("gelu", "gelu_python", "gelu_new", "gelu_accurate", "gelu_pytorch_tanh", "gelu_python_tanh"),
     *("gelu_fast", "quick_gelu", "relu", "silu", "swish"),
@@ -533,7 +533,7 @@ ACTIVATIONS = (
 
 
 def activation_values() -> dict[str, Tensor]:
-    """What each activation makes of numbers from where it is 0 to where it is the identity."""
+    """Each activation function's values, from where it is 0 to where it is the identity."""
     x = torch.cat([torch.linspace(-12, 12, 97), torch.tensor([-1e4, -40.0, 1e-9, 40.0, 1e4])])
     return {"in": x.double(), **{name: ACT2FN[name](x.double()) for name in ACTIVATIONS}}
 
@@ -574,7 +574,7 @@ def make_sizes() -> None:
 
 
 def main() -> None:
-    """Write everything anew."""
+    """Write all files."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)  # the order of summation must not depend on the machine

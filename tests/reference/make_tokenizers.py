@@ -3,7 +3,7 @@
     python tests/reference/make_tokenizers.py make      with 4 and with 5: writes tokenizers/
     python tests/reference/make_tokenizers.py record    with 4 and with 5: writes tokenizers.json
 
-Each directory is one way in which a GPT-2's tokenizer lies on a disk.
+Each directory is one form of a GPT-2 tokenizer on disk.
 """
 
 import json
@@ -98,7 +98,7 @@ class Directory:
 
 
 def make() -> None:
-    # As each version writes it, a token for padding and two others added.
+    # As each version writes it, with a padding token and two other added tokens.
     with tempfile.TemporaryDirectory() as scratch:
         whole = Directory(f"saved_by_{VERSION}")
         for file in Directory("two_files").two_files().path.iterdir():
@@ -132,14 +132,14 @@ def make() -> None:
             end + 3: {"content": "hotdog", **flags, "special": False},
             end + 4: {"content": "hot d", **flags, "special": False},
             end + 5: {"content": "hot dog", **flags, "special": False},
-            # Looked for after the others, of which it holds a part.
+            # Matched after the others, because it contains part of them.
             end + 6: {"content": "a<|", **flags | {"normalized": True}, "special": False},
         },
     )
     Directory("named").two_files().config(pad_token="<|pad|>", mask_token="<m>")
 
-    # Special tokens first, as the tokenizers library trains them. GPT2Tokenizer, which is taken
-    # where no class is named, does not take the space in front from tokenizer.json.
+    # Special tokens first, as the tokenizers library trains them. GPT2Tokenizer, the default class,
+    # doesn't read add_prefix_space from tokenizer.json.
     special = ("<s>", "<|pad|>", "</s>")
     space = pre_tokenizers.ByteLevel(add_prefix_space=True)
     Directory("trained").whole(byte_pairs(special, cut=space))
@@ -152,7 +152,7 @@ def make() -> None:
     )
     Directory("template").whole(around).config(tokenizer_class="PreTrainedTokenizerFast")
 
-    # What takes the tokenizers library.
+    # Tokenizers that need the tokenizers library.
     fast = {"tokenizer_class": "PreTrainedTokenizerFast"}
     lower = byte_pairs(special)
     lower.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
@@ -223,7 +223,7 @@ def record() -> None:
             values.append([ids, None if plain == ids else plain, decoded])
         mine[directory.name] = {"tokens": len(tokenizer), "values": values}
     recorded |= {"texts": TEXTS, f"transformers {VERSION}": transformers.__version__, VERSION: mine}
-    if {"4", "5"} <= recorded.keys():  # of 4, only what is other than of 5
+    if {"4", "5"} <= recorded.keys():  # of version 4, only what differs from version 5
         newer = recorded["5"]
         recorded["4"] = {name: it for name, it in recorded["4"].items() if it != newer.get(name)}
     RECORDED.write_text(f"{json.dumps(recorded)}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Record gradients, AdamW's steps and a learning rate's course from PyTorch and transformers.
+"""Record gradients, AdamW's steps and a learning rate schedule from PyTorch and transformers.
 
     python tests/reference/make_training.py
 
@@ -16,12 +16,12 @@ from transformers import GPT2LMHeadModel, get_cosine_with_min_lr_schedule_with_w
 HERE = Path(__file__).parent
 B, T = 5, 11
 
-# Of these parameters all numbers are recorded; of the others one in seven, to keep the file small.
+# These parameters are recorded in full; of the others every seventh number, to save space.
 WHOLE = ("bias", "ln_")
 
 
 def gradients(recorded: dict[str, np.ndarray]) -> None:
-    """Of the loss of the model in `odd`, over a batch, in float64."""
+    """Gradients of the loss of the model in `odd` over a batch, in float64."""
     model = GPT2LMHeadModel.from_pretrained(
         HERE / "odd", dtype=torch.float64, attn_implementation="eager"
     ).eval()
@@ -50,7 +50,7 @@ def optimizer(recorded: dict[str, np.ndarray]) -> None:
     given, lengths, after, rates = [], [], [], []
     start = np.concatenate([p.detach().numpy().ravel().copy() for p in (matrix, bias)])
     for step in range(10):
-        schedule.step()  # attnlab counts steps from 1, so that the first one does something
+        schedule.step()  # attnlab counts steps from 1
         gradient = rng.standard_normal(22) * (0.1 if step % 3 else 4.0)
         matrix.grad = torch.tensor(gradient[:15].reshape(3, 5))
         bias.grad = torch.tensor(gradient[15:])

@@ -25,7 +25,7 @@ function aligned([a, b]) {
 /** A longest common subsequence as pairs of positions, the earliest if there are several. */
 function commonOf(a, b) {
   const width = b.length + 1;
-  const longest = new Uint16Array((a.length + 1) * width); // length of the subsequence from i and j on
+  const longest = new Uint16Array((a.length + 1) * width); // length for the rests of both from i and j
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       longest[i * width + j] =

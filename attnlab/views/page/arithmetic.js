@@ -11,7 +11,7 @@ function openArithmetic(cursor) {
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
   if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
-  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // as high as its row of the page
+  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // to the height of its row in the page
   const cell = cursor.getBoundingClientRect();
   if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding
   for (const part of [cursor.closest("figure"), cursor])
@@ -19,12 +19,13 @@ function openArithmetic(cursor) {
 }
 
 function showOpened() {
+  if (isLook()) showLevel("number");
   document.documentElement.classList.add("calculating");
   byId("close").hidden = false;
   showArithmetic();
   fitBeside();
   for (const heatmap of heatmaps) heatmap.layOut(); // their places and sizes may have changed
-  tellLink();
+  updateLink();
 }
 
 /** The open cell and its component, for the link. */
@@ -43,7 +44,7 @@ async function followLinkOfArithmetic({ open = "" }) {
   const { component = 0, ...cell } = named;
   const at = within(cell);
   const shown = traces;
-  await Promise.all(unread({ traces }, at.layer).map((trace) => readLayer(trace, at.layer)));
+  await Promise.all(pendingTraces({ traces }, at.layer).map((trace) => loadLayer(trace, at.layer)));
   if (traces !== shown) return undefined;
   opened = { ...at, component, cursor: heatmaps[0].cursor };
   return showOpened();
@@ -65,7 +66,8 @@ function leaveArithmetic() {
 
 function closeArithmetic() {
   opened = null;
-  tellLink();
+  if (isAt("number")) showLevel("matrix");
+  updateLink();
   document.documentElement.classList.remove("calculating");
   byId("close").hidden = true;
   byId("arithmetic-title").textContent = say("Arithmetic");
@@ -130,7 +132,7 @@ function arithmeticOf(trace) {
     [...MATRICES, "context"].map((name) => [name, uneditedRow(head, name, i)]),
   );
   const { run } = runOfHead(head, i);
-  const scale = run.look(`${head.path}.scale`);
+  const scale = run.value(`${head.path}.scale`);
   const row = new Nd(steps.masked_scores, [Tk]);
   const [powers, [largest]] = [equations.exponentials(row), row.max(LAST).numbers()];
   const [exponentials, [sum]] = [powers.numbers(), powers.sum(LAST).numbers()];
@@ -162,7 +164,7 @@ function arithmeticOf(trace) {
       places: { row: i, column: j },
       needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
       along: "key",
-      largest: say("key {j}", { j: `${largestKey} (${trace.keys[largestKey].symbol})` }),
+      largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
     });
     const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
     const { lines } = description.explanations[equation || trace.graph.node(whole).equation];
@@ -202,7 +204,7 @@ function arithmeticOf(trace) {
       (part) => part.scrollTop,
     );
     opened[name] = chosen(n);
-    tellLink();
+    updateLink();
     showArithmetic();
     for (const heatmap of heatmaps) heatmap.place();
     document.querySelectorAll("#sums .table").forEach((part, t) => {

@@ -1,6 +1,8 @@
 // The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and
 // offset, views, broadcasting. float32, or float64 if an operand is. Sums are accumulated in float64.
 
+let products = null; // what is faster for large arrays, where there is one: see products.js
+
 class Nd {
   constructor(data, shape, strides = stridesOf(shape), offset = 0) {
     Object.assign(this, { data, shape, strides, offset });
@@ -40,26 +42,34 @@ class Nd {
     return new Nd(this.numbers(), shape);
   }
 
-  /** Reduce along the last axis, which stays with length 1. */
-  reduced(start, f, { axis, keepdims }) {
-    if (axis !== -1 || !keepdims) throw new Error("only along the last axis, which is kept");
-    const rows = new (typeOf(this))(this.size / this.shape.at(-1));
-    let n = 0;
-    forEachRow(this.shape, [this], (at, [from], width, [step]) => {
-      let result = start;
-      for (let k = 0; k < width; k++, from += step) result = f(result, this.data[from]);
-      rows[n++] = result;
-    });
-    return new Nd(rows, this.shape.with(-1, 1));
-  }
-
   max(how) {
-    return this.reduced(-Infinity, (a, b) => (a > b ? a : b), how);
+    return reduced("max", this, how, (data, from, step, width) => {
+      let largest = -Infinity;
+      for (let k = 0; k < width; k++, from += step) if (data[from] > largest) largest = data[from];
+      return largest;
+    });
   }
 
   sum(how) {
-    return this.reduced(0, (a, b) => a + b, how);
+    return reduced("sum", this, how, (data, from, step, width) => {
+      let sum = 0;
+      for (let k = 0; k < width; k++, from += step) sum += data[from];
+      return sum;
+    });
   }
+}
+
+/** Reduce along the last axis, which stays with length 1. */
+function reduced(name, x, { axis, keepdims }, f) {
+  if (axis !== -1 || !keepdims) throw new Error("only along the last axis, which is kept");
+  const made = new (typeOf(x))(x.size / x.shape.at(-1));
+  if (!products?.reduce(name, made, x)) {
+    let n = 0;
+    forEachRow(x.shape, [x], (at, [from], width, [step]) => {
+      made[n++] = f(x.data, from, step, width);
+    });
+  }
+  return new Nd(made, x.shape.with(-1, 1));
 }
 
 const sizeOf = (shape) => shape.reduce((product, n) => product * n, 1);
@@ -70,7 +80,7 @@ function stridesOf(shape) {
   return strides;
 }
 
-/** The result type: float64 if an array is, otherwise float32. */
+/** The result type: float64 if any array has it, otherwise float32. */
 const typeOf = (...arrays) =>
   arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
 
@@ -79,7 +89,7 @@ function broadcastShape(shapes) {
   const count = Math.max(...shapes.map(({ length }) => length));
   return Array.from({ length: count }, (_, k) => {
     const sizes = new Set(shapes.map((shape) => shape.at(k - count) ?? 1).filter((n) => n !== 1));
-    if (sizes.size > 1) throw new Error(`shapes do not fit: ${shapes.map((s) => `(${s})`).join(", ")}`);
+    if (sizes.size > 1) throw new Error(`shapes can't be broadcast: ${shapes.map((s) => `(${s})`).join(", ")}`);
     return sizes.size ? [...sizes][0] : 1;
   });
 }
@@ -111,26 +121,42 @@ function forEachRow(shape, arrays, f) {
 
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
-/**
- * A function of up to three arrays or numbers, from its loop over a row of each.
- * 
- * Plain numbers give a plain number.
- */
-function elementwise(loop) {
-  return (...given) => {
-    const arrays = given.map(asArray);
-    const shape = broadcastShape(arrays.map((x) => x.shape));
-    const [a, b = a, c = a] = arrays.map((x) => stretched(x, shape));
-    const all = [a, b, c];
-    const data = all.map((x) => x.data);
-    const real = given.filter((x) => x instanceof Nd); // the arrays alone determine the type
-    const made = new (real.length ? typeOf(...real) : Float64Array)(sizeOf(shape));
-    forEachRow(shape, all, (at, starts, width, steps) => loop(made, at, width, data, starts, steps));
-    return real.length ? new Nd(made, shape) : made[0];
-  };
+/** Views of arrays of one shape, with as few axes as they have in common, and their shape. */
+function merged(shape, arrays) {
+  let sizes = shape;
+  let all = arrays;
+  for (let k = sizes.length - 2; k >= 0; k--) {
+    if (!all.every(({ strides }) => strides[k] === sizes[k + 1] * strides[k + 1])) continue;
+    const without = (list, kept) => [...list.slice(0, k), kept, ...list.slice(k + 2)];
+    sizes = without(sizes, sizes[k] * sizes[k + 1]);
+    all = all.map(({ data, strides, offset }) => new Nd(data, sizes, without(strides, strides[k + 1]), offset));
+  }
+  return [sizes, all];
 }
 
-let products = null; // what is faster for large ones, where there is one: see products.js
+/**
+ * A function of up to three arrays or numbers, from its name and its loop over a row of each.
+ *
+ * Plain numbers give a plain number. `f.over(k, ...)` may write the result over argument k.
+ */
+function elementwise(name, loop) {
+  const into = (over, given) => {
+    const real = given.filter((x) => x instanceof Nd); // the arrays alone determine the type
+    const arrays = given.map(asArray);
+    const shape = broadcastShape(arrays.map((x) => x.shape));
+    const type = real.length ? typeOf(...real) : Float64Array;
+    const isFit = over?.data instanceof type && over.size === sizeOf(shape);
+    const made = isFit ? over.data : new type(sizeOf(shape));
+    const [sizes, all] = merged(shape, arrays.map((x) => stretched(x, shape)));
+    if (!products?.elementwise(name, made, sizes, all)) {
+      const [a, b = a, c = a] = all;
+      const data = [a, b, c].map((x) => x.data);
+      forEachRow(sizes, [a, b, c], (at, starts, width, steps) => loop(made, at, width, data, starts, steps));
+    }
+    return real.length ? new Nd(made, shape) : made[0];
+  };
+  return Object.assign((...given) => into(undefined, given), { over: (k, ...given) => into(given[k], given) });
+}
 
 /** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
 function matmul(a, b) {

@@ -1,6 +1,7 @@
-"""An atlas as one HTML page: a map of every measure, whose cells link to heads.
+"""An atlas as one HTML page: the heads that stand out, and a map of every measure.
 
-The page has no script and loads nothing; CSS shows the head that the address names. A corpus's
+The page has no script and loads nothing; CSS shows the family of measures that a switch names, and
+beside the maps the head that the address names. A corpus's
 texts are untrusted: they are escaped, and a Content-Security-Policy allows only the page's own
 style.
 """
@@ -9,29 +10,33 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlencode
 
 import numpy as np
 
 from attnlab.support.tables import printable, with_error
-from attnlab.views.colours import DARK, LIGHT
+from attnlab.views.colours import DARK, LIGHT, ink_on
 from attnlab.views.language import CHINESE, language_of, say
-from attnlab.views.page.page import MARK, digest, source
-from attnlab.views.scale import Scale
+from attnlab.views.page.page import MARK, digest, style
+from attnlab.views.scale import SHADES, Scale
 
 # These classes are in a package above this one, so they can't be imported here.
 Atlas: TypeAlias = Any
 Measured: TypeAlias = Any
 Passage: TypeAlias = Any
 
-# How many characters of a passage are shown.
-LONGEST = 240
+# Characters of a passage that are shown.
+PASSAGE_LENGTH = 240
 
-# Texts that could not be measured, of which as many are listed.
-FAULTS_NAMED = 50
+# With as many heads in a layer or fewer, cells show their numbers.
+FEW_HEADS = 8
+
+# The most texts that are listed as not measured.
+FAULTS_LISTED = 50
 
 POLICY = "default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'"
 
@@ -40,7 +45,7 @@ class Served(NamedTuple):
     """The explorer that serves the page: its links' token, and whether its model made the atlas."""
 
     token: str
-    is_its_model: bool
+    is_same_model: bool
 
 
 def page(
@@ -77,50 +82,114 @@ def policy() -> str:
 
 
 def _style() -> str:
-    return source("atlas.css") + _colours()
+    return style("atlas.css") + _colours()
 
 
 def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> Iterator[str]:
     title, *model = say(atlas.title, language).splitlines()
-    yield f"<body><h1>{_escaped(title)}</h1>"
-    yield from (f'<p class="note">{_escaped(line)}</p>' for line in model)
-    if atlas.loss:
-        yield f"<p>{_escaped(say(atlas.loss, language))}</p>"
+    standouts = atlas.standouts()
+    first = (standouts[0].layer, standouts[0].head) if standouts else None
+    yield f'<body><main><header><h1>{_escaped(title)}</h1><p class="note">'
+    facts = [*model, *([say(atlas.loss, language)] if atlas.loss else [])]
+    yield f"{_escaped(' · '.join(facts))}</p>"
+    if served:
+        yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
     if atlas.caution:
         yield f'<p class="warning">{_escaped(say(atlas.caution, language))}</p>'
-    yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
-    if served and not served.is_its_model:
+    if served and not served.is_same_model:
         other = say(
             "The traces are of a different model, so their numbers differ from this atlas.",
             language,
         )
         yield f'<p class="warning">{other}</p>'
-    for name, reason in atlas.faults[:FAULTS_NAMED]:
+    yield "</header>"
+    yield from _summary(atlas, standouts, language)
+    yield from _maps(atlas, language)
+    errors = say("Errors are one standard error of the mean over texts like these.", language)
+    yield f'<footer><p class="note">{errors}</p>'
+    if not served:
+        yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
+    for name, reason in atlas.faults[:FAULTS_LISTED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
-    maps = [one for one in atlas.values() if one.mean.ndim]
-    yield f'<h2 id="heads">{say("Heads", language)}</h2>'
-    yield f'<p class="note">{say("Each cell links to its head, below.", language)}</p>'
-    yield '<div class="maps">'
-    for one in maps:
-        yield from _map(one, language)
-    yield "</div>"
+    yield '</footer></main><aside id="beside">'
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
-        yield f'<section class="head" id="{_anchor(layer, head)}">'
+        kind = "head first" if (layer, head) == first else "head"
+        yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
+        close = say("Close", language)
+        yield f'<a class="close" href="#beside" aria-label="{close}" title="{close}">×</a>'
         yield f"<h2>{_escaped(_place(layer, head, language))}</h2>"
-        yield f'<p class="note"><a href="#heads">↑ {say("Heads", language)}</a></p>'
-        if not served and maps[0].most(layer, head):
-            code = f'model.trace(atlas["{maps[0].name}"].most({layer}, {head})[0].ids)'
+        for family, measures in atlas.families().items():
+            yield f"<h3>{say(family, language)}</h3>"
+            for one in measures:
+                yield from _of_head(one, layer, head, language, served)
+        example = next(iter(atlas.values()))
+        if not served and example.mean.ndim and example.most(layer, head):
+            code = f'model.trace(atlas["{example.name}"].most({layer}, {head})[0].ids)'
             words = say("To trace a text:", language)
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
-        for one in maps:
-            yield from _of_head(one, layer, head, language, served)
         yield "</section>"
-    errors = say("Errors are one standard error of the mean over texts like these.", language)
-    yield f'<p class="note">{errors}</p></body>'
+    yield "</aside></body>"
+
+
+def _summary(atlas: Atlas, standouts: Sequence[Any], language: str) -> Iterator[str]:
+    """The heads that stand out: a sentence on the first, and a table."""
+    yield f'<section id="summary"><h2>{say("Heads that stand out", language)}</h2>'
+    if standouts and not math.isnan(standouts[0].errors):
+        one = standouts[0]
+        sentence = say(
+            "{head} stands out most, by {errors} standard errors: {says}, {number}. The median "
+            "head has {median}.",
+            language,
+            head=_place(one.layer, one.head, language).capitalize(),
+            errors=f"{one.errors:,.0f}",
+            says=re.split("[,，;；]", say(atlas[one.measure].says, language))[0],
+            number=_formatted(atlas[one.measure], one.layer, one.head),
+            median=f"{one.median:.3g}",
+        )
+        yield f'<p class="story">{_escaped(sentence)}</p>'
+    header = ("Largest", "head", "errors above the median", "mean", "median head")
+    yield f"<table><tr>{''.join(f'<th>{say(name, language)}</th>' for name in header)}</tr>"
+    for one in standouts:
+        measure = atlas[one.measure]
+        place = _escaped(_place(one.layer, one.head, language))
+        cells = (
+            f"<b>{_escaped(say(measure.short_title, language))}</b>",
+            f'<a href="#{_anchor(one.layer, one.head)}">{place}</a>',
+            "–" if math.isnan(one.errors) else f"{one.errors:,.0f}",
+            _escaped(_formatted(measure, one.layer, one.head)),
+            f"{one.median:.3g}",
+        )
+        yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    chance = say(
+        "The largest of many heads is a few standard errors above the median by chance alone.",
+        language,
+    )
+    yield f'</table><p class="note">{chance}</p></section>'
+
+
+def _maps(atlas: Atlas, language: str) -> Iterator[str]:
+    """The maps of each family, behind a switch."""
+    families = atlas.families()
+    yield f'<section id="heads"><h2>{say("Heads", language)}</h2>'
+    yield f'<p class="note">{say("Each cell links to its head.", language)}</p>'
+    if len(families) > 1:
+        yield "<fieldset>"
+        for n, family in enumerate(families):
+            checked = "" if n else " checked"
+            radio = f'<input type="radio" name="family" class="f{n}"{checked}>'
+            yield f"<label>{radio} {say(family, language)}</label>"
+        yield "</fieldset>"
+    few = " few" if atlas.n_head <= FEW_HEADS else ""
+    for n, measures in enumerate(families.values()):
+        yield f'<div class="maps m{n}{few}">'
+        for one in measures:
+            yield from _map(one, language)
+        yield "</div>"
+    yield "</section>"
 
 
 def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
-    """How to get from a passage to its trace."""
+    """How to open a passage's trace."""
     if served:
         leads = say("Each passage links to its trace, in a new tab.", language)
         own = say("Explore your own text", language)
@@ -143,42 +212,58 @@ def _place(layer: int, head: int, language: str) -> str:
 
 def _map(one: Measured, language: str) -> Iterator[str]:
     """A measure of all heads as a heatmap."""
-    scale = Scale.of(one.mean)
+    scale = one.scale
     there = one.mean[~np.isnan(one.mean)]
-    low, high = there.min(initial=0.0), there.max(initial=0.0)
-    yield f'<div class="map"><h3>{_escaped(one.name)}</h3>'
-    bounds = f'<span class="bounds">{low:.3g} … {high:.3g}</span>'
-    says = _escaped(say(one.says, language))
-    yield f'<p class="note">{says}; {bounds}</p><table>'
+    low, high = there.min(initial=math.inf), there.max(initial=-math.inf)
+    bounds = f"{low:.3g} … {high:.3g}" if there.size else "–"
+    yield f'<div class="map"><h3>{_escaped(say(one.short_title, language))}</h3>'
+    yield f'<p class="note">{_escaped(say(one.says, language))}; '
+    yield f'<span class="bounds">{bounds}</span></p><table>'
     for layer, row in enumerate(one.mean.tolist()):
         cells = []
         for head, mean in enumerate(row):
             place = _place(layer, head, language)
             description = _escaped(f"{place}: {_formatted(one, layer, head)}")
-            kind = "none" if math.isnan(mean) else f"c{scale.places(mean)}"
+            is_known = not math.isnan(mean)
+            kind = f"c{scale.places(mean)}" if is_known else "none"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
-            cells.append(f'<td><a {link} aria-label="{description}"></a></td>')
+            number = f"{mean:.2f}" if is_known else ""
+            cells.append(f'<td><a {link} aria-label="{description}">{number}</a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
     heads = "".join(f"<th>{head}</th>" for head in range(one.mean.shape[1]))
-    yield f"<tr><th></th>{heads}</tr></table></div>"
+    yield f"<tr><th></th>{heads}</tr></table>{_legend(scale, language)}</div>"
+
+
+def _legend(scale: Scale, language: str) -> str:
+    """The scale's colours between its ends."""
+    start = 0 if scale.is_signed else SHADES
+    cells = "".join(f'<i class="c{n}"></i>' for n in range(start, 2 * SHADES + 1, SHADES // 12))
+    note = f" {say(scale.note, language)}" if scale.note else ""
+    low, high = f"{scale.ticks[0]:.3g}", f"{scale.ticks[-1]:.3g}"
+    return f'<p class="legend">{low} <span>{cells}</span> {high}{note}</p>'
 
 
 def _of_head(
     one: Measured, layer: int, head: int, language: str, served: Served | None
 ) -> Iterator[str]:
-    """A measure of one head, with the passages that have most and least of it."""
+    """A measure of one head, with the passages where it is largest and smallest."""
     rank = int((one.mean > one.mean[layer, head]).sum()) + 1
     place = say("{rank} of {count}", language, rank=rank, count=one.mean.size)
-    name = f"<b>{_escaped(one.name)}</b> <span>{_escaped(_formatted(one, layer, head))}</span>"
-    yield f"<details><summary>{name} {_escaped(place)}</summary>"
+    title = _escaped(say(one.short_title, language))
+    number = _escaped(_formatted(one, layer, head))
+    name = f'<b title="{_escaped(one.name)}">{title}</b>'
+    is_known = not math.isnan(one.mean[layer, head])
+    kind = ' class="largest"' if is_known and rank == 1 else ""
+    where = f'<i title="{_escaped(place)}">{rank} / {one.mean.size}</i>' if is_known else ""
+    yield f"<details{kind}><summary>{name} <span>{number}</span> {where}</summary>"
     for kind, words, passages in (
         ("most", say("most", language), one.most(layer, head)),
         ("least", say("least", language), one.least(layer, head)),
     ):
         yield f'<p class="note">{words}</p><ol>'
         for rank, passage in enumerate(passages):
-            is_cut = len(passage.content) > LONGEST
-            says = _escaped(passage.content[:LONGEST] + ("…" if is_cut else ""))
+            is_cut = len(passage.content) > PASSAGE_LENGTH
+            says = _escaped(passage.content[:PASSAGE_LENGTH] + ("…" if is_cut else ""))
             if served:
                 asked = f"{one.name}.{kind}.{layer}.{head}.{rank}"
                 query = urlencode({"token": served.token, "passage": asked})
@@ -209,7 +294,8 @@ def _anchor(layer: int, head: int) -> str:
 def _colours() -> str:
     pairs = zip(LIGHT.palette(), DARK.palette(), strict=True)
     return "\n".join(
-        f".c{n} {{ background: light-dark({light}, {dark}); }}"
+        f".c{n} {{ background: light-dark({light}, {dark}); "
+        f"color: light-dark({ink_on(light)}, {ink_on(dark)}); }}"
         for n, (light, dark) in enumerate(pairs)
     )
 

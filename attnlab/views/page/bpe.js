@@ -56,19 +56,19 @@ class Heap {
  * A tokenizer, as in attnlab/text/tokenizer.py and bpe.py.
  *
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
- * names: names of added tokens by id. asTheyAre: ids whose symbol is their text. rounds: lists of added
+ * names: names of added tokens by id. literalIds: ids whose symbol is their text. rounds: lists of added
  * tokens, as names and ids, in the order in which they are searched. rows: the number of ids.
  */
 class Tokenizer {
   #merges = new Map(); // of two ids as one number: [which merge, what it makes]
-  #known = new Map(); // the ids of pieces that were cut before
+  #cache = new Map(); // ids by piece
   #tokens = new Map();
 
-  constructor({ pattern, vocab, merges, names, asTheyAre, rounds, prefixSpace, front, end, rows }) {
+  constructor({ pattern, vocab, merges, names, literalIds, rounds, prefixSpace, front, end, rows }) {
     Object.assign(this, { prefixSpace, front, end, rows });
     this.rounds = rounds.map((names) => new Map(names));
     this.pattern = unicodeSpaces(pattern);
-    this.asTheyAre = new Set(asTheyAre);
+    this.literalIds = new Set(literalIds);
     this.symbols = new Map([...Object.entries(vocab).map(([symbol, id]) => [id, symbol]), ...names]);
     const ids = new Map(Object.entries(vocab));
     this.bytes = BYTE_SYMBOLS.map((symbol) => ids.get(symbol));
@@ -83,7 +83,7 @@ class Tokenizer {
   encode(text) {
     const half = text.search(/\p{Surrogate}/u);
     if (half >= 0)
-      throw new Refusal("text has half of a surrogate pair, {half}, at index {index}", {
+      throw new Refusal("text has an unpaired surrogate, {half}, at index {index}", {
         half: `'\\u${text.charCodeAt(half).toString(16)}'`,
         index: [...text.slice(0, half)].length,
       });
@@ -96,8 +96,8 @@ class Tokenizer {
     const spaced = text && this.prefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
     const ids = [];
     for (const [piece] of spaced.matchAll(this.pattern)) {
-      const known = this.#known.get(piece) ?? this.#merged(new TextEncoder().encode(piece));
-      if (piece.length < 32) this.#known.set(piece, known);
+      const known = this.#cache.get(piece) ?? this.#merged(new TextEncoder().encode(piece));
+      if (piece.length < 32) this.#cache.set(piece, known);
       for (const id of known) ids.push(id);
     }
     return ids;
@@ -105,11 +105,11 @@ class Tokenizer {
 
   /** Merge adjacent tokens, always by the merge that is first in the list, leftmost first. */
   #merged(bytes) {
-    const lacking = bytes.find((byte) => this.bytes[byte] === undefined);
-    if (lacking !== undefined)
+    const missing = bytes.find((byte) => this.bytes[byte] === undefined);
+    if (missing !== undefined)
       throw new Refusal(
         "the text has the byte 0x{byte}, which isn't in the vocabulary; {count} of the 256 bytes aren't",
-        { byte: lacking.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
+        { byte: missing.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
       );
     const n = bytes.length;
     const ids = Array.from(bytes, (byte) => this.bytes[byte]);
@@ -141,7 +141,7 @@ class Tokenizer {
   bytesOf(id) {
     const symbol = this.symbols.get(id) ?? "";
     const bytes = Array.from(symbol, (character) => BYTE_OF.get(character));
-    const isText = this.asTheyAre.has(id) || bytes.includes(undefined);
+    const isText = this.literalIds.has(id) || bytes.includes(undefined);
     return isText ? new TextEncoder().encode(symbol) : Uint8Array.from(bytes);
   }
 

@@ -2,9 +2,9 @@
 // token that is likely in one may have any rank in the other.
 
 /** The probability that a token is sampled with, also if the pack doesn't include it. */
-function shareOf(id, { ids, logits, all, renewed, count, left }) {
+function shareOf(id, { ids, logits, all, renormalized, count, left }) {
   const n = ids.indexOf(id);
-  if (n >= 0) return renewed[n];
+  if (n >= 0) return renormalized[n];
   // The order in which tokens are cut; among equals, higher ids first.
   const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
   const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
@@ -21,26 +21,22 @@ function placeBefore(pairs, place) {
 
 /** The most probable tokens now, as [id, before, now]. */
 function changesOf(found) {
-  const likely = found.flatMap(({ ids, renewed }) =>
-    ids.slice(0, CANDIDATES).filter((_, n) => renewed[n] > 0),
+  const likely = found.flatMap(({ ids, renormalized }) =>
+    ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0),
   );
   return [...new Set(likely)]
     .map((id) => [id, shareOf(id, found[0]), shareOf(id, found.at(-1))])
     .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
-/** The table of changes from `before`, null for the first trace, to `now`. */
+/** The table of changes from `before`, null for the first trace, to `now`, in Lab. */
 function makeChange(before, now) {
   const box = byId("change");
-  const both = [...(before ? [before] : []), now];
+  const both = [before, now];
   const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
   const pairs = before && aligned([before.ids, now.ids]);
   const isCompared = traces.length === 2;
-  const heads = before
-    ? isCompared
-      ? ["A", "B", DIFFERENCE]
-      : [say("before"), say("now"), say("change")]
-    : [say("now")];
+  const heads = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
   const placeIn = (trace) =>
     traces.includes(trace) ? queryIn(trace) : placeBefore(pairs, queryIn(now));
   const read = async (trace, place) => {
@@ -49,6 +45,8 @@ function makeChange(before, now) {
   };
   let known = { places: [] }; // what was read last, kept while sliders move
   const draw = onceAFrame(async () => {
+    if (isLook()) return;
+    if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
     const places = both.map(placeIn);
     const early = both.find((trace, n) => places[n] < trace.prediction.first); // a long text's early positions have no logits
     if (early) {
@@ -75,10 +73,10 @@ function makeChange(before, now) {
         "tr",
         {},
         make("th", { scope: "row" }, symbolOf(brief(nameOf(id).symbol))),
-        make("td", { "aria-hidden": "true" }, ...(before ? [barOf(then, "then")] : []), barOf(here)),
-        ...(before ? [shareCell(then)] : []),
+        make("td", { "aria-hidden": "true" }, barOf(then, "then"), barOf(here)),
+        shareCell(then),
         shareCell(here),
-        ...(before ? [shareCell(here - then, true)] : []),
+        shareCell(here - then, true),
       ),
     );
     const caption = make(
@@ -95,9 +93,7 @@ function makeChange(before, now) {
 
   /** What changed between the traces, or both positions if they differ. */
   function causeOf() {
-    if (!before)
-      return [say("Ablate a head or an MLP, or enter another text, to see what changes here.")];
-    const [a, b] = toldApart([before, now], pairs);
+    const [a, b] = distinctions([before, now], pairs);
     const [place, here] = known.places;
     const isSame = place === here && before.ids[place] === now.ids[place];
     const at = isSame ? "" : ` (${before.cached + place} ${brief(before.tokens[place].symbol)})`;

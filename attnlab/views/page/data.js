@@ -6,8 +6,8 @@ const description = JSON.parse(document.getElementById("description").textConten
 const say = (text, values = {}) =>
   (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
-/** A text from Python. */
-const saying = say;
+/** The same for a text that isn't written here, but comes from Python. */
+const sayStored = say;
 
 /** The same as a list, for values that are elements. */
 const sayParts = (text, values) =>
@@ -15,6 +15,7 @@ const sayParts = (text, values) =>
     .split(/\{(\w+)\}/)
     .map((part, n) => (n % 2 ? values[part] : part))
     .filter((part) => part !== "");
+const sayStoredParts = sayParts;
 
 // The steps with a number for each query and key, in the order of computation.
 const MATRICES = Object.keys(description.steps).filter(
@@ -22,17 +23,18 @@ const MATRICES = Object.keys(description.steps).filter(
 );
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
-const TEXT_TOLD = 44; // characters of a text that a name shows
+const SHORT_TEXT = 44; // most characters of a text in a trace's name
 
 // Queries and keys are places, as `takeTraces` aligns the texts.
-const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1, depth: "look" };
+const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1, depth: "look", level: "model" };
+if (description.traces[0].atlas !== undefined) selection.depth = "lab"; // an atlas's passage is about one head
 
 /** Whether the page shows words, the picture and few controls; otherwise all of them. */
 const isLook = () => selection.depth === "look";
 let pointed = null; // the { query, key } under the pointer
 
 /** The query and key that are described: those under the pointer, or the selected ones. */
-const placeTold = () => pointed ?? selection;
+const describedPlace = () => pointed ?? selection;
 
 let traces; // what is shown: one trace, or two to compare
 let views;
@@ -44,6 +46,7 @@ const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
 /** Show traces, given as in `description.traces`. */
 function takeTraces(given) {
+  for (const { leaving } of traces ?? []) leaving.abort();
   traces = given.map(traceOf);
   const texts = aligned(traces.map(symbolsOf));
   const cached = traces.map((trace) => trace.cached);
@@ -56,8 +59,8 @@ function takeTraces(given) {
   };
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
   if (traces.length === 2)
-    toldApart(traces, places.queries).forEach((told, n) => (traces[n].told = told));
-  views = traces.map((trace) => viewOf(trace.name, [trace], trace.told));
+    distinctions(traces, places.queries).forEach((distinction, n) => (traces[n].distinction = distinction));
+  views = traces.map((trace) => viewOf(trace.name, [trace], trace.distinction));
   if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces, whyZero(...traces)));
   views.forEach(labelView);
 }
@@ -81,7 +84,8 @@ function traceOf(given, number) {
     runs: new Map(), // of a head's queries, the most recently used
     keys: [...cached, ...given.tokens],
     packs: new Map(), // name -> promise of its numbers
-    read: new Map(), // layer -> its data, once read
+    loaded: new Map(), // layer -> its data, once loaded
+    leaving: new AbortController(), // aborts its requests when other traces are shown
   };
 }
 
@@ -94,15 +98,15 @@ function differentShapes(a, b) {
 }
 
 /** What distinguishes each of two traces: its model, its text, or its changes. */
-function toldApart(both, pairs) {
-  const areOthers = (of) => of(both[0]) !== of(both[1]);
+function distinctions(both, pairs) {
+  const differ = (of) => of(both[0]) !== of(both[1]);
   const textOf = ({ tokens }) => tokens.map(({ text }) => text).join("");
   const other = pairs.findIndex(([n, m]) => both[0].tokens[n]?.symbol !== both[1].tokens[m]?.symbol);
   return both.map((trace, t) =>
     [
-      areOthers(({ model }) => model) && trace.model,
-      areOthers((trace) => symbolsOf(trace).join()) && aroundOf(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
-      areOthers(changesIn) && changesIn(trace),
+      differ(({ model }) => model) && trace.model,
+      differ((trace) => symbolsOf(trace).join()) && aroundOf(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
+      differ(changesIn) && changesIn(trace),
     ]
       .filter(Boolean)
       .join(", "),
@@ -111,12 +115,12 @@ function toldApart(both, pairs) {
 
 /** A short form of a text on one line, around a given token. */
 function aroundOf({ tokens, excerpt }, n) {
-  if (excerpt.length <= TEXT_TOLD) return `“${excerpt}”`;
+  if (excerpt.length <= SHORT_TEXT) return `“${excerpt}”`;
   const plain = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text);
   const [before, text] = [tokens.slice(0, n), tokens].map((some) => some.map(plain).join(""));
-  const start = Math.max(0, Math.min(before.length - 20, text.length - TEXT_TOLD));
-  const shown = text.slice(start, start + TEXT_TOLD);
-  return `“${start ? "…" : ""}${shown}${start + TEXT_TOLD < text.length ? "…" : ""}”`;
+  const start = Math.max(0, Math.min(before.length - 20, text.length - SHORT_TEXT));
+  const shown = text.slice(start, start + SHORT_TEXT);
+  return `“${start ? "…" : ""}${shown}${start + SHORT_TEXT < text.length ? "…" : ""}”`;
 }
 
 const nameOfPlace = ([layer, head]) =>
@@ -178,7 +182,7 @@ function queryIn(trace) {
  * What is shown together: T rows and Tk columns. Row i is at place rows[i] and at position
  * queries[i] of each trace; columns likewise with columns[j] and keys[j].
  */
-function viewOf(name, shown, told = "") {
+function viewOf(name, shown, distinction = "") {
   const [first] = shown;
   const own = (all) => all.map((place) => shown.map(({ number }) => place[number]));
   const there = (all) => own(all).flatMap((place, n) => (isEverywhere(place) ? [n] : []));
@@ -191,7 +195,7 @@ function viewOf(name, shown, told = "") {
       : tokens.map((token) => token.symbol).join(" | ");
   return {
     name,
-    told,
+    distinction,
     traces: shown,
     rows,
     columns,
@@ -214,9 +218,9 @@ function labelView(view) {
   view.keyLabels = view.keySymbols.map(nameOf);
 }
 
-/** A view's traces whose layer hasn't been read yet. */
-const unread = (view, layer) =>
-  view.traces.filter((trace) => layer < trace.layers && !trace.read.has(layer));
+/** A view's traces whose layer isn't loaded yet. */
+const pendingTraces = (view, layer) =>
+  view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 

@@ -43,7 +43,7 @@ const boxedTable = (caption, ...parts) =>
     tableOf(caption, ...parts),
   );
 
-/** A bar as long as a share. */
+/** A bar whose length is a share. */
 function barOf(share, kind = "") {
   const bar = make("span", { class: `bar ${kind}` });
   bar.style.setProperty("--share", share);
@@ -85,10 +85,13 @@ function symbolOf(symbol) {
   );
 }
 
-// The bytes without a character of their own in a token's symbol, which has those from 256 on instead.
+/** A number or id with its token, such as 3 (Ġdog), as an element. */
+const withSymbol = (n, { symbol }) => make("span", {}, `${n} (`, symbolOf(brief(symbol)), ")");
+
+// Bytes that a token's symbol represents by characters from U+0100 on.
 const WITHOUT_SYMBOL = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
 
-/** A token's text without the space before it; its symbol if it is no whole, visible characters. */
+/** A token's text without the space before it; its symbol if it has partial or invisible characters. */
 function wordOf(symbol) {
   const bytes = [...symbol].map((character) => {
     const code = character.codePointAt(0);
@@ -117,7 +120,7 @@ const isDark = () =>
   (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
 let palette; // colours from the most negative number's over zero's, in the middle, to the largest's
 let pixels; // the same as the 32 bits of a canvas pixel
-let inks; // and what is read best on each
+let inks; // a text colour that contrasts with each
 
 function choosePalette() {
   const theme = description.palettes[isDark() ? "dark" : "light"];
@@ -215,13 +218,13 @@ function hatch(context, colour) {
 
 /** Run `draw` once before the next frame, even if requested several times; immediately for printing. */
 function onceAFrame(draw) {
-  let asked = false;
+  let isRequested = false;
   return () => {
     if (isPrinted()) return draw();
-    if (asked) return;
-    asked = true;
+    if (isRequested) return;
+    isRequested = true;
     requestAnimationFrame(() => {
-      asked = false;
+      isRequested = false;
       draw();
     });
   };

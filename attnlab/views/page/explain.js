@@ -2,7 +2,7 @@
 // written with the page's numbers, as attnlab/views/evaluation.py does in Python.
 
 const PRODUCTS_WHOLE = 12; // sums of products up to this length are shown in full
-const TERMS_WHOLE = 64; // other sums up to this length are
+const TERMS_WHOLE = 64; // other sums up to this length are too
 const TERMS_SHOWN = 8; // longer ones show this many of the largest terms
 
 const OPERATIONS = {
@@ -34,11 +34,11 @@ const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in
  * 
  * places: its row and column. needs: {name, path, values(places), stop} by parameter, null for an
  * absent one; stop is what a number links to. known: results of lines whose rows the page doesn't
- * have in full, by name. along: the index that stands for a whole row. largest, toLargest: name of
- * and link to a row's maximum.
+ * have in full, by name. along: the index that stands for a whole row. largest: an element that names
+ * a row's maximum. toLargest: its link.
  */
 class Working {
-  constructor({ places, needs, known = {}, along = "i", largest = "", toLargest }) {
+  constructor({ places, needs, known = {}, along = "i", largest, toLargest }) {
     Object.assign(this, { places, needs, known, along, largest, toLargest, results: { ...known } });
   }
 
@@ -87,7 +87,6 @@ class Working {
   located(tree) {
     if (typeof tree === "string") return this.needs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
-    if (tree[0] === "max") return this.largest;
     if (!isPlace(tree)) return tree[0];
     const index = this.index(tree.slice(2)).join(", ");
     return `${this.needs[tree[1]].name}[${index}]`;
@@ -175,14 +174,19 @@ function sumIn(tree) {
 const whereIn = (working, { where }) =>
   Object.fromEntries(Object.entries(where).map(([name, one]) => [name, working.located(one)]));
 
-const noteOf = (working, line) => (line.note ? [` (${saying(line.note, whereIn(working, line))})`] : []);
+/** A line's note; it alone names a row's maximum. */
+function noteOf(working, { note, where }) {
+  const place = (tree) => (tree[0] === "max" ? working.largest : working.located(tree));
+  const places = Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, place(tree)]));
+  return note ? [" (", ...sayStoredParts(note, places), ")"] : [];
+}
 
 /** A line's words, and what is written before its result. */
 function numbersIn(working, line, tree, value, heading) {
   const named = (one) => [working.link(one)];
   const [terms, counts] = tree?.[0] === "sum" ? addedIn(working, tree[1], value) : [null, {}];
   const words = line.heading
-    ? saying(line.heading, { heading, ...whereIn(working, line), ...counts })
+    ? sayStored(line.heading, { heading, ...whereIn(working, line), ...counts })
     : `${line.name} = ${written(tree, (one) => [working.located(one)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree === undefined) return { words, numbers: ["1 = "] };
@@ -190,11 +194,11 @@ function numbersIn(working, line, tree, value, heading) {
     const [, condition, yes, no] = tree;
     const is_so = Boolean(working.found(condition));
     const chosen = is_so ? yes : no;
-    const told = saying("{place} is {is_so}: ", {
+    const outcome = sayStored("{place} is {is_so}: ", {
       place: working.located(condition),
       is_so: (is_so ? "True" : "False") + (working.needs[condition[1]].isEdited ? say(", edited") : ""),
     });
-    return { words, numbers: [told, ...(isLeaf(chosen) ? [...named(chosen), " = "] : [])] };
+    return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...named(chosen), " = "] : [])] };
   }
   const names = written(tree, named);
   if (isLeaf(tree)) return { words, numbers: [...names, " = "] };

@@ -11,7 +11,7 @@ function paintWaiting() {
   painting = true;
   const end = performance.now() + MILLISECONDS_PER_FRAME;
   for (const [map, rows] of waiting) {
-    if (unread(map.view, map.layer).length) continue; // still loading
+    if (pendingTraces(map.view, map.layer).length) continue; // still loading
     while (performance.now() < end) {
       if (rows.next().done) {
         waiting.delete(map);
@@ -20,14 +20,14 @@ function paintWaiting() {
     }
     if (performance.now() >= end) break;
   }
-  painting = [...waiting.keys()].some(({ view, layer }) => !unread(view, layer).length);
+  painting = [...waiting.keys()].some(({ view, layer }) => !pendingTraces(view, layer).length);
   if (painting) requestAnimationFrame(paintWaiting);
 }
 
 /** Paint a small map once its numbers are loaded and it is its turn. */
 async function paintSoon(map) {
   waiting.set(map, paint(map));
-  await Promise.all(unread(map.view, map.layer).map((trace) => readLayer(trace, map.layer)));
+  await Promise.all(pendingTraces(map.view, map.layer).map((trace) => loadLayer(trace, map.layer)));
   if (!painting && waiting.has(map)) {
     painting = true;
     requestAnimationFrame(paintWaiting);
@@ -47,7 +47,7 @@ const whenSeen = new IntersectionObserver((entries) => {
 function paintAll() {
   const all = (isLook() ? [picture] : grids).flatMap(({ maps }) => maps);
   for (const map of all) {
-    if (map.values || unread(map.view, map.layer).length) continue;
+    if (map.values || pendingTraces(map.view, map.layer).length) continue;
     waiting.delete(map);
     for (const _ of paint(map));
   }
@@ -160,7 +160,7 @@ function makeGrid(view) {
       const open = layer === selection.layer && head === selection.head;
       const over = headsInSight().find((one) => isSame(one, { layer, head }));
       cell.setAttribute("aria-selected", String(over !== undefined));
-      cell.style.setProperty("--laid", laid.length && over ? over.colour : "");
+      cell.style.setProperty("--overlaid", overlaid.length && over ? over.colour : "");
       cell.tabIndex = open ? 0 : -1;
     }
   }
@@ -209,8 +209,8 @@ function moved(event, i, j, rows, columns) {
 
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");
 
-/** A view's name, if there are several, and its description. */
-function nameOf({ name, told }) {
+/** A view's name, if there are several, and what distinguishes it. */
+function nameOf({ name, distinction }) {
   if (traces.length < 2) return [];
-  return [make("h3", { class: "name" }, name, ...(told ? [": ", make("bdi", {}, told)] : []))];
+  return [make("h3", { class: "name" }, name, ...(distinction ? [": ", make("bdi", {}, distinction)] : []))];
 }

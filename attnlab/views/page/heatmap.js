@@ -1,11 +1,13 @@
 // One step of one head: queries down, keys across.
 
 const LARGEST_CELL = 40;
-const LARGEST_LABEL = 96; // the labels of rows and columns, in pixels where letters have their usual size
+const LARGEST_CELL_OF_LEVEL = 96; // of a map that is the level itself, as far as it fits the window
+const NUMBERED_CELL = 44; // cells from this size on show their numbers
+const LARGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // of the columns' labels, in radians
-const OVERHANG = 52; // what the last of them sticks out
-const LETTERS = 12; // how large they are
-const SMALLEST_LETTERS = 5; // on paper, where all labels shall be seen
+const OVERHANG = 52; // by which the last of them extends beyond the map
+const LETTERS = 12; // their font size
+const SMALLEST_LETTERS = 5; // on paper, where all labels are shown
 
 function makeHeatmap(view) {
   const readout = make("p", { class: "readout", "aria-live": "polite" });
@@ -64,14 +66,14 @@ function makeHeatmap(view) {
       : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
     for (const part of [readout, frame, legend]) part.hidden = !there;
     matrix = there ? matrixOf(view, selection) : null;
-    tellWhyZero();
+    explainZero();
     return there ? boundOf(view, selection, matrix) : 0;
   }
 
-  /** Why a difference is 0, from the first query on or everywhere, unless its name says so. */
-  function tellWhyZero() {
+  /** Explain why a difference is 0 in the first queries or everywhere, unless its name does. */
+  function explainZero() {
     why.textContent = "";
-    if (!matrix || !view.isDifference || view.told || traces[0].model !== traces[1].model) return;
+    if (!matrix || !view.isDifference || view.distinction || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
@@ -110,11 +112,19 @@ function makeHeatmap(view) {
       }),
     );
     legend.querySelectorAll("p").forEach((note) => note.remove());
-    const notes = [saying(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
+    const notes = [sayStored(scale.note), AFTER_MASK.has(step) ? say("hatched: masked") : ""]
       .filter(Boolean)
       .join(" · ");
     legend.append(make("p", {}, notes));
     layOut();
+  }
+
+  /** The largest cell: where the map is the level, one with which all rows fit the window. */
+  function largestCell() {
+    if (!isAt("head", "matrix") || isPrinted()) return LARGEST_CELL;
+    const below = legend.offsetHeight + 28; // with the margins
+    const fitting = (innerHeight - frame.getBoundingClientRect().top - scrollY - labelHeight - below) / view.T;
+    return Math.max(LARGEST_CELL, Math.min(LARGEST_CELL_OF_LEVEL, fitting));
   }
 
   function layOut() {
@@ -130,7 +140,7 @@ function makeHeatmap(view) {
     labelWidth = Math.max(56 * times, widest(view.queryLabels) + 10); // room for the axes' names at least
     labelHeight = Math.max(32 * times, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
     const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * times);
-    const fit = Math.max(1, Math.min(LARGEST_CELL, room / view.Tk));
+    const fit = Math.max(1, Math.min(largestCell(), room / view.Tk));
     cell = fit * (isPrinted() ? 1 : selection.zoom);
     if (cell > 2) cell = Math.floor(cell);
     extent.style.width = `${view.Tk * cell}px`;
@@ -138,7 +148,7 @@ function makeHeatmap(view) {
     scroller.style.width = `${Math.min(room, view.Tk * cell)}px`;
     const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
     scroller.style.height = `${Math.min(tallest, view.T * cell)}px`;
-    figure.style.setProperty("--height", scroller.style.height); // the labels are drawn later
+    figure.style.setProperty("--height", scroller.style.height); // labels are drawn later
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
     place();
@@ -168,6 +178,22 @@ function makeHeatmap(view) {
     }
   }
 
+  /** Write the numbers of the visible cells, all with the same decimals. */
+  function drawNumbers(context, j, i, n, m) {
+    const digits = Math.max(1, 2 - Math.floor(Math.log10(Math.max(1, scale.bound))));
+    const isHidden = hiddenIn(view, selection);
+    context.font = `${Math.min(LETTERS * 1.5, cell / 3.8)}px ${getComputedStyle(left).fontFamily}`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let row = i; row < i + m; row++)
+      for (let column = j; column < j + n; column++) {
+        const at = row * view.Tk + column;
+        if (isHidden(at) || !Number.isFinite(matrix[at])) continue;
+        context.fillStyle = inks[placesOf([matrix[at]], scale)[0]];
+        context.fillText(fixed(matrix[at], digits), (column + 0.5) * cell, (row + 0.5) * cell);
+      }
+  }
+
   const draw = onceAFrame(() => {
     if (!matrix) return;
     const { clientWidth: width, clientHeight: height, scrollLeft: x, scrollTop: y } = scroller;
@@ -187,7 +213,8 @@ function makeHeatmap(view) {
       for (let at = j; at <= j + n; at++) context.fillRect(at * cell - 0.5, y, 1, height);
       for (let at = i; at <= i + m; at++) context.fillRect(x, at * cell - 0.5, width, 1);
     }
-    const { query, key } = placed(placeTold());
+    if (cell >= NUMBERED_CELL) drawNumbers(context, j, i, n, m);
+    const { query, key } = placed(describedPlace());
     const times = letterSize();
     // Printed labels are smaller and vertical, so that none is left out.
     const size = isPrinted()
@@ -236,7 +263,7 @@ function makeHeatmap(view) {
 
   /** Mark the selected cell, and describe it or the one under the pointer. */
   function place() {
-    if (!matrix || !isReadIn(view, selection)) return; // another head's are on their way
+    if (!matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = chosen();
     put(cursor, query, key);
     const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
@@ -251,7 +278,7 @@ function makeHeatmap(view) {
       `${queryName} ${brief(view.queryLabels[query])}, ${keyName} ${brief(view.keyLabels[key])}, ` +
         `${selection.step} ${format(shown)}${masked ? `, ${say("masked")}` : ""}`,
     );
-    const { query: i, key: j } = placed(placeTold());
+    const { query: i, key: j } = placed(describedPlace());
     hover.hidden = i === query && j === key;
     put(hover, i, j);
     readOut(i, j);
@@ -260,7 +287,7 @@ function makeHeatmap(view) {
 
   function readOut(i, j) {
     const { queryName, keyName, shown, masked } = contentOf(i, j);
-    const isElsewhere = view.rows[i] !== placeTold().query || view.columns[j] !== placeTold().key;
+    const isElsewhere = view.rows[i] !== describedPlace().query || view.columns[j] !== describedPlace().key;
     readout.replaceChildren(
       make(
         "span",
@@ -301,17 +328,17 @@ function makeHeatmap(view) {
     const at = under(event);
     if (!at) return;
     choose(at);
-    openArithmetic(cursor);
+    enterCell(cursor);
   });
   scroller.addEventListener("scroll", draw);
   cursor.addEventListener("keydown", (event) => {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       const { query, key } = chosen();
-      choose([query, key]); // what the cursor stands on, where this text has no such place
-      openArithmetic(cursor);
+      choose([query, key]); // the cursor's own cell, if this text lacks the selected one
+      enterCell(cursor);
     } else if (event.key === "Escape") {
-      gridOf(view).focus();
+      if (!isLook()) gridOf(view).focus();
     } else {
       const { query, key } = chosen();
       const to = moved(event, query, key, view.T, view.Tk);

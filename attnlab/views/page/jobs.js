@@ -14,21 +14,21 @@ const JOBS = {
 
 /** The mean weight on each job's targets, and its value for uniform attention; null if no query has any. */
 function jobsOf(ids, rowOf) {
-  const sums = Object.keys(JOBS).map((name) => ({ name, attention: 0, even: 0, count: 0 }));
+  const sums = Object.keys(JOBS).map((name) => ({ name, attention: 0, uniform: 0, count: 0 }));
   ids.forEach((_, i) => {
     const weights = rowOf(i);
     for (const sum of sums) {
       const keys = JOBS[sum.name](ids, i);
       if (!keys.length) continue;
       for (const j of keys) sum.attention += weights[j];
-      sum.even += keys.length / (i + 1);
+      sum.uniform += keys.length / (i + 1);
       sum.count++;
     }
   });
   return Object.fromEntries(
-    sums.map(({ name, attention, even, count }) => [
+    sums.map(({ name, attention, uniform, count }) => [
       name,
-      count ? { attention: attention / count, even: even / count } : null,
+      count ? { attention: attention / count, uniform: uniform / count } : null,
     ]),
   );
 }

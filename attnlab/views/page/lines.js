@@ -1,42 +1,42 @@
 // Lines from all queries to the keys that they attend to, for one head or several in colours.
 
 // "Color Universal Design" (Okabe and Ito, 2008): distinguishable by colour-blind readers. Without yellow
-// and black, which one of the themes hides.
+// and black, which are invisible in one of the themes.
 const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
 const FAINTEST = 0.01; // smaller weights aren't drawn
 const [LINE_ROW, SMALL_ROW] = [24, 15]; // height of a token, and in a long text
 
-let laid = []; // the heads that are overlaid, if there are several
+let overlaid = []; // the heads that are overlaid, if there are several
 
 const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
 
 /** The heads whose lines are drawn, each with its colour. */
 function headsInSight() {
-  if (!laid.length)
+  if (!overlaid.length)
     return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
-  return laid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
+  return overlaid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
 }
 
 /** Whether a view has a head and its numbers are loaded. */
-const isReadIn = (view, { layer, head }) =>
-  hasHead(view, layer, head) && !unread(view, layer).length;
+const isLoaded = (view, { layer, head }) =>
+  hasHead(view, layer, head) && !pendingTraces(view, layer).length;
 
 /** The visible heads, with their weights of query i. */
 const weightsInSight = (view, i) =>
   headsInSight()
-    .filter((one) => isReadIn(view, one))
+    .filter((one) => isLoaded(view, one))
     .map((one) => ({ ...one, weights: valuesOf(view, one.layer, one.head, "weights", i) }));
 
 /** Add a head to the overlaid ones, or remove it. */
-function layOver(layer, head) {
+function toggleOverlay(layer, head) {
   const clicked = { layer, head };
-  const before = laid.length ? laid : [{ layer: selection.layer, head: selection.head }];
+  const before = overlaid.length ? overlaid : [{ layer: selection.layer, head: selection.head }];
   const isThere = before.some((one) => isSame(one, clicked));
   if (!isThere && before.length === HEAD_COLOURS.length) return;
   const after = isThere ? before.filter((one) => !isSame(one, clicked)) : [...before, clicked];
   if (!after.length) return;
-  laid = after.length > 1 ? after : [];
+  overlaid = after.length > 1 ? after : [];
   const open = isThere ? after.at(-1) : clicked;
   return openHead(open.layer, open.head);
 }
@@ -44,22 +44,22 @@ function layOver(layer, head) {
 /** Open one head, or add it if several are selected. */
 function chooseHead(layer, head, isMore, then) {
   isHeadChosen = true;
-  if (isMore || byId("several").ariaPressed === "true") return layOver(layer, head);
-  laid = [];
+  if (isMore || byId("several").ariaPressed === "true") return toggleOverlay(layer, head);
+  overlaid = [];
   return openHead(layer, head, then);
 }
 
 /** The overlaid heads' names, as buttons that remove them. */
-function showLaid() {
-  byId("laid").replaceChildren(
-    ...(laid.length ? headsInSight() : []).map(({ layer, head, colour }) => {
+function showOverlaid() {
+  byId("overlaid").replaceChildren(
+    ...(overlaid.length ? headsInSight() : []).map(({ layer, head, colour }) => {
       const name = say("layer {layer}, head {head}", { layer, head });
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
       const button = make("button", { type: "button" }, swatch, name, " ×");
       button.setAttribute("aria-label", say("remove {name}", { name }));
       button.addEventListener("click", () => {
-        layOver(layer, head);
+        toggleOverlay(layer, head);
         byId("several").focus();
       });
       return button;
@@ -68,8 +68,8 @@ function showLaid() {
 }
 
 /** If only one of several selected heads is shown: how many there are, and a button to show all. */
-function tellOthers() {
-  const isAlone = laid.length > 0 && selection.look !== "lines";
+function showOthers() {
+  const isAlone = overlaid.length > 0 && selection.look !== "lines";
   byId("others").hidden = !isAlone;
   if (!isAlone) return;
   const button = make("button", { type: "button", class: "leads" }, say("Show the lines"));
@@ -78,7 +78,7 @@ function tellOthers() {
     byId("looks").querySelector(":checked").focus();
   });
   byId("others").replaceChildren(
-    say("One of {n} selected heads; the lines show all of them.", { n: laid.length }),
+    say("One of {n} selected heads; the lines show all of them.", { n: overlaid.length }),
     " ",
     button,
   );
@@ -116,10 +116,10 @@ function makeLines(view) {
     return matrices.get(name);
   }
 
-  let meant = null; // the highlighted token, as [is it a key, its index]
+  let highlighted = null; // the highlighted token, as [is it a key, its index]
 
   const draw = onceAFrame(() => {
-    if (selection.look !== "lines") return;
+    if (byId("lines").hidden) return;
     const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
     const context = prepared(canvas, width, height);
     const size = (isLong ? 11 : 13) * letterSize();
@@ -129,22 +129,22 @@ function makeLines(view) {
     const room = Math.min(120 * letterSize(), width / 4);
     const [from, to] = [room + 8, width - room - 8];
     const [query, key] = [
-      nearest(view.rows, placeTold().query),
-      nearest(view.columns, placeTold().key),
+      nearest(view.rows, describedPlace().query),
+      nearest(view.columns, describedPlace().key),
     ];
     const cached = view.Tk - view.T; // aligns each query with its own key
     const y = (n) => (n + 0.5) * row;
     const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
 
-    for (const one of headsInSight().filter((one) => isReadIn(view, one))) {
+    for (const one of headsInSight().filter((one) => isLoaded(view, one))) {
       context.strokeStyle = one.colour;
       weightsOf(one).forEach((weight, n) => {
         const strength = strengthOf(weight);
         if (strength < FAINTEST) return;
         const [i, j] = [Math.floor(n / view.Tk), n % view.Tk];
         if (!(inSight(cached + i) || inSight(j))) return;
-        const isMeant = !meant || (meant[0] ? j : i) === meant[1];
-        context.globalAlpha = Math.sqrt(strength) * (isMeant ? 1 : 0.06);
+        const isHighlighted = !highlighted || (highlighted[0] ? j : i) === highlighted[1];
+        context.globalAlpha = Math.sqrt(strength) * (isHighlighted ? 1 : 0.06);
         context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
         context.beginPath();
         context.moveTo(from, y(cached + i));
@@ -178,7 +178,7 @@ function makeLines(view) {
     draw();
   }
 
-  /** The token under the pointer, as `meant`. */
+  /** The token under the pointer, as `highlighted`. */
   function under(event) {
     const box = scroller.getBoundingClientRect();
     const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / row);
@@ -187,14 +187,14 @@ function makeLines(view) {
     return (isKey ? view.columns : view.rows)[own] === undefined ? null : [isKey, own];
   }
   scroller.addEventListener("pointermove", (event) => {
-    meant = under(event);
-    if (!meant) point(null);
-    else if (meant[0]) point({ query: selection.query, key: view.columns[meant[1]] });
-    else pointAtQuery(view.rows[meant[1]]);
+    highlighted = under(event);
+    if (!highlighted) point(null);
+    else if (highlighted[0]) point({ query: selection.query, key: view.columns[highlighted[1]] });
+    else pointAtQuery(view.rows[highlighted[1]]);
     draw();
   });
   scroller.addEventListener("pointerleave", () => {
-    meant = null;
+    highlighted = null;
     point(null);
     draw();
   });
@@ -205,9 +205,9 @@ function makeLines(view) {
   });
   scroller.addEventListener("keydown", (event) => {
     const to = moved(event, nearest(view.rows, selection.query), 0, view.T, 1);
-    if (event.key === "Escape") meant = null;
+    if (event.key === "Escape") highlighted = null;
     else if (to) {
-      meant = [false, to[0]];
+      highlighted = [false, to[0]];
       select(view.rows[to[0]]);
     }
     draw();

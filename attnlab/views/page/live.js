@@ -1,18 +1,18 @@
 // The page with a model behind it. It keeps a history of traces to compare with and return to.
 
-const LOOKS_KEPT = 100;
+const HISTORY_LENGTH = 100;
 
-const looks = []; // the history, as the source describes traces
-let wanted; // the last request: a text, {text} or {ids}, and the `ablated` places
-let asking; // aborts the pending request
+const traceHistory = []; // the history, as the source describes traces
+let lastRequest; // the last request: a text, {text} or {ids}, and the `ablated` places
+let pending; // aborts the pending request
 
 /** Trace a text, {text} or {ids}, with places ablated: [layer, head] for a head, [layer] for an MLP. */
-function look(text, ablated) {
-  wanted = { text, ablated };
-  newest(async (signal) => {
+function requestTrace(text, ablated) {
+  lastRequest = { text, ablated };
+  runLatest(async (signal) => {
     const given = await source.open(text, ablated, signal);
     return () => {
-      const last = looks.at(-1);
+      const last = traceHistory.at(-1);
       const isSame = last.ids.join() === given.ids.join();
       show({ ...given, typed: text.text ?? (isSame ? last.typed : undefined) });
     };
@@ -20,37 +20,40 @@ function look(text, ablated) {
 }
 
 /** The last trace, for the link: #ids=12.7&ablate=0.1+1 ablates a head and an MLP. */
-linkOfLook = () => {
-  const { ids, ablated } = looks.at(-1);
+linkOfText = () => linkOf(traceHistory.at(-1));
+
+const linkOf = ({ ids, ablated }) => {
   const ablate = ablated.map((place) => place.join(".")).join(" ");
   return { ids: ids.join("."), ...(ablate && { ablate }) };
 };
 
+const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
+
 /** Trace what a link asks for, instead of the first trace. */
-function followLinkOfLook(link) {
-  const asked = new URLSearchParams(link.slice(1));
+function followLinkOfText(link, isFirst = false) {
+  const values = new URLSearchParams(link.slice(1));
   const numbers = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
-  const { ids, ablate = "" } = Object.fromEntries(asked);
-  const last = linkOfLook();
-  if (!ids || (ids === last.ids && ablate === (last.ablate ?? ""))) return;
-  newest(async (signal) => {
+  const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
+  if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
+  runLatest(async (signal) => {
     const ablated = ablate.split(" ").filter(Boolean).map(numbers);
     const given = await source.open({ ids: numbers(ids) }, ablated, signal);
     return async () => {
-      looks.pop();
-      looks.push(given);
+      const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(given));
+      if (isBack || isFirst) traceHistory.pop();
+      if (!isBack) traceHistory.push(given);
       byId("prompt").value = given.text;
-      await showLooks();
-      followLink(link); // to the token, which the first text may not have had
+      await showLatest();
+      followLink(link); // again, now that the token exists
     };
   });
 }
 
 /** Generate a continuation of the last trace. */
-function writeOn() {
-  const trace = looks.at(-1);
+function continueText() {
+  const trace = traceHistory.at(-1);
   if (!byId("seed").reportValidity()) return;
-  newest(async (signal) => {
+  runLatest(async (signal) => {
     const count = byId("count").valueAsNumber;
     const seed = byId("seed").value;
     const how = { ...samplingSettings(), ...(seed !== "" && { seed: Number(seed) }) };
@@ -60,75 +63,75 @@ function writeOn() {
       show(given);
       byId("prompt").value = text;
       markUnsent();
-      showWritten(chosen, how);
+      showGenerated(chosen, how);
     };
   });
 }
 
 /** Show the generated tokens, each with a probability. */
-function showWritten(chosen, { temperature }) {
+function showGenerated(chosen, { temperature }) {
   const words = temperature
     ? say("Generated tokens, each with the probability it was sampled with:")
     : say("Generated greedily; probabilities are the model's, at temperature 1:");
-  const told = chosen.map((token) => {
+  const items = chosen.map((token) => {
     const share = temperature ? token.probability : token.share;
     return make("li", {}, symbolOf(brief(token.symbol)), barOf(share), number(share, 4));
   });
-  byId("sampled").replaceChildren(words, make("ol", {}, ...told));
+  byId("sampled").replaceChildren(words, make("ol", {}, ...items));
 }
 
-/** Send a request and apply its result, unless another request was made since. */
-async function newest(ask) {
-  asking?.abort();
-  const mine = (asking = new AbortController());
-  tell("");
+/** Send a request and apply its result, unless a newer request has replaced it. */
+async function runLatest(request) {
+  pending?.abort();
+  const controller = (pending = new AbortController());
+  showStatus("");
   byId("explore").ariaBusy = "true";
   markWorking();
   markAblated();
   markUnsent();
   let then;
   try {
-    then = await ask(mine.signal);
+    then = await request(controller.signal);
   } catch (error) {
     then = () => {
-      wantLast();
+      resetRequest();
       markAblated();
       markUnsent();
-      tell(error.name === "AbortError" ? say("Cancelled.") : error.message);
+      showStatus(error.name === "AbortError" ? say("Cancelled.") : error.message);
     };
   }
-  if (mine !== asking) return;
+  if (controller !== pending) return;
   byId("explore").ariaBusy = "false";
   markWorking();
   then();
 }
 
-let done = 1; // of what the source is computing, its share so far
+let done = 1; // share of the source's computation
 
 /** Show the share of a computation that is done. */
-function tellProgress(share) {
+function showProgress(share) {
   done = share;
   markWorking();
 }
 
 function markWorking() {
-  const isAsking = byId("explore").ariaBusy === "true";
-  byId("working").hidden = !isAsking && done === 1;
+  const isPending = byId("explore").ariaBusy === "true";
+  byId("working").hidden = !isPending && done === 1;
   if (done < 1) byId("progress").value = done;
   else byId("progress").removeAttribute("value");
 }
 
-/** End what is under way; a trace whose numbers are not all there makes way for the one before. */
+/** Cancel the computation; if the last trace's numbers are incomplete, return to the trace before. */
 function cancel() {
-  if (byId("explore").ariaBusy === "true") return asking.abort();
+  if (byId("explore").ariaBusy === "true") return pending.abort();
   source.stop();
-  if (looks.length > 1) goBack();
-  return tell(say("Cancelled."));
+  if (traceHistory.length > 1) goBack();
+  return showStatus(say("Cancelled."));
 }
 
-/** Run the model in the files of a directory instead. The traces before it are another model's. */
+/** Replace the model by one from the files of a directory; the history restarts. */
 function openModel(files) {
-  newest(async (signal) => {
+  runLatest(async (signal) => {
     const opened = await source.opened(files, signal);
     let given;
     try {
@@ -144,40 +147,45 @@ function openModel(files) {
     return () => {
       source.close();
       source = opened;
-      looks.length = 0;
+      source.showFormulas();
+      traceHistory.length = 0;
       byId("prompt").value = given.text;
-      looks.push({ ...given, typed: given.text });
-      showLooks();
+      traceHistory.push({ ...given, typed: given.text });
+      showLatest();
     };
   });
 }
 
-function tell(sentence) {
-  byId("told").textContent = sentence;
+function showStatus(sentence) {
+  byId("status").textContent = sentence;
 }
 
 /** Show a trace and add it to the history. */
 function show(given) {
-  if (looks.at(-1).id === given.id) looks.pop();
-  looks.push(given);
-  if (looks.length > LOOKS_KEPT) looks.shift();
-  showLooks();
+  startEntry();
+  if (traceHistory.at(-1).id === given.id) traceHistory.pop();
+  traceHistory.push(given);
+  if (traceHistory.length > HISTORY_LENGTH) traceHistory.shift();
+  showLatest();
 }
 
 /** Show the last trace, next to the previous one if they are compared. */
-async function showLooks() {
+async function showLatest() {
   const { query, key } = selection;
   const before = traces[0].ids.join();
   const focused = document.activeElement; // may be in an element that is replaced
   const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
-  wantLast();
-  const opened = openTraces(looks.slice(byId("compare").checked ? -2 : -1));
-  const isOfAtlas = description.traces[0].atlas !== undefined; // which is about one head
-  if (traces.at(-1).ids.join() !== before && isLook() && !isOfAtlas) isHeadChosen = false;
-  showPicture();
+  resetRequest();
+  const opened = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
+  const isFromAtlas = description.traces[0].atlas !== undefined; // which is about one head
+  if (traces.at(-1).ids.join() !== before && isLook() && !isFromAtlas) {
+    isHeadChosen = false;
+    selection.level = "model";
+  }
+  showLevel(selection.level);
   openStory();
   followChange();
-  markLook();
+  markLatest();
   const shown = traces;
   if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
   await opened;
@@ -188,42 +196,59 @@ async function showLooks() {
 
 /** Show what changed from the previous trace to the last one, also when predictions are redrawn. */
 function followChange() {
-  const before = looks.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(looks.at(-2), 0)) : null;
+  const before = traceHistory.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(traceHistory.at(-2), 0)) : null;
   const change = makeChange(before, traces.at(-1));
   predictions.push(change);
   change.draw();
 }
 
-function wantLast() {
-  const { ids, ablated } = looks.at(-1);
-  wanted = { text: { ids }, ablated };
+function resetRequest() {
+  const { ids, ablated } = traceHistory.at(-1);
+  lastRequest = { text: { ids }, ablated };
 }
 
 /** Return to the previous trace. */
 function goBack() {
-  newest(async () => () => {
-    looks.pop();
-    byId("prompt").value = looks.at(-1).text;
-    showLooks();
+  runLatest(async () => () => {
+    traceHistory.pop();
+    byId("prompt").value = traceHistory.at(-1).text;
+    showLatest();
   });
 }
 
 /** Show whether the text in the box differs from the one shown, and whether it is being computed. */
 function markUnsent() {
-  const { typed, text } = looks.at(-1);
+  const { typed, text } = traceHistory.at(-1);
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
   const isIn = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
-  const isComputed = byId("explore").ariaBusy === "true" && isIn(wanted.text.text);
+  const isComputed = byId("explore").ariaBusy === "true" && isIn(lastRequest.text.text);
   byId("unsent").hidden = isIn(typed, text);
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
 }
 
-function markLook() {
+/** Notes on what isn't visible in a text. */
+function notesOn(tokens) {
+  const notes = [];
+  if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
+    notes.push(say("The text is only white space: {count} tokens.", { count: tokens.length }));
+  const sizes = new Map();
+  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
+  const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
+  if (unknown.length) {
+    const characters = unknown.slice(0, UNKNOWN_LISTED).join(" ") + (unknown.length > UNKNOWN_LISTED ? " …" : "");
+    notes.push(say("The model has no tokens for {characters} and reads them as single bytes.", { characters }));
+  }
+  return notes;
+}
+
+const UNKNOWN_LISTED = 8; // characters without a token
+
+function markLatest() {
   markUnsent();
-  const { model, excerpt, notes } = looks.at(-1);
+  const { model, excerpt, tokens } = traceHistory.at(-1);
   document.title = `${["attnlab", model].filter(Boolean).join(" ")}: ${excerpt.slice(0, 60)}`;
-  tell(notes.join(" "));
-  byId("compare").disabled = byId("back").disabled = looks.length < 2;
+  showStatus(notesOn(tokens).join(" "));
+  byId("compare").disabled = byId("back").disabled = traceHistory.length < 2;
   byId("sampled").replaceChildren();
   markAblated();
 }
@@ -232,22 +257,22 @@ function markLook() {
 
 /** Ablate a head or MLP, or undo it. */
 function toggle(place) {
-  const { text, ablated } = wanted;
+  const { text, ablated } = lastRequest;
   const others = ablated.filter((other) => other.join() !== place.join());
-  look(text, others.length < ablated.length ? others : [...ablated, place]);
+  requestTrace(text, others.length < ablated.length ? others : [...ablated, place]);
 }
 
-/** Scale a step of the open head by so many hundredths, or take it "of" another text's ids. */
+/** Scale a step of the open head by `how` hundredths, or ("of") take it from the text with these ids. */
 function changeStep(step, how, ...ids) {
-  const { text, ablated } = wanted;
+  const { text, ablated } = lastRequest;
   const place = [selection.layer, selection.head, step];
   const others = ablated.filter((other) => other.slice(0, 3).join() !== place.join());
-  look(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
+  requestTrace(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
 }
 
 /** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
 function cellOfMask() {
-  const { query, key } = placeTold();
+  const { query, key } = describedPlace();
   const { number } = traces.at(-1);
   const cell = [places.queries[query]?.[number], places.keys[key]?.[number]];
   return cell.every(Number.isInteger) ? cell : null;
@@ -256,7 +281,7 @@ function cellOfMask() {
 /** The cells of the open head's mask that are switched, as [query, key]. */
 function switchedCells() {
   const { layer, head } = selection;
-  const change = wanted.ablated.find((change) => change.slice(0, 4).join() === [layer, head, "mask", "flip"].join()) ?? [];
+  const change = lastRequest.ablated.find((change) => change.slice(0, 4).join() === [layer, head, "mask", "flip"].join()) ?? [];
   return Array.from({ length: (change.length - 4) / 2 }, (_, n) => change.slice(4 + 2 * n, 6 + 2 * n));
 }
 
@@ -269,13 +294,13 @@ function switchCell() {
   const before = switchedCells();
   const others = before.filter((other) => other.join() !== cell.join());
   const cells = others.length < before.length ? others : [...before, cell];
-  const kept = wanted.ablated.filter((change) => change.slice(0, 4).join() !== place.join());
-  look(wanted.text, cells.length ? [...kept, [...place, ...cells.flat()]] : kept);
+  const kept = lastRequest.ablated.filter((change) => change.slice(0, 4).join() !== place.join());
+  requestTrace(lastRequest.text, cells.length ? [...kept, [...place, ...cells.flat()]] : kept);
 }
 
 /** Mark what is ablated or edited: in a list, in the maps and at the open head. */
 function markAblated() {
-  const { ablated } = wanted;
+  const { ablated } = lastRequest;
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
     ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
@@ -307,15 +332,15 @@ function markAblated() {
 
 function markToggles() {
   const { layer, head } = selection;
-  const isAblated = isAmong(wanted.ablated, [layer, head]);
+  const isAblated = isAmong(lastRequest.ablated, [layer, head]);
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
-  byId("mlp-toggle").ariaPressed = String(isAmong(wanted.ablated, [layer]));
-  const found = wanted.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
+  byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
+  const found = lastRequest.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
   showFactor(found && found[3] !== "of" ? found[3] : 100);
   byId("cell-toggle").ariaPressed = String(isAmong(switchedCells(), cellOfMask() ?? []));
-  byId("patch").disabled = looks.length < 2 || source.hasEnded;
-  for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(wanted.ablated, [name]);
+  byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
+  for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
   markViews();
 }
@@ -338,7 +363,7 @@ function makeChanges(button) {
     box.addEventListener("change", () => toggle([name]));
     return make("label", {}, box, " ", words);
   };
-  const patch = () => changeStep(step.value, "of", ...looks.at(-2).ids);
+  const patch = () => changeStep(step.value, "of", ...traceHistory.at(-2).ids);
   return make(
     "details",
     { id: "changes" },
@@ -390,15 +415,15 @@ function makeExplorer() {
   };
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
   prompt.addEventListener("input", markUnsent);
-  const lookAtPrompt = () => look({ text: prompt.value }, wanted.ablated);
+  const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.ablated);
   prompt.addEventListener("keydown", (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
     event.preventDefault();
-    lookAtPrompt();
+    tracePrompt();
   });
   const compare = make("input", { type: "checkbox", id: "compare" });
-  compare.addEventListener("change", showLooks);
+  compare.addEventListener("change", showLatest);
   const files = make("input", { type: "file", id: "files", multiple: "", hidden: "" });
   files.addEventListener("change", () => {
     if (files.files.length) openModel([...files.files]);
@@ -415,10 +440,10 @@ function makeExplorer() {
       make("label", { for: "prompt", class: "unseen" }, say("Text")),
       make(
         "div",
-        { id: "asking" },
+        { id: "prompt-row" },
         prompt,
         make("p", { id: "unsent", role: "status" }, say("not shown yet: press Enter")),
-        button("look", say("Show"), lookAtPrompt),
+        button("look", say("Show"), tracePrompt),
       ),
       make(
         "p",
@@ -426,11 +451,11 @@ function makeExplorer() {
         ...examples.map((text) =>
           button("", text, () => {
             prompt.value = text;
-            lookAtPrompt();
+            tracePrompt();
           }),
         ),
       ),
-      make("p", { id: "told", role: "status" }),
+      make("p", { id: "status", role: "status" }),
       make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),
       make(
         "div",
@@ -440,7 +465,7 @@ function makeExplorer() {
         make(
           "span",
           {},
-          button("write", say("Generate"), writeOn),
+          button("write", say("Generate"), continueText),
           " ",
           make("label", {}, count, " ", say("tokens")),
           " ",
@@ -448,12 +473,20 @@ function makeExplorer() {
         ),
         make("div", { id: "sampling" }, ...makeBoard()),
         ...(source.opened ? [button("open", say("Open a model"), () => files.click()), files] : []),
-        ...(source.end ? [button("end", say("Stop the explorer"), () => source.end())] : []),
       ),
       make("p", { id: "ablated", class: "note" }),
       make("p", { id: "sampled", class: "note", role: "status" }),
     ),
   );
+  if (source.end)
+    document.querySelector("footer").append(
+      make(
+        "details",
+        { id: "ending" },
+        make("summary", {}, say("Stop the explorer")),
+        make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", button("end", say("Stop now"), () => source.end())),
+      ),
+    );
   const [title, jobs] = [byId("head-title"), byId("jobs")];
   const beside = make("div", { id: "cause" });
   title.before(beside);
@@ -494,13 +527,13 @@ function makeExplorer() {
   const opened = new MutationObserver(markToggles);
   for (const id of ["head-title", "strips", "sums", "strongest"]) opened.observe(byId(id), { childList: true });
   showSettings();
-  looks.push(...description.traces);
-  prompt.value = looks[0].text;
-  wantLast();
+  traceHistory.push(...description.traces);
+  prompt.value = traceHistory[0].text;
+  resetRequest();
   followChange();
-  markLook();
+  markLatest();
 }
 
 makeExplorer();
-followLinkOfLook(location.hash);
-addEventListener("hashchange", ({ newURL }) => followLinkOfLook(new URL(newURL).hash));
+followLinkOfText(location.hash, true);
+addEventListener("hashchange", ({ newURL }) => followLinkOfText(new URL(newURL).hash));

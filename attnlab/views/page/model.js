@@ -1,13 +1,13 @@
 // A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
-// in a worker, so that the page stays responsive; `ASKED` lists the requests.
+// in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
 
-const KEPT_BYTES = 64_000_000; // of traces, beside the one that was asked for last
+const KEPT_BYTES = 64_000_000; // of traces, besides the last two
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
 // The edited steps in the pack "attention", in order.
-const CARRIED = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
+const PACKED_STEPS = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
 
 // As in attnlab/views/page/overview.py.
 const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
@@ -18,7 +18,7 @@ function causalMask(T, cached) {
   return new Nd(seen, [T, cached + T]);
 }
 
-/** The mask of a text with changes, before heads' own. */
+/** A text's mask after changes of the causal mask, before those of heads' masks. */
 const maskOf = (T, changes) => {
   const causal = causalMask(T, 0);
   return changes.some(([what]) => what === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
@@ -54,7 +54,7 @@ function editsOf(changes, lookAt, rootless) {
     if (how === "flip") return [[path, (mask) => flipped(mask, ids)]];
     if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
     const taken = (x) => {
-      checkSameLength(ids.length, x.shape[0]); // they are not where it generates
+      checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
       return lookAt(ids, path);
     };
     return [[path, taken]];
@@ -90,11 +90,11 @@ function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
     const [, layer, one, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
-    if (!CARRIED.includes(name)) continue;
+    if (!PACKED_STEPS.includes(name)) continue;
     const heads = (edited[layer] ??= {});
     for (const head of one === undefined ? Array(n_head).keys() : [one]) {
       const names = [...(heads[head] ?? []), name];
-      heads[head] = CARRIED.filter((one) => names.includes(one));
+      heads[head] = PACKED_STEPS.filter((one) => names.includes(one));
     }
   }
   return edited;
@@ -103,7 +103,7 @@ function editedHeads(edits, n_head) {
 const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1]) : -1);
 
 class Model {
-  #traces = new Map(); // by id, the one asked for last at the end
+  #traces = new Map(); // by id, the most recently used last
 
   /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
   constructor({ config, graph, given, tokenizer, shapes }, numbers) {
@@ -124,9 +124,9 @@ class Model {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
     const own = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
-    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // before it all is as in the base
+    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // the layers before it are those of the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
-    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.look(path) : (own[path] ?? this.#given(path))), edits);
+    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (own[path] ?? this.#given(path))), edits);
     return Object.assign(run, { base, first });
   }
 
@@ -141,7 +141,7 @@ class Model {
       if (run.values.has(`${place}.output`)) continue;
       // One head at a time, to save memory: T x T numbers each.
       const contexts = Array.from({ length: this.given.n_head }, (_, h) => {
-        const context = run.look(`${place}.attention.heads.${h}.context`);
+        const context = run.value(`${place}.attention.heads.${h}.context`);
         run.keep((path) => !path.includes(".heads."));
         return context;
       });
@@ -149,7 +149,7 @@ class Model {
       const joined = new Nd(new Float32Array(contexts.length * T * Dh), [contexts.length, T, Dh]);
       contexts.forEach((context, h) => assign(nd.item(joined, h), context));
       run.values.set(`${place}.attention.context`, joined);
-      run.look(`${place}.output`);
+      run.value(`${place}.output`);
       run.keep((path) => KEPT.test(path));
     }
     return run;
@@ -189,7 +189,7 @@ class Model {
   #editsOf(changes) {
     const lookAt = (ids, path) => {
       const { run } = this.trace(this.idsOf({ ids }), []);
-      const found = run.look(path);
+      const found = run.value(path);
       run.keep((path) => KEPT.test(path));
       return found;
     };
@@ -198,18 +198,18 @@ class Model {
     return editsOf(changes, lookAt, Object.fromEntries(rootless));
   }
 
-  /** Notes on a text, see `notesOn`. */
+  /** What the page needs of a trace, besides its packs. */
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
     for (const [, , , how, ...cells] of ablated) if (how === "flip") checkSeeing(flipped(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
-    return { ids, text: this.#text(ids), tokens, notes: notesOn(tokens), edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
+    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
   }
 
   /** A trace's pack, see attnlab/views/page/packs.py. */
-  async pack({ ids, ablated, carried }, name, tick) {
+  async pack({ ids, ablated, packed }, name, tick) {
     const { run } = this.trace(ids, ablated);
     const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
@@ -217,11 +217,11 @@ class Model {
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
-    if (kind === "way") return this.#way(run, Number(number), carried);
+    if (kind === "way") return this.#way(run, Number(number), packed);
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
-    const W = run.look(path);
-    const b = path === "W_U" ? null : run.look(path.replace(/W(_\w+)$/, "b$1"));
+    const W = run.value(path);
+    const b = path === "W_U" ? null : run.value(path.replace(/W(_\w+)$/, "b$1"));
     const columns = [];
     for (let n = Number(start); n < stop; n++)
       columns.push(nd.item(W, REST, nd.slice(null, null), n), nd.item(b ?? ZERO, nd.slice(b ? n : 0, b ? n + 1 : 1)));
@@ -231,74 +231,74 @@ class Model {
   async #attention(run, layer, tick) {
     await this.#pass(run, layer, tick);
     const place = `blocks.${layer}.attention`;
-    const carried = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
+    const packed = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
-    const numbers = joinedNumbers(["Q", "K", "V", ...carried].map((name) => run.look(`${place}.${name}`)));
+    const numbers = joinedNumbers(["Q", "K", "V", ...packed].map((name) => run.value(`${place}.${name}`)));
     run.keep((path) => KEPT.test(path));
     return numbers;
   }
 
   /** A token's rows at some stops: a run over this token alone, with the heads' context given. */
-  #way(run, position, carried) {
+  #way(run, position, packed) {
     const place = nd.slice(position, position + 1);
     const given = (path) => {
-      if (path.endsWith("attention.context")) return nd.item(run.look(path), REST, place, nd.slice(null, null));
-      return path === "ids" || path === "positions" ? nd.item(run.look(path), place) : this.#given(path);
+      if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, place, nd.slice(null, null));
+      return path === "ids" || path === "positions" ? nd.item(run.value(path), place) : this.#given(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     const row = new Run(this.graph, given, Object.fromEntries(edits));
-    return joinedNumbers(carried.map((path) => row.look(path)));
+    return joinedNumbers(packed.map((path) => row.value(path)));
   }
 
   /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
   #stream(run) {
     const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
-      const [mid, output] = [run.look(`blocks.${n}.mid`), run.look(`blocks.${n}.output`)];
+      const [mid, output] = [run.value(`blocks.${n}.mid`), run.value(`blocks.${n}.output`)];
       run.keep((path) => KEPT.test(path));
       return [mid, nd.subtract(output, mid), output].map(normsOf);
     });
-    return joinedNumbers([normsOf(run.look("embedding")), ...blocks.flat()]);
+    return joinedNumbers([normsOf(run.value("embedding")), ...blocks.flat()]);
   }
 
   /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
   async #story(run, tick) {
-    const ids = [...run.look("ids").numbers()];
+    const ids = [...run.value("ids").numbers()];
     const last = ids.length - 1;
     const probabilities = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
     const before = probabilities(run);
     const compared = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, COMPARED);
-    const told = [compared.length, ...compared, ...compared.map((id) => before[id])];
+    const numbers = [compared.length, ...compared, ...compared.map((id) => before[id])];
     for (const [layer, head] of this.#candidates(run, before, compared[0])) {
       const place = `blocks.${layer}.attention.heads.${head}`;
-      const weights = nd.item(run.look(`${place}.weights`), last).numbers();
+      const weights = nd.item(run.value(`${place}.weights`), last).numbers();
       run.keep((path) => KEPT.test(path));
       const key = weights.indexOf(Math.max(...weights));
       const ablated = this.#run(ids, { ...run.edits, [`${place}.context`]: 0 }, { base: run });
       const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));
-      told.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
+      numbers.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
     }
-    return Float32Array.from(told);
+    return Float32Array.from(numbers);
   }
 
-  /** The heads to ablate: those that write most along the gradient of the log probability of `top`. */
+  /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
   #candidates(run, probabilities, top) {
     const { n_head } = this.given;
-    const slope = Float64Array.from(probabilities, (p, id) => (id === top) - p);
-    const w = nd.matmul(run.look("W_U"), new Nd(slope, [slope.length, 1]));
-    const along = nd.multiply(run.look("gain"), w.reshape(w.size));
+    const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
+    const w = nd.matmul(run.value("W_U"), new Nd(gradient, [gradient.length, 1]));
+    const along = nd.multiply(run.value("gain"), w.reshape(w.size));
     const u = nd.subtract(along, equations.mean(along));
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
-      const context = nd.item(run.look(`blocks.${layer}.attention.context`), head);
+      const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);
       const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
-      const W_O = equations.rows_of_head(run.look(`blocks.${layer}.attention.W_O`), head, n_head);
+      const W_O = equations.rows_of_head(run.value(`blocks.${layer}.attention.W_O`), head, n_head);
       const [written] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
       return { layer, head, size: Math.abs(written), n };
     });
     const { n_layer, n_embd } = this.config;
-    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.look("ids").size * n_layer * n_embd ** 2)));
+    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
     const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
     return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
@@ -306,13 +306,13 @@ class Model {
   #norms(run) {
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
     const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
-    return joinedNumbers([...blocks.flat(), ""].flatMap((place) => [run.look(`${place}gain`), run.look(`${place}bias`), epsilon]));
+    return joinedNumbers([...blocks.flat(), ""].flatMap((place) => [run.value(`${place}gain`), run.value(`${place}bias`), epsilon]));
   }
 
   /** All logits after a position. */
   logits(run, position) {
-    const final = nd.item(run.look("final"), nd.slice(position, position + 1));
-    return equations.logits(final, run.look("W_U")).numbers();
+    const final = nd.item(run.value("final"), nd.slice(position, position + 1));
+    return equations.logits(final, run.value("W_U")).numbers();
   }
 
   /** Generate tokens, with cached keys and values. */
@@ -333,13 +333,13 @@ class Model {
       const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
-      const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // other rows are never drawn
+      const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // rows without a token are never sampled
       const found = positionOfLogits(known, settings.temperature ? known.length : 1);
-      const { renewed } = probabilitiesOf(found, settings);
-      const drawn = Math.max(0, drawnBy(random(), renewed));
+      const { renormalized } = probabilitiesOf(found, settings);
+      const drawn = Math.max(0, drawnBy(random(), renormalized));
       const id = found.ids[drawn];
       const share = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
-      chosen.push({ ...this.tokenizer.token(id), probability: renewed[drawn], share });
+      chosen.push({ ...this.tokenizer.token(id), probability: renormalized[drawn], share });
       all.push(id);
     }
     return { ids: all, text: this.#text(all), chosen };
@@ -359,67 +359,52 @@ function joinedNumbers(arrays) {
   return joined;
 }
 
-/** Notes on what isn't visible in a text, see `notes_on` in attnlab/views/page/page.py. */
-function notesOn(tokens) {
-  const notes = [];
-  if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
-    notes.push(["The text is only white space: {count} tokens.", { count: tokens.length }]);
-  const sizes = new Map();
-  for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
-  const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
-  if (unknown.length) {
-    const characters = unknown.slice(0, 8).join(" ") + (unknown.length > 8 ? " …" : "");
-    notes.push(["The model has no tokens for {characters} and reads them as single bytes.", { characters }]);
-  }
-  return notes;
-}
-
 // ---- in the worker -------------------------------------------------------------------------------
 
-/** Answer messages {n, ask, given}; {n, stop: true} aborts request n. */
+/** Answer messages {n, method, given}; {n, stop: true} aborts request n. */
 function serveModel() {
   let model;
   const ended = new Set();
-  const ASKED = {
+  const HANDLERS = {
     begin: ({ description, numbers }) => {
       products = Products.of(numbers.length);
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
     },
     choose: async ({ files, rules, graph }, tick) => {
-      const { described, stored } = await new Directory(files, rules).model(graph);
+      const { description, stored } = await new Directory(files, rules).model(graph);
       products = Products.of(stored.count);
-      const numbers = products?.numbers ?? stored.room();
+      const numbers = products?.numbers ?? stored.allocate();
       await stored.readInto(numbers, tick);
-      model = new Model(described, numbers);
-      return described;
+      model = new Model(description, numbers);
+      return description;
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     write: ({ trace, how }, tick) => model.write(trace, how, tick),
   };
-  // Other requests are answered between two blocks.
+  // Between two blocks, let other requests be answered.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout
-  const resting = [];
-  port1.onmessage = () => resting.shift()();
-  const breath = () =>
+  const waiting = [];
+  port1.onmessage = () => waiting.shift()();
+  const nextEvent = () =>
     new Promise((done) => {
-      resting.push(done);
+      waiting.push(done);
       port2.postMessage(0);
     });
-  onmessage = async ({ data: { n, ask, given, stop } }) => {
+  onmessage = async ({ data: { n, method, given, stop } }) => {
     if (stop) return ended.add(n);
     const tick = async (share) => {
       postMessage({ n, share });
-      await breath();
+      await nextEvent();
       if (ended.has(n)) throw new DOMException("", "AbortError");
     };
     try {
-      const made = await ASKED[ask](given, tick);
-      postMessage({ n, made }, made instanceof Float32Array ? [made.buffer] : []);
+      const result = await HANDLERS[method](given, tick);
+      postMessage({ n, result }, result instanceof Float32Array ? [result.buffer] : []);
     } catch (error) {
       const { name, message, values = null } = error;
-      postMessage({ n, failed: { name, message, values } });
+      postMessage({ n, error: { name, message, values } });
     }
     ended.delete(n);
   };

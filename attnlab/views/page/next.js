@@ -23,7 +23,7 @@ function tokenOf([id, symbol, text, bytes]) {
 function makeSettings() {
   positions = slider(say("after position"), {
     words: (n) => positionIn(places.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
-    aloud: (n) => {
+    spoken: (n) => {
       const t = places.queries[n].findIndex((i) => i !== null);
       const { cached, tokens } = traces[t];
       return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
@@ -61,13 +61,13 @@ function makeBoard() {
   const board = {
     temperature: slider(say("temperature"), {
       words: (n) => stops[n].toFixed(1),
-      aloud: (n) => (n ? stops[n].toFixed(1) : say("0: always the most probable token")),
+      spoken: (n) => (n ? stops[n].toFixed(1) : say("0: always the most probable token")),
       use: (n) => set("temperature", stops[n]),
       at: () => [stops.indexOf(settings.temperature), stops.length - 1],
     }),
     top_k: slider("top-k", {
       words: (n, max) => (n === max ? say("all") : `${n + 1}`),
-      aloud: (n, max) =>
+      spoken: (n, max) =>
         n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
       use: (n, max) => set("top_k", n === max ? null : n + 1),
       at: () => {
@@ -77,7 +77,7 @@ function makeBoard() {
     }),
     top_p: slider("top-p", {
       words: (n) => (shares[n] === null ? say("all") : `${shares[n]}`),
-      aloud: (n) =>
+      spoken: (n) =>
         shares[n] === null
           ? say("all tokens")
           : say("the most probable tokens, up to a total of {share}", { share: shares[n] }),
@@ -94,17 +94,17 @@ const showSettings = () => {
 };
 
 /** A slider from 0, with its value in words for reading and for screen readers. */
-function slider(name, { words, aloud, use, at }) {
+function slider(name, { words, spoken, use, at }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
-  const told = () => [Number(input.value), Number(input.max)];
-  const tell = () => {
-    shown.textContent = words(...told());
-    input.setAttribute("aria-valuetext", aloud(...told()));
+  const state = () => [Number(input.value), Number(input.max)];
+  const showValue = () => {
+    shown.textContent = words(...state());
+    input.setAttribute("aria-valuetext", spoken(...state()));
   };
   input.addEventListener("input", () => {
-    tell();
-    use(...told());
+    showValue();
+    use(...state());
   });
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
@@ -112,7 +112,7 @@ function slider(name, { words, aloud, use, at }) {
     set(value, most = input.max) {
       input.max = most;
       input.value = value;
-      tell();
+      showValue();
     },
   };
 }
@@ -158,9 +158,9 @@ function makePrediction(trace) {
     chips[Math.max(0, Math.min(last, to))].focus();
   });
   const how = make("p", { class: "note" });
-  const told = make("p", { class: "sum" });
+  const sampled = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
-  byId("drawn").append(told);
+  byId("drawn").append(sampled);
   const seen = new Set(); // tokens that were listed
   let drawn = { count: draws.count }; // the sample that is shown: its number, place and token
   const title = make("h3");
@@ -175,7 +175,7 @@ function makePrediction(trace) {
     const place = queryIn(trace);
     if (place >= given.first && !known.has(place)) {
       known.set(place, await source.position(trace, place));
-      if (place !== queryIn(trace)) return; // another one was chosen since and is drawn instead
+      if (place !== queryIn(trace)) return; // another token has been chosen
     }
     const after = () =>
       sayParts("Next token after position {position}, {token}", {
@@ -185,7 +185,7 @@ function makePrediction(trace) {
     title.replaceChildren(...after());
     heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
     const position = known.get(place);
-    for (const part of [list, told, ...Object.values(parts)]) part.hidden = !position;
+    for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !position;
     how.textContent = position
       ? settingsInWords()
       : say("This page has logits only from position {first}.", {
@@ -198,20 +198,20 @@ function makePrediction(trace) {
     };
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(found, seen));
-    tellLetters();
+    explainSymbols();
     parts.steps.replaceChildren(...stepsOf(given, position, found));
     const at = JSON.stringify([place, settings]);
     if (drawn.count !== draws.count) {
-      const row = drawnBy(draws.u, found.renewed);
+      const row = drawnBy(draws.u, found.renormalized);
       drawn = { count: draws.count, at, row, words: drawnOf(found, row) };
     }
     parts.table.ariaLabel = heading.textContent;
     parts.table.replaceChildren(candidatesTable(position, given.rows, found, drawn.at === at ? drawn.row : null));
     parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, found));
-    told.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
-    told.replaceChildren(
+    sampled.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
+    sampled.replaceChildren(
       ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
-      ...(told.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
+      ...(sampled.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
       ...(drawn.words ?? []),
     );
   });
@@ -228,16 +228,16 @@ const settingsInWords = () =>
     .filter(Boolean)
     .join(", ");
 
-function candidatesOf({ tokens, renewed }, seen) {
-  const likely = [...tokens.keys()].filter((n) => renewed[n] > 0).slice(0, CANDIDATES);
+function candidatesOf({ tokens, renormalized }, seen) {
+  const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
     const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.setProperty("--share", renewed[n]);
+    bar.style.setProperty("--share", renormalized[n]);
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
     seen.add(tokens[n]);
     chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
-    return make("li", {}, chip, bar, number(renewed[n], 4));
+    return make("li", {}, chip, bar, number(renormalized[n], 4));
   });
 }
 
@@ -278,7 +278,7 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
 
 /** Each token's row, from its logit to the probability that it is sampled with. */
 function candidatesTable({ vocab, logits }, nameless, found, drawn) {
-  const { exponentials, sum, probabilities, cutBy, renewed, tokens, others } = found;
+  const { exponentials, sum, probabilities, cutBy, renormalized, tokens, others } = found;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
@@ -293,7 +293,7 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
   };
   let cumulated = 0;
   const rows = Array.from({ length: count }, (_, n) => {
-    cumulated += renewed[n];
+    cumulated += renormalized[n];
     const struck = (x) => (cutBy[n] ? make("s", {}, shown(x)) : x);
     const steps = [
       logits[n] / temperature,
@@ -302,7 +302,7 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
       struck(probabilities[n]),
     ];
     const name = struck(symbolOf(brief(tokens[n].symbol)));
-    const left = (temperature && cutBy[n]) || renewed[n];
+    const left = (temperature && cutBy[n]) || renormalized[n];
     const one = row(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
     one.classList.toggle("struck", cutBy[n] !== "");
     if (n === drawn) one.ariaCurrent = "true";
@@ -324,7 +324,7 @@ function candidatesTable({ vocab, logits }, nameless, found, drawn) {
           rest: grouped(rest),
         })
       : say("the other {count}", { count: grouped(unlisted) });
-    foot.unshift(row(name, "", ["", "", ...sums], beyond(renewed, others.renewed), ""));
+    foot.unshift(row(name, "", ["", "", ...sums], beyond(renormalized, others.renormalized), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
   const heads = [
@@ -361,7 +361,7 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
 }
 
 /** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
-function drawnOf({ tokens, renewed }, drawn) {
+function drawnOf({ tokens, renormalized }, drawn) {
   const how = say(" (sample {count}, seed 0, in this page)", draws);
   const u = number(draws.u, 4);
   if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
@@ -371,7 +371,7 @@ function drawnOf({ tokens, renewed }, drawn) {
       {
         u,
         token: symbolOf(brief(tokens[drawn].symbol)),
-        reached: number(added(renewed.slice(0, drawn + 1)), 4),
+        reached: number(added(renormalized.slice(0, drawn + 1)), 4),
       },
     ),
     how,

@@ -1,8 +1,8 @@
-// A model's directory, opened in the page: config, tensors and tokenizer, by the tables and in the
-// sentences of the library, see attnlab/checkpoints/rules.py. All is checked before memory is taken and
-// tensors are read, in slices, by `StoredNumbers`.
+// Open a model's directory in the page: config, tensors and tokenizer, with the rules and error messages of
+// the library, see attnlab/checkpoints/rules.py. `StoredNumbers` reads the tensors in slices, after all
+// checks.
 
-/** Why files are not a model that opens, in the library's words, which are English. */
+/** Why a directory can't be opened: the library's error message, in English. */
 class FileError extends Error {}
 
 const refuse = (sentence) => {
@@ -11,7 +11,7 @@ const refuse = (sentence) => {
 
 const whole = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
 
-/** A JSON value as Python writes it in messages, shortened. */
+/** A JSON value as in Python's error messages, shortened. */
 function quoted(value, longest = 80) {
   const text = [...pythonOf(value)];
   return text.length <= longest ? text.join("") : `${text.slice(0, longest - 1).join("")}…`;
@@ -32,7 +32,7 @@ function pythonOf(value) {
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
 
-/** The files of one directory, and the tables by which they are read. */
+/** The files of one directory, and the rules for reading them. */
 class Directory {
   constructor(files, rules) {
     this.files = new Map([...files].map((file) => [file.name, file]));
@@ -41,7 +41,7 @@ class Directory {
 
   has = (name) => this.files.has(name);
 
-  /** Names, of many the first ones. */
+  /** The first names, and how many more there are. */
   listed(names, count = names.length) {
     const first = names.slice(0, this.rules.listed).map((name) => printable(name).slice(0, 200));
     const rest = count - first.length;
@@ -71,10 +71,10 @@ class Directory {
     }
   }
 
-  /** The object that a JSON file holds. */
+  /** A JSON file's object. */
   json = async (name) => this.parsed(await this.text(name), name);
 
-  /** The same, or {} where the file isn't there. */
+  /** The same, or {} if there is no such file. */
   jsonIfThere = async (name) => (this.has(name) ? this.json(name) : {});
 
   parsed(text, name) {
@@ -89,7 +89,7 @@ class Directory {
     } catch {
       refuse(`${name} can't be read as JSON: it is nested too deeply`);
     }
-    if (!isObject(value)) refuse(`${name} must hold one JSON object; got ${quoted(value)}`);
+    if (!isObject(value)) refuse(`${name} must be a JSON object; got ${quoted(value)}`);
     return value;
   }
 
@@ -108,9 +108,9 @@ class Directory {
       );
     const kind = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
     if (kind !== rules.model_type) refuse(`${name}: model_type is ${quoted(kind)}; only '${rules.model_type}' is supported`);
-    const quantised = settings.quantization_config ?? null;
-    if (quantised !== null)
-      refuse(`${name}: the weights are quantized (${quoted(quantised.quant_method || quantised)}). ${rules.how_to_dequantise}`);
+    const quantized = settings.quantization_config ?? null;
+    if (quantized !== null)
+      refuse(`${name}: the weights are quantized (${quoted(quantized.quant_method || quantized)}). ${rules.how_to_dequantize}`);
     const all = { ...rules.defaults };
     for (const one of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, one)) all[one] = settings[one];
     const problems = [...this.#notImplemented(settings), ...this.#wrong(all)];
@@ -146,7 +146,7 @@ class Directory {
 
   // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
 
-  /** Where each parameter lies, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
+  /** Each parameter's place in the files, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
@@ -158,7 +158,7 @@ class Directory {
     const embedding = rules.outside.find(([path]) => path === "W_E")[1];
     const output = rules.outside.find(([path]) => path === "W_U")[1];
     if (config.tie_word_embeddings) outside.delete(output);
-    else outside.get(output).shape.reverse(); // as nn.Linear keeps it
+    else outside.get(output).shape.reverse(); // nn.Linear stores the transpose
     const expectedOf = (name) => {
       const [, layer, inside] = whole(rules.patterns.in_block).exec(name) ?? [];
       if (layer === undefined) return outside.get(name === output && !outside.has(output) ? embedding : name);
@@ -188,11 +188,11 @@ class Directory {
   #checkOurs(found, isOurs) {
     const { patterns } = this.rules.tensors;
     for (const [name, { dtype }] of found) {
-      if (whole(patterns.quantised).test(name) || (dtype.startsWith("F8") && isOurs(name)))
-        refuse(`the directory holds quantized weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantise}`);
+      if (whole(patterns.quantized).test(name) || (dtype.startsWith("F8") && isOurs(name)))
+        refuse(`the directory contains quantized weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantize}`);
       if (whole(patterns.lora).test(name))
         refuse(
-          `the directory holds unmerged LoRA layers (${this.listed([name])}). Merge them where peft is installed: ` +
+          `the directory contains unmerged LoRA layers (${this.listed([name])}). Merge them where peft is installed: ` +
             "model.merge_and_unload().save_pretrained('NEW')",
         );
     }
@@ -213,13 +213,13 @@ class Directory {
       if (!given.has(name)) missing.push(name);
       if (missing.length > this.rules.listed) break;
     }
-    const told = (shape) => `[${shape.join(", ")}]`;
+    const written = (shape) => `[${shape.join(", ")}]`;
     const isOff = ([name, { shape }]) => found.get(name).shape.join() !== shape.join();
     const count = outside.size + config.n_layer * inBlock.size - given.size;
     const kinds = {
       missing: this.listed(missing, count),
       unexpected: this.listed([...found.keys()].filter((name) => !expected.has(name))),
-      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${told(found.get(name).shape)}, expected ${told(shape)}`)),
+      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${written(found.get(name).shape)}, expected ${written(shape)}`)),
       "unsupported dtype": this.listed(
         [...expected.keys()]
           .filter((name) => !Object.hasOwn(bytes, found.get(name).dtype))
@@ -234,13 +234,13 @@ class Directory {
     if (problems.length) refuse(`the tensors in the directory don't match its config. ${problems.join("; ")}`);
   }
 
-  /** Every tensor by its bare name. */
+  /** Every tensor, by name without the prefixes of wrappers. */
   async #entries() {
     const { weights, index, patterns } = this.rules.tensors;
     const isWhole = this.has(weights);
     if (!isWhole && !this.has(index)) {
-      const told = this.#unsupported();
-      refuse(`there is no ${weights} (nor ${index}) in the directory${told ? `, only ${told}` : ""}`);
+      const other = this.#unsupported();
+      refuse(`there is no ${weights} (nor ${index}) in the directory${other ? `, only ${other}` : ""}`);
     }
     const map = isWhole ? null : await this.#weightMap(index);
     const files = isWhole ? [weights] : [...new Set(map.values())].sort();
@@ -255,9 +255,9 @@ class Directory {
         found.set(name, file);
       }
     for (const name of map ? new Set([...map.keys(), ...found.keys()]) : []) {
-      const [said, isIn] = [map, found].map((places) => this.listed([places.get(name) ?? "no file"]));
+      const [listedFile, file] = [map, found].map((places) => this.listed([places.get(name) ?? "no file"]));
       if (map.get(name) !== found.get(name))
-        refuse(`${index} contradicts its shards: it puts ${this.listed([name])} in ${said}, but it is in ${isIn}`);
+        refuse(`${index} contradicts its shards: it puts ${this.listed([name])} in ${listedFile}, but it is in ${file}`);
     }
     return entries;
   }
@@ -271,56 +271,56 @@ class Directory {
     return new Map(Object.entries(shards));
   }
 
-  /** What files hold instead of weights that open. */
+  /** Other formats of weights that the directory has, with advice; "" if none. */
   #unsupported() {
-    for (const [pattern, told] of this.rules.tensors.formats)
+    for (const [pattern, description] of this.rules.tensors.formats)
       for (const name of [...this.files.keys()].sort()) {
         const [, ...groups] = whole(pattern).exec(name) ?? [null];
         if (!whole(pattern).test(name)) continue;
         const given = { name: this.listed([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
-        return told.replace(/\{(\w+)\}/g, (_, key) => given[key]);
+        return description.replace(/\{(\w+)\}/g, (_, key) => given[key]);
       }
     return "";
   }
 
-  /** What a safetensors file holds: 8 bytes of the header's length, a JSON header, the tensors without gaps. */
+  /** A safetensors file's tensors. Format: the header's length in 8 bytes, a JSON header, the tensors without gaps. */
   async #header(file) {
     const { largest_header, bytes, beginnings } = this.rules.tensors;
     const { size } = this.files.get(file);
     const start = await this.bytes(file, 0, 64);
-    const unsound = (why) => {
+    const invalid = (why) => {
       const text = new TextDecoder("latin1").decode(start).trimStart();
       const [, known] = Object.entries(beginnings).find(([beginning]) => text.startsWith(beginning)) ?? [];
       refuse(`${file} ${size ? (known ?? "isn't a safetensors file, or is truncated") : "is empty"} (${why})`);
     };
-    if (size < 10) unsound("it has no header");
+    if (size < 10) invalid("it has no header");
     const length = Number(new DataView(start.buffer).getBigUint64(0, true));
-    if (length > largest_header) unsound(`its header would have ${grouped(length)} bytes`);
-    if (8 + length > size) unsound("its header is cut off");
+    if (length > largest_header) invalid(`its header would have ${grouped(length)} bytes`);
+    if (8 + length > size) invalid("its header is cut off");
     const header = await this.bytes(file, 8, 8 + length);
-    if (header[0] !== 0x7b) unsound("its header does not begin with a brace");
+    if (header[0] !== 0x7b) invalid("its header does not begin with a brace");
     const { __metadata__, ...tensors } = this.parsed(this.decoded(header, `the header of ${file}`), `the header of ${file}`);
     const entries = Object.entries(tensors).map(([name, info]) => {
       const { dtype, shape, data_offsets: [from, to] = [] } = isObject(info) && Array.isArray(info.data_offsets) ? info : {};
-      const isSound = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
-      if (!isSound) unsound(`its header describes ${this.listed([name])} in a way that can't be read`);
+      const isValid = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
+      if (!isValid) invalid(`its header describes ${this.listed([name])} in a way that can't be read`);
       const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
       const needed = width && shape.reduce((product, n) => product * n, width);
-      if (needed !== null && needed !== to - from) unsound(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
+      if (needed !== null && needed !== to - from) invalid(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
       return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
     });
     let at = 8 + length;
     for (const [name, { start, end }] of entries.toSorted(([, a], [, b]) => a.start - b.start || a.end - b.end)) {
-      if (start !== at) unsound(`${this.listed([name])} doesn't begin where the tensor before it ends`);
+      if (start !== at) invalid(`${this.listed([name])} doesn't begin where the tensor before it ends`);
       at = end;
     }
-    if (at !== size) unsound(`its tensors end at byte ${grouped(at)} of ${grouped(size)}`);
+    if (at !== size) invalid(`its tensors end at byte ${grouped(at)} of ${grouped(size)}`);
     return entries;
   }
 
   // ---- tokenizer, as attnlab/text/tokenizer_files.py reads it ---------------------------------------
 
-  /** What a Tokenizer is made of, for so many rows of the embedding. */
+  /** The arguments of Tokenizer, for an embedding with `rows` rows. */
   async tokenizer(rows) {
     const { tokenizer: rules } = this.rules;
     const config = await this.jsonIfThere("tokenizer_config.json");
@@ -333,8 +333,8 @@ class Directory {
     if (older && settings !== older) this.#compare(settings, older);
     const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
     const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
-    const told = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
-    settings.added = this.#numbered(settings.vocab, told, named, isGpt2 ? Object.values(rules.defaults) : []);
+    const added = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
+    settings.added = this.#numbered(settings.vocab, added, named, isGpt2 ? Object.values(rules.defaults) : []);
     const [front, end] = this.#around(settings, config, special, settings === older);
     if (!this.#isByGpt2(settings, isGpt2)) refuse(rules.another);
     const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
@@ -360,7 +360,7 @@ class Directory {
       vocab: Object.fromEntries(vocab),
       merges,
       names: added.map(({ id, content }) => [id, content]),
-      asTheyAre: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
+      literalIds: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
       rounds: [false, true].map((late) => inText.filter(({ normalized }) => Boolean(normalized) === late).map(({ content, id }) => [content, id])),
       ...{ prefixSpace: space, front, end, rows },
       tokens: symbols.size,
@@ -375,12 +375,12 @@ class Directory {
     refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
   }
 
-  /** What vocab.json and merges.txt say, where both are there, or one and no tokenizer.json. */
+  /** The settings in vocab.json and merges.txt; null if there are neither, or one of them beside a tokenizer.json. */
   async #olderSettings() {
     const there = ["vocab.json", "merges.txt"].map(this.has);
     if (!there.includes(true) || (there.includes(false) && this.has("tokenizer.json"))) return null;
-    const lacking = ["vocab.json", "merges.txt"][there.indexOf(false)];
-    if (lacking) refuse(`there is no ${lacking} in the directory`);
+    const missing = ["vocab.json", "merges.txt"][there.indexOf(false)];
+    if (missing) refuse(`there is no ${missing} in the directory`);
     const vocab = await this.json("vocab.json");
     const lines = (await this.text("merges.txt")).split("\n");
     if (lines[0].startsWith("#version")) lines[0] = "";
@@ -392,7 +392,7 @@ class Directory {
     return this.#checked({ added_tokens, pre_tokenizer: byte_level, decoder: byte_level, model }, "vocab.json and merges.txt");
   }
 
-  /** What tokenizer.json holds, once it is known to be usable. */
+  /** A tokenizer.json's settings, checked. */
   #checked(settings, where) {
     const wrong = (why) => refuse(`${where}: ${why}`);
     const { parts: names, another } = this.rules.tokenizer;
@@ -425,7 +425,7 @@ class Directory {
       if (symbols.has(id)) wrong(`${quoted(symbols.get(id))} and ${quoted(symbol)} have the same id, ${id}`);
       symbols.set(id, symbol);
     }
-    if (!entries.every(([symbol]) => symbol.isWellFormed())) wrong("a token has half of a surrogate pair, which isn't text");
+    if (!entries.every(([symbol]) => symbol.isWellFormed())) wrong("a token has an unpaired surrogate, which isn't text");
     return new Map(entries);
   }
 
@@ -451,12 +451,12 @@ class Directory {
       if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} differs between tokenizer.json and merges.txt`);
   }
 
-  /** The tokens that the files call special, by what they call them. */
+  /** The special tokens, by name, such as "bos_token". */
   async #specialTokens(config, defaults) {
     const map = "added_tokens_decoder" in config ? {} : await this.jsonIfThere("special_tokens_map.json");
-    const told = { ...defaults, ...config, ...map };
+    const names = { ...defaults, ...config, ...map };
     const found = this.rules.tokenizer.special.map((name) => {
-      const given = told[name] ?? null;
+      const given = names[name] ?? null;
       const tokens = isObject(given) && !("content" in given) ? Object.values(given) : Array.isArray(given) ? given : [given];
       return [name, tokens.filter((token) => token !== null).map((token) => this.#specialToken(token, name))];
     });
@@ -487,8 +487,8 @@ class Directory {
     return tokens.sort((a, b) => a.id - b.id);
   }
 
-  /** All added tokens with ids: those without one are numbered after the vocabulary. */
-  #numbered(vocab, told, named, defaults) {
+  /** All added tokens with ids; tokens without one get the next ids after the vocabulary. */
+  #numbered(vocab, tokens, named, defaults) {
     const ids = new Map(vocab);
     const added = new Map();
     let next = ids.size;
@@ -502,14 +502,14 @@ class Directory {
         );
       added.set(token.content, { ...token, id });
     };
-    told.forEach(add);
+    tokens.forEach(add);
     for (const [content, token] of named) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
     const nameless = [...named.values()].filter(({ content }) => !ids.has(content));
     if (nameless.some(({ content }) => !defaults.includes(content))) nameless.forEach(add);
     return [...added.values()];
   }
 
-  /** The ids in front of every text and at its end. */
+  /** The ids added before and after every text. */
   #around({ post_processor: part, added }, config, special, isOlder) {
     if (isOlder) {
       const ids = new Map(added.map(({ content, id }) => [content, id]));
@@ -538,7 +538,7 @@ class Directory {
     return value ?? fallback;
   }
 
-  /** Whether texts are cut as GPT-2's are, and no more is asked for than the page does. */
+  /** Whether texts are split as by GPT-2's tokenizer, with no settings that the page lacks. */
   #isByGpt2({ model, vocab, added, normalizer, pre_tokenizer: cut, post_processor, decoder }) {
     const { odd_model, odd_token, bytes } = this.rules.tokenizer;
     return (
@@ -553,7 +553,7 @@ class Directory {
     );
   }
 
-  /** Refuse merges that seem to have been cut off. */
+  /** Refuse merges that seem truncated. */
   #checkAllMade({ vocab, added }, merged) {
     const { bytes, looks_special } = this.rules.tokenizer;
     const names = new Set([...bytes, ...added.map(({ content }) => content)]);
@@ -565,10 +565,10 @@ class Directory {
       );
   }
 
-  /** What a Model is made of, and where its numbers lie; `graph` is another model's. */
+  /** A Model's description and its stored parameters; `graph` is another model's. */
   async model(graph) {
     const { tensors, config: rules } = this.rules;
-    if (this.has(tensors.adapter)) refuse(`the directory holds a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
+    if (this.has(tensors.adapter)) refuse(`the directory contains a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
     const config = await this.config();
     const tokenizer = await this.tokenizer(config.vocab_size);
     const { byPath, copy } = await this.parameters(config);
@@ -580,26 +580,26 @@ class Directory {
       ...(config.scale_attn_by_inverse_layer_idx && Object.fromEntries(layers.map((n) => [`blocks.${n}.attention.layer_number`, n + 1]))),
       activation: rules.activations[config.activation_function].equation,
     };
-    const isTurned = (path) => path === "W_U"; // as nn.Linear keeps it
-    const shapes = [...byPath].map(([path, { shape }]) => (isTurned(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
+    const isTransposed = (path) => path === "W_U"; // nn.Linear stores the transpose
+    const shapes = [...byPath].map(([path, { shape }]) => (isTransposed(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
     const { W_U, ...steps } = graph;
     if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
-    return { described: { config, graph: steps, given, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
+    return { description: { config, graph: steps, given, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
   }
 }
 
 const CHUNK = 2 ** 24; // bytes of a file at a time
 
-/** The numbers of parameters in files, which are read as float32. */
+/** Parameters in files, read as float32. */
 class StoredNumbers {
   constructor(directory, entries, copy) {
     Object.assign(this, { directory, entries, copy });
     this.count = [...entries.values()].reduce((sum, { shape }) => sum + sizeOf(shape), 0);
   }
 
-  /** Memory for all of them. */
-  room() {
+  /** Allocate memory for all of them. */
+  allocate() {
     try {
       return new Float32Array(this.count);
     } catch {
@@ -607,7 +607,7 @@ class StoredNumbers {
     }
   }
 
-  /** Read all of them; `tick` waits between parts, and raises where nobody waits any more. */
+  /** Read all of them; `tick` is awaited between parts, and throws if the request was aborted. */
   async readInto(numbers, tick) {
     let at = 0;
     for (const [path, entry] of this.entries) {
@@ -639,26 +639,38 @@ class StoredNumbers {
       const bytes = await this.directory.bytes(file, from, Math.min(from + CHUNK, end));
       if (bytes.length !== Math.min(CHUNK, end - from)) refuse(`${file} has changed since it was opened. Open it again`);
       const numbers = FLOATS[dtype](bytes.buffer);
-      let sum = 0; // 0 times a number is 0, and NaN if the number isn't finite
+      let sum = 0; // 0 * x is NaN if x isn't finite
       for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
-      if (sum !== 0) refuse(`${name} in ${file} holds NaN or infinite numbers`);
+      if (sum !== 0) refuse(`${name} in ${file} contains NaN or infinite numbers`);
       yield numbers;
     }
   }
 }
 
-/** Stored numbers as float32, by the file format's dtypes. */
+/** Conversion to float32, by the file format's dtypes. */
 const FLOATS = {
-  F64: (buffer) => Float32Array.from(new Float64Array(buffer)),
+  F64: (buffer) => new Float32Array(new Float64Array(buffer)),
   F32: (buffer) => new Float32Array(buffer),
-  F16: (buffer) => Float32Array.from(new Uint16Array(buffer), ofHalf),
+  F16: (buffer) => lookUp(buffer, (halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits)))),
   BF16(buffer) {
-    const bits = Uint32Array.from(new Uint16Array(buffer), (half) => half << 16);
-    return new Float32Array(bits.buffer);
+    const bits = new Uint16Array(buffer);
+    const made = new Uint32Array(bits.length);
+    for (let n = 0; n < bits.length; n++) made[n] = bits[n] << 16;
+    return new Float32Array(made.buffer);
   },
 };
 
-/** A number of 16 bits: sign, 5 of exponent, 10 of fraction. */
+let halves; // all float16 numbers, once there are some to read
+
+/** The numbers that a table has for 16 bits each. */
+function lookUp(buffer, table) {
+  const bits = new Uint16Array(buffer);
+  const made = new Float32Array(bits.length);
+  for (let n = 0; n < bits.length; n++) made[n] = table[bits[n]];
+  return made;
+}
+
+/** A float16 number: 1 sign bit, 5 of exponent, 10 of fraction. */
 function ofHalf(bits) {
   const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
   const size = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24;

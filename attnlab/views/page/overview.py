@@ -1,7 +1,7 @@
-"""What the picture of the whole model shows beyond attention's packs.
+"""The packs of the picture of the whole model, besides those of attention.
 
 "stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
-"story"     what ablating the heads that matter does to the most probable next tokens
+"story"     how ablating single heads changes the most probable next tokens
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from attnlab.views.shown import Result
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
-# Multiplications that may be spent on ablating heads, and the fewest heads that are ablated: all of
-# a small model, otherwise those with the largest direct attribution.
+# A budget of multiplications for ablating heads, and the fewest heads that are ablated. In a small
+# model all heads are, otherwise those with the largest direct attribution.
 WORK = 9_000_000_000
 FEWEST = 2
 
@@ -39,7 +39,7 @@ def floats_of_overview(trace: Result) -> int:
 def stream(trace: Result) -> Iterator[AnyArray]:
     """The pack "stream": (1 + 3 L, T) norms.
 
-    Of the embedding; of each block's mid, of what its MLP adds, and of its output.
+    Norms of the embedding; then of each block's mid, of what its MLP adds, and of its output.
     """
     fork = trace.fork()
     yield np.linalg.norm(fork.embedding, axis=-1)
@@ -51,7 +51,7 @@ def stream(trace: Result) -> Iterator[AnyArray]:
 def story(trace: Result) -> Iterator[AnyArray]:
     """The pack "story", after the last token.
 
-    How many next tokens are compared, their ids, the most probable first, and their
+    The number of next tokens that are compared, their ids, the most probable first, and their
     probabilities; then for each ablated head: layer, head, the key that the last token attends to
     most, its weight, and the same tokens' probabilities without the head, whose context is 0.
     """
@@ -82,10 +82,11 @@ def _count_of_ablated(trace: Result) -> int:
 def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]:
     """The heads to ablate, in order.
 
-    What a head writes at the last token is measured along the gradient of the most probable
-    token's log probability, with the last LayerNorm's scale held.
+    They are chosen by their output at the last token along the gradient of the most probable
+    token's log probability, with the final LayerNorm's scale held constant.
     """
-    w = trace.W_U[:, probabilities.argmax()] - trace.W_U @ probabilities
+    W_U = trace.W_U  # a product with float64 would copy all of it
+    w = W_U[:, probabilities.argmax()] - W_U @ probabilities.astype(W_U.dtype)
     u = trace.gain * w
     u = u - u.mean()
     written: list[Array] = []

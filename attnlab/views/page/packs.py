@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -26,13 +26,12 @@ from attnlab.views.page.prediction import logits_after, positions_of, prediction
 from attnlab.views.shown import Result
 
 # A head's steps that are included if edited; a scale is in the description.
-CARRIED = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
+PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
 NUMBERED = re.compile(r"(attention|prediction|logits|way)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
-# Compression ratio of random float32 numbers in `embedded`: sign and mantissa stay, exponents
-# shrink.
+# Compression ratio of random float32 numbers in `embedded`; only exponents compress.
 COMPRESSED = 0.835
 
 
@@ -53,10 +52,19 @@ def pack(trace: Result, name: str) -> bytes:
     if name == "stream":
         return _joined(overview.stream(trace), name)
     if name == "story":
-        return _joined(overview.story(trace), name)
+        return b"".join(parts_of(trace, name))
     if found := COLUMNS.fullmatch(name):
         return _joined(way.columns(trace, found[1], int(found[2]), int(found[3])), name)
     raise InvalidValueError(f"unknown pack {quoted(name)}")
+
+
+def parts_of(trace: Result, name: str) -> Iterator[bytes]:
+    """A pack in parts, between which a server answers others: a story takes long."""
+    if name == "story":
+        for part in overview.story(trace):
+            yield _float32(part, name)
+    else:
+        yield pack(trace, name)
 
 
 def packs_of_file(trace: Result) -> list[str]:
@@ -81,9 +89,9 @@ def embedded(numbers: bytes) -> str:
 
 
 def edited_heads(attention: Result) -> dict[int, list[str]]:
-    """The edited steps of heads, by head; only of those that have some."""
+    """The edited steps by head, without heads that have none."""
     edited = {
-        h: [name for name in CARRIED if head.is_edited(name)]
+        h: [name for name in PACKED_STEPS if head.is_edited(name)]
         for h, head in enumerate(attention.heads)
     }
     return {h: names for h, names in edited.items() if names}
@@ -99,18 +107,18 @@ def _attention(trace: Result, layer: int) -> bytes:
 
 def _step(result: Result, name: str) -> bytes:
     values = getattr(result, name)
-    meant = np.isneginf(values) & (name == "masked_scores")
-    return _float32(values, name, meant)
+    allowed = np.isneginf(values) & (name == "masked_scores")
+    return _float32(values, name, allowed)
 
 
 def _joined(parts: Iterable[AnyArray], name: str) -> bytes:
     return b"".join(_float32(part, name) for part in parts)
 
 
-def _float32(values: AnyArray, name: str, meant: AnyArray | bool = False) -> bytes:
+def _float32(values: AnyArray, name: str, allowed: AnyArray | bool = False) -> bytes:
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype="<f4")
-    if not (np.isfinite(numbers) | meant).all():
+    if not (np.isfinite(numbers) | allowed).all():
         raise InvalidValueError(
             f"{name} has NaN or numbers that overflow float32, which the page uses"
         )

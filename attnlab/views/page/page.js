@@ -5,10 +5,10 @@ function select(query, key = strongestKey(query) ?? selection.key) {
   pointed = null;
   Object.assign(selection, { query, key });
   drawPlaces();
-  tellStrongest();
+  showStrongest();
   followQuery();
   followWay();
-  tellLink();
+  updateLink();
 }
 
 /** Show a place, { query, key }, while the pointer is there; null shows the selected one again. */
@@ -30,7 +30,7 @@ function drawPlaces() {
 
 /** The first view whose open head has a query, once its numbers are loaded. */
 const viewOfQuery = (query) =>
-  views.find((view) => isReadIn(view, selection) && view.rows.includes(query));
+  views.find((view) => isLoaded(view, selection) && view.rows.includes(query));
 
 /** The key with the largest weight for a query of the open head, in the first text that has both. */
 function strongestKey(query) {
@@ -42,7 +42,7 @@ function strongestKey(query) {
 }
 
 /** Show the selected query's largest weight in words. */
-function tellStrongest() {
+function showStrongest() {
   const { layer, head, query } = selection;
   const view = viewOfQuery(query);
   if (!view) return byId("strongest").replaceChildren();
@@ -59,7 +59,7 @@ function tellStrongest() {
   );
 }
 
-let isHeadChosen = false; // by the reader: the page then opens no other one
+let isHeadChosen = false; // by the reader: the page then opens no other by itself
 
 let texts, predictions, heatmaps, grids, allLines, allStrips; // one of each for each trace or view
 
@@ -68,8 +68,8 @@ function openHead(layer, head, then = () => {}) {
   if (!isSame(selection, { layer, head })) selection.key = undefined; // another head's strongest key may differ
   Object.assign(selection, { layer, head });
   const coming = traces
-    .filter((trace) => unread({ traces: [trace] }, layer).length)
-    .map((trace) => readLayer(trace, layer));
+    .filter((trace) => pendingTraces({ traces: [trace] }, layer).length)
+    .map((trace) => loadLayer(trace, layer));
   const show = () => {
     showHead();
     then();
@@ -91,13 +91,14 @@ function showHead() {
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
   for (const radio of byId("head").querySelectorAll("input"))
     radio.checked = [step, selection.look].includes(radio.value);
-  for (const [look, id] of Object.entries(LOOKS)) byId(id).hidden = look !== selection.look;
+  const isShown = (look) => look === selection.look || (look === "lines" && isAt("head"));
+  for (const [look, id] of Object.entries(LOOKS)) byId(id).hidden = !isShown(look);
   for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.look !== "map";
-  tellJobs();
-  tellOthers();
-  tellStrongest();
-  showLaid();
-  tellLink();
+  showJobs();
+  showOthers();
+  showStrongest();
+  showOverlaid();
+  updateLink();
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
@@ -119,20 +120,20 @@ const jobsInWords = () => ({
 });
 
 /** Show how well the open head does each job, in each text. */
-function tellJobs() {
+function showJobs() {
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
   const words = jobsInWords();
   const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
   const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
-    const told = Object.entries(card ?? {})
+    const listed = Object.entries(card ?? {})
       .map(([job, shares]) => [words[job], shares[layer * H + head], shares.at(-1)])
-      .filter(([, share, even]) => share > 2 * even)
+      .filter(([, share, uniform]) => share > 2 * uniform)
       .sort((a, b) => b[1] - a[1])
       .map(([word, share]) => `${word} ${share.toFixed(2)}`)
       .join(" · ");
     const of = isOneModel ? "" : `${name}: `;
-    return told ? [make("p", {}, of, say("On other texts, from the model card: "), told)] : [];
+    return listed ? [make("p", {}, of, say("On other texts, from the model card: "), listed)] : [];
   });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
@@ -141,11 +142,11 @@ function tellJobs() {
       const measured = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)));
       const known = measured.filter(([, job]) => job);
       const parts = known.flatMap(([name, job], n) => {
-        const share = make(job.attention > 2 * job.even ? "strong" : "span", {});
+        const share = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
         share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
-        const even = say("({even} if uniform)", { even: job.even.toFixed(2) });
-        const told = make("span", { "data-job": name }, words[name], " ", share, " ", even);
-        return n ? [" · ", told] : [told];
+        const uniform = say("({even} if uniform)", { even: job.uniform.toFixed(2) });
+        const shown = make("span", { "data-job": name }, words[name], " ", share, " ", uniform);
+        return n ? [" · ", shown] : [shown];
       });
       const of = traces.length === 2 ? `${trace.name}: ` : "";
       const weighs = parts.length ? say("Mean weight on this text: ") : "";
@@ -162,13 +163,14 @@ function repaint() {
   choosePalette();
   for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
-  showWay();
+  if (!isLook()) showWay();
 }
 
 function makeSteps() {
   for (const step of MATRICES) {
     const radio = radioOf("step", step, () => {
       selection.step = step;
+      showCrumbs();
       openHead(selection.layer, selection.head);
     });
     byId("steps").append(radio);
@@ -206,7 +208,7 @@ function setLetters(times) {
   byId("smaller-letters").disabled = times === LETTER_SIZES[0];
   byId("larger-letters").disabled = times === LETTER_SIZES.at(-1);
   for (const one of [...texts, ...heatmaps, ...allLines]) one.layOut();
-  tellLink();
+  updateLink();
 }
 
 /** Step to the next text size, larger (1) or smaller (-1); move focus off a disabled button. */
@@ -244,10 +246,10 @@ function summarise() {
   compared.hidden = traces.length < 2;
   if (compared.hidden) return;
   const [a, b] = traces;
-  const count = (wanted) => places.queries.filter(wanted).length;
+  const count = (condition) => places.queries.filter(condition).length;
   const [onlyA, onlyB] = [count(([, n]) => n === null), count(([n]) => n === null)];
   const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].symbol !== b.tokens[m].symbol);
-  const told = [
+  const sentences = [
     whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
     differ || onlyA || onlyB
       ? say("{differ} of {paired} paired tokens differ.", { differ, paired: count(isEverywhere) })
@@ -258,7 +260,7 @@ function summarise() {
         onlyB,
       }),
   ];
-  compared.replaceChildren(told.filter(Boolean).join(" "));
+  compared.replaceChildren(sentences.filter(Boolean).join(" "));
   if (differ || onlyA || onlyB) compared.after(alignmentOf(a, b));
 }
 
@@ -269,11 +271,11 @@ function alignmentOf(a, b) {
     "ol",
     { id: "alignment", "aria-label": say("A above, B below") },
     ...places.queries.map(([n, m]) => {
-      const standing =
+      const status =
         n === null || m === null ? "added" : a.tokens[n].symbol === b.tokens[m].symbol ? "" : "changed";
       const place = make(
         "li",
-        { class: standing },
+        { class: status },
         make("span", { class: "unseen" }, "A: "),
         make("span", {}, symbols(a, n)),
         make("span", { class: "unseen" }, "; B: "),
@@ -285,7 +287,7 @@ function alignmentOf(a, b) {
 }
 
 /** Explain the symbols in tokens that aren't letters, if there are any. */
-function tellLetters() {
+function explainSymbols() {
   const listed = predictions.flatMap(({ seen = [] }) => [...seen]); // among the predictions
   const tokens = [...traces.flatMap((trace) => trace.tokens), ...listed];
   const part = listed.find(({ text }) => text.includes("�"));
@@ -312,21 +314,25 @@ function openTraces(given) {
   forgetMaps();
   closeArithmetic();
   takeTraces(given);
-  laid = [];
+  overlaid = [];
   const { layer, head } = selection;
   pointed = null;
   Object.assign(selection, { key: undefined }, within({ layer, head, query: Infinity }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
+  byId("texts").after(byId("letters"));
+  byId("story").hidden = !source.has(traces.at(-1), "story");
+  byId("ranked").replaceChildren();
   for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
     byId(id).replaceChildren();
   summarise();
   texts = views.filter((view) => !view.isDifference).map(makeText);
+  byId("texts").querySelector(".stage").append(byId("letters"));
   predictions = traces.map(makePrediction);
   placeSliders();
   drawPredictions();
-  tellLetters();
+  explainSymbols();
   heatmaps = views.map(makeHeatmap);
   const ofTraces = views.filter((view) => !view.isDifference);
   [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
@@ -334,8 +340,7 @@ function openTraces(given) {
   grids = views.map(makeGrid);
   showStage(null);
   const opened = openHead(selection.layer, selection.head);
-  byId("way").ariaBusy = "true";
-  openWay(); // last, because its numbers may take longer to load
+  if (!isLook()) openWay(); // last, because its numbers may take longer to load
   return opened;
 }
 
@@ -346,9 +351,13 @@ function setDepth(depth) {
   selection.depth = depth;
   document.body.dataset.depth = depth;
   for (const radio of byId("depth").querySelectorAll("input")) radio.checked = radio.value === depth;
-  if (isLook()) Object.assign(selection, { look: "map", step: "weights" });
+  if (isLook()) Object.assign(selection, { look: "map", ...(isAt("model") && { step: "weights" }) });
   views.forEach(labelView);
-  showPicture();
+  showLevel(selection.level);
+  if (!isLook()) {
+    openWay();
+    drawPredictions();
+  }
   for (const text of texts) text.layOut();
   closeArithmetic();
   openHead(selection.layer, selection.head);
@@ -359,12 +368,14 @@ function makeDepths() {
   byId("depth").append(...DEPTHS.map((depth) => radioOf("depth", words[depth], () => setDepth(depth), depth)));
 }
 
-/** Open the head that matters most for the last text, once that is known and if nothing was chosen. */
+/** Open the last text's most important head once it is known, unless the reader has chosen one. */
 async function openStory() {
   const trace = traces.at(-1);
   const before = selection.query;
-  const [chapter] = await tellStory(trace);
+  byId("story").ariaBusy = "true";
+  const [chapter] = await showStory(trace);
   if (traces.at(-1) !== trace) return;
+  byId("story").ariaBusy = "false";
   picture.draw();
   if (!chapter || isHeadChosen || selection.query !== before) return;
   const query = places.queries.findIndex((place) => place[trace.number] === trace.T - 1);
@@ -391,48 +402,62 @@ function within({ layer, head, query, key, step, look }) {
 
 /** Apply a link, such as #layer=1&head=2&query=9. */
 function followLink(link) {
-  const asked = Object.fromEntries(new URLSearchParams(link.slice(1)));
+  const values = Object.fromEntries(new URLSearchParams(link.slice(1)));
   for (const name of ["layer", "head", "query", "key"])
-    asked[name] = asked[name]?.trim() ? Number(asked[name]) : undefined;
-  Object.assign(selection, { key: undefined }, within(asked));
-  isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => asked[name] >= 0);
-  setDepth(DEPTHS.includes(asked.depth) ? asked.depth : selection.depth);
-  if (LETTER_SIZES.includes(Number(asked.letters))) setLetters(Number(asked.letters));
+    values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
+  Object.assign(selection, { key: undefined }, within(values));
+  isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
+  selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
+  const depth = values.stop ? "lab" : values.depth; // only the lab follows a token from stop to stop
+  setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
+  if (LETTER_SIZES.includes(Number(values.letters))) setLetters(Number(values.letters));
   followQuery();
   followWay();
-  followLinkOfWay(asked);
-  followLinkOfArithmetic(asked);
+  followLinkOfWay(values);
+  followLinkOfArithmetic(values);
   return openHead(selection.layer, selection.head);
 }
 
+// A page around this one can make its frame as tall as this page.
+if (parent !== window)
+  new ResizeObserver(() => parent.postMessage({ height: document.documentElement.offsetHeight }, "*")).observe(document.documentElement);
+
 // Frames without an address can't have a link, and browsers limit the rate.
-let telling;
-let linkOfLook = () => ({}); // set by a served page
-function tellLink() {
-  clearTimeout(telling);
-  telling = setTimeout(() => {
-    const { layer, head, step, query, key, look, letters } = selection;
-    const link = new URLSearchParams({
-      ...{ layer, head, step, query, key, look },
-      ...(letters !== 1 && { letters }),
-      ...(!isLook() && { depth: selection.depth }),
-      ...linkOfArithmetic(),
-      ...linkOfWay(),
-      ...linkOfLook(),
-    });
-    try {
-      history.replaceState(history.state, "", `#${link}`);
-    } catch {}
-  }, 200);
+let linkTimer;
+let linkOfText = () => ({}); // set by a served page
+function updateLink() {
+  clearTimeout(linkTimer);
+  linkTimer = setTimeout(writeLink, 200);
 }
 
-/** Read all layers of a small page in a file ahead, so that it can be printed. */
-async function readAhead() {
+/** Write the link of what is shown into the address. */
+function writeLink() {
+  clearTimeout(linkTimer);
+  linkTimer = null;
+  const { layer, head, step, query, key, look, letters, depth, level } = selection;
+  const link = new URLSearchParams({
+    ...{ layer, head, step, query, key, look },
+    ...(letters !== 1 && { letters }),
+    ...(!isLook() && { depth }),
+    ...(!isAt("model") && isLook() && { level }),
+    ...linkOfArithmetic(),
+    ...linkOfWay(),
+    ...linkOfText(),
+  });
+  const write = isNewEntry ? "pushState" : "replaceState";
+  isNewEntry = false;
+  try {
+    history[write](history.state, "", `#${link}`);
+  } catch {}
+}
+
+/** Load all layers of a small page in a file, so that it can be printed. */
+async function preloadLayers() {
   for (const trace of traces.filter(({ id }) => id === undefined)) {
     const { layers, H, Dh, T, Tk } = trace;
     const isSmall = layers * H * Dh * (T + 2 * Tk) < 1_000_000;
     for (let layer = 0; layer < layers; layer++)
-      if (isSmall && source.has(trace, `attention.${layer}`)) await readLayer(trace, layer);
+      if (isSmall && source.has(trace, `attention.${layer}`)) await loadLayer(trace, layer);
   }
 }
 
@@ -443,7 +468,7 @@ makeSettings();
 makeDepths();
 openTraces(description.traces);
 setLetters(1);
-setTimeout(readAhead, 500);
+setTimeout(preloadLayers, 500);
 if (location.hash) followLink(location.hash);
 else setDepth(selection.depth);
 openStory();
@@ -467,7 +492,9 @@ function layOutForPaper(printed) {
   point(null);
   repaint();
   for (const one of [...texts, ...allLines]) one.layOut();
-  if (isLook()) picture.layOut();
+  if (!isLook()) return;
+  if (printed) listStages();
+  picture.layOut();
 }
 
 onPaper.addEventListener("change", () => layOutForPaper(onPaper.matches));
@@ -477,19 +504,15 @@ addEventListener("afterprint", () => layOutForPaper(false));
 byId("several").addEventListener("click", ({ target }) => {
   const isOn = target.ariaPressed === "true";
   target.ariaPressed = String(!isOn);
-  if (isOn) laid = [];
+  if (isOn) overlaid = [];
   openHead(selection.layer, selection.head);
-});
-byId("up").addEventListener("click", () => {
-  byId("first").scrollIntoView({ behavior: reducesMotion.matches ? "auto" : "smooth" });
-  picture.maps[selection.layer * picture.view.H + selection.head]?.cell.focus({ preventScroll: true });
 });
 byId("smaller-letters").addEventListener("click", () => stepLetters(-1));
 byId("larger-letters").addEventListener("click", () => stepLetters(1));
 byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
 byId("larger").addEventListener("click", () => zoom(1.5));
 byId("arithmetic").addEventListener("keydown", (event) => {
-  if (event.key === "Escape") leaveArithmetic();
+  if (event.key === "Escape" && !isLook()) leaveArithmetic();
 });
 byId("close").addEventListener("click", leaveArithmetic);
 for (const change of ["scroll", "resize"]) addEventListener(change, onceAFrame(fitBeside));

@@ -45,31 +45,28 @@ EQUATIONS = "equations"
 # The matrix product, compiled from `product.ts`.
 PRODUCT = "product.wasm"
 
-COMPUTING = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
-SHOWING = (
+RUN_SCRIPTS = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
+VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
     *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
-    "page.js",
+    *("tour.js", "levels.js", "page.js"),
 )
-SCRIPTS = (*COMPUTING, *SHOWING)
-LIVE_SCRIPTS = (*COMPUTING, "server.js", *SHOWING, "change.js", "live.js", "passage.js")
+SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
+LIVE_SCRIPTS = (*RUN_SCRIPTS, "server.js", *VIEW_SCRIPTS, "change.js", "live.js", "passage.js")
 
-# Of a page that runs its model, the first script is the worker's too.
-WORKING = (*COMPUTING, "bpe.js", PRODUCT, "products.js", "opening.js", "model.js")
-LOCAL_SCRIPTS = (*SHOWING[:-1], "local.js", "page.js", "change.js", "live.js")
+# In a page that runs its model, the worker also runs the first script.
+WORKER_SCRIPTS = (*RUN_SCRIPTS, "bpe.js", PRODUCT, "products.js", "opening.js", "model.js")
+LOCAL_SCRIPTS = (*VIEW_SCRIPTS[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)
 COMMENT = re.compile(r"^ *(//.*|/\*\*(.|\n)*?\*/)\n", re.MULTILINE)
-REMARK = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # behind code
+TRAILING_COMMENT = re.compile(r"(?<=[;,{}()\]]) +//[^\"'`\n]*$", re.MULTILINE)  # after code
 
 # A head's steps that the page shows.
 STEPS = ("Q", "K", "V", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-# The first text of a page with a model, which GPT-2 and the pocket model both know.
+# The first text of a page with a model, in the vocabularies of GPT-2 and the pocket model.
 START = "The dog chased the ball, but it"
-
-# Characters without a token that a note lists.
-UNKNOWN_LISTED = 8
 
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
@@ -77,13 +74,13 @@ EXCERPT_LENGTH = 200
 # The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
 
-# Identifies a page, within its first bytes.
+# Identifies a page; within its first BEGINNING bytes.
 MARK = b'<meta name="generator" content="attnlab">'
 BEGINNING = 1000
 
 ENDINGS = ("", ".html", ".htm")
 
-# The size of larger pages, in bytes, is announced.
+# Announce the size of larger pages, in bytes.
 LARGE = 10_000_000
 
 POLICY = (
@@ -98,10 +95,10 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
     for trace in traces:
         trace.next_logits  # noqa: B018  kept in the trace, unlike all logits
     traces = [trace.fork() for trace in traces]
-    described = [description_of(trace, language) for trace in traces]
-    for trace, name in zip(described, _names_of_models(traces, language), strict=True):
+    descriptions = [description_of(trace, language) for trace in traces]
+    for trace, name in zip(descriptions, _names_of_models(traces, language), strict=True):
         trace["model"] = name
-    return _page(traces[0], described, language, (SCRIPTS,), "\n".join(_packs(traces)))
+    return _page(traces[0], descriptions, language, (SCRIPTS,), "\n".join(_packs(traces)))
 
 
 def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
@@ -119,14 +116,14 @@ def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
     ]
 
 
-def live_page(trace: Result, described: dict[str, Any], language: str) -> str:
+def live_page(trace: Result, first: dict[str, Any], language: str) -> str:
     """The page as an explorer serves it: without packs, which it requests.
 
     Parameters
     ----------
-    described : from `description_of`, with the server's id of the trace
+    first : from `description_of`, with the server's id of the trace
     """
-    return _page(trace, [described], language, (LIVE_SCRIPTS,), "")
+    return _page(trace, [first], language, (LIVE_SCRIPTS,), "")
 
 
 def live_policy() -> str:
@@ -136,7 +133,7 @@ def live_policy() -> str:
 
 def local_page(
     trace: Result,
-    described: dict[str, Any],
+    first: dict[str, Any],
     model: Mapping[str, Any],
     numbers: bytes,
     language: str,
@@ -145,27 +142,27 @@ def local_page(
 
     Parameters
     ----------
-    described : the first trace, from `description_of`, with its id
+    first : from `description_of`, with its id
     model, numbers : the model's description and parameters, for `model.js`
     """
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
-    return _page(trace, [described], language, (WORKING, LOCAL_SCRIPTS), pack, model)
+    return _page(trace, [first], language, (WORKER_SCRIPTS, LOCAL_SCRIPTS), pack, model)
 
 
 def _policy(scripts: Sequence[Sequence[str]]) -> str:
     allowed = " ".join(f"'sha256-{digest(_script(names))}'" for names in scripts)
-    policy = POLICY.format(scripts=allowed, style=digest(source("page.css")))
+    policy = POLICY.format(scripts=allowed, style=digest(style("page.css")))
     if scripts == (LIVE_SCRIPTS,):
         return f"{policy}; connect-src 'self'"
-    if WORKING in scripts:
+    if WORKER_SCRIPTS in scripts:
         compiled = policy.replace("script-src", "script-src 'wasm-unsafe-eval'")
         return f"{compiled}; worker-src blob:"
     return policy
 
 
 def _page(
-    first: Result,
-    described: list[dict[str, Any]],
+    result: Result,
+    descriptions: list[dict[str, Any]],
     language: str,
     scripts: Sequence[Sequence[str]],
     packs: str,
@@ -175,17 +172,17 @@ def _page(
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
         "words": words() if language == CHINESE else {},
-        "steps": {name: _step(first.head(0, 0), name, language) for name in STEPS},
+        "steps": {name: _step(result.head(0, 0), name, language) for name in STEPS},
         "explanations": explanations.as_data(),
         "stops": prediction.STOPS,
-        "traces": described,
+        "traces": descriptions,
         "model": model,
     }
     parts = {
         "language": "zh-Hans" if language == CHINESE else language,  # selects fonts
         "policy": _policy(scripts),
-        "title": html.escape(_title(first)),
-        "style": source("page.css"),
+        "title": html.escape(_title(result)),
+        "style": style("page.css"),
         "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
         "packs": packs,
         "scripts": "\n".join(_element(names) for names in scripts),
@@ -233,7 +230,7 @@ def is_page(file: Path) -> bool:
 
 def estimated_size(traces: Sequence[Result]) -> int:
     """The size of a page in bytes: its own files, and packs in base64."""
-    parts = (source("page.html"), source("page.css"), _script(SCRIPTS))
+    parts = (source("page.html"), style("page.css"), _script(SCRIPTS))
     size = sum(len(part.encode()) for part in parts)
     for trace in traces:
         T, Tk = trace.mask.shape
@@ -251,14 +248,19 @@ def estimated_size(traces: Sequence[Result]) -> int:
 
 
 def _element(names: Sequence[str]) -> str:
-    name = ' id="computing"' if names == WORKING else ""
+    name = ' id="computing"' if names == WORKER_SCRIPTS else ""
     return f"<script{name}>{_script(names)}</script>"
 
 
 def _script(names: Sequence[str]) -> str:
     """Concatenated scripts, without indentation and comments."""
     script = COMMENT.sub("", "\n".join(map(source, names)))
-    return INDENTED.sub("", REMARK.sub("", script))
+    return INDENTED.sub("", TRAILING_COMMENT.sub("", script))
+
+
+def style(name: str) -> str:
+    """A page's style, with what all pages share."""
+    return source("theme.css") + source(name)
 
 
 def source(name: str) -> str:
@@ -310,14 +312,14 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
         "edited": _edited(trace),
         "graph": trace.graph_as_data(),
         "given": _given(trace),
-        "way": way.described(trace, language),
+        "way": way.description(trace, language),
         "scales": [[head.scale for head in block.attention.heads] for block in trace.fork().blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**token_of(token), "part_of": printable(shared)}
             for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
-        "prediction": prediction.described(trace, language),
+        "prediction": prediction.description(trace, language),
     }
 
 
@@ -346,7 +348,7 @@ def _card(trace: Result) -> dict[str, list[float]]:
 
 
 def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
-    """The edited steps of heads, by layer and head; only of those that have some."""
+    """The edited steps by layer and head, without heads that have none."""
     edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
     return {layer: heads for layer, heads in edited.items() if heads}
 
@@ -359,34 +361,6 @@ def token_of(token: Token) -> dict[str, Any]:
         "text": printable(token.text),
         "bytes": token.bytes.hex(" "),
     }
-
-
-def notes_on(tokens: Any, language: str) -> list[str]:
-    """Notes on what isn't visible in a text."""
-    notes = []
-    if b"".join(tokens.bytes).isspace():
-        notes.append(
-            say(
-                "The text is only white space: {count} tokens.",
-                language,
-                count=len(tokens),
-            )
-        )
-    pieces: dict[str, set[int]] = {}
-    for token, shared in zip(tokens, tokens.part_of, strict=True):
-        pieces.setdefault(shared, set()).add(len(token.bytes))
-    unknown = [shared for shared, sizes in pieces.items() if shared and sizes == {1}]
-    if unknown:
-        listed = " ".join(map(printable, unknown[:UNKNOWN_LISTED]))
-        listed += " …" if len(unknown) > UNKNOWN_LISTED else ""
-        notes.append(
-            say(
-                "The model has no tokens for {characters} and reads them as single bytes.",
-                language,
-                characters=listed,
-            )
-        )
-    return notes
 
 
 def _packs(traces: Sequence[Result]) -> list[str]:

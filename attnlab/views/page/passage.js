@@ -1,6 +1,6 @@
 // For an atlas's passage: where its text comes from, and a link back.
 
-function makeWayBack({ id, atlas }) {
+function makeBackLink({ id, atlas }) {
   if (atlas === undefined) return;
   const { layer, head } = selection; // as in the link
   const token = new URLSearchParams({ token: new URLSearchParams(location.search).get("token") });
@@ -9,7 +9,7 @@ function makeWayBack({ id, atlas }) {
   const from = make("bdi", {}, atlas);
   byId("explore").prepend(make("p", { id: "passage", class: "note" }, link, from));
   const mark = () => {
-    from.hidden = looks.at(-1).id !== id; // an id identifies a text and its ablations
+    from.hidden = traceHistory.at(-1).id !== id; // an id identifies a text and its ablations
     link.hidden = source.hasEnded;
   };
   // The list of ablations changes with every trace; disable the link at the end.
@@ -19,4 +19,4 @@ function makeWayBack({ id, atlas }) {
   mark();
 }
 
-makeWayBack(description.traces[0]);
+makeBackLink(description.traces[0]);

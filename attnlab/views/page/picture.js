@@ -4,27 +4,36 @@
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
 const MOST_CURVES = 1500; // the strongest ones
 const LARGEST_MAP = 46;
+const LARGEST_MAP_OF_BLOCK = 132;
+const LARGER = 1.7; // how much larger maps and lines may be for presenting
 const LABELLED_MAP = 26; // maps from this size on have a name below
 const [SMALLEST_LINE, LARGEST_LINE] = [20, 46]; // height of a token's line
+const HEIGHT_ON_PAPER = 600; // leaves room on the page for the tour's sentences
 const GAP = 8; // where tokens are left out
 const NEXT_SHOWN = 5;
-const JOB_TOLD = 0.5; // mean weight from which on a head wears a job's badge
+const LEAST_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 
 const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
 let picture; // of the last trace that is shown
+let isFollowing = false; // whether only the selected token's path is shown
 
 function makePicture(view) {
   const [trace] = view.traces;
   const { layers, H, T, cached } = trace;
   const canvas = make("canvas", { "aria-hidden": "true" });
   const cells = make("div", { role: "listbox", class: "minis", "aria-label": say("Heads") });
-  const names = make("div", { class: "lines" });
-  const titles = make("div", { class: "titles", "aria-hidden": "true" });
+  const names = make("div", { class: "lines", role: "listbox", "aria-label": say("Follow a token") });
+  const titles = make("div", { class: "titles", role: "toolbar", "aria-label": say("Blocks") });
+  const blocks = Array.from({ length: layers }, (_, layer) => {
+    const block = make("span", { class: "block", role: "button", tabindex: "-1", "aria-label": say("Layer {layer}", { layer }) });
+    block.layer = layer;
+    return block;
+  });
   const next = make("ol", { class: "leaving", "aria-label": say("Next token") });
   const scene = make("div", { class: "scene" }, canvas, titles, names, cells);
-  byId("picture").replaceChildren(make("div", { class: "sideways" }, scene), next);
+  byId("picture").replaceChildren(...nameOf(view), make("div", { class: "sideways" }, scene), next);
   const probe = make("span", { hidden: "" });
   scene.append(probe);
 
@@ -41,6 +50,8 @@ function makePicture(view) {
 
   let norms = null; // of the stream: embedding; each block's mid, what the MLP adds, output
   let following = []; // the most probable next tokens, {id, share}
+  const followings = new Map(); // the same after other tokens, by position; null while they are loaded
+  let seen = []; // the layers that are drawn: all, or the open block's
   let shown = []; // the positions of the tokens that are drawn
   let curves = []; // {layer, head, i, j, weight}, by weight
   let plan; // where everything is
@@ -51,7 +62,7 @@ function makePicture(view) {
   function choose(most) {
     if (T <= most) return [...Array(T).keys()];
     const sums = new Float64Array(T);
-    for (const { layer, head } of maps.filter((map) => isReadIn(view, map)))
+    for (const { layer, head } of maps.filter((map) => isLoaded(view, map)))
       valuesOf(view, layer, head, "weights", T - 1).forEach((weight, j) => {
         if (j >= cached) sums[j - cached] += weight;
       });
@@ -62,7 +73,7 @@ function makePicture(view) {
 
   function findCurves() {
     curves = maps
-      .filter((map) => isReadIn(view, map))
+      .filter((map) => seen.includes(map.layer) && isLoaded(view, map))
       .flatMap(({ layer, head }) =>
         shown.flatMap((i) => {
           const weights = valuesOf(view, layer, head, "weights", i);
@@ -75,20 +86,14 @@ function makePicture(view) {
       .slice(-MOST_CURVES);
   }
 
-  /** What a head does on this text, as a badge with the number behind it. */
-  function wearBadge({ layer, head, badge, cell, name }) {
-    if (trace.cached || T > NUMBERS_AT_ONCE ** 0.5) return;
-    const one = headOf(trace, layer, head);
-    const ids = trace.tokens.map(({ id }) => id);
-    const jobs = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)))
-      .filter(([, job]) => job && job.attention >= JOB_TOLD && job.attention > 2 * job.even)
-      .sort(([, a], [, b]) => b.attention - a.attention);
-    if (!jobs.length) return;
-    const [[job, { attention }]] = jobs;
-    const told = say("{name}: {share} of its attention goes to {job}", { name, share: percent(attention), job: jobsInWords()[job] });
+  /** Show a head's job on this text as a badge, with its mean weight in the title. */
+  function showBadge({ layer, head, badge, cell, name }) {
+    const [job, attention] = jobOf(trace, layer, head);
+    if (!job) return;
+    const label = say("{name}: {share} of its attention goes to {job}", { name, share: percent(attention), job: jobsInWords()[job] });
     badge.textContent = BADGES[job];
     badge.dataset.job = job;
-    cell.title = cell.ariaLabel = told;
+    cell.title = cell.ariaLabel = label;
   }
 
   // ---- where it is -----------------------------------------------------------------------------
@@ -97,35 +102,39 @@ function makePicture(view) {
     const whole = byId("picture").clientWidth;
     if (!whole) return;
     const isPhone = whole < 640;
-    const left = isPhone ? 74 : 118;
-    const right = isPhone ? 10 : 232;
-    const [ofMLP, ofEmbedding] = [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
+    const isBlock = isAt("block");
+    seen = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
+    const times = isPresenting() ? LARGER : 1;
+    const left = isPhone ? 74 : isPresenting() ? 150 : 118;
+    const right = isPhone || isBlock ? 10 : 232;
+    const [ofMLP, ofEmbedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
     const smallest = Math.ceil(H / 6) * 17;
-    const unit = Math.max(smallest, (whole - left - right) / (ofEmbedding + layers * (1 + ofMLP)));
-    const width = left + unit * (ofEmbedding + layers * (1 + ofMLP));
+    const unit = Math.max(smallest, (whole - left - right) / (ofEmbedding + seen.length * (1 + ofMLP)));
+    const width = left + unit * (ofEmbedding + seen.length * (1 + ofMLP));
+    const [largest, highest] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * times, 132 * times];
     const sizeIn = (columns) => {
-      const size = Math.floor(Math.min(LARGEST_MAP, (unit - 8) / columns - 4));
+      const size = Math.floor(Math.min(largest, (unit - 8) / columns - 4));
       const rows = Math.ceil(H / columns);
       const pitch = size + (size >= LABELLED_MAP ? 20 : 4);
       return { columns, size, pitch, height: rows * pitch };
     };
-    const fitting = Array.from({ length: H }, (_, n) => sizeIn(n + 1)).filter(({ size, height }) => size >= 8 && height <= 132);
+    const fitting = Array.from({ length: H }, (_, n) => sizeIn(n + 1)).filter(({ size, height }) => size >= 8 && height <= highest);
     const labelled = fitting.filter(({ size }) => size >= LABELLED_MAP).sort((a, b) => a.height - b.height);
-    const grid = labelled[0] ?? fitting.sort((a, b) => b.size - a.size || b.columns - a.columns)[0] ?? sizeIn(Math.ceil(H / 6));
+    const grid = (!isBlock && labelled[0]) || fitting.sort((a, b) => b.size - a.size || b.columns - a.columns)[0] || sizeIn(Math.ceil(H / 6));
     const top = 30 + grid.height + 18;
     const there = byId("picture").getBoundingClientRect().top + scrollY;
-    const room = Math.max(320, Math.min(760, innerHeight - there - 70)) - top - 16;
+    const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * times, innerHeight - there - (isPresenting() ? 110 : 70)))) - top - 16;
     const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
     const most = Math.max(6, Math.min(24, Math.floor(room / pitch)));
     shown = choose(most);
     const gaps = shown.map((at, n) => n > 0 && at !== shown[n - 1] + 1);
     const free = room - GAP * gaps.filter(Boolean).length;
-    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE, free / shown.length));
+    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * times, free / shown.length));
     let y = top + line / 2;
     const lines = new Map(shown.map((at, n) => [at, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
     const starts = [left]; // of the stages: embedding, then attention and MLP of each block
     starts.push(left + unit * ofEmbedding);
-    for (let n = 0; n < layers; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + ofMLP));
+    for (let n = 0; n < seen.length; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + ofMLP));
     plan = { width, height: y + line / 2 + 10, left, unit, grid, top, line, lines, gaps, starts, isPhone };
     const at = (element, x, y) => {
       element.style.left = `${x}px`;
@@ -135,7 +144,7 @@ function makePicture(view) {
     scene.style.height = `${plan.height}px`;
     names.replaceChildren(
       ...shown.map((i, n) => {
-        const name = make("span", { class: "line", title: trace.tokens[i].symbol }, make("bdi", {}, brief(wordOf(trace.tokens[i].symbol))));
+        const name = make("span", { class: "line", role: "option", tabindex: "-1", title: trace.tokens[i].symbol }, make("bdi", {}, brief(wordOf(trace.tokens[i].symbol))));
         name.place = i;
         name.classList.toggle("gap", gaps[n]);
         at(name, 0, lines.get(i) - line / 2);
@@ -144,28 +153,30 @@ function makePicture(view) {
         return name;
       }),
     );
-    const told = unit >= 96;
-    const titleAt = (words, from, to) => {
-      const title = make("span", {}, words);
+    const isTitled = unit >= 96;
+    const titleAt = (words, from, to, title = make("span", { "aria-hidden": "true" })) => {
+      title.textContent = words;
       at(title, from, 0);
       title.style.width = `${to - from}px`;
       return title;
     };
     titles.replaceChildren(
-      ...(told ? [titleAt(unit * ofEmbedding >= 72 ? say("Embedding") : "", starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
-      ...Array.from({ length: layers }, (_, layer) => [
-        titleAt(told ? say("Attention {layer}", { layer }) : String(layer), starts[1 + 2 * layer], starts[2 + 2 * layer]),
-        titleAt(unit * ofMLP >= 50 ? `MLP ${layer}` : "", starts[2 + 2 * layer], starts[3 + 2 * layer]),
-      ]).flat(),
+      ...(isTitled ? [titleAt(!isBlock && unit * ofEmbedding >= 72 ? say("Embedding") : "", starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
+      ...seen.flatMap((layer, n) => [
+        titleAt(isTitled ? say("Attention {layer}", { layer }) : String(layer), starts[1 + 2 * n], starts[2 + 2 * n], blocks[layer]),
+        titleAt(unit * ofMLP >= 50 ? `MLP ${layer}` : "", starts[2 + 2 * n], starts[3 + 2 * n]),
+      ]),
     );
     for (const { layer, head, cell, canvas } of maps) {
       const { columns, size, pitch } = grid;
       const margin = (unit - columns * (size + 4) + 4) / 2;
-      at(cell, starts[1 + 2 * layer] + margin + (head % columns) * (size + 4), 30 + Math.floor(head / columns) * pitch);
+      cell.hidden = !seen.includes(layer);
+      at(cell, starts[1 + 2 * seen.indexOf(layer)] + margin + (head % columns) * (size + 4), 30 + Math.floor(head / columns) * pitch);
       canvas.style.width = canvas.style.height = `${size}px`;
       cell.classList.toggle("unnamed", size < LABELLED_MAP);
     }
-    next.style.top = `${isPhone ? 0 : plan.top}px`;
+    next.hidden = isBlock;
+    next.style.top = `${isPhone ? 0 : plan.top + scene.offsetTop}px`;
     scene.classList.toggle("phone", isPhone);
     findCurves();
     draw();
@@ -180,7 +191,8 @@ function makePicture(view) {
 
   const curveAt = ({ layer, i, j }) => {
     const { starts, lines } = plan;
-    return { from: starts[1 + 2 * layer] + 6, to: starts[2 + 2 * layer] - 6, y: lines.get(j), end: lines.get(i) };
+    const n = seen.indexOf(layer);
+    return { from: starts[1 + 2 * n] + 6, to: starts[2 + 2 * n] - 6, y: lines.get(j), end: lines.get(i) };
   };
 
   const draw = onceAFrame(() => {
@@ -188,8 +200,8 @@ function makePicture(view) {
     const { width, height, starts, lines, top, line, isPhone } = plan;
     const context = prepared(canvas, width, height);
     const ends = starts.at(-1);
-    const stage = playing.stage;
-    const until = stage === null ? width : (starts[stage + 1] ?? width);
+    const stage = isAt("model") ? playing.stages[playing.stage] : undefined;
+    const until = stage && stage.name !== "next" ? starts[stage.to] : width;
     const query = Math.min(T - 1, queryIn(trace));
     const largest = norms ? norms.reduce((a, b) => Math.max(a, b), 0) || 1 : 1;
     const thick = (norm) => 1.5 + Math.min(14, 0.4 * line) * (norm / largest);
@@ -201,19 +213,19 @@ function makePicture(view) {
     context.rect(0, 0, until, height);
     context.clip();
     context.fillStyle = band;
-    for (let layer = 0; layer < layers; layer++) {
+    for (let n = 0; n < seen.length; n++) {
       context.beginPath();
-      context.roundRect(starts[1 + 2 * layer], top - 8, starts[2 + 2 * layer] - starts[1 + 2 * layer], height - top + 2, 12);
+      context.roundRect(starts[1 + 2 * n], top - 8, starts[2 + 2 * n] - starts[1 + 2 * n], height - top + 2, 12);
       context.fill();
     }
     const stops = (i) => {
       const norm = (n) => (norms ? norms[n * T + i] : largest / 4);
-      return [norm(0), ...Array.from({ length: layers }, (_, n) => [norm(1 + 3 * n), norm(3 + 3 * n)]).flat()].map(thick);
+      return [norm(3 * seen[0]), ...seen.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])].map(thick);
     };
     for (const [i, y] of lines) {
       const sizes = stops(i);
       context.fillStyle = i === query ? accent : flow;
-      context.globalAlpha = i === query ? 0.6 : 1;
+      context.globalAlpha = i === query ? 0.6 : isFollowing ? 0.3 : 1;
       context.beginPath();
       context.moveTo(starts[0], y - sizes[0] / 2);
       const edge = (n, m, sign) => {
@@ -230,10 +242,10 @@ function makePicture(view) {
     for (const open of [false, true])
       for (const curve of curves.filter((one) => isOpen(one) === open)) {
         const { from, to, y, end } = curveAt(curve);
-        const isTold = open && curve.i === query;
-        context.strokeStyle = open ? hot : ink;
-        context.lineWidth = isTold ? 1 + 9 * curve.weight : 0.5 + 2.5 * curve.weight;
-        context.globalAlpha = isTold ? 0.95 : open ? 0.45 : 0.2;
+        const isHighlighted = stage ? isSameCurve(curve, stage.curve) : curve.i === query && (open || isFollowing);
+        context.strokeStyle = open || (stage && isHighlighted) ? hot : ink;
+        context.lineWidth = isHighlighted ? 1 + 9 * curve.weight : 0.5 + 2.5 * curve.weight;
+        context.globalAlpha = isHighlighted ? 0.95 : isFollowing ? 0.05 : open ? 0.45 : 0.2;
         context.lineCap = "round";
         context.beginPath();
         context.moveTo(from, y);
@@ -242,29 +254,100 @@ function makePicture(view) {
       }
     context.globalAlpha = 1;
     context.lineWidth = 1.5;
-    for (let layer = 0; norms && layer < layers; layer++)
+    for (const [n, layer] of norms ? seen.entries() : [])
       for (const [i, y] of lines) {
         context.beginPath();
-        context.arc((starts[2 + 2 * layer] + starts[3 + 2 * layer]) / 2, y, (2 + 9 * (norms[(2 + 3 * layer) * T + i] / largest) ** 0.5) * Math.min(1, line / 32), 0, 7);
-        context.fillStyle = raised;
+        context.arc((starts[2 + 2 * n] + starts[3 + 2 * n]) / 2, y, (2 + 9 * (norms[(2 + 3 * layer) * T + i] / largest) ** 0.5) * Math.min(1, line / 32), 0, 7);
+        context.globalAlpha = isFollowing && i !== query ? 0.25 : 1;
+        context.fillStyle = stage?.layer === layer && stage.token === i ? hot : raised;
         context.strokeStyle = i === query ? accent : ink;
         context.fill();
         context.stroke();
       }
     context.restore();
-    for (const name of names.children) name.classList.toggle("query", name.place === query);
-    for (const { cell, layer } of maps) cell.classList.toggle("later", stage !== null && stage < 1 + 2 * layer);
-    next.classList.toggle("later", stage !== null && stage < starts.length - 1);
-    showFollowing();
+    if (stage) frame(context, stage, accent);
+    for (const name of names.children) {
+      name.classList.toggle("query", name.place === query);
+      name.classList.toggle("later", isFollowing && name.place !== query);
+      name.ariaSelected = String(name.place === query);
+      name.tabIndex = name.place === query ? 0 : -1;
+    }
+    for (const { cell, layer } of maps) {
+      cell.classList.toggle("later", stage !== undefined && !stage.layers.includes(layer));
+      cell.style.setProperty("--from", query / T);
+      cell.style.setProperty("--to", Math.max((query + 1) / T, query / T + 2 / plan.grid.size));
+    }
+    scene.classList.toggle("following", isFollowing);
+    byId("all-tokens").hidden = !isFollowing;
+    next.classList.toggle("later", stage !== undefined && stage.name !== "next");
+    showFollowing(isFollowing ? query : T - 1);
+    if (isFollowing && !stage) byId("stage-words").textContent = pathInWords(query);
   });
 
+  /** Frame what a stage of the tour is about, and dim what comes before. */
+  function frame(context, { from, to, name }, accent) {
+    const { starts, top, height } = plan;
+    context.globalAlpha = 0.6;
+    context.fillStyle = inkOf("paper");
+    context.fillRect(starts[0], top - 9, starts[from] - starts[0], height);
+    context.globalAlpha = 1;
+    if (name === "next") return;
+    context.strokeStyle = accent;
+    context.lineWidth = 2;
+    context.beginPath();
+    context.roundRect(starts[from] + 1, top - 8, starts[to] - starts[from] - 2, height - top + 2, 12);
+    context.stroke();
+  }
+
+  /** A token's path in words: what it attends to, where it changes, and what follows it. */
+  function pathInWords(i) {
+    const nameOf = (n) => wordOf(trace.keys[n].symbol);
+    let largest = { weight: 0 };
+    for (const { layer, head } of maps.filter((map) => isLoaded(view, map)))
+      valuesOf(view, layer, head, "weights", i).forEach((weight, j) => {
+        if (j !== cached + i && weight > largest.weight) largest = { layer, head, weight, j };
+      });
+    const added = Array.from({ length: norms ? layers : 0 }, (_, layer) => norms[(2 + 3 * layer) * T + i]);
+    const layer = added.indexOf(Math.max(...added));
+    const [likeliest] = (i === T - 1 ? following : followings.get(i)) ?? [];
+    return joined(
+      largest.weight &&
+        say("The largest weight of “{query}” on another token is {share}, on “{key}” in head {layer}.{head}.", {
+          ...largest,
+          query: nameOf(cached + i),
+          key: nameOf(largest.j),
+          share: percent(largest.weight),
+        }),
+      layers > 1 && added[layer] > 0 && say("Of the MLPs, MLP {layer} adds the longest vector to it.", { layer }),
+      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: wordOf(trace.names.get(likeliest.id).symbol), share: percent(likeliest.share) }),
+    );
+  }
+
+  /** The most probable tokens after a position. */
+  async function readNext(place) {
+    const position = await source.position(trace, place);
+    const { renormalized } = probabilitiesOf(position, { temperature: 1, top_k: null, top_p: null });
+    return position.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, share: renormalized[n] }));
+  }
+
   /** The next tokens, with their probabilities without the open head where they are known. */
-  function showFollowing() {
+  function showFollowing(place) {
+    const isLast = place === T - 1;
+    const isThere = place >= trace.prediction.first;
+    if (!isLast && isThere && !followings.has(place)) {
+      followings.set(place, null);
+      readNext(place).then((found) => {
+        followings.set(place, found);
+        draw();
+      });
+    }
     const isAblated = isAmong(trace.ablated ?? [], [selection.layer, selection.head]);
-    const without = isAblated ? undefined : trace.story?.heads.find((one) => isSame(one, selection));
+    const without = isAblated || !isLast ? undefined : trace.story?.heads.find((one) => isSame(one, selection));
+    const token = brief(wordOf(trace.tokens[place].symbol));
     next.replaceChildren(
-      make("li", { class: "title" }, say("Next token")),
-      ...following.map(({ id, share }) => {
+      make("li", { class: "title" }, isLast ? say("Next token") : say("Next token after “{token}”", { token })),
+      ...(isThere ? [] : [make("li", { class: "note" }, say("This page has logits only from position {first}.", { first: cached + trace.prediction.first }))]),
+      ...((isLast ? following : followings.get(place)) ?? []).map(({ id, share }) => {
         const n = without ? trace.story.ids.indexOf(id) : -1;
         const bars = [barOf(share), ...(n >= 0 ? [barOf(without.after[n], "without")] : [])];
         return make("li", {}, make("bdi", { class: "word" }, brief(wordOf(trace.names.get(id).symbol))), make("span", {}, percent(share)), ...bars);
@@ -279,12 +362,13 @@ function makePicture(view) {
       cell.ariaSelected = String(open);
       cell.tabIndex = open ? 0 : -1;
     }
+    for (const block of blocks) block.tabIndex = block.layer === selection.layer ? 0 : -1;
     draw();
   }
 
   // ---- pointer and keys ------------------------------------------------------------------------
 
-  const open = (map) => chooseHead(map.layer, map.head, false, showBelow);
+  const open = (map) => enterHead(map.layer, map.head);
 
   cells.addEventListener("click", ({ target }) => {
     const cell = target.closest(".mini");
@@ -304,9 +388,36 @@ function makePicture(view) {
       maps[to].cell.focus();
     }
   });
+  const enterBlock = ({ layer }) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
+  titles.addEventListener("click", ({ target }) => target.layer !== undefined && enterBlock(target));
+  titles.addEventListener("keydown", (event) => {
+    const to = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      enterBlock(event.target);
+    } else if (to) {
+      event.preventDefault();
+      event.stopPropagation();
+      blocks[event.target.layer + to]?.focus();
+    }
+  });
+  /** Follow a token; if it is followed already, show all again. */
+  function follow({ place }) {
+    const isAlone = isFollowing && place === queryIn(trace);
+    stopPlaying();
+    select(places.queries.findIndex((other) => other[trace.number] === place));
+    setFollowing(!isAlone);
+  }
   names.addEventListener("click", ({ target }) => {
     const name = target.closest(".line");
-    if (name) select(places.queries.findIndex((place) => place[trace.number] === name.place));
+    if (name) follow(name);
+  });
+  names.addEventListener("keydown", (event) => {
+    const to = { ArrowDown: "nextSibling", ArrowUp: "previousSibling" }[event.key];
+    if (event.key === "Enter" || event.key === " ") follow(event.target);
+    else if (to) event.target[to]?.focus();
+    else return;
+    event.preventDefault();
   });
 
   /** The strongest curve under the pointer. */
@@ -327,127 +438,54 @@ function makePicture(view) {
   });
   canvas.addEventListener("click", (event) => {
     const curve = curveUnder(event);
+    const block = seen.findIndex((_, n) => event.offsetX >= plan.starts[1 + 2 * n] && event.offsetX < plan.starts[2 + 2 * n]);
+    if (!curve && isAt("model") && block >= 0 && event.offsetY > plan.top) enterBlock(blocks[block]);
     if (!curve) return;
     const placeOf = (i) => places.queries.findIndex((place) => place[trace.number] === i);
-    chooseHead(curve.layer, curve.head, false, () => select(placeOf(curve.i)));
+    enterHead(curve.layer, curve.head, () => select(placeOf(curve.i)));
   });
 
   // ---- its numbers -----------------------------------------------------------------------------
 
-  /** Read what is drawn and isn't there yet; once, when the picture is first in view. */
+  /** Load the numbers to draw that are still missing, when the picture is first in view. */
   let reading;
   function read() {
     reading ??= Promise.all([
+      readNext(T - 1).then((found) => {
+        following = found;
+        draw();
+      }),
+      source.has(trace, "stream") && source.step(trace, "stream").then((numbers) => (norms = numbers)),
       ...Array.from({ length: layers }, async (_, layer) => {
-        await readLayer(trace, layer);
+        await loadLayer(trace, layer);
         if (picture?.view !== view) return;
         findCurves();
         draw();
-        for (const map of maps.slice(layer * H, (layer + 1) * H)) wearBadge(map);
-      }),
-      source.has(trace, "stream") && source.step(trace, "stream").then((numbers) => (norms = numbers)),
-      source.position(trace, T - 1).then((position) => {
-        const { renewed } = probabilitiesOf(position, { temperature: 1, top_k: null, top_p: null });
-        following = position.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, share: renewed[n] }));
-        draw();
+        for (const map of maps.slice(layer * H, (layer + 1) * H)) showBadge(map);
       }),
     ]).then(() => picture?.view === view && layOut());
   }
 
   for (const { cell } of maps) whenSeen.observe(cell);
-  return { view, maps, mark, draw, layOut, read, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
+  return { view, maps, titles: blocks, mark, draw, layOut, read, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
 }
 
-/** Show the open head's own view, below the picture. */
-function showBelow() {
-  if (isLook()) byId("head").scrollIntoView({ behavior: reducesMotion.matches ? "auto" : "smooth" });
+/** The job that a head does on a text, if it does one, and its mean weight on the job's targets. */
+function jobOf(trace, layer, head) {
+  if (trace.cached || trace.T > NUMBERS_AT_ONCE ** 0.5) return [];
+  const one = headOf(trace, layer, head);
+  const ids = trace.tokens.map(({ id }) => id);
+  const jobs = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)))
+    .filter(([, job]) => job && job.attention >= LEAST_BADGE_WEIGHT && job.attention > 2 * job.uniform)
+    .sort(([, a], [, b]) => b.attention - a.attention);
+  return jobs.length ? [jobs[0][0], jobs[0][1].attention] : [];
 }
 
-/** Draw the picture in its place, if this depth has it. */
+const isSameCurve = (a, b) => b && isSame(a, b) && a.i === b.i && a.j === b.j;
+
+/** Draw the picture, if this depth shows it. */
 function showPicture() {
   if (!isLook()) return;
   picture.layOut();
   picture.read();
 }
-
-// ---- stage by stage --------------------------------------------------------------------------------
-
-const playing = { stage: null, timer: null }; // the last stage that is shown, null for all
-const STAGE_MILLISECONDS = 3000;
-
-/** A stage in words, with its numbers. */
-function stageInWords(stage) {
-  const [trace] = picture.view.traces;
-  const last = 2 * trace.layers + 1;
-  if (stage === 0) return say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.way.D });
-  if (stage === last) {
-    const [likeliest] = picture.following;
-    const word = likeliest && wordOf(trace.names.get(likeliest.id).symbol);
-    return likeliest
-      ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(likeliest.share) })
-      : say("Next token");
-  }
-  const layer = Math.floor((stage - 1) / 2);
-  if (stage % 2) {
-    const strongest = picture.curves.findLast((curve) => curve.layer === layer);
-    const collects = say("Attention {layer}: each token collects from the tokens that its mask lets it attend to.", { layer });
-    if (!strongest) return collects;
-    const [query, key] = [strongest.i, strongest.j].map((i) => wordOf(trace.tokens[i].symbol));
-    return `${collects} ${say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...strongest, query, key, share: percent(strongest.weight) })}`;
-  }
-  const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
-  if (!picture.norms) return changes;
-  const added = picture.norms.subarray((2 + 3 * layer) * trace.T, (3 + 3 * layer) * trace.T);
-  const largest = added.reduce((a, b) => Math.max(a, b));
-  if (!largest) return changes; // an ablated MLP
-  const most = wordOf(trace.tokens[added.indexOf(largest)].symbol);
-  return `${changes} ${say("That of “{most}” changes most.", { most })}`;
-}
-
-/** Show the picture up to a stage; null shows all of it. */
-function showStage(stage) {
-  const last = 2 * picture.view.layers + 1;
-  playing.stage = stage === null || stage > last || stage < 0 ? null : stage;
-  if (playing.stage === null || playing.stage === last) stopPlaying();
-  byId("stage-words").textContent = playing.stage === null ? "" : stageInWords(playing.stage);
-  picture.draw();
-}
-
-function stopPlaying() {
-  clearInterval(playing.timer);
-  playing.timer = null;
-  byId("play").textContent = `▶ ${say("Play")}`;
-}
-
-const stepStage = (by) => {
-  stopPlaying();
-  showStage(playing.stage === null ? (by > 0 ? 0 : 2 * picture.view.layers) : playing.stage + by);
-};
-
-/** Show the stages one after the other; where reduced motion is asked for, only the first. */
-function play() {
-  if (playing.timer) return stopPlaying();
-  showStage(0);
-  if (reducesMotion.matches) return;
-  byId("play").textContent = `■ ${say("Stop")}`;
-  playing.timer = setInterval(() => showStage(playing.stage + 1), STAGE_MILLISECONDS);
-}
-
-function present(isOn) {
-  document.documentElement.classList.toggle("presenting", isOn);
-  picture.layOut();
-}
-
-const isPresenting = () => document.documentElement.classList.contains("presenting");
-
-byId("play").addEventListener("click", play);
-byId("earlier").addEventListener("click", () => stepStage(-1));
-byId("later").addEventListener("click", () => stepStage(1));
-addEventListener("keydown", (event) => {
-  if (event.target.closest?.("input, textarea, select") || event.ctrlKey || event.altKey || event.metaKey || !isLook()) return;
-  if (event.key.toLowerCase() === "p") present(!isPresenting());
-  else if (isPresenting() && event.key === "Escape") present(false);
-  else if (isPresenting() && event.key === "ArrowRight") stepStage(1);
-  else if (isPresenting() && event.key === "ArrowLeft") stepStage(-1);
-});
-addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));

@@ -1,7 +1,7 @@
-"""The page that holds a model and runs it: everything that the explorer does, in one file.
+"""The page that includes a model and runs it: everything that the explorer does, in one file.
 
-The model's numbers lie in it as float32, its vocabulary as its files have it. A worker of the
-page's own scripts runs it by the equations, see `model.js`; `local.js` is what the page asks.
+It includes the parameters in float32, and the tokenizer. A web worker runs the model with the
+page's own scripts, see `model.js`; `local.js` sends it the page's requests.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidValueError
-from attnlab.views.page.page import description_of, local_page, notes_on
+from attnlab.views.page.page import description_of, local_page
 from attnlab.views.page.prediction import TOKENS
 from attnlab.views.shown import Result
 
-# A page of more bytes of parameters than these is more than browsers open.
+# Browsers can't open pages with more bytes of parameters.
 MOST_BYTES = 300_000_000
 
 
@@ -28,9 +28,9 @@ def playground(
 
     Parameters
     ----------
-    trace : what it opens with
-    tokenizer : the model's, as `Tokenizer.as_data` tells it
-    rules : by which the page opens other models, see `opening.js`
+    trace : the first trace shown
+    tokenizer : from `Tokenizer.as_data`
+    rules : for opening other models, see `opening.js`
     """
     parameters = trace.parameters
     shapes = [(path, parameters[path].shape) for path in parameters]
@@ -46,19 +46,18 @@ def playground(
         raise InvalidValueError(
             "the parameters hold NaN or numbers too large for float32, which a page uses"
         )
-    described = description_of(trace, language)
+    description = description_of(trace, language)
     names: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     model = {
         "config": {name: getattr(trace.config, name) for name in names},
-        "graph": described["graph"],
-        "given": described["given"],
+        "graph": description["graph"],
+        "given": description["given"],
         "tokenizer": tokenizer,
         "shapes": shapes,
         "rules": rules,
         "most_tokens": TOKENS,
     }
-    described["prediction"]["tokens"] = []  # the page has the vocabulary
+    description["prediction"]["tokens"] = []  # the page has the vocabulary
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     known = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
-    known["notes"] = notes_on(trace.tokens, language)
-    return local_page(trace, {**known, **described}, model, numbers.tobytes(), language)
+    return local_page(trace, {**known, **description}, model, numbers.tobytes(), language)

@@ -65,7 +65,7 @@ def prediction(trace: Result, position: int) -> Array:
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
-def described(trace: Result, language: str) -> dict[str, Any]:
+def description(trace: Result, language: str) -> dict[str, Any]:
     """The description of predictions: the positions, and the tokens' names."""
     positions = positions_of(trace)
     ids = np.unique([_largest(logits_after(trace, position)) for position in positions])

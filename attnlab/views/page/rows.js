@@ -10,10 +10,10 @@ function unpackedMask(base64, size) {
   return Uint8Array.from({ length: size }, (_, n) => (packed[n >> 3] >> (7 - (n & 7))) & 1);
 }
 
-/** Read a layer's heads. */
-async function readLayer(trace, layer) {
+/** Load a layer's heads. */
+async function loadLayer(trace, layer) {
   const values = await source.step(trace, `attention.${layer}`);
-  if (!trace.read.has(layer)) trace.read.set(layer, layerOf(trace, layer, values));
+  if (!trace.loaded.has(layer)) trace.loaded.set(layer, layerOf(trace, layer, values));
 }
 
 /** A layer from its pack "attention": the given and edited steps by path, and the heads. */
@@ -57,19 +57,19 @@ function headIn({ trace, layer, h, given, edits }) {
 }
 
 /**
- * A run over the queries from one to another, of layers that have been read.
+ * A run over the queries from one to another, of loaded layers.
  * 
  * own: further given steps, by path. rounded: steps to round to float32, because the model rounded
  * them and others depend on them.
  */
-function runOfQueries(trace, start, stop, { layers = [...trace.read.keys()], own = {}, rounded = [] } = {}) {
+function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], own = {}, rounded = [] } = {}) {
   const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
   const given = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...own };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
   for (const layer of layers) {
-    const read = trace.read.get(layer);
-    Object.assign(given, read.given);
-    for (const [path, x] of Object.entries(read.edits)) edits[path] = rowsOf(x);
+    const loaded = trace.loaded.get(layer);
+    Object.assign(given, loaded.given);
+    for (const [path, x] of Object.entries(loaded.edits)) edits[path] = rowsOf(x);
   }
   const givenAt = (path) =>
     path.endsWith(".Q") && path in given ? wide(rowsOf(given[path])) : given[path];
@@ -98,7 +98,7 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
 /** Row i of a head's step: a number for each key, or for each component of the context. */
 function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
-  return nd.item(run.look(`${head.path}.${step}`), row).numbers();
+  return nd.item(run.value(`${head.path}.${step}`), row).numbers();
 }
 
 /** The same row without the edit of the step itself. */
@@ -115,5 +115,5 @@ function isSeen({ mask, own }, n) {
   return passes || (own.weights !== undefined && own.weights[n] !== 0);
 }
 
-/** A head of a trace, of a layer that has been read. */
-const headOf = (trace, layer, head) => trace.read.get(layer).heads[head];
+/** A head of a trace, of a loaded layer. */
+const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];

@@ -30,8 +30,8 @@ class Graph {
   }
 }
 
-/** A step that should be given and isn't. */
-class NotThere extends Error {}
+/** A given step that isn't available. */
+class NotAvailable extends Error {}
 
 /**
  * graph: a Graph.
@@ -40,13 +40,13 @@ class NotThere extends Error {}
  */
 class Run {
   constructor(graph, given, edits = {}) {
-    const other = Object.keys(edits).find((path) => NOT_EDITED.test(path));
-    if (other) throw new Error(`${other} is not edited here: edit what it is a part of`);
+    const other = Object.keys(edits).find((path) => NOT_EDITABLE.test(path));
+    if (other) throw new Error(`${other} can't be edited here; edit the whole that it is a slice of`);
     Object.assign(this, { graph, given, edits, values: new Map() });
   }
 
   /** A step, computed if needed, and kept. */
-  look(path) {
+  value(path) {
     if (!this.values.has(path)) this.values.set(path, this.#made(path));
     return this.values.get(path);
   }
@@ -61,17 +61,17 @@ class Run {
     const { equation, take, whole, needs, isGiven } = this.graph.node(path);
     const given = this.given(path);
     if (given !== undefined) return given;
-    if (equation) return equations[equation](...needs.map((need) => this.look(need)));
-    if (take) return this.#part(path, OWN.test(path) ? this.look(whole) : this.unedited(whole));
-    if (isGiven) throw new NotThere(`${path} is not there`);
+    if (equation) return equations[equation](...needs.map((need) => this.value(need)));
+    if (take) return this.#part(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
+    if (isGiven) throw new NotAvailable(`${path} isn't available`);
     return null; // optional
   }
 
   #made(path) {
     const { equation, take, whole } = this.graph.node(path);
     const isTaken = this.values.has(whole) || whole in this.edits || !equation;
-    if (take && isTaken && !OWN.test(path) && this.given(path) === undefined)
-      return this.#part(path, this.look(whole));
+    if (take && isTaken && !HEAD_ONLY.test(path) && this.given(path) === undefined)
+      return this.#part(path, this.value(whole));
     let value = this.unedited(path);
     if (path in this.edits) value = replaced(value, this.edits[path]);
     for (const part of this.#editedParts(path)) value = this.#withPart(value, part);
@@ -81,7 +81,7 @@ class Run {
   /** The paths of a step's slices, of heads, that are edited or depend on an edit. */
   #editedParts(path) {
     const [, place, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
-    if (OWN.test(path)) return [];
+    if (HEAD_ONLY.test(path)) return [];
     const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${place}.heads.`));
     const names = name === "scores" ? ["scores", "scale"] : [name];
     const own = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
@@ -92,7 +92,7 @@ class Run {
   #withPart(value, path) {
     const { take, n_head } = this.graph.node(path);
     // All heads may share one mask.
-    const heads = take === "head_slice" ? [this.look(n_head), 1, 1] : [];
+    const heads = take === "head_slice" ? [this.value(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
     const copied = new Nd(stretched(value, shape).numbers().slice(), shape);
     const part = this.#part(path, copied);
@@ -104,15 +104,15 @@ class Run {
   /** A head's step, from the same step of all heads. */
   #part(path, whole) {
     const { take, head, n_head } = this.graph.node(path);
-    return whole === null ? null : equations[take](whole, head, this.look(n_head));
+    return whole === null ? null : equations[take](whole, head, this.value(n_head));
   }
 }
 
 // Steps that only a head has.
-const OWN = /\.heads\.\d+\.(X|scale|output)$/;
+const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
 
 // Of slices, only heads' steps and scales can be edited here.
-const NOT_EDITED = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
+const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
 
 const lastOf = (path) => path.replace(/.*\./, "");
 

@@ -4,9 +4,9 @@ const added = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
 /** The numbers of a position, as packed by attnlab/views/page/prediction.py, by name. */
 function positionOf(values, vocab, { temperatures, topPs }) {
-  const nuclei = values.length - 2 * temperatures.length * topPs.length;
-  const n = (nuclei - temperatures.length - 4) / 3;
-  const [ties, larger, ...following] = values.subarray(nuclei - 4, nuclei);
+  const nucleusStart = values.length - 2 * temperatures.length * topPs.length;
+  const n = (nucleusStart - temperatures.length - 4) / 3;
+  const [ties, larger, ...following] = values.subarray(nucleusStart - 4, nucleusStart);
   return {
     vocab,
     ids: [...values.subarray(0, n)],
@@ -16,7 +16,7 @@ function positionOf(values, vocab, { temperatures, topPs }) {
     others: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
     nucleus(temperature, topP) {
       const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
-      const [count, share] = values.subarray(nuclei + 2 * at, nuclei + 2 * at + 2);
+      const [count, share] = values.subarray(nucleusStart + 2 * at, nucleusStart + 2 * at + 2);
       return { count, share };
     },
   };
@@ -65,16 +65,16 @@ function positionOfLogits(all, n, follows) {
 function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature, top_k, top_p }) {
   if (temperature === 0) {
     const cutBy = logits.map((_, i) => (i ? "temperature" : ""));
-    const renewed = cutBy.map((by) => (by ? 0 : 1));
-    const others = { exponential: 0, probability: 0, renewed: 0 };
-    return { exponentials: [], probabilities: [], cutBy, count: 1, renewed, others };
+    const renormalized = cutBy.map((by) => (by ? 0 : 1));
+    const others = { exponential: 0, probability: 0, renormalized: 0 };
+    return { exponentials: [], probabilities: [], cutBy, count: 1, renormalized, others };
   }
   // Tokens that aren't included but tie with the last one: they are cut if it is.
   const all = [...logits, ...Array(ties).fill(logits.at(-1))];
   const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
-  const carried = exponentials.slice(0, logits.length);
+  const listed = exponentials.slice(0, logits.length);
   const rest = others(temperature);
-  const sum = added(carried) + rest;
+  const sum = added(listed) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
   // The order of top-p; among equals, higher ids first.
   const taken = [...all.keys()]
@@ -94,24 +94,24 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
     }
     left = sumOfFirst(count);
   }
-  const staying = new Set(taken.slice(0, count));
+  const kept = new Set(taken.slice(0, count));
   const cutBy = logits.map((logit, i) =>
-    logit < smallest ? "top-k" : staying.has(i) ? "" : "top-p",
+    logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p",
   );
-  const renewed = carried.map((e, i) => (cutBy[i] ? 0 : e / left));
+  const renormalized = listed.map((e, i) => (cutBy[i] ? 0 : e / left));
   const isAll = count === cutBy.filter((by) => !by).length;
   return {
-    exponentials: carried,
+    exponentials: listed,
     sum,
-    probabilities: carried.map((e) => e / sum),
+    probabilities: listed.map((e) => e / sum),
     cutBy,
     count,
     left,
-    renewed,
+    renormalized,
     others: {
       exponential: rest,
       probability: rest / sum,
-      renewed: isAll ? 0 : Math.max(0, 1 - added(renewed)),
+      renormalized: isAll ? 0 : Math.max(0, 1 - added(renormalized)),
     },
   };
 }

@@ -27,33 +27,33 @@ class ServerSource extends LiveSource {
   open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
   generate = (trace, how, signal) =>
-    this.#about(trace, "write", { trace: trace.id, ...how }, signal);
+    this.#request(trace, "write", { trace: trace.id, ...how }, signal);
 
   /** Disable all that needs the explorer. */
   markEnded() {
     this.hasEnded = true;
     byId("prompt").readOnly = true;
-    const asks = "#explore :is(button, input):not(#sampling *), #toggles button";
-    for (const control of document.querySelectorAll(asks)) control.disabled = true;
+    const controls = "#explore :is(button, input):not(#sampling *), #toggles button, #end";
+    for (const control of document.querySelectorAll(controls)) control.disabled = true;
   }
 
   async end() {
     try {
       await answerTo("stop", {});
       otherTabs.postMessage("ended");
-      tellEnd();
+      showEnded();
     } catch (error) {
-      tell(error.message);
+      showStatus(error.message);
     }
   }
 
   async read(trace, name) {
     const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-    return new Float32Array(await this.#about(trace, path));
+    return new Float32Array(await this.#request(trace, path, undefined, trace.leaving.signal));
   }
 
   /** Request something about a trace; trace it again if the explorer has dropped it. */
-  async #about({ ids, ablated }, path, body, signal) {
+  async #request({ ids, ablated }, path, body, signal) {
     try {
       return await answerTo(path, body, signal);
     } catch (error) {
@@ -70,9 +70,9 @@ source = new ServerSource();
 
 const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
 
-function tellEnd() {
+function showEnded() {
   source.markEnded();
-  tell(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
+  showStatus(say("The explorer has stopped. You can still view this page; start the explorer again for more."));
 }
 
-otherTabs.addEventListener("message", tellEnd);
+otherTabs.addEventListener("message", showEnded);

@@ -49,7 +49,7 @@ class LiveSource extends Source {
   step(trace, name) {
     const failed = (error) => {
       trace.packs.delete(name);
-      tell(error.message);
+      if (error.name !== "AbortError") showStatus(error.message);
       return new Promise(() => {});
     };
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(failed));

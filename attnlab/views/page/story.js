@@ -1,7 +1,7 @@
 // The story of a text: the heads that decide what comes next, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-const TOLD_FALL = 0.1; // of another token's probability without a head, for a second sentence
+const LEAST_FALL = 0.1; // of another token's probability, for a second sentence
 
 /** A trace's story; null if its source has none. */
 async function readStory(trace) {
@@ -19,9 +19,9 @@ async function readStory(trace) {
 }
 
 /**
- * The heads that tell the story, each with the number of the token that it changes: the head without
- * which the most probable token's probability changes most; and of those that look elsewhere, the one
- * without which another token's falls most.
+ * The heads in the story, each with the index of the token that it affects (`word`): the head whose ablation
+ * changes the most probable token's probability most; and of the heads that attend to another key, the one
+ * whose ablation lowers another token's probability most.
  */
 function chaptersOf({ before, heads }) {
   const fall = ({ after }, n) => before[n] - after[n];
@@ -30,13 +30,13 @@ function chaptersOf({ before, heads }) {
     .filter(({ key }) => key !== first.key)
     .flatMap((one) => before.slice(1).map((_, n) => ({ ...one, word: n + 1 })))
     .sort((a, b) => fall(b, b.word) - fall(a, a.word));
-  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= TOLD_FALL)];
+  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= LEAST_FALL)];
 }
 
-/** A share as a percentage, with so many decimals. */
+/** A share as a percentage with `digits` decimals. */
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u00a0%`;
 
-/** Two shares as percentages, with decimals that tell them apart. */
+/** Two shares as percentages, with enough decimals to differ. */
 function percentages(a, b) {
   const digits = [0, 1, 2].find((n) => percent(a, n) !== percent(b, n));
   return [a, b].map((share) => percent(share, digits ?? 0));
@@ -44,15 +44,15 @@ function percentages(a, b) {
 
 /** What a head does, as parts of sentences. */
 function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
-  const told = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
+  const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
   const query = trace.tokens.at(-1);
-  const values = { query: told(query), key: told(trace.keys[key]), share: percent(weight) };
+  const values = { query: wordElement(query), key: wordElement(trace.keys[key]), share: percent(weight) };
   const looks =
     key === trace.Tk - 1
       ? sayParts("“{query}” looks at itself ({share} of its attention).", values)
       : sayParts("“{query}” looks at “{key}” ({share} of its attention).", values);
   const [then, now] = percentages(before[word], after[word]);
-  const effect = { word: told(trace.names.get(ids[word])), then, now };
+  const effect = { word: wordElement(trace.names.get(ids[word])), then, now };
   const without =
     then === now
       ? sayParts("Without this head, “{word}” stays at {now}.", effect)
@@ -63,8 +63,17 @@ function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
   return [...looks, between, ...without];
 }
 
-/** Tell the story of a trace; returns its heads once it is known, none if there is no story. */
-async function tellStory(trace) {
+/** Show what the story says of the open part: of the model, a block or a head. */
+function showChapters() {
+  for (const sentence of byId("story").children) {
+    const { layer, head } = sentence.place;
+    sentence.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
+    sentence.querySelector("button").disabled = isAt("head", "matrix", "number"); // its own head's
+  }
+}
+
+/** Show a trace's story; returns its heads, none if it has no story. */
+async function showStory(trace) {
   const box = byId("story");
   const story = await readStory(trace);
   if (traces.at(-1) !== trace) return []; // another text was opened since
@@ -75,9 +84,44 @@ async function tellStory(trace) {
       const { layer, head } = chapter;
       const name = make("button", { type: "button", class: "leads" }, say("Head {layer}.{head}", chapter));
       name.title = say("layer {layer}, head {head}", chapter);
-      name.addEventListener("click", () => chooseHead(layer, head, false));
-      return make("p", {}, name, ": ", ...sentencesOf(trace, story, chapter));
+      name.addEventListener("click", () => enterHead(layer, head));
+      const sentence = make("p", {}, name, ": ", ...sentencesOf(trace, story, chapter));
+      sentence.place = { layer, head };
+      return sentence;
     }),
   );
+  showChapters();
+  if (story) rankHeads(trace, story);
   return chapters;
+}
+
+const RANKED = 8; // heads that are listed at once
+
+/** List the ablated heads by their effect on the most probable token, with the numbers behind it. */
+async function rankHeads(trace, { ids, before, heads }) {
+  const effect = ({ after }) => Math.abs(before[0] - after[0]);
+  const ranked = [...heads].sort((a, b) => effect(b) - effect(a));
+  await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
+  if (traces.at(-1) !== trace) return;
+  const rowOf = ({ layer, head, key, weight, after }) => {
+    const button = make("button", { type: "button", class: "row-button" }, `${layer}.${head}`);
+    button.title = say("layer {layer}, head {head}", { layer, head });
+    button.addEventListener("click", () => chooseHead(layer, head, false));
+    const [job, attention] = jobOf(trace, layer, head);
+    const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
+    const [then, now] = percentages(before[0], after[0]);
+    const cells = [`${then} → ${now}`, make("span", {}, symbolOf(brief(trace.keys[key].symbol)), ` ${percent(weight)}`), badge];
+    return make("tr", {}, make("th", { scope: "row" }, button), ...cells.map((cell) => make("td", {}, cell)));
+  };
+  const query = trace.tokens.at(-1).symbol;
+  const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: symbolOf(brief(trace.names.get(ids[0]).symbol)) }));
+  const columns = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
+  const rows = ranked.map(rowOf);
+  const all = make("button", { type: "button" }, say("All {count} ablated heads", { count: rows.length }));
+  all.addEventListener("click", () => {
+    for (const row of rows) row.hidden = false;
+    all.remove();
+  });
+  for (const row of rows.slice(RANKED)) row.hidden = true;
+  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...(rows.length > RANKED ? [all] : []));
 }

@@ -18,7 +18,7 @@ function buildStrips(view) {
   const strip = (name) => make("canvas", { class: `stripes ${name}`, "aria-hidden": "true" });
   const [ofQuery, ofKeys, ofProducts] = ["q", "k", "qk"].map(strip);
   const steps = ["raw_scores", "scores", "weights"];
-  const asked = make("th", { scope: "row" });
+  const queryCell = make("th", { scope: "row" });
   const rows = trace.keys.map((token, j) => {
     const numbers = steps.map(() => make("data", {}));
     const button = make("button", { type: "button", class: "row-button" }, symbolOf(brief(token.symbol)));
@@ -34,15 +34,15 @@ function buildStrips(view) {
   const heads = [say("key"), "K", "q × k", ...steps];
   const caption = say("Query and key vectors{of}", { of: labelOf(view) });
   const none = [1, 2, 3, 4].map(() => make("td"));
-  const asking = make("tr", { class: "asks" }, asked, make("td", {}, ofQuery), ...none);
-  const scroller = boxedTable(caption, heads, [asking, ...rows.map(({ row }) => row)]);
+  const queryRow = make("tr", { class: "query-row" }, queryCell, make("td", {}, ofQuery), ...none);
+  const scroller = boxedTable(caption, heads, [queryRow, ...rows.map(({ row }) => row)]);
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   const note = make("p", { class: "note" });
   const missing = make("p", { class: "note", hidden: "" });
   byId("strips").append(make("figure", {}, ...nameOf(view), missing, readout, scroller, note));
   for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
 
-  const query = () => nearest(view.rows, placeTold().query);
+  const query = () => nearest(view.rows, describedPlace().query);
   let products; // of the selected query: (Tk, Dh)
 
   const draw = onceAFrame(() => {
@@ -51,7 +51,7 @@ function buildStrips(view) {
     missing.hidden = there;
     missing.textContent = there ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
     for (const part of [readout, scroller, note]) part.hidden = !there;
-    if (!there || !trace.read.has(layer)) return;
+    if (!there || !trace.loaded.has(layer)) return;
     const [head, i] = [headOf(trace, layer, h), query()];
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);
@@ -66,9 +66,9 @@ function buildStrips(view) {
       "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.",
       { vectors: format(bounds[0], 2), products: format(bounds[1], 2) },
     );
-    asked.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
+    queryCell.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
     const values = steps.map((step) => stepRow(head, step, i));
-    const key = nearest(view.columns, placeTold().key);
+    const key = nearest(view.columns, describedPlace().key);
     rows.forEach(({ row, numbers }, j) => {
       row.classList.toggle("masked", !isSeen(head, i * Tk + j));
       if (j === key) row.setAttribute("aria-current", "true");

@@ -20,8 +20,8 @@ function makeText(view) {
       weight,
     );
     chip.classList.toggle("cached", n < trace.cached);
-    const standing = standingOf(trace, n);
-    if (standing) chip.classList.add(standing);
+    const status = alignmentStatus(trace, n);
+    if (status) chip.classList.add(status);
     flow.append(chip);
     return { chip, weight, token, n };
   });
@@ -32,10 +32,10 @@ function makeText(view) {
   let boxes = null; // the chips' positions; reset when the layout changes
   let followed; // the query that was last scrolled to, so that the reader can scroll on
   const draw = onceAFrame(() => {
-    const [i, chosen] = [placeTold().query, selection.query].map((query) => nearest(view.rows, query));
+    const [i, chosen] = [describedPlace().query, selection.query].map((query) => nearest(view.rows, query));
     const { layer, head } = selection;
     const there = hasHead(trace, layer, head);
-    if (there && !trace.read.has(layer)) return; // still loading
+    if (there && !trace.loaded.has(layer)) return; // still loading
     const weights = there
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
@@ -107,7 +107,7 @@ function makeText(view) {
   for (const { chip, token, n } of chips) {
     if (token.id === undefined)
       chip.setAttribute("aria-label", say("{symbol}, from the cache", token));
-    else describe(chip, token, `${n}`, standingOf(trace, n));
+    else describe(chip, token, `${n}`, alignmentStatus(trace, n));
     chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
     chip.addEventListener("pointerleave", () => point(null));
     chip.addEventListener("click", () => choose(n));
@@ -129,14 +129,14 @@ function makeText(view) {
 }
 
 /** How a key differs from the other text: "changed", "added", or "". */
-function standingOf(trace, n) {
+function alignmentStatus(trace, n) {
   const place = places.keys.find((one) => one[trace.number] === n);
   if (!isEverywhere(place)) return "added";
   return new Set(place.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
 }
 
 /** Show a token's card while `chip` has the pointer or focus. */
-function describe(chip, token, position, standing = "") {
+function describe(chip, token, position, status = "") {
   const card = byId("card");
   const words = { changed: say("another token"), added: say("none") };
   const rows = [
@@ -146,11 +146,11 @@ function describe(chip, token, position, standing = "") {
     [say("id"), String(token.id)],
     ...(position ? [[say("position"), position]] : []),
     ...(token.part_of ? [[say("part of"), token.part_of]] : []),
-    ...(standing ? [[say("beside the other text"), words[standing]]] : []),
+    ...(status ? [[say("compared with the other text"), words[status]]] : []),
   ];
   chip.setAttribute(
     "aria-label",
-    [...rows.slice(0, 4), ...(standing ? rows.slice(-1) : [])]
+    [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])]
       .map(([name, value]) => `${name} ${brief(value)}`)
       .join(", "),
   );

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeGuard
 
 from attnlab import equations, erf
 from attnlab.views import scale
@@ -36,8 +37,8 @@ ELEMENTWISE = {
 }
 
 # One loop per function, which browsers optimize better than a shared one.
-LOOP = """elementwise((made, at, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
-  for (let n = 0; n < width; n++, i += di, j += dj, k += dk) made[at + n] = {0};
+LOOP = """elementwise("{0}", (made, at, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
+  for (let n = 0; n < width; n++, i += di, j += dj, k += dk) made[at + n] = {1};
 }})"""
 
 # Python's operators as functions of arrays.
@@ -63,11 +64,11 @@ RENAMED = {"new": "new_"}
 
 @cache
 def equations_script() -> str:
-    """`equations`, a JavaScript object of the functions of `attnlab.equations` and of `scale`."""
+    """`equations`, a JavaScript object of the functions of `equations`, `erf` and `scale`."""
     modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
-        f"{name}: {LOOP.format(_at_places(one))}" for name, one in ELEMENTWISE.items()
+        f"{name}: {LOOP.format(name, _at_places(one))}" for name, one in ELEMENTWISE.items()
     )
     trees = [ast.parse(module.read_bytes()) for module in modules]
     names = ", ".join(node.name for tree in trees for node in _functions(tree))
@@ -87,7 +88,7 @@ def javascript(source: str, file: str) -> str:
     ]
     known = {node.name for node in _functions(tree)} | _imported(tree)
     known |= {name for node in constants for name in _assigned([node])}
-    translation = Translation(known)
+    translation = Translation(known, _making(tree))
     try:
         lines = [f"const {translation.statement(node)}" for node in constants]
         lines += [translation.function(node) for node in _functions(tree)]
@@ -104,10 +105,15 @@ class Untranslatable(Exception):
 
 
 class Translation:
-    """Translates functions that use the `known` names and their own."""
+    """Translates functions that use the `known` names and their own.
 
-    def __init__(self, known: Iterable[str]) -> None:
+    An array that an expression makes for its next operation alone is overwritten with the result;
+    functions `making` such arrays return nothing else.
+    """
+
+    def __init__(self, known: Iterable[str], making: Iterable[str] = ()) -> None:
         self.known = frozenset(known)
+        self.making = frozenset(making)
 
     def function(self, node: ast.FunctionDef) -> str:
         match node:
@@ -121,7 +127,9 @@ class Translation:
             case _:
                 raise Untranslatable(node)
         own = _assigned(node.body)
-        inside = Translation(self.known | set(parameters) | own)
+        inside = Translation(
+            self.known | set(parameters) | own, self.making - set(parameters) - own
+        )
         body = node.body[ast.get_docstring(node) is not None :]
         lines = [f"let {', '.join(sorted(own))};"] if own else []
         lines += map(inside.statement, body)
@@ -134,9 +142,9 @@ class Translation:
                 return f"return {self.expression(value)};"
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Starred() as rest, *names])]):
                 # JavaScript allows a rest element only at the end.
-                turned = ", ".join(self.expression(name) for name in reversed(names))
+                ends = ", ".join(self.expression(name) for name in reversed(names))
                 given, others = self.expression(node.value), self.expression(rest.value)
-                return f"[{turned}, ...{others}] = [...{given}].reverse(); {others}.reverse();"
+                return f"[{ends}, ...{others}] = [...{given}].reverse(); {others}.reverse();"
             case ast.Assign(targets=[target], value=value):
                 return f"{self.expression(target)} = {self.expression(value)};"
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
@@ -198,6 +206,8 @@ class Translation:
                 if len(named) < len(keywords):
                     raise Untranslatable(node)
                 options = [f"{{ {', '.join(named)} }}"] if named else []
+                if _numpys(function):
+                    return self.over(self.expression(function), *arguments)
                 return f"{self.expression(function)}({', '.join(given + options)})"
         raise Untranslatable(node)
 
@@ -205,7 +215,51 @@ class Translation:
         """An operator as a function of `arrays.js`."""
         if type(operator) not in OPERATORS:
             raise Untranslatable(node)
-        return f"nd.{OPERATORS[type(operator)]}({', '.join(map(self.expression, operands))})"
+        return self.over(f"nd.{OPERATORS[type(operator)]}", *operands)
+
+    def over(self, function: str, *operands: ast.expr) -> str:
+        """A function of `arrays.js`, which overwrites the first operand that no one else has."""
+        given = [self.expression(operand) for operand in operands]
+        made = [n for n, operand in enumerate(operands) if _is_made(operand, self.making)]
+        if made and function.removeprefix("nd.") in ELEMENTWISE:
+            return f"{function}.over({', '.join([str(made[0]), *given])})"
+        return f"{function}({', '.join(given)})"
+
+
+def _making(tree: ast.Module) -> frozenset[str]:
+    """The functions of a module that return new arrays or numbers, and keep none of them."""
+    found: frozenset[str] = frozenset()
+    while True:
+        more = {
+            function.name
+            for function in _functions(tree)
+            for last in function.body[-1:]
+            if isinstance(last, ast.Return) and last.value and _is_made(last.value, found)
+        }
+        if more == found:
+            return found
+        found = frozenset(more)
+
+
+def _is_made(node: ast.expr, making: frozenset[str]) -> bool:
+    """Whether an expression makes a new array or number, and isn't a view or a name."""
+    match node:
+        case ast.BinOp():
+            return True
+        case ast.Call(func=ast.Name(id=name)):
+            return name in making
+        case ast.Call(func=function):
+            return _numpys(function) and function.attr != "broadcast_to"
+    return False
+
+
+def _numpys(function: ast.expr) -> TypeGuard[ast.Attribute]:
+    """Whether a function is NumPy's."""
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and (function.value.id == "np")
+    )
 
 
 def _at_places(expression: str) -> str:
@@ -227,7 +281,7 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def _assigned(statements: Iterable[ast.stmt]) -> set[str]:
-    """The names that statements give values to."""
+    """The names that statements assign."""
     nodes = (node for statement in statements for node in ast.walk(statement))
     names = (node for node in nodes if isinstance(node, ast.Name))
     return {node.id for node in names if isinstance(node.ctx, ast.Store)}

@@ -5,10 +5,11 @@ const SHORT = 256; // rows up to this length fit in the list
 const walk = { trace: 0, path: "embedding", component: 0 };
 
 let walked; // what is shown: from `readWay`, with its `stop` and `part`
-let asked = 0; // number of choices so far; results for earlier ones are dropped
+let latestChoice = 0; // their number so far; results for earlier ones are dropped
 
 /** Start again with other traces. */
 function openWay() {
+  byId("way").ariaBusy = "true";
   walk.trace = Math.min(walk.trace, traces.length - 1);
   const choice = byId("way-traces");
   choice.hidden = traces.length < 2;
@@ -47,7 +48,7 @@ const partOfWay = ({ layer, name }) =>
 /** Go to a step, and to one of its numbers. */
 function goTo(path, component = walk.component) {
   Object.assign(walk, { path, component, isLinked: true });
-  tellLink();
+  updateLink();
   return showWay();
 }
 
@@ -100,9 +101,9 @@ async function readWay(trace, position) {
 }
 
 /** The rows in a pack "way", by path. */
-function rowsIn({ way: { carried, D, F } }, numbers) {
+function rowsIn({ way: { packed, D, F } }, numbers) {
   let end = 0;
-  const rows = carried.map((path) => {
+  const rows = packed.map((path) => {
     const width = /\.(hidden|activated)$/.test(path) ? F : D;
     const row = new Nd(Float64Array.from(numbers.subarray(end, end + width)), [1, width]);
     end += width;
@@ -178,35 +179,36 @@ const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // the page has only 
 function rowAt(way, { path, name }) {
   if (IS_OF_TOKENS.has(name)) return way.following?.[name];
   const { trace, position, given } = way;
-  if (way.layers !== trace.read.size) {
+  if (way.layers !== trace.loaded.size) {
     const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
     way.run = runOfQueries(trace, position, position + 1, { own: given, rounded });
-    way.layers = trace.read.size; // without the layers that are read later
+    way.layers = trace.loaded.size; // without the layers that are read later
   }
   try {
-    const rows = way.run.look(path);
+    const rows = way.run.value(path);
     if (!/\.[KV]$/.test(path)) return rows.numbers();
     return nd.item(rows, nd.slice(null, null), trace.Tk - trace.T + position, nd.slice(null, null)).numbers();
   } catch (error) {
-    if (error instanceof NotThere) return undefined;
+    if (error instanceof NotAvailable) return undefined;
     throw error;
   }
 }
 
 /** Follow the selected query. */
 const followWay = onceAFrame(() => {
+  if (isLook()) return;
   const trace = traces[walk.trace];
   if (walked?.trace !== trace || nearestWay(trace, queryIn(trace)) !== walked.position) {
     showWay();
   } else {
-    asked++; // drop a pending choice
+    latestChoice++; // drop a pending choice
     byId("way").ariaBusy = "false";
-    tellWhose();
+    showWayTitle();
   }
 });
 
 /** Show which token this is, and whether it is the selected one. */
-function tellWhose() {
+function showWayTitle() {
   const { trace, position } = walked;
   byId("way-title").replaceChildren(
     ...sayParts("{token}, token {i}, through the model", {
@@ -223,17 +225,17 @@ function tellWhose() {
 }
 
 async function showWay() {
-  const choice = ++asked;
+  const choice = ++latestChoice;
   const trace = traces[walk.trace];
   const position = nearestWay(trace, queryIn(trace));
   const way = await wayOf(trace, position);
   const stop = way.stops.find(({ path }) => path === walk.path);
-  if (stop.layer !== undefined && !trace.read.has(stop.layer)) await readLayer(trace, stop.layer);
+  if (stop.layer !== undefined && !trace.loaded.has(stop.layer)) await loadLayer(trace, stop.layer);
   if (partOfWay(stop) === "end") way.following ??= await readFollowing(way);
-  if (choice !== asked) return;
+  if (choice !== latestChoice) return;
   byId("way").ariaBusy = "false";
   walked = { ...way, stop, part: partOfWay(stop) };
-  tellWhose();
+  showWayTitle();
   for (const label of byId("way-parts").querySelectorAll("label"))
     label.firstElementChild.checked = label.dataset.part === String(walked.part);
   showStops();
@@ -353,7 +355,7 @@ function showComponent(c) {
 /** Choose a component by pointer or keys. */
 function chooseComponent(c) {
   walk.isLinked = true;
-  tellLink();
+  updateLink();
   return showComponent(c);
 }
 
@@ -501,11 +503,11 @@ function makeStrip() {
 // ---- one number ------------------------------------------------------------------------------------
 
 async function showNumber() {
-  const choice = asked;
+  const choice = latestChoice;
   const { stop } = walked;
   const c = walk.component;
   const made = await explanationOf(walked, stop, c);
-  if (choice !== asked || c !== walk.component) return;
+  if (choice !== latestChoice || c !== walk.component) return;
   const missing = make("p", { class: "note" }, whyMissing(walked) || whichColumns(walked));
   byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
 }
@@ -548,7 +550,7 @@ async function explanationOf(way, stop, c) {
   const heading = headingOf(stop);
   const row = rowAt(way, stop);
   const result = (made) => resultOf(isEditedAt(way, stop), made, row[c]);
-  if (stop.equation === "same") {
+  if (stop.equation === "identity") {
     const from = stopAt(way, stop.needs[0]);
     const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
     return linesOf(lineOf(heading, name, " = ", result(rowAt(way, from)[c])));
@@ -611,10 +613,10 @@ async function needsOf(way, stop, c, parameters) {
 /** A parameter or another value; null if the model has none, undefined if it isn't available. */
 function given(way, path) {
   try {
-    const found = way.run.look(path);
+    const found = way.run.value(path);
     return found instanceof Nd ? found.numbers() : found;
   } catch (error) {
-    if (error instanceof NotThere) return undefined;
+    if (error instanceof NotAvailable) return undefined;
     throw error;
   }
 }
@@ -653,7 +655,7 @@ function probabilityOf(way, stop, c) {
     needs: { x: { name: "logits", stop: from, component: c, count: vocab, values } },
     known: { row_sum: sum },
     toLargest: () => numberOf(from, 0, `logits[${way.position}, ${ids[0]}]`),
-    largest: say("id {id}", { id: `${ids[0]} (${tokens[0].symbol})` }),
+    largest: make("span", {}, ...sayParts("id {id}", { id: withSymbol(ids[0], tokens[0]) })),
   });
   return linesOfNumber(working, description.explanations.softmax, {
     heading: headingOf(stop),

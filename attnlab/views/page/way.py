@@ -3,7 +3,7 @@
 A stop is a step of which the page shows one token's row. The page computes most rows itself, from
 those it includes.
 
-    "way.9"          token 9's rows at the stops in `carried`, concatenated
+    "way.9"          token 9's rows at the stops in `packed_paths`, concatenated
     "norms"          gain (D,), bias (D,), epsilon of each LayerNorm, the final one last
     "columns.blocks.0.mlp.W_1.3.5"    columns 3 and 4 of a parameter, each with its bias
 """
@@ -31,11 +31,11 @@ IN_BLOCK = (
 )
 AFTER = ("final", "logits")
 
-# Those that the page can't compute, and those that other packs include.
+# The stops that the page can't compute, and those in other packs.
 SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
 ELSEWHERE = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# Steps that the page doesn't show, by the stops computed from them.
+# Hidden steps, by the stop computed from them.
 BETWEEN = {
     "attention.X": "attention.residual",
     "attention.Q": "attention.QKV",
@@ -54,7 +54,7 @@ BUDGET = 300_000
 NEXT_TOKENS = 5
 
 
-def described(trace: Result, language: str) -> dict[str, Any]:
+def description(trace: Result, language: str) -> dict[str, Any]:
     """The description of a trace's stops, without packs."""
     D, F, _ = _sizes(trace)
     stops_declared = {
@@ -71,7 +71,7 @@ def described(trace: Result, language: str) -> dict[str, Any]:
         "vocab": trace.config.vocab_size,
         "activation": trace.config.activation.name,
         "stops": {**stops_declared, "probabilities": probabilities},
-        "carried": carried(trace),
+        "packed": packed_paths(trace),
         "missing": missing(trace),
         "edited": [path for path in stops(trace) if _is_edited(trace, path)],
         "columns": columns_of_file(trace),
@@ -84,7 +84,7 @@ def stops(trace: Result) -> list[str]:
     return [*BEFORE, *blocks, *AFTER]
 
 
-def carried(trace: Result) -> list[str]:
+def packed_paths(trace: Result) -> list[str]:
     """The paths of the stops that are edited, or that the page can't compute."""
     absent = set(missing(trace))
     return [
@@ -106,8 +106,8 @@ def missing(trace: Result) -> list[str]:
 
 def way(trace: Result, position: int) -> Iterable[AnyArray]:
     """The pack "way" of a token."""
-    for _, paths in groupby(carried(trace), key=lambda path: path.split(".")[:2]):
-        fork = trace.fork()  # frees a block's numbers before the next block's are computed
+    for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
+        fork = trace.fork()  # frees the previous block's numbers
         yield from [_at(fork, path)[position] for path in paths]
 
 
@@ -167,7 +167,7 @@ def floats_of_packs(trace: Result) -> int:
 
 
 def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
-    """Equally many of each map of all blocks; if none fit, one of each map of block 0."""
+    """The same number of columns of each map; if none fit, one column of each map of block 0."""
     D, F, L = _sizes(trace)
     of_others = (4 * L + 2) * D + _count_of_ways(trace) * _floats_of_way(trace)
     of_one = L * (5 * (D + 1) + F + 1)
@@ -195,7 +195,7 @@ def _count_of_ways(trace: Result) -> int:
 def _floats_of_way(trace: Result) -> int:
     D, F, _ = _sizes(trace)
     widths = {"mlp.hidden": F, "mlp.activated": F}
-    return sum(widths.get(_name(path), D) for path in carried(trace))
+    return sum(widths.get(_name(path), D) for path in packed_paths(trace))
 
 
 def _sizes(trace: Result) -> tuple[int, int, int]:
@@ -231,9 +231,9 @@ def _name(path: str) -> str:
 
 def _is_edited(trace: Result, path: str) -> bool:
     """Whether a stop, or the hidden step before it, is edited."""
-    between = BETWEEN.get(_name(path), "none")
+    hidden = BETWEEN.get(_name(path), "none")
     edited: tuple[str, ...] = trace.edited_steps
-    return path in edited or path.replace(_name(path), between) in edited
+    return path in edited or path.replace(_name(path), hidden) in edited
 
 
 def _is_available(trace: Result, path: str) -> bool:

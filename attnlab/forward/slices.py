@@ -1,0 +1,168 @@
+"""Runs that take steps from another run: one text of several, or the later rows of a text.
+
+A run of several texts of one length computes each product once for all of them. A run of later rows
+computes those from one position on alone: in a causal model, a change at a position changes nothing
+before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from attnlab.equations import AnyArray, identity
+from attnlab.forward import fast
+from attnlab.forward.edits import EditedRun
+from attnlab.steps import Node, Run, read_only
+
+
+class SliceRun(Run):
+    """A run whose large steps are slices of another run's, where they are computed and kept.
+
+    Transient steps, parts of heads and parameters are computed here, as in any run.
+
+    Parameters
+    ----------
+    own : a run with the given steps of the slice
+    whole : the other run
+    """
+
+    def __init__(self, own: Run, whole: Run) -> None:
+        vars(self).update(vars(own))
+        self.values, self.whole = dict(own.values), whole
+
+    def taken(self, path: str, value: Any) -> Any:
+        """The slice of a step."""
+        raise NotImplementedError
+
+    def _evaluate(self, path: str, node: Node) -> Any:
+        if not is_kept(node):
+            return super()._evaluate(path, node)
+        return self.taken(path, self.whole.value(path))
+
+    def _slices_whole(self, node: Node) -> bool:
+        return True
+
+
+class TextRun(SliceRun):
+    """The run of one of several texts that are computed side by side.
+
+    Parameters
+    ----------
+    own : the text's run
+    whole : the run of all, with a leading axis
+    number : which text
+    """
+
+    def __init__(self, own: Run, whole: Run, number: int) -> None:
+        super().__init__(own, whole)
+        self.number = number
+
+    def taken(self, path: str, value: Any) -> Any:
+        return value[self.number]
+
+    def __reduce__(self) -> tuple[Any, ...]:  # without the other texts
+        state = super().__getstate__()
+        for name in ("whole", "number"):
+            del state[name]
+        return restored, (state,)
+
+
+def restored(state: dict[str, Any]) -> Run:
+    """A run from its state."""
+    run = object.__new__(Run)
+    run.__setstate__(state)
+    return run
+
+
+class LaterRows(SliceRun):
+    """The rows of a run from one position on; keys and values are those of all positions.
+
+    Parameters
+    ----------
+    whole : without cached tokens
+    start : the first position
+    """
+
+    def __init__(self, whole: Run, start: int) -> None:
+        super().__init__(whole, whole)
+        self.start = start
+        before = int(whole.value("positions")[start])
+        self.values = {
+            f"blocks.{layer}.attention.{name}_cache": EarlierRows(
+                whole, f"blocks.{layer}.attention.{name}", before
+            )
+            for layer in range(whole.graph.n_layer)
+            for name in "KV"
+        }
+
+    def _evaluate(self, path: str, node: Node) -> Any:
+        if node.step.is_given:
+            return self.taken(path, self.whole.value(path))
+        return super()._evaluate(path, node)
+
+    def taken(self, path: str, value: Any) -> Any:
+        axes = self.graph[path].step.axes.split()
+        if axes[:1] in (["T"], ["Tq"]):
+            return value[..., self.start :] if len(axes) == 1 else value[..., self.start :, :]
+        return value
+
+
+class EarlierRows:
+    """The keys or values of earlier positions, as the cache of a run of later rows."""
+
+    def __init__(self, run: Run, path: str, count: int) -> None:
+        self._run, self._path, self._count = run, path, count
+
+    def extend(self, new: AnyArray) -> AnyArray:
+        """Append new rows (..., T, Dh) and return all, (..., count + T, Dh)."""
+        rows = self._run.value(self._path)[..., : self._count, :]
+        shape = (*new.shape[:-2], *rows.shape[-2:])
+        return np.concatenate([np.broadcast_to(rows, shape), new], axis=-2)
+
+
+def is_kept(node: Node) -> bool:
+    """Whether a step is computed for each token, and kept once computed."""
+    step = node.step
+    return (
+        step.equation not in (None, identity)
+        and step.axes.startswith("T")
+        and step.select is None
+        and not step.transient
+    )
+
+
+def with_step(run: Run, path: str, value: AnyArray, start: int) -> EditedRun:
+    """The rows from a position on of a run in which a step has another value.
+
+    Parameters
+    ----------
+    run : without cached tokens
+    path : of a step that isn't a part of another, see `changed_step`
+    value : (..., T, n), the step of all rows; leading axes, for several runs, are allowed
+    start : up to which nothing changes
+    """
+    later = LaterRows(run, start)
+    changed = EditedRun(later, {path: 0})  # a placeholder, set below
+    changed.values[path] = read_only(later.taken(path, value))
+    changed.is_long = value.size // value.shape[-1] > fast.SHORT
+    return changed
+
+
+def final_row(run: EditedRun) -> AnyArray:
+    """The last row of `final`, (..., D), computed block by block; earlier blocks are freed.
+
+    In the last block only the last row is computed, but for keys and values.
+    """
+    last = run.graph.n_layer - 1
+    for layer in range(last):
+        run._stored(f"blocks.{layer}.output")
+        for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
+            if path != f"blocks.{layer}.output":
+                del run.values[path]
+    query = f"blocks.{last}.attention.Q"
+    if run.depends(query):
+        run = with_step(run, query, run.value(query), run.value("positions").size - 1)
+    row: AnyArray = run.value("final")[..., -1, :]
+    return row

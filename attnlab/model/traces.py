@@ -1,0 +1,183 @@
+"""Traces of several texts, those of one length computed side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from attnlab.analysis.base import Named, TraceSequence
+from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
+from attnlab.analysis.many import (
+    TOKENS_IN_GROUP,
+    MeanAttribution,
+    MeanAttributionPatching,
+    MeanPatching,
+    attribution_many,
+    attribution_patch_many,
+    grouped,
+    one_each,
+    patch_many,
+)
+from attnlab.errors import InvalidValueError
+from attnlab.forward.parameters import Parameters
+from attnlab.forward.slices import TextRun
+from attnlab.model.trace import Trace
+from attnlab.steps import Part
+from attnlab.support.messages import Message
+from attnlab.support.tables import Document, Heading, Table, elide
+from attnlab.text.tokens import Tokens, Vocabulary
+from attnlab.views.shown import label
+
+if TYPE_CHECKING:
+    from attnlab.analysis.gradients import Gradients
+
+# Texts in a printed table.
+TEXTS_SHOWN = 20
+
+
+class Traces(TraceSequence, Document):
+    """The traces of several texts, as `GPT2.trace` returns them for a list.
+
+    A sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. When a step of one is read, it
+    is computed for all texts of the same length, up to 512 tokens at a time: nothing is padded.
+    Each number equals that of `model.trace(text)` up to rounding, since a matrix product may round
+    differently with more rows: about 1e-12 of its size in float64, 1e-5 in float32. Edits of one
+    trace are computed for it alone.
+
+    Steps are kept for all texts once they are read, as in a list of traces. Analyses keep those of
+    one group at a time.
+    """
+
+    def __init__(
+        self, texts: Sequence[Tokens], vocabulary: Vocabulary, parameters: Parameters
+    ) -> None:
+        self.texts = tuple(texts)
+        self.vocabulary, self.parameters = vocabulary, parameters.frozen()
+        self.config = parameters.config
+
+    @Part
+    def _traces(self) -> list[Trace]:
+        made: dict[int, Trace] = {}
+        for numbers in self.groups():
+            made.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
+        return [made[number] for number in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter(self._traces)
+
+    @overload
+    def __getitem__(self, number: int) -> Trace: ...
+    @overload
+    def __getitem__(self, number: slice) -> Traces: ...
+    def __getitem__(self, number: int | slice) -> Trace | Traces:
+        if isinstance(number, slice):
+            texts = self.texts[number]
+            if not texts:
+                raise InvalidValueError(f"{number} has none of the {len(self)} texts")
+            return Traces(texts, self.vocabulary, self.parameters)
+        return self._traces[number]
+
+    def groups(self) -> list[list[int]]:
+        return grouped([len(text) for text in self.texts], TOKENS_IN_GROUP)
+
+    def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
+        texts = [self.texts[number] for number in numbers]
+        one, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
+        if not others:
+            return one._of_run(one._run.fork()), [one]
+        whole = object.__new__(Trace)
+        whole._init_pass(np.stack([text.ids for text in texts]), self.parameters, None, {})
+        vars(whole).update(vocabulary=self.vocabulary)
+        traces = [
+            trace._of_run(TextRun(trace._run, whole._run, number))
+            for number, trace in enumerate([one, *others])
+        ]
+        return whole, traces
+
+    def attribution(
+        self,
+        token: Named | list[Named],
+        against: Named | list[Named] | None = None,
+        position: int = -1,
+    ) -> MeanAttribution:
+        """Direct logit attribution, means over the texts with standard errors.
+
+        Parameters
+        ----------
+        token, against : as in `Trace.attribution`; a list of them has one for each text
+        position : of the logits, in every text
+
+        Returns
+        -------
+        MeanAttribution
+            `.heads` (L, H), `.mlps` (L,), ... are means, `.standard_errors` theirs by name;
+            `.each[n]` is the n-th text's
+        """
+        return attribution_many(self, token, against, position)
+
+    def gradients(
+        self,
+        of: Named | list[Named] | None = None,
+        against: Named | list[Named] | None = None,
+        position: int = -1,
+    ) -> tuple[Gradients, ...]:
+        """The gradients of each text, see `Trace.gradients`; the forward pass is side by side.
+
+        Parameters
+        ----------
+        of, against : as in `Trace.gradients`; a list of them has one for each text
+        position : of the logits, in every text
+        """
+        count = len(self)
+        given = zip(one_each(of, count, "of"), one_each(against, count, "against"), strict=True)
+        return tuple(
+            trace.gradients(token, other, position)
+            for trace, (token, other) in zip(self, given, strict=True)
+        )
+
+    def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
+        """Score how well each head does each job, means over the queries of all texts.
+
+        Parameters
+        ----------
+        jobs : as in `Trace.jobs`
+        """
+        return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
+
+    def patch(
+        self, corrupted: Any, parts: str, metric: Any, by_position: bool, progress: bool
+    ) -> MeanPatching:
+        return patch_many(self, corrupted, parts, metric, by_position, progress)
+
+    def attribution_patch(
+        self, corrupted: Any, parts: str, metric: Any, by_position: bool
+    ) -> MeanAttributionPatching:
+        return attribution_patch_many(self, corrupted, parts, metric, by_position)
+
+    def in_groups(self) -> Iterator[Trace]:
+        """New traces of all texts, group by group, so that each group's memory is freed."""
+        for numbers in self.groups():
+            yield from self.side_by_side(numbers)[1]
+
+    def pieces(self) -> Iterator[str | Table]:
+        lengths = sorted({len(text) for text in self.texts})
+        yield Heading(
+            Message(
+                "{count} traces of {lengths} tokens",
+                count=len(self),
+                lengths=" … ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))),
+            )
+        )
+        lines = [("", "tokens", "text")]
+        for number in elide(len(self), TEXTS_SHOWN):
+            if number is None:
+                lines.append(("…", "", ""))
+            else:
+                text = self.texts[number]
+                lines.append((str(number), str(len(text)), " ".join(map(label, text.symbols))))
+        yield Table(lines, left=(2,))

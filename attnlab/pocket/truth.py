@@ -1,0 +1,648 @@
+"""What every subset of the pocket model's ten parts does: the truth to compare methods with.
+
+    python -m attnlab.pocket.truth
+
+computes the table again and writes truth.npz and TRUTH_CARD.md next to this file, in about two
+minutes. `open_truth` opens the table.
+
+The parts are the eight heads and the two MLPs. For each of 48 sentences of the grammar, each of the
+1,024 subsets is kept while the other parts are ablated: what they write is replaced by 0, or by its
+mean over all positions of other texts.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from math import factorial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab.analysis.base import Analysis, named_axis
+from attnlab.analysis.edges import edges
+from attnlab.analysis.many import standard_error
+from attnlab.equations import AnyArray
+from attnlab.errors import AttnlabError, InvalidValueError, quoted
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
+from attnlab.pocket.grammar import (
+    ACTIVITIES,
+    ANIMALS,
+    CHASES,
+    COLOURS,
+    DEEDS,
+    GIRLS,
+    HELD_OUT_SEED,
+    LEXICON,
+    MOODS,
+    OPPOSITES,
+    PEOPLE,
+    PLACES,
+    SEASONS,
+    SOUNDS,
+    THINGS,
+    VERDICTS,
+    Dice,
+    corpus,
+)
+from attnlab.steps import at, read_only
+from attnlab.support.files import write_whole
+from attnlab.support.messages import Message
+from attnlab.support.tables import Document, Heading, Table
+from attnlab.views.shown import Axis
+
+DIRECTORY = Path(__file__).parent
+FILE, CARD = DIRECTORY / "truth.npz", DIRECTORY / "TRUTH_CARD.md"
+
+HEADS = [(layer, head) for layer in range(2) for head in range(4)]
+# In the order of the forward pass.
+PARTS = ("0.0", "0.1", "0.2", "0.3", "MLP 0", "1.0", "1.1", "1.2", "1.3", "MLP 1")
+SUBSETS = 2 ** len(PARTS)
+ABLATIONS = ("zero", "mean")
+MEASURES = ("difference", "log_probability")
+
+SENTENCES_OF_TASK = 6
+SEED = 2026
+TEXTS_FOR_MEANS = 200
+
+
+class Sentence(NamedTuple):
+    """A sentence to continue, with another one in which the wrong token would be right.
+
+    Attributes
+    ----------
+    task : its name in `TASKS`
+    clean, corrupted : texts with the same number of tokens
+    right, wrong : the next token of each
+    """
+
+    task: str
+    clean: str
+    corrupted: str
+    right: str
+    wrong: str
+
+
+# ---- the sentences -------------------------------------------------------------------------------
+
+Four = tuple[str, str, str, str]
+
+
+def mood(dice: Dice) -> Four:
+    """A hungry girl -> ate"""
+    one, other = dice.some(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
+    noun = dice.one(PEOPLE)
+    return f"A {one} {noun}", f"A {other} {noun}", DEEDS[one], DEEDS[other]
+
+
+def pronoun(dice: Dice) -> Four:
+    """The dog chased the ball, but it -> barked, not meowed"""
+    (one, other), verb, thing = dice.some(2, ANIMALS), dice.one(CHASES), dice.one(THINGS)
+    clean, corrupted = (f"The {animal} {verb} the {thing}, but it" for animal in (one, other))
+    return clean, corrupted, SOUNDS[one], SOUNDS[other]
+
+
+def weather(dice: Dice) -> Four:
+    """It’s very hot in summer. Swimming is -> wonderful"""
+    activity = dice.one(tuple(ACTIVITIES))
+    sky, season = ACTIVITIES[activity]
+    another = dice.one([other for other in SEASONS if other != season])
+    clean, corrupted = (
+        f"It’s very {sky} in {when}. {activity.capitalize()} is" for when in (season, another)
+    )
+    return clean, corrupted, VERDICTS[True, True], VERDICTS[True, False]
+
+
+def comparison(dice: Dice) -> Four:
+    """The horse is bigger than the cat, so the cat is -> smaller"""
+    (one, other), (more, wrong) = dice.some(2, ANIMALS), dice.some(2, tuple(OPPOSITES))
+    clean, corrupted = (
+        f"The {one} is {than} than the {other}, so the {other} is" for than in (more, wrong)
+    )
+    return clean, corrupted, OPPOSITES[more], OPPOSITES[wrong]
+
+
+def gift(dice: Dice) -> Four:
+    """When Anna and Tom went to the park, Anna gave a kite to -> Tom"""
+    (one, other), place = dice.some(2, GIRLS), dice.one(PLACES)
+    thing = dice.one([thing for thing in THINGS if thing[0] not in "aeiou"])
+    clean, corrupted = (
+        f"When {one} and {other} went to the {place}, {giver} gave a {thing} to"
+        for giver in (one, other)
+    )
+    return clean, corrupted, other, one
+
+
+def family(dice: Dice) -> Four:
+    """Anna’s one of my daughters, and the other is Emma. When Emma came home, -> Anna"""
+    one, other = dice.some(2, GIRLS)
+    clean, corrupted = (
+        f"{one}’s one of my daughters, and the other is {other}. When {first} came home,"
+        for first in (one, other)
+    )
+    return clean, corrupted, other, one
+
+
+def colours(dice: Dice) -> Four:
+    """The cat was black and the dog was white. So the dog was -> white"""
+    (one, other), (a, b) = dice.some(2, ANIMALS), dice.some(2, COLOURS)
+    clean, corrupted = (
+        f"The {one} was {a} and the {other} was {b}. So the {asked} was" for asked in (one, other)
+    )
+    return clean, corrupted, a, b
+
+
+def recital(dice: Dice) -> Four:
+    """Say: lamp two happy. Again: lamp two -> happy"""
+    *words, other = dice.some(9, LEXICON)
+    clean, corrupted = (
+        f"Say: {' '.join([*words[:2], third, *words[3:]])}. Again: {' '.join(words[:2])}"
+        for third in (words[2], other)
+    )
+    return clean, corrupted, words[2], other
+
+
+TASKS: dict[str, Callable[[Dice], Four]] = {
+    task.__name__: task
+    for task in (mood, pronoun, weather, comparison, gift, family, colours, recital)
+}
+
+
+def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> list[Sentence]:
+    """Sentences of each task, whose next words are single tokens; reproducible by seed."""
+    dice, found = Dice(np.random.default_rng(seed)), list[Sentence]()
+    length: dict[str, int] = {}
+    for name, task in TASKS.items():
+        of_task: list[Sentence] = []
+        while len(of_task) < count:
+            clean, corrupted, *words = task(dice)
+            made = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
+            for text in made[1:]:
+                length[text] = len(model.tokenizer.encode(text))
+            is_usable = length[clean] == length[corrupted]
+            if is_usable and length[made.right] == length[made.wrong] == 1 and made not in of_task:
+                of_task.append(made)
+        found += of_task
+    return found
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def kept_parts(subsets: Sequence[int] | NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which parts each subset keeps, (subsets, 10); bit n of its number is part n."""
+    return (np.asarray(subsets)[:, np.newaxis] >> np.arange(len(PARTS)) & 1).astype(bool)
+
+
+def means(model: GPT2) -> dict[str, AnyArray]:
+    """The mean of each part's step over all positions of held-out texts, by path."""
+    texts = [sample.text for sample in corpus(HELD_OUT_SEED, TEXTS_FOR_MEANS).samples]
+    rows: dict[str, list[AnyArray]] = {}
+    for trace in model.trace(texts).in_groups():
+        for layer in range(2):
+            for name in ("attention.context", "mlp.output"):
+                path = f"blocks.{layer}.{name}"
+                rows.setdefault(path, []).append(at(trace, path))
+    return {
+        path: np.concatenate(some, axis=-2).mean(axis=-2, keepdims=True)
+        for path, some in rows.items()
+    }
+
+
+def ablated(trace: Trace, kept: NDArray[np.bool_], by: dict[str, AnyArray] | None) -> Trace:
+    """A trace in which parts that aren't kept write 0, or their means.
+
+    Parameters
+    ----------
+    trace : of one text, or of one text several times with a leading axis
+    kept : (10,), or (n, 10) with the leading axis
+    by : the means of `means`; None for 0
+    """
+    edits: dict[str, Any] = {}
+    for layer in range(2):
+        some = kept[..., 5 * layer : 5 * layer + 5]
+        for path, mask in (
+            (f"blocks.{layer}.attention.context", some[..., :4, np.newaxis, np.newaxis]),
+            (f"blocks.{layer}.mlp.output", some[..., 4:, np.newaxis]),
+        ):
+            value = 0.0 if by is None else by[path]
+            edits[path] = lambda x, mask=mask, value=value: np.where(mask, x, value)
+    return trace.edited(edits)
+
+
+def measured(trace: Trace, sentence: Sentence) -> AnyArray:
+    """The difference of logits and the log-probability of the right token, (..., 2)."""
+    right, wrong = (trace.vocabulary.named(word).id for word in sentence[3:])
+    logits = trace.next_logits.astype(np.float64)
+    largest = logits.max(axis=-1)
+    total = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
+    return np.stack([logits[..., right] - logits[..., wrong], logits[..., right] - total], axis=-1)
+
+
+def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
+    """Both measures for every subset, (2 ablations, sentences, 1024, 2 measures)."""
+    kept, of_means = kept_parts(range(SUBSETS)), means(model)
+    found = np.empty((2, len(chosen), SUBSETS, 2), np.float32)
+    for number, sentence in enumerate(chosen):
+        tokens = model.tokenizer.tokens(sentence.clean)
+        whole, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
+        for row, by in enumerate((None, of_means)):
+            found[row, number] = measured(ablated(whole, kept, by), sentence)
+    return found
+
+
+class Truth(Document):
+    """The table of all subsets, as `open_truth` returns it.
+
+    Attributes
+    ----------
+    sentences : of 8 tasks, 6 each
+    parts : names of the 10 parts, layer.head or MLP
+    table : float32 (2, 48, 1024, 2): ablation by zero and by mean, sentence, subset kept (bit n of
+        its number is part n), and the measures: the logit of the right token minus that of the
+        wrong one, and the right one's log-probability
+    """
+
+    def __init__(self, chosen: Sequence[Sentence], numbers: NDArray[np.float32]) -> None:
+        self.sentences, self.parts, self.table = tuple(chosen), PARTS, read_only(numbers)
+        self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
+
+    def values(
+        self, task: str | None = None, ablation: str = "mean", measure: str = "difference"
+    ) -> NDArray[np.float64]:
+        """The measure for each sentence and subset, (sentences, 1024).
+
+        Parameters
+        ----------
+        task : one of `tasks`; None for all
+        ablation : "mean" or "zero"
+        measure : "difference" or "log_probability"
+        """
+        for what, given, known in (
+            ("task", task, (None, *self.tasks)),
+            ("ablation", ablation, ABLATIONS),
+            ("measure", measure, MEASURES),
+        ):
+            if given not in known:
+                names = ", ".join(map(str, known))
+                raise InvalidValueError(f"{what} must be one of {names}; got {quoted(given)}")
+        rows = [n for n, one in enumerate(self.sentences) if task in (None, one.task)]
+        numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
+        return numbers[rows].astype(np.float64)
+
+    def shapley(self, ablation: str = "mean", measure: str = "difference") -> Shapley:
+        """The Shapley value of each part in each task; see `Shapley`."""
+        return Shapley(self, ablation, measure)
+
+    def interactions(
+        self, task: str, ablation: str = "mean", measure: str = "difference"
+    ) -> Interactions:
+        """The Shapley interaction index of each pair of parts; see `Interactions`."""
+        return Interactions(self, task, ablation, measure)
+
+    def circuits(
+        self, task: str, faithfulness: float = 0.9, ablation: str = "mean"
+    ) -> list[tuple[tuple[str, ...], float]]:
+        """The smallest subsets that are faithful enough, each with its faithfulness.
+
+        faithfulness(S) = (v(S) - v(none)) / (v(all) - v(none)), v the mean difference of logits of
+        the task's sentences when S is kept. It may exceed 1. All subsets of the smallest size are
+        listed, the most faithful first; no smaller subset is faithful enough.
+        """
+        v = self.values(task, ablation).mean(axis=0)
+        shares = (v - v[0]) / (v[-1] - v[0])
+        sizes = kept_parts(range(SUBSETS)).sum(axis=1)
+        fits = shares >= faithfulness
+        if not fits.any():
+            raise InvalidValueError(
+                f"no subset has faithfulness {faithfulness:g}; the highest is {shares.max():.3g}"
+            )
+        smallest = sizes[fits].min()
+        chosen = np.flatnonzero(fits & (sizes == smallest))
+        order = chosen[np.argsort(-shares[chosen], kind="stable")]
+        kept = kept_parts(order)
+        return [
+            (tuple(name for name, is_kept in zip(PARTS, row, strict=True) if is_kept), float(share))
+            for row, share in zip(kept, shares[order], strict=True)
+        ]
+
+    def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
+        """How well patching, attribution, EAP and EAP-IG rank the parts; see `Methods`."""
+        return Methods(self, GPT2.from_pretrained("pocket") if model is None else model, ablation)
+
+    def pieces(self) -> Iterator[str | Table]:
+        yield Heading(
+            Message(
+                "All {subsets} subsets of {parts} parts of the pocket model, in {sentences} "
+                "sentences",
+                subsets=f"{SUBSETS:,}",
+                parts=len(PARTS),
+                sentences=len(self.sentences),
+            )
+        )
+        lines = [("task", "sentence", "right", "wrong", "difference")]
+        for task in self.tasks:
+            number = next(n for n, one in enumerate(self.sentences) if one.task == task)
+            one = self.sentences[number]
+            whole = f"{self.table[1, number, -1, 0]:.2f}"
+            lines.append((task, one.clean, one.right, one.wrong, whole))
+        yield Table(lines, left=(0, 1, 2, 3))
+
+
+def open_truth() -> Truth:
+    """Open the table that comes with attnlab.
+
+    Examples
+    --------
+    >>> from attnlab.pocket.truth import open_truth
+    >>> truth = open_truth()
+    >>> truth.shapley()
+    >>> truth.circuits("pronoun")
+    """
+    with np.load(FILE, allow_pickle=False) as file:
+        about = json.loads(str(file["about"]))
+        return Truth([Sentence(*one) for one in about["sentences"]], file["table"])
+
+
+# ---- computed from the table ---------------------------------------------------------------------
+
+
+def shapley_values(v: AnyArray) -> NDArray[np.float64]:
+    """φ_i = Σ_S |S|! (n - |S| - 1)! / n! · (v(S with i) - v(S)), over all S without i.
+
+    Parameters
+    ----------
+    v : (..., 2ⁿ), the value of each subset; bit i of its number says whether it has i
+
+    Returns
+    -------
+    (..., n), which sum to v(all) - v(none)
+    """
+    n = int(np.log2(v.shape[-1]))
+    subsets = np.arange(v.shape[-1])
+    found = []
+    for i in range(n):
+        without = subsets[subsets >> i & 1 == 0]
+        weights = [
+            factorial(size) * factorial(n - size - 1) / factorial(n) for size in sizes_of(without)
+        ]
+        found.append((v[..., without | 1 << i] - v[..., without]) @ np.array(weights))
+    return np.stack(found, axis=-1)
+
+
+def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
+    """I_ij = Σ_S |S|! (n - |S| - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S)).
+
+    Over all S without i and j; (..., 2ⁿ) -> (..., n, n), NaN on the diagonal.
+    """
+    n = int(np.log2(v.shape[-1]))
+    subsets = np.arange(v.shape[-1])
+    found = np.full((*v.shape[:-1], n, n), np.nan)
+    for i, j in combinations(range(n), 2):
+        without = subsets[(subsets >> i & 1 == 0) & (subsets >> j & 1 == 0)]
+        weights = [
+            factorial(size) * factorial(n - size - 2) / factorial(n - 1)
+            for size in sizes_of(without)
+        ]
+        a, b = 1 << i, 1 << j
+        apart = v[..., without | a] + v[..., without | b]
+        joint = v[..., without | a | b] + v[..., without] - apart
+        found[..., i, j] = found[..., j, i] = joint @ np.array(weights)
+    return found
+
+
+def sizes_of(subsets: NDArray[np.int64]) -> list[int]:
+    """The number of members of each subset."""
+    return [int(subset).bit_count() for subset in subsets]
+
+
+def spearman(a: AnyArray, b: AnyArray) -> float:
+    """Spearman's rank correlation: Pearson's of the ranks, means of ranks for ties."""
+    return float(np.corrcoef(ranks_of(a), ranks_of(b))[0, 1])
+
+
+def ranks_of(x: AnyArray) -> NDArray[np.float64]:
+    """1 for the smallest; equal numbers share the mean of their ranks."""
+    below = (x[:, np.newaxis] > x).sum(axis=1)
+    equal = (x[:, np.newaxis] == x).sum(axis=1)
+    return np.asarray(below + (equal + 1) / 2)
+
+
+class Shapley(Analysis):
+    """The Shapley value of each part: its mean effect over all orders in which parts are added.
+
+    φ_i = Σ_S s! (n - s - 1)! / n! · (v(S with i) - v(S)), over all subsets S of the others, s of
+    them, where v(S) is the measure when S is kept and the other parts are ablated
+
+    Attributes
+    ----------
+    values : (tasks, parts), means over the task's sentences
+    standard_errors : of the means
+    each : (sentences, parts)
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is what a part adds to the measure, by default the difference of logits: the "
+        "mean over all orders in which parts are added."
+    )
+    note: ClassVar[str] = (
+        "A part that restores much in one subset and nothing in another has one value for both: "
+        "see the interactions. Values depend on the ablation and on the sentences."
+    )
+    source: ClassVar[str] = (
+        "Shapley, “A Value for n-Person Games” (1953); of every subset, so without sampling"
+    )
+
+    def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
+        self.title = Message("Shapley values, ablation by {ablation}", ablation=ablation)
+        self._tasks, self._parts = truth.tasks, truth.parts
+        of_tasks = [shapley_values(truth.values(task, ablation, measure)) for task in truth.tasks]
+        self.each = read_only(np.concatenate(of_tasks))
+        self.values = read_only(np.stack([some.mean(axis=0) for some in of_tasks]))
+        self.standard_errors = read_only(np.stack([standard_error(some) for some in of_tasks]))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return self.values, named_axis("task", self._tasks), named_axis("part", self._parts)
+
+    def _tables(self) -> Iterator[str | Table]:
+        lines: list[tuple[str, ...]] = [("task", *self._parts)]
+        for task, values, errors in zip(
+            self._tasks, self.values, self.standard_errors, strict=True
+        ):
+            cells = (f"{x:.2f}±{e:.2f}" for x, e in zip(values, errors, strict=True))
+            lines.append((task, *cells))
+        yield Table(lines)
+
+
+class Interactions(Analysis):
+    """The Shapley interaction index of each pair of parts.
+
+    I_ij = Σ_S s! (n - s - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S)) for s parts in
+    S: above 0 if the two do more together than apart, below 0 if one can replace the other
+
+    Attributes
+    ----------
+    values : (parts, parts), means over the task's sentences; NaN on the diagonal
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is what two parts do together beyond what they do apart; below 0, one can "
+        "replace the other."
+    )
+    note: ClassVar[str] = (
+        "Pairs only: of what three parts do only together, each of their pairs has half."
+    )
+    source: ClassVar[str] = (
+        "Grabisch and Roubens, “An axiomatic approach to the concept of interaction among players "
+        "in cooperative games” (1999)"
+    )
+
+    def __init__(self, truth: Truth, task: str, ablation: str, measure: str) -> None:
+        self.title = Message(
+            "Interactions in {task}, ablation by {ablation}", task=task, ablation=ablation
+        )
+        v = truth.values(task, ablation, measure).mean(axis=0)
+        self.values = read_only(interaction_indices(v))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        return self.values, named_axis("part", PARTS), named_axis("part", PARTS)
+
+
+class Methods(Analysis):
+    """How well methods rank the parts: Spearman's correlation with the Shapley values.
+
+    Each method gives each part a score in each pair of clean and corrupted sentences; scores and
+    Shapley values are averaged over the sentences of a task, and their ranks are correlated.
+
+    Attributes
+    ----------
+    names : of the methods: patching, attribution patching, EAP and EAP-IG (5 steps), whose score
+        is the sum over a part's outgoing edges, and removal, v(all) - v(all but the part)
+    scores : (methods, tasks, parts), in units of the metric
+    correlations : (methods, tasks)
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is a rank correlation: 1 if a method ranks the parts as their Shapley values "
+        "do, 0 if it ranks them by chance."
+    )
+    note: ClassVar[str] = (
+        "Methods that patch between two sentences and ablations ask different questions: what "
+        "carries the difference between the sentences, and what is needed for the answer. A part "
+        "that does the same in both sentences has a Shapley value but no effect when patched. "
+        "EAP’s sum over outgoing edges equals attribution patching. "
+        "Ten parts in one task: correlations below 0.65 are compatible with chance (5 %)."
+    )
+    source: ClassVar[str] = (
+        "Spearman (1904); Meng et al. (2022); Nanda (2023); Syed et al. (2023); Hanna et al. (2024)"
+    )
+    names: ClassVar[tuple[str, ...]] = (
+        *("patching", "attribution patching"),
+        *("EAP", "EAP-IG", "removal"),
+    )
+
+    def __init__(self, truth: Truth, model: GPT2, ablation: str) -> None:
+        self.title = Message(
+            "Spearman’s correlation with Shapley values, ablation by {ablation}", ablation=ablation
+        )
+        self._tasks = truth.tasks
+        scores, correlations = [], []
+        for task in truth.tasks:
+            some = [one for one in truth.sentences if one.task == task]
+            v = truth.values(task, ablation).mean(axis=0)
+            removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
+            scores.append([*scores_of(model, some), removal])
+            right = shapley_values(v)
+            correlations.append([spearman(one, right) for one in scores[-1]])
+        self.scores = read_only(np.array(scores).swapaxes(0, 1))
+        self.correlations = read_only(np.array(correlations).T)
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        columns = (*self._tasks, "mean")
+        numbers = np.column_stack([self.correlations, self.correlations.mean(axis=1)])
+        return numbers, named_axis("method", self.names), named_axis("task", columns)
+
+
+def scores_of(model: GPT2, some: Sequence[Sentence]) -> list[NDArray[np.float64]]:
+    """Each part's score by each method that patches: means over the sentences."""
+    clean: Traces = model.trace([one.clean for one in some])
+    corrupted: Traces = model.trace([one.corrupted for one in some])
+    metrics = [(one.right, one.wrong) for one in some]
+    found = []
+    parts = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
+    for results in (
+        [clean.patch(corrupted, path, metrics, False, False) for path in parts],
+        [clean.attribution_patch(corrupted, path, metrics, False) for path in parts],
+    ):
+        heads, mlps = (result.effects.mean(axis=0) for result in results)
+        found.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
+    for steps in (1, 5):
+        each = []
+        for one, other, metric in zip(clean, corrupted, metrics, strict=True):
+            of_pair = edges(one, other, metric=metric, steps=steps, progress=False)
+            sums = np.nansum(of_pair.effects, axis=1) * (of_pair.clean - of_pair.corrupted)
+            by_path = dict(zip(of_pair.senders, sums, strict=True))
+            each.append([by_path[path] for path in paths_of_parts()])
+        found.append(np.mean(each, axis=0))
+    return found
+
+
+def paths_of_parts() -> list[str]:
+    """What each part writes, in the order of `PARTS`."""
+    return [
+        path
+        for layer in range(2)
+        for path in (
+            *(f"blocks.{layer}.attention.heads.{head}.output" for head in range(4)),
+            f"blocks.{layer}.mlp.output",
+        )
+    ]
+
+
+def make() -> str:
+    """Compute the table and write it with its card; returns the card."""
+    model = GPT2.from_pretrained("pocket", dtype="float64")
+    chosen = sentences(model)
+    about = {"sentences": chosen, "parts": PARTS, "ablations": ABLATIONS, "measures": MEASURES}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, about=np.array(json.dumps(about)), table=table(model, chosen))
+    write_whole(FILE, buffer.getvalue())
+    truth = open_truth()
+    made = (
+        (DIRECTORY / "truth.md")
+        .read_text(encoding="utf-8")
+        .format(
+            truth=truth,
+            shapley=truth.shapley().table(),
+            methods=truth.methods(model).table(),
+            circuits="\n".join(circuit_lines(truth)),
+            sentences=len(chosen),
+            texts=TEXTS_FOR_MEANS,
+            seed=SEED,
+            held_out_seed=HELD_OUT_SEED,
+        )
+    )
+    write_whole(CARD, made.encode())
+    return made
+
+
+def circuit_lines(truth: Truth) -> Iterator[str]:
+    """The smallest circuit of each task in words."""
+    for task in truth.tasks:
+        (parts, share), *others = truth.circuits(task)
+        more = f", and {len(others)} more of this size" if others else ""
+        yield f"{task}: {', '.join(parts)} ({share:.2f}{more})"
+
+
+if __name__ == "__main__":
+    try:
+        print(make())
+    except AttnlabError as error:
+        sys.exit(str(error))

@@ -1,0 +1,361 @@
+"""The tuned lens: one affine map for each layer, trained to predict what the model predicts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlab import equations
+from attnlab.analysis.base import Analysis, named_axis, positions_of
+from attnlab.analysis.lens import Lens, best_of, probabilities_of
+from attnlab.analysis.many import standard_error
+from attnlab.equations import AnyArray, Array
+from attnlab.errors import InvalidValueError, RecordingError, quoted
+from attnlab.forward.gradients import affine_W, affine_x, layer_norm_gradient
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.trace import Trace
+from attnlab.model.traces import Traces
+from attnlab.steps import at, read_only
+from attnlab.support.checks import as_count, check_kind, check_texts
+from attnlab.support.console import progress_bar
+from attnlab.support.files import FilePath, as_path
+from attnlab.support.messages import Message
+from attnlab.support.sealed import Shapes, read_sealed, write_sealed
+from attnlab.support.tables import Table
+from attnlab.training.optimizer import AdamW, clip, learning_rate
+from attnlab.views.shown import Axis
+
+FORMAT = "1"
+
+# Of the pocket model, in the package.
+POCKET_LENS = Path(__file__).parent.parent / "pocket" / "tuned_lens.safetensors"
+
+PEAK_RATE, WARMUP, LARGEST_GRADIENT = 2e-3, 20, 1.0
+
+
+class TunedLens:
+    """A tuned lens: an affine map for each layer, as `attnlab.tuned_lens` trains it.
+
+    logits = LayerNorm(x + x W + b) W_U, with the model's last LayerNorm
+
+    x is the residual stream at a stop. After the last block there is nothing to translate: W and b
+    are 0 there, and aren't stored.
+
+    Attributes
+    ----------
+    stops : paths, "embedding" and "blocks.0.output" up to the last block but one
+    W, b : (D, D) and (D,), by stop
+    """
+
+    note: ClassVar[str] = (
+        "The maps are trained to predict the model's output, and may do so from features that the "
+        "model itself doesn't use: what the lens reads at a layer need not be what later layers "
+        "read. It is only as good as the texts it was trained on."
+    )
+    source: ClassVar[str] = (
+        "Belrose et al., “Eliciting Latent Predictions from Transformers with the Tuned Lens” "
+        "(2023)"
+    )
+
+    def __init__(self, maps: Mapping[str, tuple[Array, Array]], of_model: str) -> None:
+        self.stops = tuple(maps)
+        self.W = {stop: read_only(W) for stop, (W, _) in maps.items()}
+        self.b = {stop: read_only(b) for stop, (_, b) in maps.items()}
+        self._of_model = of_model
+
+    def translated(self, trace: Trace, stop: str) -> Array:
+        """x + x W + b at a stop, (..., T, D)."""
+        x: Array = at(trace, stop)
+        if stop not in self.W:
+            return x
+        W, b = (one[stop].astype(x.dtype) for one in (self.W, self.b))
+        return x + equations.affine(x, W, b)
+
+    def logits(self, trace: Trace, stop: str) -> Array:
+        """The logits that the lens reads at a stop, (..., T, vocab)."""
+        check_kind(trace, Trace, "trace")
+        known = stops_of(trace)
+        if stop not in known:
+            raise InvalidValueError(f"stop must be one of {', '.join(known)}; got {quoted(stop)}")
+        if self._of_model != fingerprint(trace):
+            raise InvalidValueError("the lens was trained for another model")
+        return logits_of(trace, self.translated(trace, stop))
+
+    def of(self, trace: Trace) -> TunedStops:
+        """The most probable token at every stop and position of a text."""
+        check_kind(trace, Trace, "trace")
+        return TunedStops(self, trace)
+
+    def losses(self, model: GPT2, texts: Sequence[str]) -> LensLosses:
+        """The cross-entropy of the next token by stop, beside the logit lens; see `LensLosses`."""
+        return LensLosses(self, model, texts)
+
+    def save(self, path: FilePath) -> None:
+        """Write a safetensors file, which `attnlab.open_tuned_lens` opens."""
+        tensors: dict[str, Array] = {}
+        for stop in self.stops:
+            tensors |= {f"{stop}.W": self.W[stop], f"{stop}.b": self.b[stop]}
+        write_sealed(path, FORMAT, tensors, {"model": self._of_model, "kind": "tuned lens"})
+
+    def __repr__(self) -> str:
+        D = len(next(iter(self.b.values())))
+        return f"Tuned lens of {len(self.stops)} maps ({D} x {D}): {', '.join(self.stops)}"
+
+
+def open_tuned_lens(path: FilePath) -> TunedLens:
+    """Open a tuned lens.
+
+    Parameters
+    ----------
+    path : a file from `TunedLens.save`, or "pocket" for the pocket model's
+
+    Examples
+    --------
+    >>> lens = attnlab.open_tuned_lens("pocket")
+    >>> lens.of(model.trace("The dog chased the ball, but it"))
+    """
+
+    def check(_: dict[str, str], shapes: Shapes) -> None:
+        if not shapes:
+            raise RecordingError("it has no maps")
+        for name, shape in shapes.items():
+            stop, __, kind = name.rpartition(".")
+            D = shapes[f"{stop}.b"][0]
+            if shape != {"W": (D, D), "b": (D,)}[kind]:
+                raise RecordingError(f"{name} has shape {shape}")
+
+    file = POCKET_LENS if path == "pocket" else as_path(path, "path")
+    tensors, words = read_sealed(file, FORMAT, RecordingError, check)
+    stops = sorted({name.rpartition(".")[0] for name in tensors}, key=order_of)
+    maps = {stop: (tensors[f"{stop}.W"], tensors[f"{stop}.b"]) for stop in stops}
+    return TunedLens(maps, words.get("model", ""))
+
+
+def tuned_lens(
+    model: GPT2,
+    texts: Sequence[str],
+    *,
+    steps: int = 250,
+    seed: int = 0,
+    progress: bool = True,
+) -> TunedLens:
+    """Train a tuned lens: for each layer, an affine map from its stream to the model's prediction.
+
+    loss = mean over positions of Σ q log(q / p), p = softmax(LayerNorm(x + x W + b) W_U)
+
+    q is the model's own distribution, and W and b start at 0, the logit lens. The optimizer is
+    AdamW without decay. In each step the texts of one length, at most 512 tokens, are computed once
+    for all layers.
+
+    Parameters
+    ----------
+    model : GPT2, which isn't changed
+    texts : to train on; they need no labels
+    steps : of training
+    seed : of the order of the texts
+    progress : whether to show a progress bar on stderr
+
+    Returns
+    -------
+    TunedLens
+        `.losses(model, others)` compares it with the logit lens on other texts
+
+    Examples
+    --------
+    >>> lens = attnlab.tuned_lens(model, texts)
+    >>> print(lens.losses(model, others))
+    >>> lens.save("lens.safetensors")
+    """
+    steps, seed = as_count(steps, "steps", least=1), as_count(seed, "seed")
+    traces = traces_of(model, texts)
+    rng, groups, waiting = np.random.default_rng(seed), traces.groups(), list[int]()
+    *stops, _ = stops_of(traces[0])
+    D = model.config.n_embd
+    vectors = {stop: np.zeros(D * D + D) for stop in stops}  # W, then b, in float64
+    optimizers = {stop: AdamW(np.zeros(D * D + D)) for stop in stops}
+    with progress_bar(total=steps, disable=not progress, unit="step") as bar:
+        for step in range(1, steps + 1):
+            waiting = waiting or rng.permutation(len(groups)).tolist()
+            trace, _ = traces.side_by_side(groups[waiting.pop()])
+            rate = learning_rate(step, peak=PEAK_RATE, warmup=min(WARMUP, steps), steps=steps)
+            right = equations.softmax(trace.logits.astype(np.float64))
+            losses = []
+            for stop in stops:
+                W, b = parts_of(vectors[stop], D)
+                loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, right)
+                gradient = np.concatenate([one.ravel() for one in gradients])
+                clip(gradient, LARGEST_GRADIENT)
+                optimizers[stop].update(vectors[stop], gradient, rate)
+                losses.append(loss)
+            bar.set_postfix_str(f"{np.mean(losses):.3f} nats", False)
+            bar.update()
+    maps = {
+        stop: tuple(one.astype(np.float32) for one in parts_of(vector, D))
+        for stop, vector in vectors.items()
+    }
+    return TunedLens(maps, fingerprint(traces[0]))  # type: ignore[arg-type]
+
+
+def traces_of(model: GPT2, texts: Sequence[str]) -> Traces:
+    """The traces of texts to train or measure a lens on."""
+    check_kind(model, GPT2, "model")
+    check_texts(texts)
+    return model.trace(list(texts))
+
+
+def parts_of(vector: Array, D: int) -> tuple[Array, Array]:
+    """W and b, views of a vector of both."""
+    return vector[: D * D].reshape(D, D), vector[D * D :]
+
+
+def loss_and_gradients(
+    trace: Trace, x: Array, W: Array, b: Array, right: Array
+) -> tuple[float, Array, Array]:
+    """The loss of one map, see `tuned_lens`, and its gradients.
+
+    Parameters
+    ----------
+    trace : for the last LayerNorm and W_U
+    x : (..., T, D), the stream at a stop
+    W, b : (D, D) and (D,)
+    right : (..., T, vocab), the model's probabilities
+
+    Returns
+    -------
+    loss, d_W, d_b
+    """
+    x = x.astype(np.float64)
+    translated = x + equations.affine(x, W, b)
+    W_U = trace.W_U.astype(np.float64)
+    final = equations.layer_norm(translated, trace.gain, trace.bias, trace.epsilon)
+    shifted = equations.logits(final, W_U)
+    shifted -= shifted.max(axis=-1, keepdims=True)
+    exponentials = np.exp(shifted)
+    sums = exponentials.sum(axis=-1, keepdims=True)
+    rows = right[..., 0].size
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 = 0
+        entropy = np.nansum(right * np.log(right))
+    loss = float(entropy - (right * (shifted - np.log(sums))).sum()) / rows
+    d_logits = (exponentials / sums - right) / rows
+    d_final = affine_x(W_U, d_logits)
+    d_x, _, _ = layer_norm_gradient(translated, trace.gain, trace.epsilon, d_final)
+    return loss, affine_W(x, d_x), d_x.reshape(-1, d_x.shape[-1]).sum(axis=0)
+
+
+def logits_of(trace: Trace, stream: Array) -> Array:
+    """LayerNorm(stream) W_U, with the last LayerNorm."""
+    final = equations.layer_norm(stream, trace.gain, trace.bias, trace.epsilon)
+    return equations.logits(final, trace.W_U)
+
+
+def stops_of(trace: Trace) -> tuple[str, ...]:
+    """The embedding, and the stream after each block."""
+    return "embedding", *(f"blocks.{layer}.output" for layer in range(trace.config.n_layer))
+
+
+def order_of(stop: str) -> int:
+    """The number of blocks before a stop."""
+    return 0 if stop == "embedding" else 1 + int(stop.split(".")[1])
+
+
+def fingerprint(trace: Trace) -> str:
+    """What tells models apart: a digest of the last LayerNorm and W_P, in float32."""
+    digest = hashlib.sha256()
+    for step in (trace.gain, trace.bias, trace.W_P):
+        digest.update(np.ascontiguousarray(step, np.float32).tobytes())
+    return digest.hexdigest()
+
+
+class TunedStops(Lens):
+    """What the tuned lens reads at every stop and position, as `TunedLens.of` returns it."""
+
+    meaning: ClassVar[str] = (
+        "Each cell is the token that the tuned lens finds most probable, with its probability."
+    )
+    note: ClassVar[str] = TunedLens.note
+    source: ClassVar[str] = TunedLens.source
+
+    def __init__(self, lens: TunedLens, trace: Trace) -> None:
+        stops, ids, probabilities = stops_of(trace), [], []
+        for stop in stops:
+            logits = lens.logits(trace, stop)
+            best = best_of(logits)
+            ids.append(best[:, 0])
+            probabilities.append(probabilities_of(best, logits)[:, 0])
+        found = np.stack(ids), np.ones((len(ids), len(ids[0])), np.int64), np.stack(probabilities)
+        title = Message("Tuned lens{title}: the most probable token", title=trace.note)
+        super().__init__(title, trace, positions_of(trace), found)
+        self.stops = stops
+
+
+class LensLosses(Analysis):
+    """The cross-entropy of the next token by stop: the tuned lens beside the logit lens.
+
+    loss = mean over positions of -log p(next token); then the mean over texts
+
+    Attributes
+    ----------
+    stops : paths; the last one's losses are the model's own in both lenses
+    tuned, logit : (stops,), means over texts, in nats per token
+    tuned_errors, logit_errors : (stops,), standard errors; NaN for one text
+    each : (2, stops, texts), of the tuned lens and the logit lens
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is a mean cross-entropy in nats per token: how badly the next token is "
+        "predicted from a stop."
+    )
+    note: ClassVar[str] = TunedLens.note
+    source: ClassVar[str] = f"{TunedLens.source}; nostalgebraist (2020) for the logit lens"
+
+    def __init__(self, lens: TunedLens, model: GPT2, texts: Sequence[str]) -> None:
+        traces = traces_of(model, texts)
+        short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
+        if short:
+            raise InvalidValueError(f"text {short[0]} has one token, and so no next token")
+        self.stops = stops_of(traces[0])
+        each = np.empty((2, len(self.stops), len(traces)))
+        for numbers in traces.groups():
+            trace, _ = traces.side_by_side(numbers)
+            ids = at(trace, "ids")[..., 1:, np.newaxis]
+            for row, stop in enumerate(self.stops):
+                logit = logits_of(trace, at(trace, stop))
+                for kind, logits in enumerate((lens.logits(trace, stop), logit)):
+                    each[kind, row, numbers] = losses_of(logits[..., :-1, :], ids)
+        self.each: NDArray[np.float64] = read_only(each)
+        self.tuned, self.logit = read_only(each[0].mean(axis=-1)), read_only(each[1].mean(axis=-1))
+        self.tuned_errors, self.logit_errors = (
+            read_only(standard_error(one.T)) for one in self.each
+        )
+        self.title = Message("Cross-entropy by stop, in {count} texts", count=len(traces))
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        columns = named_axis("lens", ("tuned lens", "logit lens"))
+        return np.column_stack([self.tuned, self.logit]), named_axis("stop", self.stops), columns
+
+    def _tables(self) -> Iterator[str | Table]:
+        lines = [("stop", "tuned lens", "logit lens")]
+        has_errors = self.each.shape[-1] > 1
+        for row, stop in enumerate(self.stops):
+            cells = (
+                f"{mean[row]:.3f}" + f" ± {error[row]:.3f}" * has_errors
+                for mean, error in (
+                    (self.tuned, self.tuned_errors),
+                    (self.logit, self.logit_errors),
+                )
+            )
+            lines.append((stop, *cells))
+        yield Table(lines)
+
+
+def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
+    """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
+    logits = logits.astype(np.float64)
+    largest = logits.max(axis=-1, keepdims=True)
+    totals = largest + np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True))
+    return np.asarray((totals - np.take_along_axis(logits, ids, -1))[..., 0].mean(axis=-1))

@@ -1,0 +1,123 @@
+// Look's levels: the model, a block, a head, one of its matrices, a number. Each opens inside the one before,
+// by pointer or Enter; Escape, the breadcrumb and the browser's Back lead out again.
+
+const LEVELS = ["model", "block", "head", "matrix", "number"];
+
+const isAt = (...levels) => isLook() && levels.includes(selection.level);
+
+/** Change what is shown, animated if that is wanted and the browser supports it. */
+function smoothly(change) {
+  if (reducesMotion.matches || !document.startViewTransition) return change();
+  const transition = document.startViewTransition(change);
+  transition.ready.catch(() => {}); // skipped, such as in a hidden page or for the next one
+  return transition.updateCallbackDone;
+}
+
+let moving; // the element that the movement starts or ends with
+
+function move(element) {
+  moving?.style.removeProperty("view-transition-name");
+  moving = element;
+  moving?.style.setProperty("view-transition-name", "level");
+}
+
+/** At a level, the element that stands for a deeper one, or that shows it. */
+function elementAt(level, deeper) {
+  const shows = level === "model" || level === "block";
+  if (shows && deeper === "block") return level === "model" ? picture.titles[selection.layer] : byId("picture");
+  if (shows) return picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
+  return byId(deeper === "block" || level === "block" ? "picture" : "head");
+}
+
+/** Go to a level, and to a layer or head; `then` is called once that is shown. */
+async function zoomTo(level, { layer, head } = selection, then = () => {}) {
+  const before = selection.level;
+  const [outer, inner] = LEVELS.indexOf(before) < LEVELS.indexOf(level) ? [before, level] : [level, before];
+  startEntry();
+  stopPlaying();
+  isHeadChosen = true;
+  const opening = openHead(layer, head, then);
+  if (opening) await opening;
+  move(elementAt(before, inner));
+  await smoothly(() => {
+    showLevel(level);
+    move(elementAt(level, inner));
+    scrollTo(0, 0);
+    focusLevel();
+  });
+}
+
+/** One level out. */
+const zoomOut = () => zoomTo(LEVELS[LEVELS.indexOf(selection.level) - 1]);
+
+function focusLevel() {
+  const { cell } = picture.maps[selection.layer * picture.view.H + selection.head] ?? {};
+  const target = isAt("model", "block") ? cell : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
+  target?.focus({ preventScroll: true });
+}
+
+/** Show a level, without a movement. */
+function showLevel(level) {
+  selection.level = level;
+  document.body.dataset.level = level;
+  if (isAt("model", "block", "head")) selection.step = "weights";
+  if (level !== "number" && opened) closeArithmetic();
+  if (isAt("block")) showStage(null);
+  showCrumbs();
+  showChapters();
+  showPicture();
+  openHead(selection.layer, selection.head);
+}
+
+/** The way back: the levels from the model to what is shown. */
+function showCrumbs() {
+  const { layer, head, step } = selection;
+  const { query, key } = opened ?? selection;
+  const label = (places, position, tokens) => {
+    const [[number, n]] = [...places[position].entries()].filter(([, n]) => n !== null);
+    return brief(wordOf(traces[number][tokens][n].symbol));
+  };
+  const names = {
+    model: say("Model"),
+    block: say("Layer {layer}", { layer }),
+    head: say("Head {head}", { head }),
+    matrix: step,
+    number: () => `“${label(places.queries, query, "tokens")}” → “${label(places.keys, key, "keys")}”`,
+  };
+  const deepest = LEVELS.indexOf(selection.level);
+  byId("crumbs").hidden = !isLook() || deepest === 0;
+  byId("crumbs").firstElementChild.replaceChildren(
+    ...LEVELS.slice(0, deepest + 1).map((level, n) => {
+      const name = make("button", { type: "button" }, level === "number" ? names.number() : names[level]);
+      if (n === deepest) name.ariaCurrent = "location";
+      else name.addEventListener("click", () => zoomTo(level));
+      return make("li", {}, name);
+    }),
+  );
+}
+
+/** Enter a head from the first screen. */
+const enterHead = (layer, head, then) => (isLook() ? zoomTo("head", { layer, head }, then) : chooseHead(layer, head, false, then));
+
+/** Go deeper at a cell of a map: to the map alone, then to the cell's arithmetic. */
+function enterCell(cursor) {
+  if (isAt("head")) return zoomTo("matrix");
+  if (isLook()) startEntry();
+  return openArithmetic(cursor);
+}
+
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.target.closest?.("input, textarea, select") || isPresenting()) return;
+  if (isLook() && !isAt("model")) zoomOut();
+});
+
+// ---- the browser's history ---------------------------------------------------------------------------
+
+let isNewEntry = false; // whether the next link is a new entry in the history
+
+/** Show what follows as a new entry in the browser's history. */
+function startEntry() {
+  if (linkTimer) writeLink();
+  isNewEntry = true;
+  updateLink();
+}

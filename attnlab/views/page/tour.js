@@ -1,0 +1,120 @@
+// A tour through the picture, stage by stage, and the mode for presenting it.
+
+const STAGE_MILLISECONDS = 4000;
+
+const playing = { stages: [], stage: null, timer: null }; // the number of the stage that is shown, null for none
+
+/** The stages of a tour, each with its layers and its columns in the picture. */
+function stagesOf(layers) {
+  const blockOf = (layer) => [
+    { name: "attention", layer, layers: [layer], from: 1 + 2 * layer, to: 2 + 2 * layer },
+    { name: "mlp", layer, layers: [], from: 2 + 2 * layer, to: 3 + 2 * layer },
+  ];
+  const between = Array.from({ length: Math.max(0, layers - 2) }, (_, n) => n + 1);
+  return [
+    { name: "embedding", layers: [], from: 0, to: 1 },
+    ...blockOf(0),
+    ...(between.length ? [{ name: "blocks", layers: between, from: 3, to: 2 * layers - 1 }] : []),
+    ...(layers > 1 ? blockOf(layers - 1) : []),
+    { name: "next", layers: [], from: 1 + 2 * layers },
+  ];
+}
+
+/** Sentences as a text. */
+const joined = (...sentences) => sentences.filter(Boolean).join(document.documentElement.lang.startsWith("zh") ? "" : " ");
+
+/** A stage with its words, and the curve or token that they are about. */
+function describedStage(stage) {
+  const [trace] = picture.view.traces;
+  const { name, layer, layers } = stage;
+  if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.way.D }) };
+  if (name === "next") {
+    const [likeliest] = picture.following;
+    const word = likeliest && wordOf(trace.names.get(likeliest.id).symbol);
+    const words = likeliest ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(likeliest.share) }) : say("Next token");
+    return { ...stage, words };
+  }
+  if (name === "mlp") {
+    const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
+    const added = picture.norms?.subarray((2 + 3 * layer) * trace.T, (3 + 3 * layer) * trace.T) ?? [0];
+    const largest = added.reduce((a, b) => Math.max(a, b));
+    if (!largest) return { ...stage, words: changes }; // an ablated MLP, or not loaded yet
+    const token = added.indexOf(largest);
+    return { ...stage, token, words: joined(changes, say("That of “{most}” changes most.", { most: wordOf(trace.tokens[token].symbol) })) };
+  }
+  const first =
+    name === "blocks"
+      ? say("Layers {first} to {last}: attention and an MLP again, {count} more times.", { first: layers[0], last: layers.at(-1), count: layers.length })
+      : say("Attention {layer}: each token collects from the tokens that its mask lets it attend to.", { layer });
+  const curve = picture.curves.findLast((one) => layers.includes(one.layer));
+  if (!curve) return { ...stage, words: first };
+  const [query, key] = [curve.i, curve.j].map((i) => wordOf(trace.tokens[i].symbol));
+  const largest = say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });
+  return { ...stage, curve, words: joined(first, largest) };
+}
+
+const describedStages = () => stagesOf(picture.view.layers).map(describedStage);
+
+/** Show a stage of the tour; null, or a number that no stage has, ends it. */
+function showStage(number) {
+  playing.stages = describedStages();
+  playing.stage = number in playing.stages ? number : null;
+  if (playing.stage === null || playing.stage === playing.stages.length - 1) stopPlaying();
+  byId("stage-count").textContent = playing.stage === null ? "" : `${playing.stage + 1} / ${playing.stages.length}`;
+  byId("stage-words").textContent = playing.stages[playing.stage]?.words ?? "";
+  picture.draw();
+}
+
+function stopPlaying() {
+  clearInterval(playing.timer);
+  playing.timer = null;
+  byId("play").textContent = `▶ ${say("Tour")}`;
+}
+
+const stepStage = (by) => {
+  stopPlaying();
+  const before = playing.stage ?? (by > 0 ? -1 : playing.stages.length);
+  showStage(before + by);
+};
+
+/** Show the stages one after the other; where reduced motion is asked for, only the first. */
+function play() {
+  if (playing.timer) return stopPlaying();
+  isFollowing = false;
+  showStage(0);
+  if (reducesMotion.matches) return;
+  byId("play").textContent = `■ ${say("Stop")}`;
+  playing.timer = setInterval(() => showStage(playing.stage + 1), STAGE_MILLISECONDS);
+}
+
+/** List the stages' words, for the printed page. */
+function listStages() {
+  byId("tour").replaceChildren(...describedStages().map(({ words }) => make("li", {}, words)));
+}
+
+/** Show only the path of the selected token, or all tokens' again. */
+function setFollowing(isOn) {
+  isFollowing = isOn;
+  showStage(null);
+}
+
+function present(isOn) {
+  if (isOn) showLevel("model");
+  document.documentElement.classList.toggle("presenting", isOn);
+  picture.layOut();
+}
+
+const isPresenting = () => document.documentElement.classList.contains("presenting");
+
+byId("play").addEventListener("click", play);
+byId("all-tokens").addEventListener("click", () => setFollowing(false));
+byId("earlier").addEventListener("click", () => stepStage(-1));
+byId("later").addEventListener("click", () => stepStage(1));
+addEventListener("keydown", (event) => {
+  if (event.target.closest?.("input, textarea, select") || event.ctrlKey || event.altKey || event.metaKey || !isLook()) return;
+  if (event.key.toLowerCase() === "p") present(!isPresenting());
+  else if (isPresenting() && event.key === "Escape") present(false);
+  else if (isPresenting() && event.key === "ArrowRight") stepStage(1);
+  else if (isPresenting() && event.key === "ArrowLeft") stepStage(-1);
+});
+addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));

@@ -1,0 +1,459 @@
+"""Grade notebooks that were handed in: a table for the class, feedback for each learner.
+
+    python examples/book/grade.py NOTEBOOK... [--into DIRECTORY] [--seconds 60] [--megabytes 2048]
+
+DIRECTORY, `graded` by default, gets `grades.csv`, a row for each notebook, and `feedback/`, a page
+of Markdown for each, which names the mistakes that `attnlab.check` finds.
+
+The notebooks are those of `editions.py write learner` or `home`. Tasks and predictions are in cells
+with nbgrader's metadata. Unlike otter-grader's, nbgrader's
+format needs no second file of tests and no container, and Jupyter's servers for classes support it.
+So a teacher may use nbgrader itself with the notebooks of `editions.py
+write teacher`. This program needs neither.
+
+Only the cells of tasks are taken from what is handed in. They run in the chapter as published, so
+tests that were changed have no effect (and are reported), and a helper function has to be in the
+cell of a task. A task's points are divided among its steps, and each right step earns its
+share. A prediction isn't right or wrong: it earns its points if it is written, and the feedback
+shows the answer below it.
+
+The cells run in a separate process with limits on time and memory, in an empty directory, without
+the environment's variables, and, where Linux allows it, without a network. What it returns
+is read as plain arrays and checked outside. It can still read any file that you can read: use a
+virtual machine to grade notebooks from strangers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from editions import CHAPTERS, PREDICTION, Cell, cells, for_audience, solved
+
+import attnlab
+from attnlab import checking, pictures
+from attnlab.steps import Result
+
+MAX_BYTES = 20_000_000  # of a notebook, and of what a task returns
+PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
+ISOLATED = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
+SANDBOX = Path(__file__).parent / "sandbox.py"
+STATUSES = ("started", "returned", "not written", "out of memory", "stopped", "finished")  # its own
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function to be written: its name, points, what is right, and the steps to return."""
+
+    function: str
+    points: int
+    right: Result
+    steps: tuple[str, ...]
+
+
+@dataclass
+class Mark:
+    """The points for a task or a prediction, and the feedback on it."""
+
+    name: str
+    of: int
+    points: float = 0
+    status: str = "missing"
+    words: str = ""
+
+
+@dataclass
+class Grade:
+    """A notebook's marks, or why it has none."""
+
+    notebook: Path
+    chapter: str = ""
+    status: str = "graded"
+    marks: list[Mark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@cache
+def published(number: str) -> list[Cell]:
+    """A chapter's cells as handed out."""
+    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+    script = chapter.read_text(encoding="utf-8")
+    return list(for_audience(cells(script), number, "learner"))
+
+
+def id_of(cell: Mapping[str, Any]) -> str:
+    """The id under which nbgrader knows a cell; "" if it doesn't."""
+    about = cell.get("metadata")
+    about = about.get("nbgrader") if isinstance(about, dict) else None
+    grade_id = about.get("grade_id") if isinstance(about, dict) else None
+    return grade_id if isinstance(grade_id, str) else ""
+
+
+@cache
+def tasks_of(number: str) -> dict[str, Task]:
+    """A chapter's tasks by their ids, from a run of the chapter with the solutions."""
+    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+    found: dict[str, tuple[Result, tuple[str, ...]]] = {}
+
+    def noted(right: Result, write: Any, *given: Any) -> None:
+        found[write.__name__] = right, tuple(write(*given))
+
+    every = published(number)
+    points = {
+        id_of({"metadata": cell.metadata}).removesuffix("-check"): cell.metadata["nbgrader"]
+        for cell in every
+        if id_of({"metadata": cell.metadata}).endswith("-check")
+    }
+    if points:
+        script = solved(chapter.read_text(encoding="utf-8"), number)
+        with (
+            mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
+            mock.patch.multiple(pictures, **dict.fromkeys(PICTURES, mock.DEFAULT)),
+            mock.patch.object(checking, "checked", noted),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            exec(compile(script, chapter, "exec"), {"__name__": "__main__"})
+    return {
+        task: Task(name, about["points"], *found[name])
+        for task, about in points.items()
+        for name in [task.partition("-")[2]]
+    }
+
+
+def program(number: str, submitted: Mapping[str, str]) -> list[dict[str, str]]:
+    """The code of a chapter up to its last task, with what was submitted for its tasks."""
+    every, last = [], 0
+    for cell in published(number):
+        if cell.is_prose:
+            continue
+        cell_id = id_of({"metadata": cell.metadata})
+        task = cell_id.removesuffix("-check")
+        every.append({"task": task, "code": submitted.get(cell_id, cell.text)})
+        last = len(every) if task else last
+    return every[:last]
+
+
+@cache
+def isolation() -> list[str]:
+    """The command that starts a process without a network; empty if the system doesn't allow it."""
+    if shutil.which(ISOLATED[0]):
+        tried = subprocess.run([*ISOLATED, "true"], capture_output=True, check=False)
+        if tried.returncode == 0:
+            return ISOLATED
+    return []
+
+
+def ended(job: Mapping[str, Any], directory: Path) -> str:
+    """Run a job in a process and return what stopped it; "" if it finished."""
+    environment = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(Path(attnlab.__file__).parent.parent),
+        "ATTNLAB_MODEL": "pocket",
+        "HF_HUB_OFFLINE": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONUTF8": "1",
+        "HOME": str(directory),
+        "TMPDIR": str(directory),
+    }
+    with (
+        (directory / "errors").open("wb") as errors,
+        subprocess.Popen(
+            [*isolation(), sys.executable, str(SANDBOX)],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            process.communicate(json.dumps(job).encode(), job["seconds"])
+        except subprocess.TimeoutExpired:
+            return "time limit"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return "crashed" if process.returncode else ""
+
+
+def outcomes(
+    number: str, submitted: Mapping[str, str], seconds: int, megabytes: int
+) -> dict[str, tuple[Mark, dict[str, Any]]]:
+    """What each task's function returned, or why it returned nothing.
+
+    If the process ends during a task, at a limit or in a crash, the next one skips that task.
+    """
+    tasks = tasks_of(number)
+    found: dict[str, tuple[Mark, dict[str, Any]]] = {
+        task: (Mark(task, one.points), {}) for task, one in tasks.items()
+    }
+    job = {
+        "cells": program(number, submitted),
+        "pictures": PICTURES,
+        "seconds": seconds,
+        "megabytes": megabytes,
+        "bytes": MAX_BYTES,
+    }
+    skipped = [task for task in tasks if task not in submitted]
+    while len(skipped) < len(tasks):
+        with tempfile.TemporaryDirectory() as temporary:
+            directory = Path(temporary)
+            why = ended(job | {"skipped": skipped}, directory)
+            current = ""
+            for event in said(directory):
+                task = event["task"]
+                if event["status"] == "finished":
+                    return found
+                if task not in found:
+                    continue
+                current, mark = task, found[task][0]
+                mark.status, mark.words = event["status"], event["words"]
+                if mark.status == "returned":
+                    try:
+                        found[task] = mark, arrays_of(directory / f"{task}.npz")
+                    except Exception as error:
+                        mark.status = "stopped"
+                        mark.words = f"What was returned can't be read: {error}"
+            if not current:
+                errors = (directory / "errors").read_text(encoding="utf-8", errors="replace")
+                raise RuntimeError(f"chapter {number} {why or 'stopped'}: {errors[-500:]}")
+        mark = found[current][0]
+        mark.status = why or "crashed"
+        mark.words = (
+            f"It didn't end within {seconds} seconds."
+            if why == "time limit"
+            else "It ended the whole process."
+        )
+        skipped.append(current)
+    return found
+
+
+def said(directory: Path) -> list[dict[str, Any]]:
+    """The events that the process wrote; lines that a learner's function added may be anything."""
+    file = directory / "events.jsonl"
+    is_file = file.is_file()  # reading a pipe would wait
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if is_file else []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            found.append(json.loads(line))
+    return [
+        event
+        for event in found
+        if isinstance(event, dict)
+        if isinstance(event.get("task"), str) and isinstance(event.get("words"), str)
+        if event.get("status") in STATUSES
+    ]
+
+
+def arrays_of(file: Path) -> dict[str, Any]:
+    """The arrays of a file that the process wrote; never objects."""
+    if not file.is_file():
+        raise ValueError("it isn't a file")
+    with np.load(file, allow_pickle=False) as arrays:
+        if sum(member.file_size for member in arrays.zip.infolist()) > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES:,} bytes")  # a learner's own, compressed
+        return dict(arrays)
+
+
+def judged(task: Task, mark: Mark, mine: dict[str, Any]) -> Mark:
+    """The mark of a task by what its function returned."""
+    if mark.status != "returned":
+        return mark
+    missing = [step for step in task.steps if step not in mine]
+    lines = [f"not returned: {', '.join(missing)}"] if missing else []
+    try:
+        verdict = attnlab.check(
+            {name: mine[name] for name in task.steps if name in mine}, task.right
+        )
+    except attnlab.AttnlabError as error:
+        mark.status, mark.words = "wrong", "\n".join([*lines, str(error)])
+        return mark
+    agreeing = sum(stage.agrees for stage in verdict.stages)
+    mark.points = round(task.points * agreeing / len(task.steps), 2)
+    mark.status = "right" if agreeing == len(task.steps) else "wrong"
+    mark.words = "\n".join([*lines, verdict.reasons]).strip()
+    return mark
+
+
+def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
+    """The grade of a notebook; why it has none, if it can't be graded."""
+    grade = Grade(notebook)
+    try:
+        if notebook.stat().st_size > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES:,} bytes")
+        content = json.loads(notebook.read_text(encoding="utf-8"))
+        every = [cell for cell in content["cells"] if isinstance(cell, dict)]
+        sources = {id_of(cell): text_of(cell) for cell in every if id_of(cell)}
+    except OSError as error:
+        grade.status = f"can't be read: {error.strerror}"
+        return grade
+    except (ValueError, KeyError, TypeError, RecursionError):
+        grade.status = "not a notebook"
+        return grade
+    numbers = {cell_id[:2] for cell_id in sources}
+    known = {chapter.name[:2] for chapter in CHAPTERS} & numbers
+    if len(known) != 1:
+        grade.status = "no tasks of a chapter" if not known else "tasks of several chapters"
+        return grade
+    (grade.chapter,) = known
+    for cell in published(grade.chapter):
+        cell_id = id_of({"metadata": cell.metadata})
+        if not cell_id:
+            continue
+        if cell_id not in sources:
+            grade.notes.append(f"The cell {cell_id} is missing.")
+        if cell_id.endswith("-check"):
+            if cell_id in sources and sources[cell_id].strip() != cell.text.strip():
+                grade.notes.append(f"The cell {cell_id} was changed; the published one was run.")
+        elif cell.is_prose:
+            grade.marks.append(prediction(cell_id, cell, sources.get(cell_id)))
+    tasks = tasks_of(grade.chapter)
+    submitted = {task: sources[task] for task in tasks if task in sources}
+    for task, (mark, mine) in outcomes(grade.chapter, submitted, seconds, megabytes).items():
+        grade.marks.append(judged(tasks[task], mark, mine))
+    return grade
+
+
+def text_of(cell: Mapping[str, Any]) -> str:
+    source = cell.get("source", "")
+    return "".join(map(str, source)) if isinstance(source, list) else str(source)
+
+
+def prediction(cell_id: str, cell: Cell, text: str | None) -> Mark:
+    """The mark of a prediction: its points if something is written."""
+    points = cell.metadata["nbgrader"]["points"]
+    if text is None:
+        return Mark(cell_id, points)
+    written = re.sub("<.*?>", "", text).strip()
+    for label, request in PREDICTION.values():
+        written = written.replace(request, "").removeprefix(label).strip()
+    is_written = written not in ("", "YOUR ANSWER HERE")
+    return Mark(
+        cell_id,
+        points,
+        points if is_written else 0,
+        "written" if is_written else "not written",
+        written,
+    )
+
+
+@cache
+def answers(number: str) -> dict[str, str]:
+    """The answer to each exercise of a chapter, by the id of its prediction."""
+    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+    every = for_audience(cells(chapter.read_text(encoding="utf-8")), number, "teacher")
+    return {
+        id_of({"metadata": cell.metadata}): cell.text
+        for cell in every
+        if cell.is_prose and cell.metadata
+    }
+
+
+def fenced(text: str) -> str:
+    """Text as a verbatim Markdown block."""
+    longest = max([2, *map(len, re.findall("`+", text))])
+    fence = "`" * (longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+def feedback(grade: Grade) -> str:
+    """A page of Markdown for a learner."""
+    points, of = sum(mark.points for mark in grade.marks), sum(mark.of for mark in grade.marks)
+    lines = [f"# {grade.notebook.name}", ""]
+    if not grade.chapter:
+        return "\n".join([*lines, f"Not graded: {grade.status}.", ""])
+    lines += [f"Chapter {int(grade.chapter)}: {points:g} of {of} points.", ""]
+    lines += [f"* {note}" for note in grade.notes] + [""] * bool(grade.notes)
+    lines += ["| | points | |", "| --- | --- | --- |"]
+    lines += [
+        f"| {mark.name} | {mark.points:g} of {mark.of} | {mark.status} |" for mark in grade.marks
+    ]
+    for mark in grade.marks:
+        if mark.words:
+            lines += ["", f"## {mark.name}: {mark.status}", "", fenced(mark.words)]
+        if mark.status == "written":
+            lines += ["", answers(grade.chapter)[mark.name]]
+    return "\n".join([*lines, ""])
+
+
+def plain(value: str) -> str:
+    """A value that spreadsheets don't take for a formula."""
+    return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def table(grades: Sequence[Grade]) -> list[dict[str, str]]:
+    """A row for each notebook: status, points, mistakes, and the points of each task."""
+    rows = []
+    for number, grade in enumerate(grades, 1):
+        mistakes = [
+            f"{mark.name.partition('-')[2]}: {' '.join(mark.words.split())}"
+            for mark in grade.marks
+            if mark.status not in ("right", "written", "not written", "missing")
+        ]
+        rows.append(
+            {
+                "notebook": plain(str(grade.notebook)),
+                "chapter": grade.chapter,
+                "status": grade.status,
+                "points": f"{sum(mark.points for mark in grade.marks):g}",
+                "of": str(sum(mark.of for mark in grade.marks)),
+                "mistakes": plain("; ".join(mistakes)),
+                "notes": plain(" ".join(grade.notes)),
+                "feedback": f"feedback/{number:03}.md",
+                **{mark.name: f"{mark.points:g}" for mark in grade.marks},
+            }
+        )
+    return rows
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description="Grade notebooks: a table for the class, feedback for each learner."
+    )
+    parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
+    parser.add_argument("--into", type=Path, default=Path("graded"), metavar="DIRECTORY")
+    parser.add_argument("--seconds", type=int, default=60, help="limit for each notebook's run")
+    parser.add_argument("--megabytes", type=int, default=2048, help="limit of memory")
+    given = parser.parse_args(arguments)
+    grades = []
+    (given.into / "feedback").mkdir(parents=True, exist_ok=True)
+    for number, notebook in enumerate(given.notebooks, 1):
+        try:
+            grade = graded(notebook, given.seconds, given.megabytes)
+        except Exception as error:  # others are still graded
+            grade = Grade(notebook, status=f"not graded: {type(error).__name__}: {error}")
+        grades.append(grade)
+        page = given.into / "feedback" / f"{number:03}.md"
+        page.write_text(feedback(grade), encoding="utf-8")
+        points = f"{sum(m.points for m in grade.marks):g} of {sum(m.of for m in grade.marks)}"
+        print(f"{notebook}: {points if grade.chapter else grade.status}")
+    rows = table(grades)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with (given.into / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Patching of many pairs with transformers and hooks, compared with the library's.
+
+    python tests/pytorch_traces.py DIRECTORY
+
+needs torch and transformers.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import GPT2LMHeadModel
+
+import attnlab
+
+directory = Path(sys.argv[1])
+theirs = GPT2LMHeadModel.from_pretrained(directory, attn_implementation="eager").double().eval()
+ours = attnlab.GPT2.from_pretrained(directory, dtype="float64")
+L, H = theirs.config.n_layer, theirs.config.n_head
+Dh = theirs.config.n_embd // H
+
+rng = np.random.default_rng(0)
+clean = rng.integers(0, theirs.config.vocab_size, (7, 9))
+corrupted = clean.copy()
+corrupted[:4, 3] += 1  # two groups: by the first position that differs
+corrupted[4:, 6] -= 1
+corrupted %= theirs.config.vocab_size
+targets = rng.choice(theirs.config.vocab_size, (7, 2))
+targets[:, 1] = (targets[:, 0] + 1) % theirs.config.vocab_size
+
+
+def measured(logits: Tensor) -> Tensor:
+    last = logits[:, -1]
+    return torch.stack([row[a] - row[b] for row, (a, b) in zip(last, targets, strict=True)])
+
+
+contexts: dict[int, Tensor] = {}
+layers = [block.attn.c_proj for block in theirs.transformer.h]
+
+
+def keep(layer: int) -> object:
+    def hook(_: object, given: tuple[Tensor]) -> None:
+        contexts[layer] = given[0].clone()
+
+    return layers[layer].register_forward_pre_hook(hook)
+
+
+def patch(layer: int, head: int) -> object:
+    def hook(_: object, given: tuple[Tensor]) -> tuple[Tensor]:
+        context, columns = given[0].clone(), slice(head * Dh, (head + 1) * Dh)
+        context[..., columns] = contexts[layer][..., columns]
+        return (context,)
+
+    return layers[layer].register_forward_pre_hook(hook)
+
+
+with torch.no_grad():
+    hooks = [keep(layer) for layer in range(L)]
+    ends = [measured(theirs(torch.tensor(clean)).logits)]
+    for hook in hooks:
+        hook.remove()
+    ends.append(measured(theirs(torch.tensor(corrupted)).logits))
+    effects = np.empty((len(clean), L, H))
+    for layer, head in np.ndindex(L, H):
+        hook = patch(layer, head)
+        effects[:, layer, head] = measured(theirs(torch.tensor(corrupted)).logits) - ends[1]
+        hook.remove()
+
+pairs = (ours.trace(side.tolist()) for side in (clean, corrupted))
+metric = [tuple(map(int, pair)) for pair in targets]
+found = attnlab.patch(*pairs, metric=metric, progress=False)
+np.testing.assert_allclose(found.effects, effects, rtol=0, atol=1e-10)
+np.testing.assert_allclose(found.clean, ends[0], rtol=0, atol=1e-10)
+change = (ends[0] - ends[1]).numpy()
+np.testing.assert_allclose(found.restored, effects.mean(axis=0) / change.mean(), atol=1e-10)

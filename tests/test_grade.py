@@ -1,0 +1,245 @@
+"""Notebooks that are handed in: right, wrong, unfinished, endless, damaged, and tampered with."""
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from book import CHAPTERS
+from editions import PREDICTION, SOLUTIONS, cells, filled, for_audience
+from grade import MAX_BYTES, arrays_of, id_of, isolation, main, plain, said, tasks_of
+
+NBFORMAT = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
+
+
+def handed_in(number: str, audience: str = "learner") -> dict[str, Any]:
+    """A chapter's notebook as an audience has it."""
+    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+    every = for_audience(cells(chapter.read_text(encoding="utf-8")), number, audience)
+    return NBFORMAT | {
+        "cells": [
+            {
+                "cell_type": "markdown" if cell.is_prose else "code",
+                "metadata": dict(cell.metadata),
+                "source": cell.text.splitlines(keepends=True),
+            }
+            for cell in every
+        ]
+    }
+
+
+def cell_of(notebook: dict[str, Any], grade_id: str) -> dict[str, Any]:
+    (found,) = (cell for cell in notebook["cells"] if id_of(cell) == grade_id)
+    return found  # type: ignore[no-any-return]
+
+
+def written(number: str, *changes: tuple[str, str]) -> dict[str, Any]:
+    """A chapter's notebook with all functions written, and pieces of them replaced."""
+    notebook = handed_in(number)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            cell["source"] = filled("".join(cell["source"]), number)
+            for old, new in changes:
+                cell["source"] = cell["source"].replace(old, new)
+    return notebook
+
+
+def graded(tmp_path: Path, *notebooks: object, seconds: int = 60) -> list[dict[str, str]]:
+    """The rows of the table for some notebooks, with their feedback."""
+    files = []
+    for number, notebook in enumerate(notebooks):
+        files.append(tmp_path / f"{number}.ipynb")
+        text = notebook if isinstance(notebook, str) else json.dumps(notebook)
+        files[-1].write_text(text, encoding="utf-8")
+    into = tmp_path / "graded"
+    arguments = [*map(str, files), "--into", str(into), "--seconds", str(seconds)]
+    assert main(arguments) == 0
+    with (into / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(files)
+    return [row | {"page": (into / row["feedback"]).read_text("utf-8")} for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solution", sorted(SOLUTIONS.glob("*.py")), ids=lambda file: file.stem)
+def test_solutions_are_right(solution: Path, tmp_path: Path) -> None:
+    number = solution.stem[-2:]
+    (row,) = graded(tmp_path, written(number))
+    tasks = tasks_of(number)
+    assert len(tasks) >= 1
+    assert row["status"] == "graded"
+    assert row["mistakes"] == row["notes"] == ""
+    assert {task: row[task] for task in tasks} == {
+        task: str(one.points) for task, one in tasks.items()
+    }
+
+
+def test_nothing_written(tmp_path: Path) -> None:
+    (row,) = graded(tmp_path, handed_in("04"))
+    assert (row["points"], row["mistakes"]) == ("0", "")
+    assert "| 04-my_causal_head | 0 of 1 | not written |" in row["page"]
+    assert "| 04-exercise-2 | 0 of 1 | not written |" in row["page"]
+
+
+def test_predictions_have_their_points_and_meet_their_answers(tmp_path: Path) -> None:
+    notebook = handed_in("04")
+    label, request = PREDICTION["Exercise"]
+    cell_of(notebook, "04-exercise-2")["source"] = f"{label} the ```last``` row"
+    cell_of(notebook, "04-exercise-3")["source"] = f"{label} {request}"
+    cell_of(notebook, "04-exercise-4")["source"] = "YOUR ANSWER HERE"
+    (row,) = graded(tmp_path, notebook)
+    assert (row["04-exercise-2"], row["04-exercise-3"], row["04-exercise-4"]) == ("1", "0", "0")
+    assert "````text\nthe ```last``` row\n````" in row["page"]
+    assert 'The last: "step" has no word after it' in row["page"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "points", "mistake"),
+    [
+        (" / K.shape[1] ** 0.5", "", "0.8", "scores = raw_scores"),
+        ("K.shape[1] ** 0.5", "K.shape[1]", "0.8", "scores = raw_scores / Dk"),
+        ("sum(axis=1", "sum(axis=0", "1.2", "softmax over the queries"),
+        ('"scores": scores, ', "", "1.6", "not returned: scores"),
+        ("weights @ V}", "weights @ V[:1]}", "0", "ValueError: matmul"),
+        ("weights @ V}", "{1}}", "0", "the values of the dict must be arrays of numbers"),
+        ("np.exp(", "np.exp((", "0", "SyntaxError"),
+        ("    return {", "    return 3, {", "0", "returned tuple; expected a dict"),
+        ("    scores =", "    exit()\n    scores =", "0", "SystemExit"),
+    ],
+)
+def test_the_mistake_is_named(
+    old: str, new: str, points: str, mistake: str, tmp_path: Path
+) -> None:
+    (row,) = graded(tmp_path, written("10", (old, new)))
+    assert row["status"] == "graded"
+    assert row["10-my_cross_attention"] == points
+    assert mistake in row["page"]
+    assert mistake in row["mistakes"]
+    assert row["mistakes"].startswith("my_cross_attention: ")
+
+
+def stopping(line: str) -> dict[str, Any]:
+    """Chapter 10's notebook, with a line that stops what follows it."""
+    return written("10", ("    scores =", f"    {line}\n    scores ="))
+
+
+@pytest.mark.slow
+def test_one_that_can_not_be_graded_is_named_and_others_are_graded(tmp_path: Path) -> None:
+    endless, hungry, crash, fine = graded(
+        tmp_path,
+        stopping("while True: pass"),
+        stopping("hungry = np.ones((1 << 31, 8))"),
+        stopping("import os; os._exit(0)"),
+        written("10"),
+        seconds=20,
+    )
+    assert "It didn't end within 20 seconds." in endless["mistakes"]
+    assert "needs more memory than allowed" in hungry["mistakes"]
+    assert "It ended the whole process." in crash["mistakes"]
+    assert fine["10-my_cross_attention"] == "2"
+
+
+@pytest.mark.slow
+def test_an_endless_task_leaves_the_other_tasks_of_a_notebook_graded(tmp_path: Path) -> None:
+    change = ("token_embedding, position_embedding = W_E", "while True: pass\n    a, b = W_E")
+    (row,) = graded(tmp_path, written("08", change), seconds=30)
+    assert (row["08-my_embedding"], row["08-my_logits"]) == ("0", "2")
+    assert "| 08-my_embedding | 0 of 1 | time limit |" in row["page"]
+
+
+@pytest.mark.skipif(not isolation(), reason="this system has no namespaces for a user")
+def test_no_network(tmp_path: Path) -> None:
+    ask = "import socket; socket.create_connection(('1.1.1.1', 53), 2)"
+    (row,) = graded(tmp_path, stopping(ask))
+    assert "Network is unreachable" in row["mistakes"]
+
+
+def test_what_is_no_notebook(tmp_path: Path) -> None:
+    of_two = handed_in("04")
+    of_two["cells"] += handed_in("08")["cells"]
+    strange = {"cells": [3, {"metadata": 4}, {"metadata": {"nbgrader": {"grade_id": ["04"]}}}]}
+    rows = graded(
+        tmp_path,
+        "",
+        "[]",
+        "{",
+        '{"cells": 3}',
+        "[" * 100_000,
+        NBFORMAT | {"cells": []},
+        strange,
+        of_two,
+        written("10"),
+    )
+    statuses = [row["status"] for row in rows]
+    assert statuses[:5] == ["not a notebook"] * 5
+    assert statuses[5:] == ["no tasks of a chapter"] * 2 + ["tasks of several chapters", "graded"]
+    assert "Not graded: not a notebook." in rows[0]["page"]
+    assert rows[-1]["10-my_cross_attention"] == "2"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert main([str(tmp_path / "none.ipynb"), "--into", str(tmp_path / "to")]) == 0
+    assert "can't be read: No such file" in (tmp_path / "to" / "grades.csv").read_text("utf-8-sig")
+
+
+def test_tampering(tmp_path: Path) -> None:
+    """Changed tests don't run; a replaced check doesn't matter; missing cells are reported."""
+    notebook = written(
+        "10", ("    Q, K, V", "    import attnlab; attnlab.check = print\n    Q, K, V")
+    )
+    cell_of(notebook, "10-my_cross_attention-check")["source"] = "print('5 of 5 steps agree')"
+    notebook["cells"].remove(cell_of(notebook, "10-exercise-1"))
+    stub = written("10", (" / K.shape[1] ** 0.5", ""))
+    cell_of(stub, "10-my_cross_attention-check")["source"] = "pass"
+    missing = written("10")
+    missing["cells"].remove(cell_of(missing, "10-my_cross_attention"))
+    right, wrong, none = graded(tmp_path, notebook, stub, missing)
+    assert right["10-my_cross_attention"] == "2"
+    assert "10-my_cross_attention-check was changed; the published one was run." in right["notes"]
+    assert "The cell 10-exercise-1 is missing." in right["notes"]
+    assert "scores = raw_scores" in wrong["mistakes"]
+    assert none["10-my_cross_attention"] == "0"
+    assert "| 10-my_cross_attention | 0 of 2 | missing |" in none["page"]
+
+
+def test_a_spreadsheet_takes_nothing_for_a_formula() -> None:
+    assert [plain(text) for text in ("=1", "+1", "-1", "@a", "a=1")] == [
+        "'=1",
+        "'+1",
+        "'-1",
+        "'@a",
+        "a=1",
+    ]
+
+
+def test_a_function_that_writes_its_own_events_gets_no_status(tmp_path: Path) -> None:
+    """Grading goes on: only predictions are "written", and have an answer in feedback."""
+    task = "10-my_cross_attention"
+    lines = [{"task": task, "status": status, "words": ""} for status in ("written", "finished")]
+    added = (
+        f"import json, os; print(*map(json.dumps, {lines}), sep=chr(10), "
+        'file=open("events.jsonl", "a"), flush=True); os._exit(0)\n'
+    )
+    cheating = written("10", ("    scores =", f"    {added}    scores ="))
+    rows = graded(tmp_path, cheating, written("10"))
+    assert [row[task] for row in rows] == ["0", "2"]
+
+
+def test_odd_events_and_files_are_left_out(tmp_path: Path) -> None:
+    event = {"task": "a", "status": "started", "words": ""}
+    odd = [3, {}, event | {"task": [1]}, event | {"words": 3}, event | {"status": "right"}]
+    deep = "[" * 100_000
+    lines = [deep, "nothing", *map(json.dumps, [*odd, event])]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert said(tmp_path) == [event]
+    (tmp_path / "events.jsonl").unlink()
+    os.mkfifo(tmp_path / "events.jsonl")
+    assert said(tmp_path) == []
+    with pytest.raises(ValueError, match="isn't a file"):
+        arrays_of(tmp_path / "events.jsonl")
+    np.savez_compressed(tmp_path / "large.npz", x=np.zeros(MAX_BYTES, np.uint8))
+    with pytest.raises(ValueError, match="larger than 20,000,000 bytes"):
+        arrays_of(tmp_path / "large.npz")

@@ -1,0 +1,250 @@
+"""Several texts side by side; tests/pytorch_traces.py compares with transformers and hooks."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import attnlab
+from attnlab import GPT2, Trace
+from attnlab.analysis.many import grouped, standard_error
+from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
+from attnlab.model.traces import Traces
+from attnlab.steps import at
+
+CLEAN = [
+    "The dog chased the ball, but it",
+    "The owl",
+    "The cat found the kite, and it",
+    "The dog watched the kite near the lake, but it",
+]
+CORRUPTED = [
+    "The hen chased the ball, but it",
+    "The hen",
+    "The cat found the bell, and it",
+    "The dog watched the bell near the lake, but it",
+]
+METRICS = [(" rolled", " barked"), " hooted", (" flew", " rang"), (" flew", " rang")]
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def pairs(pocket: GPT2) -> tuple[Traces, Traces]:
+    return pocket.trace(CLEAN), pocket.trace(CORRUPTED)
+
+
+def test_each_is_the_trace_of_its_text(pocket: GPT2) -> None:
+    traces = pocket.trace(CLEAN)
+    assert isinstance(traces, Traces)
+    assert [len(trace.tokens) for trace in traces] == [8, 2, 8, 11]
+    assert {frozenset(numbers) for numbers in traces.groups()} == {
+        frozenset(numbers) for numbers in ({0, 2}, {1}, {3})
+    }
+    for text, trace in zip(CLEAN, traces, strict=True):
+        alone = pocket.trace(text)
+        assert trace.tokens == alone.tokens
+        for path in (
+            *("embedding", "blocks.0.attention.Q", "blocks.1.attention.heads.2.weights"),
+            *("blocks.0.mlp.hidden", "blocks.1.output", "final", "logits", "next_logits"),
+        ):
+            step = at(trace, path)
+            assert not step.flags.writeable
+            np.testing.assert_allclose(step, at(alone, path), rtol=1e-12, atol=1e-12, strict=True)
+        edits = {"blocks.1.attention.heads.0.context": 0}
+        np.testing.assert_allclose(
+            trace.edited(edits).next_logits, alone.edited(edits).next_logits, atol=1e-12
+        )
+        mine, others = (one.gradients(" dog").embedding for one in (trace, alone))
+        np.testing.assert_allclose(mine, others, atol=1e-12)
+    assert traces[0] is traces[0]
+    assert isinstance(traces[1:3], Traces)
+    assert traces[1:3][1].tokens == traces[2].tokens
+    assert traces[-1].tokens == traces[3].tokens
+
+
+def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
+    traces = pocket.trace([CLEAN[0], CLEAN[2]])
+    first, second = (trace.final for trace in traces)
+    assert first.base is not None
+    assert first.base is second.base
+
+
+def test_copies_hold_one_text_alone(pocket: GPT2) -> None:
+    trace = pocket.trace(CLEAN)[0]
+    final = trace.final
+    for other in (copy.deepcopy(trace), pickle.loads(pickle.dumps(trace))):
+        assert isinstance(other, Trace)
+        assert not hasattr(other._run, "whole")
+        np.testing.assert_array_equal(other.final, final)
+        np.testing.assert_allclose(other.logits, trace.logits, atol=1e-12)
+    np.testing.assert_array_equal(copy.copy(trace).final, final)
+
+
+def test_what_is_a_list_of_texts(pocket: GPT2) -> None:
+    tokens = pocket.tokenizer.tokens("The dog")
+    for given in ([tokens, "The owl"], [[1, 2], [3, 4, 5]], (tokens,), ["The dog"]):
+        assert len(pocket.trace(given)) == len(given)  # type: ignore[arg-type]
+    assert isinstance(pocket.trace([[1, 2]]), Trace)  # a batch of one, as ever
+    for wrong in (["The dog", ""], ["The dog", 3], [[1], [10**6]], ["The " * 1000]):
+        with pytest.raises((InvalidValueError, InvalidTypeError)):
+            pocket.trace(wrong)  # type: ignore[call-overload]
+    with pytest.raises((OutOfRangeError, IndexError)):
+        pocket.trace(CLEAN)[4]
+    assert "4 traces of 2 … 11 tokens" in repr(pocket.trace(CLEAN))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *("blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"),
+        *("blocks.*.attention.heads.*.Q", "blocks.*.attention.heads.*.K", "embedding"),
+        *("blocks.*.attention.heads.*.weights", "blocks.*.attention.heads.*.X"),
+        *("blocks.*.mlp.hidden", "blocks.*.attention.heads.*.output", "blocks.*.attention.V"),
+    ],
+)
+def test_pairs_are_patched_as_each_alone(pairs: tuple[Traces, Traces], parts: str) -> None:
+    found = attnlab.patch(*pairs, parts, metric=METRICS, progress=False)
+    linear = attnlab.attribution_patch(*pairs, parts, metric=METRICS)
+    for number, metric in enumerate(METRICS):
+        one, other = (side[number] for side in pairs)
+        alone = attnlab.patch(one, other, parts, metric=metric, progress=False)
+        assert found.clean[number] == pytest.approx(alone.clean, abs=1e-12)
+        change = alone.clean - alone.corrupted
+        np.testing.assert_allclose(found.effects[number], alone.restored * change, atol=1e-12)
+        alone = attnlab.attribution_patch(one, other, parts, metric=metric)
+        np.testing.assert_allclose(linear.effects[number], alone.restored * change, atol=1e-12)
+
+
+def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
+    found = attnlab.patch(*pairs, metric=METRICS, progress=False)
+    change = found.clean - found.corrupted
+    ratio = found.effects.sum(axis=0) / change.sum()
+    np.testing.assert_allclose(found.restored, ratio, atol=1e-14)
+    # The jackknife, another way to the error of a ratio, agrees to first order in 1 / n.
+    copies = 100
+    effects, changes = np.tile(found.effects[:, 1, 0], copies), np.tile(change, copies)
+    left_out = (effects.sum() - effects) / (changes.sum() - changes)
+    n = len(effects)
+    jackknife = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
+    scaled = found.standard_errors[1, 0] * np.sqrt(4 * 3 / (n * (n - 1)) * copies)
+    assert scaled == pytest.approx(jackknife, rel=0.01)
+    for shown in ("4 pairs", "± standard error", "Cochran", "a target for each pair"):
+        assert shown in repr(found)
+    single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
+    assert np.isnan(single.standard_errors).all()
+    assert "1 pairs" in repr(single)
+    assert np.isnan(standard_error(np.ones((1, 2)))).all()
+    assert standard_error(np.array([1.0, 2, 3, 6])) == pytest.approx(np.sqrt(14 / 3 / 4))
+
+
+def test_a_function_is_measured_pair_by_pair(pairs: tuple[Traces, Traces]) -> None:
+    def measure(trace: Trace) -> float:
+        one, other = (trace.vocabulary.named(name).id for name in (" flew", " rang"))
+        return float(trace.next_logits[one] - trace.next_logits[other])
+
+    named = attnlab.patch(*pairs, metric=(" flew", " rang"), progress=False)
+    own = attnlab.patch(*pairs, metric=measure, progress=False)
+    np.testing.assert_allclose(own.effects, named.effects, atol=1e-12)
+    np.testing.assert_allclose(own.standard_errors, named.standard_errors, atol=1e-12)
+
+
+def test_positions_of_texts_of_one_length(pairs: tuple[Traces, Traces]) -> None:
+    same = [side[::2] for side in pairs]
+    found = attnlab.patch(*same, metric=METRICS[::2], by_position=True, progress=False)
+    for number in range(2):
+        one, other = (side[number] for side in same)
+        alone = attnlab.patch(
+            one, other, metric=METRICS[2 * number], by_position=True, progress=False
+        )
+        expected = alone.restored * (alone.clean - alone.corrupted)
+        np.testing.assert_allclose(found.effects[number], expected, atol=1e-12)
+    assert "Ġhen" not in found.table()
+    with pytest.raises(InvalidValueError, match="texts of one length; got 2 to 11 tokens"):
+        attnlab.patch(*pairs, metric=METRICS, by_position=True, progress=False)
+
+
+def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
+    clean, _ = pairs
+    tokens = [" rolled", " hooted", " flew", " flew"]
+    found = clean.attribution(list(tokens), " rang")
+    each = [trace.attribution(of, " rang") for trace, of in zip(clean, tokens, strict=True)]
+    np.testing.assert_allclose(
+        found.heads, np.mean([one.heads for one in each], axis=0), atol=1e-12
+    )
+    totals = np.array([one.total for one in each])
+    assert found.total == pytest.approx(totals.mean())
+    assert found.standard_errors["total"] == pytest.approx(totals.std(ddof=1) / 2)
+    assert found.heads.sum() + found.mlps.sum() + found.embedding + found.bias == pytest.approx(
+        found.total
+    )
+    assert "mean of 4 texts" in repr(found)
+    with pytest.raises(InvalidTypeError, match=r"of one of \.each"):
+        found.by_token()
+    gradients = clean.gradients(list(tokens), " rang")
+    alone = clean[2].gradients(" flew", " rang")
+    np.testing.assert_allclose(gradients[2].embedding, alone.embedding, atol=1e-12)
+    jobs = clean.jobs()
+    weights = np.concatenate(
+        [
+            np.stack([block.attention.weights for block in trace.blocks])[:, :, 1:, 0]
+            for trace in clean
+        ],
+        axis=-1,
+    )
+    np.testing.assert_allclose(jobs.attention[1], weights.mean(axis=-1), atol=1e-12)
+
+
+def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
+    clean, corrupted = pairs
+    with pytest.raises(InvalidTypeError, match="both of several"):
+        attnlab.patch(clean, corrupted[0], metric=" dog")
+    with pytest.raises(InvalidValueError, match="got 4 and 2 texts"):
+        attnlab.patch(clean, corrupted[:2], metric=" dog")
+    wanted = r"same model and number of tokens; got .* \(pair 0\)"
+    with pytest.raises(InvalidValueError, match=wanted):
+        attnlab.patch(clean[:2], corrupted[1:3], metric=" dog")
+    with pytest.raises(InvalidValueError, match="one for each of 4 texts; got 3"):
+        attnlab.patch(clean, corrupted, metric=METRICS[:3])
+    with pytest.raises(InvalidValueError, match="nothing to restore"):
+        attnlab.patch(clean, clean, metric=METRICS, progress=False)
+    with pytest.raises(InvalidTypeError, match="must be a token or a pair"):
+        attnlab.attribution_patch(clean, corrupted, metric=len)
+
+
+def test_a_slice_without_texts_is_refused(pairs: tuple[Traces, Traces]) -> None:
+    with pytest.raises(InvalidValueError, match=r"slice\(4, 6, None\) has none of the 4 texts"):
+        pairs[0][4:6]
+    assert [len(some) for some in (pairs[0][:9], pairs[0][::-1], pairs[0][3:])] == [4, 4, 1]
+
+
+def test_texts_of_several_lengths_have_no_position_in_a_title(
+    pairs: tuple[Traces, Traces],
+) -> None:
+    clean, corrupted = pairs
+    parts = "blocks.*.output"
+    made = [
+        attnlab.patch(clean, corrupted, parts, metric=" dog", progress=False),
+        attnlab.attribution_patch(clean, corrupted, parts, metric=" dog"),
+        attnlab.patch(clean, corrupted, "mask", metric=" dog", progress=False),
+    ]
+    for one in made:
+        assert "the logit of Ġdog\n" in str(one)
+        assert "at position" not in str(one)
+
+
+def test_one_text_has_no_line_of_errors(pairs: tuple[Traces, Traces]) -> None:
+    assert "Standard errors are at most" in str(pairs[0].attribution(" dog"))
+    one = pairs[0][:1].attribution(" dog")
+    assert np.isnan(one.standard_errors["heads"]).all()
+    assert "tandard error" not in str(one)
+    assert "nan" not in str(one)
+
+
+def test_groups() -> None:
+    assert grouped([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
+    assert grouped([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]

@@ -1,0 +1,187 @@
+"""The table of all subsets of the pocket model's parts, and what follows from it."""
+
+import re
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from attnlab import GPT2, at
+from attnlab.errors import InvalidValueError
+from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
+from attnlab.pocket.truth import (
+    CARD,
+    FILE,
+    PARTS,
+    SUBSETS,
+    TEXTS_FOR_MEANS,
+    Interactions,
+    Truth,
+    interaction_indices,
+    kept_parts,
+    open_truth,
+    sentences,
+    shapley_values,
+    spearman,
+    table,
+)
+
+
+@pytest.fixture(scope="module")
+def truth() -> Truth:
+    return open_truth()
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket", dtype="float64")
+
+
+def test_the_sentences_are_those_of_the_seed(truth: Truth, pocket: GPT2) -> None:
+    assert sentences(pocket) == list(truth.sentences)
+    assert len({*truth.sentences}) == 48
+    for one in truth.sentences:
+        clean, corrupted = (pocket.tokenizer.encode(text) for text in (one.clean, one.corrupted))
+        assert len(clean) == len(corrupted)
+        assert clean != corrupted
+        assert one.right != one.wrong
+
+
+def test_subsets_computed_one_by_one_with_edits(truth: Truth, pocket: GPT2) -> None:
+    """What the table says of some subsets, by an edit of each ablated part alone."""
+    outputs: dict[str, list[np.ndarray]] = {}
+    for sample in corpus(HELD_OUT_SEED, TEXTS_FOR_MEANS).samples:
+        trace = pocket.trace(sample.text)
+        for part, path in PATHS.items():
+            for row in at(trace, path):
+                outputs.setdefault(part, []).append(row)
+    means = {part: np.mean(rows, axis=0) for part, rows in outputs.items()}
+    rng = np.random.default_rng(0)
+    for number in (3, 20, 40):
+        one = truth.sentences[number]
+        right, wrong = (pocket.tokenizer.encode(word)[0] for word in (one.right, one.wrong))
+        trace = pocket.trace(one.clean)
+        for subset in (0, SUBSETS - 1, *rng.integers(SUBSETS, size=4)):
+            removed = [part for n, part in enumerate(PARTS) if not subset >> n & 1]
+            for row, by in enumerate((dict.fromkeys(PARTS, 0.0), means)):
+                edits = {PATHS[part]: by[part] for part in removed}
+                logits = trace.edited(edits).next_logits
+                log_p = logits[right] - np.log(np.exp(logits).sum())
+                np.testing.assert_allclose(
+                    truth.table[row, number, subset],
+                    [logits[right] - logits[wrong], log_p],
+                    rtol=1e-5,
+                    atol=1e-5,
+                )
+
+
+PATHS = {
+    part: f"blocks.{part[-1]}.mlp.output"
+    if part.startswith("MLP")
+    else f"blocks.{part[0]}.attention.heads.{part[2]}.context"
+    for part in PARTS
+}
+
+
+def test_a_part_of_the_table_is_made_again(truth: Truth, pocket: GPT2) -> None:
+    chosen = truth.sentences[7:8]
+    np.testing.assert_allclose(table(pocket, chosen), truth.table[:, 7:8], rtol=1e-5, atol=1e-5)
+
+
+def test_shapley_values_are_means_over_orders() -> None:
+    """The definition by permutations, in a game of four."""
+    v = np.random.default_rng(0).normal(size=16)
+    orders = [*permutations(range(4))]
+    expected = np.zeros(4)
+    for order in orders:
+        present = 0
+        for player in order:
+            expected[player] += (v[present | 1 << player] - v[present]) / len(orders)
+            present |= 1 << player
+    np.testing.assert_allclose(shapley_values(v), expected, atol=1e-14)
+    assert shapley_values(v).sum() == pytest.approx(v[-1] - v[0])
+
+
+def test_interactions_of_known_games() -> None:
+    """A pair that is worth 1 only together, beside a third that is worth 2 alone."""
+    subsets = np.arange(8)
+    v = (subsets & 3 == 3) + 2.0 * (subsets >> 2 & 1)
+    found = interaction_indices(v)
+    np.testing.assert_allclose(found[0, 1], 1, atol=1e-14)
+    np.testing.assert_allclose([found[0, 2], found[1, 2]], 0, atol=1e-14)
+    assert np.isnan(np.diag(found)).all()
+    either = (subsets & 3 > 0).astype(float)  # one replaces the other
+    np.testing.assert_allclose(interaction_indices(either)[1, 0], -1, atol=1e-14)
+    three = np.array([float(subset & 7 == 7) for subset in range(16)])  # as the note says
+    pairs = interaction_indices(three)[np.triu_indices(4, 1)]
+    np.testing.assert_allclose(pairs, [0.5, 0.5, 0, 0.5, 0, 0], atol=1e-14)
+    assert "has half" in Interactions.note
+    # The effect of j on i's Shapley value, with j present and absent (Grabisch and Roubens).
+    game = np.random.default_rng(1).normal(size=16)
+    subsets = np.arange(16)
+    present, absent = (game[subsets[subsets >> 3 & 1 == is_in]] for is_in in (1, 0))
+    difference = shapley_values(present) - shapley_values(absent)
+    np.testing.assert_allclose(interaction_indices(game)[3, :3], difference, atol=1e-14)
+
+
+def test_circuits_are_the_smallest(truth: Truth) -> None:
+    kept = kept_parts(range(SUBSETS))
+    for task in truth.tasks:
+        v = truth.values(task).mean(axis=0)
+        share = (v - v[0]) / (v[-1] - v[0])
+        found = truth.circuits(task)
+        size = len(found[0][0])
+        assert share[kept.sum(axis=1) < size].max() < 0.9
+        for parts, faithfulness in found:
+            subset = sum(1 << PARTS.index(part) for part in parts)
+            assert len(parts) == size
+            assert share[subset] == pytest.approx(faithfulness)
+            assert faithfulness >= 0.9
+    with pytest.raises(InvalidValueError, match="the highest is"):
+        truth.circuits("pronoun", 99)
+
+
+def test_spearman() -> None:
+    assert spearman(np.array([1, 2, 3]), np.array([10, 20, 15])) == pytest.approx(0.5)
+    assert spearman(np.array([1, 1, 2]), np.array([5, 5, 9])) == pytest.approx(1)
+
+
+def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> None:
+    found = truth.methods(pocket)
+    assert found.correlations.shape == (len(found.names), len(truth.tasks))
+    for m, t in np.ndindex(found.correlations.shape):
+        right = truth.shapley().values[t]
+        assert spearman(found.scores[m, t], right) == pytest.approx(found.correlations[m, t])
+    # The effects of all edges of a part add up to the linear effect of the part.
+    np.testing.assert_allclose(found.scores[1], found.scores[2], atol=1e-10)
+    # Patching of head 1.2 in the first pronoun pair, by an edit.
+    pairs = [one for one in truth.sentences if one.task == "pronoun"]
+    effects = []
+    for one in pairs:
+        right, wrong = (pocket.tokenizer.encode(word)[0] for word in (one.right, one.wrong))
+        clean, corrupted = pocket.trace(one.clean), pocket.trace(one.corrupted)
+        patched = corrupted.edited({PATHS["1.2"]: clean.head(1, 2).context}).next_logits
+        before = corrupted.next_logits
+        effects.append((patched - before)[right] - (patched - before)[wrong])
+    task, part = truth.tasks.index("pronoun"), PARTS.index("1.2")
+    assert found.scores[0, task, part] == pytest.approx(np.mean(effects))
+    assert "Methods that patch" in repr(found)
+
+
+def test_the_card_tells_what_the_table_holds(truth: Truth) -> None:
+    card = CARD.read_text(encoding="utf-8")
+    assert truth.shapley().table() in card
+    assert repr(truth) in card
+    for task in truth.tasks:
+        parts, share = truth.circuits(task)[0]
+        assert re.search(rf"^{task}: {re.escape(', '.join(parts))} \({share:.2f}", card, re.M)
+    assert FILE.stat().st_size < 1_000_000
+
+
+def test_what_is_refused(truth: Truth) -> None:
+    for settings in ({"task": "x"}, {"ablation": "noise"}, {"measure": "loss"}):
+        with pytest.raises(InvalidValueError, match="must be one of"):
+            truth.values(**settings)
+    assert truth.values("pronoun").shape == (6, SUBSETS)
+    assert truth.interactions("pronoun").values.shape == (10, 10)
+    assert "ablation by mean" in repr(truth.interactions("pronoun"))
