@@ -65,7 +65,7 @@ class Mistake:
         )
 
 
-# ---- the other equations -------------------------------------------------------------------------
+# ---- the mistaken equations ----------------------------------------------------------------------
 
 
 def identity(x: Array) -> Array:
@@ -300,7 +300,7 @@ def as_bfloat16(value: Any) -> Any:
     if value is None:
         return None
     bits = value.astype(np.float32).view(np.uint32)
-    bits = bits + 0x7FFF + (bits >> 16 & 1)  # to the nearest, of two to the even one
+    bits = bits + 0x7FFF + (bits >> 16 & 1)  # round to nearest, ties to even
     return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
 
@@ -338,7 +338,7 @@ STEP_LINES = {
     "logits": "logits = final @ W_U",
 }
 
-# With the parameters, and the steps computed by the same line.
+# Parameters, and steps computed by the same line, have that line too.
 LINES = STEP_LINES | {
     name: STEP_LINES[of]
     for of, names in {
@@ -669,7 +669,7 @@ MISTAKES = (
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V",
-        "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
+        "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
         COLUMNS_FIRST,
     ),
     Mistake(
@@ -678,8 +678,8 @@ MISTAKES = (
         {"attention.concat": joined_columns_first},
     ),
     Mistake(
-        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat the same way back",
-        "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way",
+        "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
         COLUMNS_FIRST | {"attention.concat": joined_columns_first},
     ),
     Mistake(
@@ -758,7 +758,7 @@ MISTAKES = (
             ("max(hidden, 0), ReLU", relu),
             ("tanh(hidden)", np.tanh),
             ("hidden", identity),
-            ("GELU with tanh(√(2/π) x), without the cube", gelu_with(cubic=0.0)),
+            ("GELU with tanh(√(2/π) x), without the cubic term", gelu_with(cubic=0.0)),
             ("GELU with 0.44715 for 0.044715", gelu_with(cubic=0.44715)),
             ("GELU with 0.0044715 for 0.044715", gelu_with(cubic=0.0044715)),
             ("GELU with 0.44175 for 0.044715", gelu_with(cubic=0.44175)),
@@ -770,7 +770,7 @@ MISTAKES = (
             ("GELU with √2/π for √(2/π)", gelu_with(math.sqrt(2) / math.pi)),
             ("GELU with √(π/2) for √(2/π)", gelu_with(math.sqrt(math.pi / 2))),
             ("GELU with tanh(x + 0.044715 x³), without √(2/π)", gelu_with(1.0)),
-            ("hidden · (1 + tanh(…)), GELU without its half", lambda x: 2.0 * gelu(x)),
+            ("hidden · (1 + tanh(…)), GELU without the factor 1/2", lambda x: 2.0 * gelu(x)),
             ("GELU with x² for x³", gelu_of_squares),
             ("hidden · (1 + erf(hidden)) / 2, without the root of 2", erf_without_root),
         )
@@ -826,7 +826,11 @@ MISTAKES = (
                 over_everything,
             ),
             *(
-                (f"LayerNorm with eps = {eps:g}", "The model has {epsilon}.", with_epsilon(eps))
+                (
+                    f"LayerNorm with eps = {eps:g}",
+                    "The model's eps is {epsilon}.",
+                    with_epsilon(eps),
+                )
                 for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
             ),
         )
@@ -922,13 +926,13 @@ MISTAKES = (
     ),
     Mistake(
         "the MLP's X = LayerNorm(input)",
-        "The MLP runs in parallel to attention and doesn't get its output. Its input is "
+        "The MLP runs in parallel with attention and doesn't get its output. Its input is "
         "LayerNorm(mid).",
         {"mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(x, gain, bias, epsilon)},
     ),
     Mistake(
         "the MLP's X = attention's X",
-        "The MLP runs in parallel to attention, with one LayerNorm for both. Its input is "
+        "The MLP runs in parallel with attention, with one LayerNorm for both. Its input is "
         "LayerNorm(mid).",
         {"mlp.X": lambda x="parent.attention.X": x},
     ),
@@ -979,10 +983,10 @@ MISTAKES = (
     ),
 )
 
-# Two that aren't equations: one changes the text, one is random.
+# Two mistakes that aren't equations: one changes the text, one is random.
 
 PREPENDED_TOKEN = Mistake(
-    "ids = <|endoftext|> and then the text's",
+    "ids = <|endoftext|>, then the text's ids",
     "A beginning-of-text token is prepended, which shifts all positions. GPT-2 doesn't need one: "
     "leave it out (in TransformerLens, prepend_bos=False).",
     {},
