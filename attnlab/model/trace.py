@@ -92,7 +92,7 @@ class Trace(ForwardPass):
         vars(self).update(vocabulary=vocabulary)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
-        """The trace of the same text with some steps replaced, and everything after them.
+        """The trace of the same text with some steps replaced and everything after them recomputed.
 
         Steps that don't depend on an edit are shared with this trace; the others are computed when
         they are read.
