@@ -136,7 +136,7 @@ def find_model(
         if not _missing(snapshot, variant):
             return snapshot
     _check_name(name)
-    # A snapshot that has the weights, from another tool, is completed.
+    # A snapshot from another tool that has only the weights is completed.
     partial = next((s for s in snapshots if not _missing_weights(s, variant)), None)
     problem = f"{name} is neither a directory nor in the hub's cache"
     if nearest := partial or next(iter(snapshots), None):
