@@ -116,9 +116,9 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
     swaps = swaps_of(base_traces[0], tuned_traces[0])
     divergences = np.empty((len(texts), len(swaps)))
     before = np.empty(len(texts))
-    most = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
+    group_size = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
     with progress_bar(total=divergences.size, disable=not progress, unit="run") as bar:
-        for numbers in grouped([len(text) for text in base_traces.texts], most):
+        for numbers in grouped([len(text) for text in base_traces.texts], group_size):
             reference = log_probabilities(base_traces.side_by_side(numbers)[0])
             trace, _ = tuned_traces.side_by_side(numbers)
             before[numbers] = divergence(reference, log_probabilities(trace.fork()))

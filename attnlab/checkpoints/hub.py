@@ -243,7 +243,7 @@ def _missing(snapshot: Path, variant: str | None) -> list[str]:
 
 
 def _missing_small(names: Collection[str]) -> list[str]:
-    """The files missing for a config and a vocabulary."""
+    """The missing files among those that a config and a vocabulary need."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
     return [name for name in needed if name not in names]

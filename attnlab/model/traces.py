@@ -126,7 +126,7 @@ class Traces(TraceSequence, Document):
         against: Named | list[Named] | None = None,
         position: int = -1,
     ) -> tuple[Gradients, ...]:
-        """The gradients of each text, see `Trace.gradients`; the forward pass is side by side.
+        """The gradients of each text, see `Trace.gradients`; forward passes run side by side.
 
         Parameters
         ----------

@@ -498,8 +498,8 @@ class Interactions(Analysis):
         "replace the other."
     )
     note: ClassVar[str] = (
-        "Only pairs are measured: of an effect that needs three parts together, each of their pairs "
-        "has half."
+        "Only pairs are measured: of an effect that needs three parts together, each of their "
+        "pairs has half."
     )
     source: ClassVar[str] = (
         "Grabisch and Roubens, “An axiomatic approach to the concept of interaction among players "

@@ -16,7 +16,7 @@ from attnlab.errors import DisagreementError
 from attnlab.support.messages import Message
 from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
-from attnlab.views.places import called, number_in_words
+from attnlab.views.places import number_in_words, position_in_words
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term, printed
 
@@ -24,8 +24,9 @@ from attnlab.views.terms import Line, Parts, Table, Term, printed
 # largest are.
 PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
 
-# Allowed differences: in units of `Rounded.bound`, and relative to the number (too small to print).
-NOISE, UNSEEN = 8.0, 1e-5
+# Allowed differences from the stored number: in units of `Rounded.bound`, and relative to it. Both
+# are too small to be printed.
+NOISE, RELATIVE = 8.0, 1e-5
 
 # Steps that are computed in blocks of rows for long texts, which may change rounding.
 IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
@@ -89,7 +90,7 @@ class StepNumber:
         is_extended = self.name in ("K", "V") and "x" in self.needs
         return int(self.result.tokens_before) if is_extended else 0
 
-    def called(self, parameter: str) -> str:
+    def name_in_formula(self, parameter: str) -> str:
         """A parameter's name in the step's formula."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
@@ -211,7 +212,7 @@ class StepNumber:
         dtype = np.asarray(self.stored).dtype
         eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)
         with np.errstate(all="ignore"):
-            allowed = NOISE * eps * expected.bound + UNSEEN * np.abs(computed)
+            allowed = NOISE * eps * expected.bound + RELATIVE * np.abs(computed)
             agrees = (reached == computed) | (np.abs(reached - computed) <= allowed)
         if np.all(agrees):
             return self.computed
@@ -239,10 +240,10 @@ class StepNumber:
     def located(self, tree: Tree) -> str:
         """A place in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
-            return self.called(tree) if tree in self.needs else tree
+            return self.name_in_formula(tree) if tree in self.needs else tree
         letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
         index = [letter if isinstance(one, slice) else one for one in self.index_of(tree)]
-        return located(self.called(tree[1]), index)
+        return located(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
         """A number in a formula; numbers of steps are recorded in `numbers`."""
@@ -266,7 +267,7 @@ class StepNumber:
     def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
         """The numbers of a row, or the `picked` ones, as terms."""
         index, path = self.index_of(row), self.needs[row[1]][0]
-        name, numbers = self.called(row[1]), np.asarray(self.found(row), np.float64)
+        name, numbers = self.name_in_formula(row[1]), np.asarray(self.found(row), np.float64)
         terms = []
         for i in range(len(numbers)) if picked is None else picked:
             at = tuple(i if isinstance(one, slice) else one for one in index)
@@ -375,11 +376,11 @@ def moved(one: StepNumber) -> Parts:
     where = tuple(int(move(axis)[one.index]) for axis in indices)
     number = source[where] if where else source
     place, _, name = path.rpartition(".")
-    called = located(name if place == one.result.path else path, where)
+    origin = located(name if place == one.result.path else path, where)
     # If an edit of the containing array replaced this number, use the edited one.
     computed = one.computed if number == one.stored else one.checked(Rounded(np.float64(number)))
     result = one.result_of(computed)
-    return [Term(plain(number), called, path, where, is_named=True), " = ", *result]
+    return [Term(plain(number), origin, path, where, is_named=True), " = ", *result]
 
 
 def line_of(
@@ -445,14 +446,21 @@ def products(
     columns = [one.terms(first), one.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
-    of_both = {one.called(first[1]): x.tolist(), one.called(second[1]): w.tolist()}
+    of_both = {
+        one.name_in_formula(first[1]): x.tolist(),
+        one.name_in_formula(second[1]): w.tolist(),
+    }
     one.numbers.update(of_both, products=numbers.tolist())
     count, order = len(numbers), np.arange(len(numbers))
     if count > PRODUCTS_WHOLE and not whole:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
     is_by_key = one.axis_of(first) == "Tk"
     keys = axis_of(one.result, "Tk", count)
-    names = [*map(called, keys.positions, keys.labels)] if is_by_key else [*map(str, range(count))]
+    names = (
+        [*map(position_in_words, keys.positions, keys.labels)]
+        if is_by_key
+        else [*map(str, range(count))]
+    )
     rows: list[Parts] = [
         [
             Message("key") if is_by_key else "i",

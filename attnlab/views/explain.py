@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation
-from attnlab.views.places import called, id_of, place, place_of
+from attnlab.views.places import id_of, place, place_of, position_in_words
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
@@ -209,8 +209,8 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     title = Message(
         "{title}: the weight of key {key} for query {query}",
         title=attention.title,
-        query=called(queries.positions[query], queries.labels[query]),
-        key=called(keys.positions[key], keys.labels[key]),
+        query=position_in_words(queries.positions[query], queries.labels[query]),
+        key=position_in_words(keys.positions[key], keys.labels[key]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -239,7 +239,7 @@ def placed(
             kind = KINDS[axis]
             number = place_of(result, kind, -1 if one is None else one, count)
             tokens = axis_of(result, axis, count)
-            word = called(tokens.positions[number], tokens.labels[number])
+            word = position_in_words(tokens.positions[number], tokens.labels[number])
         elif axis == "vocab":
             kind = "id"
             row = value[places[0][1]] if places else value

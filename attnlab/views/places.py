@@ -44,7 +44,7 @@ def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
         number = place(given, "token id", count)
         return number, str(number)
     token = vocabulary.named(given)
-    return token.id, called(token.id, label(token.symbol))
+    return token.id, position_in_words(token.id, label(token.symbol))
 
 
 def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
@@ -52,9 +52,9 @@ def number_in_words(result: Result, axis: str, number: int, count: int) -> Messa
     if axis == "vocab":
         return Message("id {id}", id=id_of(result, number, count)[1])
     keys = axis_of(result, axis, count)
-    return Message("key {j}", j=called(keys.positions[number], keys.labels[number]))
+    return Message("key {j}", j=position_in_words(keys.positions[number], keys.labels[number]))
 
 
-def called(position: int, text: str) -> str:
+def position_in_words(position: int, text: str) -> str:
     """A query or key in words: its position, and its symbol if it has one."""
     return str(position) if text == str(position) else f"{position} ({text})"

@@ -44,7 +44,7 @@ function followLinkOfText(link, isFirst = false) {
       if (!isBack) traceHistory.push(given);
       byId("prompt").value = given.text;
       await showLatest();
-      followLink(link); // again, now that the token exists
+      followLink(link); // again, now that the tokens that it names exist
     };
   });
 }

@@ -103,7 +103,7 @@ function showHead() {
   for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
-  // One scale for both traces, so that their colours compare.
+  // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
   heatmaps.forEach((heatmap, n) => heatmap.colour(views[n].isDifference ? bounds[n] : shared));
   for (const one of [...allLines, ...allStrips]) one.draw();
@@ -116,7 +116,7 @@ const jobsInWords = () => ({
   previous: say("the previous token"),
   first: say("the first token"),
   same: say("earlier occurrences of the token"),
-  induction: say("the token after the last of them"),
+  induction: say("the token after the last such occurrence"),
 });
 
 /** Show how well the open head does each job, in each text. */

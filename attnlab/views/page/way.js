@@ -1,4 +1,4 @@
-// A token through the model: its row at each step, and the arithmetic of each number.
+// A token's way through the model: its row at each step, and the arithmetic of each number.
 
 const SHORT = 256; // rows up to this length fit in the list
 
