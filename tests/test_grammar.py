@@ -84,9 +84,9 @@ def test_lexicon_has_each_word_once() -> None:
 
 def test_dice_keep_account() -> None:
     dice = Dice(np.random.default_rng(0))
-    dice.one("abcd")
+    dice.pick("abcd")
     assert dice.nats == pytest.approx(math.log(4))
-    assert len(set(dice.some(3, range(5)))) == 3
+    assert len(set(dice.pick_several(3, range(5)))) == 3
     assert dice.nats == pytest.approx(math.log(4 * 5 * 4 * 3))
     dice = Dice(np.random.default_rng(0))
     happens = dice.chance(0.2)
@@ -98,8 +98,8 @@ def test_dice_keep_account() -> None:
 
 def test_dice_are_fair() -> None:
     dice = Dice(np.random.default_rng(0))
-    ones = Counter(dice.one("abc") for _ in range(3000))
-    firsts = Counter(dice.some(2, "abc")[1] for _ in range(3000))
+    ones = Counter(dice.pick("abc") for _ in range(3000))
+    firsts = Counter(dice.pick_several(2, "abc")[1] for _ in range(3000))
     mostly = Counter(dice.mostly("a", "abc") for _ in range(3000))
     happens = sum(dice.chance(0.2) for _ in range(3000))
     assert all(abs(ones[letter] - 1000) < 130 for letter in "abc")

@@ -396,7 +396,7 @@ class Numbers(Analysis):
     def _grid(self) -> tuple[Any, Axis, Axis]:
         return self._shown
 
-    def _in_cells(self) -> Any:
+    def _cell_tokens(self) -> Any:
         return self._cells
 
 

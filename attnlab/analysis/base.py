@@ -50,7 +50,7 @@ class Analysis(Document):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         """The numbers shown, (m, n), with the axes of rows and columns."""
 
-    def _in_cells(self) -> Sequence[Sequence[Token]]:
+    def _cell_tokens(self) -> Sequence[Sequence[Token]]:
         """The token of each number, row by row; () if numbers don't belong to tokens."""
         return ()
 
@@ -72,7 +72,7 @@ class Analysis(Document):
     def _grids(self) -> list[Grid]:
         """The heatmaps that a notebook shows."""
         numbers, rows, columns = self._grid()
-        texts = [[token.symbol for token in row] for row in self._in_cells()]
+        texts = [[token.symbol for token in row] for row in self._cell_tokens()]
         return [Grid(self.title, numbers, (rows, columns), texts, decimals=self.decimals)]
 
     def _repr_html_(self) -> str:
@@ -105,7 +105,7 @@ class Analysis(Document):
         from attnlab.views.plot import drawn_in, plot_table
 
         with drawn_in(language):
-            return plot_table(*self._grid(), self.title, ax, tokens, self._in_cells())
+            return plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
 
 
 class TraceSequence(Sequence[Trace]):
@@ -175,12 +175,12 @@ class Target:
     @classmethod
     def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
         """The target with names resolved in a trace."""
-        one = trace.vocabulary.named(token)
-        other = None if against is None else trace.vocabulary.named(against)
-        if one == other:
-            raise InvalidValueError(f"the two tokens must differ; both are {one.symbol}")
+        first = trace.vocabulary.named(token)
+        second = None if against is None else trace.vocabulary.named(against)
+        if first == second:
+            raise InvalidValueError(f"the two tokens must differ; both are {first.symbol}")
         row = place_of(trace, "position", position, len(trace.tokens))
-        return cls(one, other, row)
+        return cls(first, second, row)
 
     def difference(self, logits: Array) -> Array:
         """The token's logit minus the other's, (..., vocab) -> (...); also for W_U."""

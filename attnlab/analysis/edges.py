@@ -181,14 +181,14 @@ class Circuit:
     """
 
     def __init__(self, edges: Edges, chosen: Sequence[tuple[str, str]]) -> None:
-        self._of, self.edges = edges, list(chosen)
+        self._measured, self.edges = edges, list(chosen)
 
     def __repr__(self) -> str:
         return f"Circuit of {len(self.edges)} edges, faithfulness {self.faithfulness:.3f}"
 
     @cached_property
     def trace(self) -> Trace:
-        clean, corrupted = self._of._traces
+        clean, corrupted = self._measured._traces
         senders: dict[str, list[str]] = {}
         for sender, path in self.edges:
             senders.setdefault(path, []).append(sender)
@@ -196,7 +196,7 @@ class Circuit:
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         run, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):
-            for reader in (one for one in self._of._readers if one.stage == stage):
+            for reader in (reader for reader in self._measured._readers if reader.stage == stage):
                 change = np.zeros_like(corrupted.embedding)
                 for sender in senders.get(reader.path, ()):
                     change += changes[sender]
@@ -205,15 +205,15 @@ class Circuit:
                     at(corrupted, reader.path) if unchanged else received(corrupted, reader, change)
                 )
             run = corrupted.edited(edits)
-            for sender in self._of.senders:
+            for sender in self._measured.senders:
                 if stage_of(sender) == stage + 1:
                     changes[sender] = difference(run, corrupted, sender)
         return run
 
     @cached_property
     def faithfulness(self) -> float:
-        limits = self._of.clean, self._of.corrupted
-        return share(number(self._of._measure(self.trace)), limits)
+        limits = self._measured.clean, self._measured.corrupted
+        return share(number(self._measured._measure(self.trace)), limits)
 
 
 def edges(
@@ -268,12 +268,12 @@ def edges(
             "gradients need a token or a pair of tokens as metric; for a function use exact=True"
         )
     if exact:
-        how = Message("exact")
+        method = Message("exact")
     elif steps == 1:
-        how = Message("by gradients")
+        method = Message("by gradients")
     else:
-        how = Message("by integrated gradients, {steps} steps", steps=steps)
-    title = Message("Edges, {how}: {target}{note}", how=how, target=words, note=corrupted.note)
+        method = Message("by integrated gradients, {steps} steps", steps=steps)
+    title = Message("Edges, {how}: {target}{note}", how=method, target=words, note=corrupted.note)
     result = Edges(clean, corrupted, measure, title)
     if target is None or exact:
         effects = exact_effects(result, progress)
@@ -315,7 +315,7 @@ def linear_effects(edges: Edges, target: Target, steps: int, progress: bool) -> 
 def by_receiver(trace: Trace, target: Target) -> Array:
     """∂target/∂input through each receiver alone, in the order of `RECEIVERS`, (receivers, T D)."""
     gradients = Gradients(trace, target)
-    found: dict[str, Array] = {}
+    by_path: dict[str, Array] = {}
     for n, block in enumerate(trace.blocks):
         of_block = gradients.blocks[n]
         attention, of_attention = block.attention, of_block.attention
@@ -327,13 +327,13 @@ def by_receiver(trace: Trace, target: Target) -> Array:
                     for head, row in zip(attention.heads, rows, strict=True)
                 ]
             )
-            found |= {
+            by_path |= {
                 f"blocks.{n}.attention.heads.{h}.{name}": d_x
                 for h, d_x in enumerate(through_layer_norm(attention.residual, attention, d_X))
             }
-        found[f"blocks.{n}.mlp.X"] = through_layer_norm(block.mid, block.mlp, of_block.mlp.X)
-    found["final"] = gradients.blocks[-1].output
-    return np.stack([found[path].ravel() for path in _all(trace, RECEIVERS)])
+        by_path[f"blocks.{n}.mlp.X"] = through_layer_norm(block.mid, block.mlp, of_block.mlp.X)
+    by_path["final"] = gradients.blocks[-1].output
+    return np.stack([by_path[path].ravel() for path in _all(trace, RECEIVERS)])
 
 
 def through_layer_norm(x: Array, layer: Trace, d_y: Array) -> Array:

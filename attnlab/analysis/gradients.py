@@ -119,8 +119,8 @@ class GradientRun(Run):
             parts.append(self._input("rows_of_W_E"))
         if not parts:
             return np.zeros_like(self.run.value(path))
-        first, *others = parts
-        for other in others:
+        first, *rest = parts
+        for other in rest:
             first = first + other
         return first
 

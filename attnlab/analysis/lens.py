@@ -64,10 +64,10 @@ class Lens(Analysis):
     probabilities: Array
 
     def __init__(
-        self, title: str, trace: Trace, columns: Axis, found: tuple[AnyArray, AnyArray, AnyArray]
+        self, title: str, trace: Trace, columns: Axis, readout: tuple[AnyArray, AnyArray, AnyArray]
     ) -> None:
         self.title, self.stops, self._trace, self._columns = title, stops_of(trace), trace, columns
-        self.ids, self.ranks, self.probabilities = map(read_only, found)
+        self.ids, self.ranks, self.probabilities = map(read_only, readout)
 
     @Part
     def tokens(self) -> tuple[tuple[Token, ...], ...]:
@@ -77,7 +77,7 @@ class Lens(Analysis):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.probabilities, named_axis("stop", self.stops), self._columns
 
-    def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
+    def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return self.tokens
 
     def _grids(self) -> list[Grid]:
@@ -109,7 +109,7 @@ class OneToken(Lens):
         "Each number is the token's probability decoded from a stop: softmax(LayerNorm(stop) W_U)."
     )
 
-    def _in_cells(self) -> tuple[tuple[Token, ...], ...]:
+    def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
 
     def _cell(self, stop: int, column: int) -> str:
@@ -127,8 +127,8 @@ class LogitLens(Lens):
         title = Message("Logit lens{title}: the most probable token", title=trace.note)
         self._trace = trace
         ids, probabilities = self._most_probable(1, slice(None))
-        found = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
-        super().__init__(title, trace, positions_of(trace), found)
+        readout = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
+        super().__init__(title, trace, positions_of(trace), readout)
 
     def logits(self, stop: str) -> Array:
         """The logits at a stop, (T, vocab).
@@ -148,20 +148,20 @@ class LogitLens(Lens):
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
         """
-        one = self._trace.vocabulary.named(token)
+        target = self._trace.vocabulary.named(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            ranks = 1 + np.count_nonzero(logits > logits[:, [one.id]], axis=-1)
-            return ranks, probabilities_of(np.full((len(logits), 1), one.id), logits)[:, 0]
+            ranks = 1 + np.count_nonzero(logits > logits[:, [target.id]], axis=-1)
+            return ranks, probabilities_of(np.full((len(logits), 1), target.id), logits)[:, 0]
 
         ranks, probabilities = self._measured(measure, slice(None))
-        found = np.full(ranks.shape, one.id), ranks, probabilities
+        readout = np.full(ranks.shape, target.id), ranks, probabilities
         title = Message(
             "Logit lens{title}: probability and rank of {token}",
             title=self._trace.note,
-            token=one.symbol,
+            token=target.symbol,
         )
-        return OneToken(title, self._trace, positions_of(self._trace), found)
+        return OneToken(title, self._trace, positions_of(self._trace), readout)
 
     def top(self, k: int = 5, position: int | str = -1) -> Lens:
         """The k most probable tokens of every stop, at one position.

@@ -114,7 +114,7 @@ class MeanPatching(Patching):
             error = self.standard_errors.reshape(numbers.shape)[row, column]
             lines.append((name, *with_error(float(numbers[row, column]), float(error))))
         yield Table(lines)
-        means = [with_error(float(x.mean()), float(standard_error(x))) for x in self._limits()]
+        means = [with_error(float(x.mean()), float(standard_error(x))) for x in self._metrics()]
         yield Message(
             "{count} pairs; metric {clean} ± {clean_error} in clean and {corrupted} ± "
             "{corrupted_error} in corrupted traces",
@@ -123,7 +123,7 @@ class MeanPatching(Patching):
             **dict(zip(("corrupted", "corrupted_error"), means[1], strict=True)),
         )
 
-    def _limits(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _metrics(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self.clean, self.corrupted
 
 
@@ -140,8 +140,8 @@ class MeanAttribution(Attribution):
 
     Attributes
     ----------
-    heads, mlps, token_embedding, position_embedding, embedding, bias, total : means of those of
-        `Attribution`
+    heads, mlps, token_embedding, position_embedding, embedding, bias, total : as in `Attribution`,
+        means over texts
     standard_errors : of the means, by attribute name; NaN for one text
     each : the `Attribution` of each text
     """
@@ -189,14 +189,14 @@ def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
     return np.asarray(numbers.std(axis=0, ddof=1) / math.sqrt(n))
 
 
-def ratio_of_means(effects: AnyArray, whole: AnyArray) -> tuple[Any, Any]:
-    """Σ effects / Σ whole over n texts, and its standard error.
+def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
+    """Σ effects / Σ totals over n texts, and its standard error.
 
-    √(Σ e² / (n (n - 1))) / |mean of whole|, where e = effect - ratio · whole
+    √(Σ e² / (n (n - 1))) / |mean of totals|, where e = effect - ratio · total
 
     Parameters
     ----------
-    effects, whole : (n, m) and (n,)
+    effects, totals : (n, m) and (n,)
 
     Returns
     -------
@@ -206,8 +206,8 @@ def ratio_of_means(effects: AnyArray, whole: AnyArray) -> tuple[Any, Any]:
     -----
     Source: Cochran, “Sampling Techniques” (1977), chapter 6, by linearisation.
     """
-    ratio = effects.mean(axis=0) / whole.mean()
-    return ratio, standard_error(effects - ratio * whole[:, np.newaxis]) / abs(whole.mean())
+    ratio = effects.mean(axis=0) / totals.mean()
+    return ratio, standard_error(effects - ratio * totals[:, np.newaxis]) / abs(totals.mean())
 
 
 def grouped(keys: Sequence[Any], most: int) -> list[list[int]]:
@@ -227,15 +227,15 @@ def grouped(keys: Sequence[Any], most: int) -> list[list[int]]:
     return groups
 
 
-def one_each(given: Any, count: int, what: str) -> list[Any]:
+def one_each(value: Any, count: int, what: str) -> list[Any]:
     """A value for each text: a list of them, or one for all."""
-    if not isinstance(given, list):
-        return [given] * count
-    if len(given) != count:
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
         raise InvalidValueError(
-            f"{what} must have a value for each of the {count} texts; got {len(given)}"
+            f"{what} must have a value for each of the {count} texts; got {len(value)}"
         )
-    return given
+    return value
 
 
 def check_pairs(clean: Any, corrupted: Any) -> None:
@@ -281,8 +281,8 @@ def patch_many(
     with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
         for numbers in pair_groups(clean, corrupted):
             one, other = (side.side_by_side(numbers)[0] for side in (clean, corrupted))
-            some = [target for target in (targets[number] for number in numbers) if target]
-            directions = np.stack([target.difference(one.W_U) for target in some])
+            group_targets = [target for target in (targets[number] for number in numbers) if target]
+            directions = np.stack([target.difference(one.W_U) for target in group_targets])
             for side, trace in enumerate((one, other)):
                 row = trace.final[..., -1, :]
                 limits[side, numbers] = (row * directions).sum(axis=-1)
@@ -364,13 +364,13 @@ def patch_singly(
     """Patch pair by pair: for metrics that are functions, and steps without rows of tokens."""
     result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
     with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
-        found = []
+        results = []
         for one, other, metric in zip(clean, corrupted, metrics, strict=True):
-            found.append(
+            results.append(
                 patch(one, other, parts, metric=metric, by_position=by_position, progress=False)
             )
             bar.update()
-    result._set_many(corrupted[0], *effects_of(found))
+    result._set_many(corrupted[0], *effects_of(results))
     return result
 
 
@@ -388,23 +388,23 @@ def attribution_patch_many(
     result: MeanAttributionPatching = pairs_of(
         MeanAttributionPatching, clean, corrupted, parts, metric, by_position
     )
-    found: dict[int, Patching] = {}
+    by_number: dict[int, Patching] = {}
     for numbers in clean.groups():
         sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
         for number, one, other in zip(numbers, *sides, strict=True):
-            found[number] = attribution_patch(
+            by_number[number] = attribution_patch(
                 one, other, parts, metric=metrics[number], by_position=by_position
             )
-    result._set_many(corrupted[0], *effects_of([found[number] for number in range(len(clean))]))
+    result._set_many(corrupted[0], *effects_of([by_number[number] for number in range(len(clean))]))
     return result
 
 
-def effects_of(found: Sequence[Patching]) -> tuple[Any, Any, Any]:
+def effects_of(results: Sequence[Patching]) -> tuple[Any, Any, Any]:
     """Effects (n, patches), and the metric in clean and corrupted traces, of each pair."""
     clean, corrupted = (
-        np.array([getattr(one, name) for one in found]) for name in ("clean", "corrupted")
+        np.array([getattr(one, name) for one in results]) for name in ("clean", "corrupted")
     )
-    shares = np.array([one.restored.ravel() for one in found])
+    shares = np.array([one.restored.ravel() for one in results])
     return shares * (clean - corrupted)[:, np.newaxis], clean, corrupted
 
 
@@ -435,18 +435,18 @@ def attribution_many(
     position: int,
 ) -> MeanAttribution:
     """`Trace.attribution` for several texts."""
-    tokens, others = (
+    tokens, against_tokens = (
         one_each(token, len(traces), "token"),
         one_each(against, len(traces), "against"),
     )
     each: dict[int, Attribution] = {}
     for numbers in traces.groups():
         for number, trace in zip(numbers, traces.side_by_side(numbers)[1], strict=True):
-            each[number] = Attribution(trace, tokens[number], others[number], position)
-    found = [each[number] for number in range(len(traces))]
+            each[number] = Attribution(trace, tokens[number], against_tokens[number], position)
+    attributions = [each[number] for number in range(len(traces))]
     is_one = not isinstance(token, list) and not isinstance(against, list)
-    words = target_of(found[0].target) if is_one else Message("a target for each text")
-    return MeanAttribution(found, words)
+    words = target_of(attributions[0].target) if is_one else Message("a target for each text")
+    return MeanAttribution(attributions, words)
 
 
 def target_of(target: Target) -> str:

@@ -75,7 +75,7 @@ def layer_of(path: str) -> int:
     return int(path.split(".")[1])
 
 
-def ends_at(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list[str]:
+def expanded_endpoint(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list[str]:
     """The paths that a sender or receiver with * stands for, checked."""
     known = re.sub(r"\.\d+", ".*", path) if isinstance(path, str) else None
     if known not in kinds:
@@ -108,8 +108,8 @@ def received(corrupted: Trace, reader: Reader, change: Array) -> Array:
 def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[Reader]) -> Trace:
     """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
-    after = [reader for reader in readers if stage_of(sender) <= reader.stage]
-    return corrupted.edited({one.path: received(corrupted, one, change) for one in after})
+    later = [reader for reader in readers if stage_of(sender) <= reader.stage]
+    return corrupted.edited({one.path: received(corrupted, one, change) for one in later})
 
 
 class PathPatching(Patching):
@@ -174,9 +174,9 @@ def path_patch(
     readers = [
         reader_at(path, corrupted.config.n_layer)
         for name in names
-        for path in ends_at(corrupted, name, RECEIVERS, "receiver")
+        for path in expanded_endpoint(corrupted, name, RECEIVERS, "receiver")
     ]
-    paths = ends_at(corrupted, sender, SENDERS, "sender")
+    paths = expanded_endpoint(corrupted, sender, SENDERS, "sender")
     limits = limits_of(measure, clean, corrupted)
     restored = []
     with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:

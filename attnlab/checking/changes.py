@@ -154,10 +154,10 @@ def swaps_of(base: Trace, tuned: Trace) -> dict[str, dict[str, Array]]:
     return {
         part: {
             path: at(base, path)
-            for path in some
+            for path in part_paths
             if not np.array_equal(at(base, path), at(tuned, path))
         }
-        for part, some in paths.items()
+        for part, part_paths in paths.items()
     }
 
 

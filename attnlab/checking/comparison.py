@@ -322,22 +322,22 @@ def note_on(a: Result, b: Result) -> str:
     """The positions at which the tokens of two results differ, in words."""
     if a.tokens is None or b.tokens is None:
         return ""
-    others = np.flatnonzero(np.not_equal(a.tokens.ids, b.tokens.ids))
-    if not others.size:
+    differing = np.flatnonzero(np.not_equal(a.tokens.ids, b.tokens.ids))
+    if not differing.size:
         return ""
-    which = ", ".join(map(str, others[:8]))
-    if others.size > 8:
+    which = ", ".join(map(str, differing[:8]))
+    if differing.size > 8:
         which += ", …"
     return Message("Their tokens differ at {which}.", which=which)
 
 
-def moved_attention(weights: Array, others: Array) -> Array:
+def moved_attention(weights: Array, other_weights: Array) -> Array:
     """The share of each head's attention that moved to other keys, (H,), from 0 to 1.
 
-    Σ over keys |others - weights| / 2, averaged over queries
+    Σ over keys |other_weights - weights| / 2, averaged over queries
     """
-    of_queries = np.abs(others - weights).sum(axis=-1) / 2
-    return np.asarray(of_queries.mean(axis=(*range(of_queries.ndim - 2), -1)))
+    by_query = np.abs(other_weights - weights).sum(axis=-1) / 2
+    return np.asarray(by_query.mean(axis=(*range(by_query.ndim - 2), -1)))
 
 
 def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
@@ -456,8 +456,8 @@ def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[
 
 def block_of(path: str) -> str:
     """The block of a step, such as blocks.3; "" if it has none."""
-    found = re.match(r"blocks\.\d+", path)
-    return found[0] if found else ""
+    match = re.match(r"blocks\.\d+", path)
+    return match[0] if match else ""
 
 
 def in_block(path: str) -> str:

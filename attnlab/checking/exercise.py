@@ -17,8 +17,8 @@ def checked(
 
     Parameters
     ----------
-    right : what to compare with, as `check` takes it
-    write : the function, which returns a dict from names of steps to arrays
+    right : the correct result, as `check` takes it
+    write : the learner's function, which returns a dict from names of steps to arrays
     given : its arguments
     """
     try:

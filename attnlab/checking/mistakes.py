@@ -110,13 +110,13 @@ def joined(context: Array) -> Array:
     return context.reshape(*context.shape[:-3], context.shape[-2], -1)  # without swapping axes
 
 
-def projection(letter: str, equation: Callable[..., Array], of: str = "") -> Equation:
+def projection(letter: str, equation: Callable[..., Array], parameters_of: str = "") -> Equation:
     """Q, K or V computed by another equation, or with the parameters of another one."""
 
     def mistaken(
         x: Any = "X" if letter == "Q" else "memory",
-        W: Any = f"W_{of or letter}",
-        b: Any = f"b_{of or letter}",
+        W: Any = f"W_{parameters_of or letter}",
+        b: Any = f"b_{parameters_of or letter}",
         n_head: Any = None,
     ) -> Array:
         return equation(x, W, b, n_head)
@@ -418,7 +418,7 @@ PARAMETERS = (
 
 
 def cache_mistakes(first: int) -> tuple[Mistake, ...]:
-    """Mistakes with a key-value cache, whose first token after the cache is `first`."""
+    """Mistakes with a key-value cache; the first token after the cached ones is `first`."""
     if not first:
         return ()
 

@@ -62,8 +62,8 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     for name, parameter in parameters.items():
         target = parameter.default if isinstance(parameter.default, str) else name
         _, of_parent, step = target.rpartition("parent.")
-        of = prefix.rpartition(".")[0] if of_parent else prefix
-        need = known.get(target, f"{of}.{step}".lstrip("."))
+        owner = prefix.rpartition(".")[0] if of_parent else prefix
+        need = known.get(target, f"{owner}.{step}".lstrip("."))
         try:
             run.graph[need]
         except KeyError:

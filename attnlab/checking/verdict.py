@@ -61,7 +61,7 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is considered only if at most this share of the difference remains.
+# A mistake is considered only if it explains all but at most this share of the difference.
 MAX_LEFT = 1 / 16
 
 FLOAT32 = 2.0**-23
@@ -72,7 +72,7 @@ MAX_MISTAKES = 4
 # In a search for pairs, how many of the most promising mistakes are combined with a second one.
 MAX_FIRST = 12
 
-# With the first mistake of a pair, less than this share of the difference must remain.
+# The first mistake of a pair must leave less than this share of the difference unexplained.
 MAX_LEFT_FIRST = 0.95
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
@@ -268,18 +268,18 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             for name, (array, _) in numbers.items()
         )
         return Verdict(tuple(stages), trace.title, (PREPENDED_TOKEN,))
-    given = submissions(trace, run, numbers)
-    verdict = Verdict(tuple(one.stage for one in given), trace.title)
-    return verdict if verdict.agrees else explain(verdict, trace, run, given)
+    submitted = submissions(trace, run, numbers)
+    verdict = Verdict(tuple(one.stage for one in submitted), trace.title)
+    return verdict if verdict.agrees else explain(verdict, trace, run, submitted)
 
 
 # ---- the user's numbers --------------------------------------------------------------------------
 
 
-def array_and_epsilon(name: str, given: Any) -> tuple[AnyArray, float]:
+def array_and_epsilon(name: str, numbers: Any) -> tuple[AnyArray, float]:
     """The user's numbers for a step as an array, and the epsilon of their dtype."""
-    array = np.atleast_1d(as_reals(given, f"your {name}", "biuf"))
-    is_bfloat16 = str(getattr(given, "dtype", "")) == "torch.bfloat16"
+    array = np.atleast_1d(as_reals(numbers, f"your {name}", "biuf"))
+    is_bfloat16 = str(getattr(numbers, "dtype", "")) == "torch.bfloat16"
     return array, 2.0**-7 if is_bfloat16 else epsilon_of(array)
 
 
@@ -325,7 +325,7 @@ def submissions(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> list[Submission]:
     """The user's arrays, compared with their steps."""
-    given = []
+    submitted = []
     variants = perturbed(run, [result._prefix + name for name in numbers])
     # Precision lost in one step is lost in all steps after it.
     common = max(epsilon for _, epsilon in numbers.values())
@@ -360,10 +360,12 @@ def submissions(
         )
         stages = (stage_of(result, name, x, right, tolerance) for x in layouts)
         stage = min(stages, key=lambda stage: stage.rounding)
-        given.append(Submission(name, path, layouts, right, epsilon, tolerance, stage))
+        submitted.append(Submission(name, path, layouts, right, epsilon, tolerance, stage))
     if common < HALF_EPSILON:
-        return given
-    return [max(one, from_own_inputs(result, run, one, given), key=rounding_of) for one in given]
+        return submitted
+    return [
+        max(one, from_own_inputs(result, run, one, submitted), key=rounding_of) for one in submitted
+    ]
 
 
 def rounding_of(one: Submission) -> float:
@@ -376,7 +378,7 @@ def is_computed(run: Run, path: str) -> bool:
     return run.graph[path].step.equation not in looked_up
 
 
-def own_inputs(run: Run, one: Submission, given: Sequence[Submission]) -> Run:
+def own_inputs(run: Run, one: Submission, submitted: Sequence[Submission]) -> Run:
     """The run with the user's numbers for all steps but one."""
 
     def constant(array: AnyArray) -> Equation:
@@ -384,7 +386,7 @@ def own_inputs(run: Run, one: Submission, given: Sequence[Submission]) -> Run:
 
     others = {
         other.path: constant(nearest(other).astype(other.right.dtype))
-        for other in given
+        for other in submitted
         if other is not one and other.right.dtype.kind == "f" and other.right.ndim > 1
     }
     return with_equations(run, others)
@@ -396,10 +398,10 @@ def nearest(one: Submission) -> AnyArray:
 
 
 def from_own_inputs(
-    result: Result, run: Run, one: Submission, given: Sequence[Submission]
+    result: Result, run: Run, one: Submission, submitted: Sequence[Submission]
 ) -> Submission:
     """Compare the user's numbers with those computed from the user's own earlier steps."""
-    local = own_inputs(run, one, given)
+    local = own_inputs(run, one, submitted)
     right = value_in(local, one)
     if right is None or right.dtype.kind != "f":
         return one
@@ -440,10 +442,10 @@ def has_prepended_token(
     ):
         return False
     try:
-        given = submissions(result, other, numbers)
+        submitted = submissions(result, other, numbers)
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
         return False
-    return all(one.stage.agrees for one in given)
+    return all(one.stage.agrees for one in submitted)
 
 
 # ---- the search for mistakes ---------------------------------------------------------------------
@@ -464,32 +466,33 @@ class Found(NamedTuple):
     left: tuple[str, ...]
 
 
-def explain(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
+def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Submission]) -> Verdict:
     """Add to the verdict the mistakes that explain the numbers, or else the differing cells.
 
     If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
     """
-    first = next(one for one in given if not one.stage.agrees)
+    first = next(one for one in submitted if not one.stage.agrees)
     steps: list[Found] = []
     if first.epsilon > HALF_EPSILON:
         if first.local:  # with less accumulated rounding
             run = first.local
-        given = [first]
-    other, rest = run, given
-    while len(steps) < MAX_MISTAKES and (found := find_mistakes(other, rest)):
-        steps.append(found)
-        if not found.left:
+        submitted = [first]
+    other, rest = run, submitted
+    while len(steps) < MAX_MISTAKES and (explained := find_mistakes(other, rest)):
+        steps.append(explained)
+        if not explained.left:
             break
-        other = found.run
-        rest = [compared_in(result, other, one) for one in given]
+        other = explained.run
+        rest = [compared_in(result, other, one) for one in submitted]
         if all(one.stage.agrees for one in rest):
             break
-    if not steps and first.epsilon < HALF_EPSILON and (pair := find_pair(run, given)):
+    if not steps and first.epsilon < HALF_EPSILON and (pair := find_pair(run, submitted)):
         steps = list(pair)
     if not steps:
         return replace(verdict, **cells_of(result, first))
     sizes = [
-        tuple(with_sizes(mistake, run, first.path) for mistake in found.mistakes) for found in steps
+        tuple(with_sizes(mistake, run, first.path) for mistake in explained.mistakes)
+        for explained in steps
     ]
     return replace(verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left)
 
@@ -506,52 +509,52 @@ def compared_in(result: Result, run: Run, one: Submission) -> Submission:
     return replace(one, right=right, tolerance=tolerance, stage=stage)
 
 
-def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
+def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Found | None:
     """The mistakes that explain the first differing step.
 
     They don't change steps that agree, and leave the fewest later steps unexplained.
     """
-    agree = [one for one in given if one.stage.agrees]
-    first, *later = (one for one in given if not one.stage.agrees)
+    agree = [one for one in submitted if one.stage.agrees]
+    first, *later = (one for one in submitted if not one.stage.agrees)
 
     def fitting(stop_at: Container[str]) -> Iterator[Found]:
         for mistake, other in candidates(run, first, later, agree, stop_at):
             if is_near(other, first):
-                variants = perturbed(other, [one.path for one in given])
+                variants = perturbed(other, [one.path for one in submitted])
                 if all(matches(other, variants, one) for one in (first, *agree)):
                     left = tuple(one.name for one in later if not matches(other, variants, one))
                     yield Found((mistake,), other, left)
 
     # A mistake before a step that agrees is unlikely: it would be too small to be visible there.
-    found = list(fitting({one.path for one in agree})) or (list(fitting(())) if agree else [])
-    found = found or [Found((mistake,), run, ()) for mistake in with_dropout(run, first)]
-    if not found:
+    fits = list(fitting({one.path for one in agree})) or (list(fitting(())) if agree else [])
+    fits = fits or [Found((mistake,), run, ()) for mistake in with_dropout(run, first)]
+    if not fits:
         return None
-    best = min(found, key=lambda one: len(one.left))
+    best = min(fits, key=lambda one: len(one.left))
     if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
-        best = min(found, key=lambda one: left_by(one.run, first))
+        best = min(fits, key=lambda one: left_by(one.run, first))
         tolerance = EQUALLY_NEAR * left_by(best.run, first)
-        found = [one for one in found if left_by(one.run, first) <= tolerance]
-    equal = (one.mistakes[0] for one in found if len(one.left) == len(best.left))
+        fits = [one for one in fits if left_by(one.run, first) <= tolerance]
+    equal = (one.mistakes[0] for one in fits if len(one.left) == len(best.left))
     return best._replace(mistakes=tuple(dict.fromkeys(equal)))
 
 
-def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | None:
+def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[Found, Found] | None:
     """Two mistakes that together explain all steps.
 
     The first mistakes that leave the smallest difference are tried first.
     """
-    agree = [one for one in given if one.stage.agrees]
-    first, *later = (one for one in given if not one.stage.agrees)
-    off = min(root_mean_square(x, first.right) for x in first.layouts)
+    agree = [one for one in submitted if one.stage.agrees]
+    first, *later = (one for one in submitted if not one.stage.agrees)
+    difference = min(root_mean_square(x, first.right) for x in first.layouts)
     near: list[tuple[float, int, Mistake, Run]] = []
     stop_at = {one.path for one in agree}
     for mistake, other in candidates(run, first, later, agree, stop_at, everywhere=True):
         if mistake.equations:
             left = left_by(other, first)
-            if left < MAX_LEFT_FIRST * off:
+            if left < MAX_LEFT_FIRST * difference:
                 near.append((left, len(near), mistake, other))
-    found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
+    pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
     nearest_first = sorted(near, key=lambda one: one[:2])[:MAX_FIRST]
     bar = progress_bar(iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
@@ -560,16 +563,16 @@ def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | No
             break
         for second, both in candidates(other, first, later, agree, stop_at, everywhere=True):
             pair = frozenset((id(mistake), id(second)))
-            if pair in found or second.equations.keys() & mistake.equations.keys():
+            if pair in pairs or second.equations.keys() & mistake.equations.keys():
                 continue
             if is_near(both, first):
-                variants = perturbed(both, [one.path for one in given])
-                if all(matches(both, variants, one) for one in given):
-                    found[pair] = mistake, second, both
+                variants = perturbed(both, [one.path for one in submitted])
+                if all(matches(both, variants, one) for one in submitted):
+                    pairs[pair] = mistake, second, both
                     limit = left * (1 + 1e-3)  # equivalent mistakes leave the same
-    if not found:
+    if not pairs:
         return None
-    firsts, seconds, (both, *_) = zip(*found.values(), strict=True)
+    firsts, seconds, (both, *_) = zip(*pairs.values(), strict=True)
     return (
         Found(tuple(dict.fromkeys(firsts)), both, ()),
         Found(tuple(dict.fromkeys(seconds)), both, ()),
@@ -600,17 +603,17 @@ def candidates(
         (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda one: len(one.equations)
     )
     for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
-        made = {
+        equations = {
             path: equation
             for name, equation in mistake.equations.items()
             for path in paths_of.get(name, ())
             if block_number(path) in scope
         }
-        if not before_first & made.keys() or (which := frozenset(made.items())) in tried:
+        if not before_first & equations.keys() or (key := frozenset(equations.items())) in tried:
             continue
-        tried.add(which)
+        tried.add(key)
         try:
-            other = with_equations(run, made)
+            other = with_equations(run, equations)
         except KeyError:  # needs a step that this type of result doesn't have
             continue
         yield mistake, other
@@ -676,9 +679,9 @@ def is_near(other: Run, one: Submission) -> bool:
         return False
     if one.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
         return left_by(other, one) <= MAX_LEFT_HALF * root_mean_square(nearest(one), one.right)
-    off = min(distance(x, one.right).max() for x in one.layouts)
+    difference = min(distance(x, one.right).max() for x in one.layouts)
     left = min(distance(x, value).max() for x in one.layouts)
-    return bool(left <= MAX_LEFT * off)
+    return bool(left <= MAX_LEFT * difference)
 
 
 def left_by(other: Run, one: Submission) -> float:

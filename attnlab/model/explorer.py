@@ -350,8 +350,8 @@ class TraceCache:
         try:
             name, kind, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
-            found = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
-            passage = found(layer, head)[rank]
+            passages_of = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
+            passage = passages_of(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
             raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
         source = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
@@ -380,7 +380,7 @@ class TraceCache:
         """A trace, and an iterator that generates up to `count` tokens after it."""
         cached, positions = self.at(id), self.model.config.n_positions
         tokens = cached.trace.tokens
-        room = positions - len(tokens)
+        free_positions = positions - len(tokens)
         if not is_integer(count) or not 1 <= count <= MAX_NEW_TOKENS:
             raise InvalidValueError(
                 say(
@@ -389,7 +389,7 @@ class TraceCache:
                     most=MAX_NEW_TOKENS,
                 )
             )
-        if not room:
+        if not free_positions:
             raise InvalidValueError(
                 say(
                     "The text fills all {positions} positions of the model; no tokens can be "
@@ -400,7 +400,9 @@ class TraceCache:
             )
         settings = {name: content[name] for name in SETTINGS if name in content}
         edits = self._edits_of(cached.changes) or None
-        return cached, self.model.stream(tokens, min(count, room), edits=edits, **settings)
+        return cached, self.model.stream(
+            tokens, min(count, free_positions), edits=edits, **settings
+        )
 
     def continuation(self, cached: CachedTrace, chosen: Sequence[NextToken]) -> dict[str, Any]:
         """The text with the generated tokens, for the page; see `NextToken`."""
@@ -541,10 +543,10 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
 
     async def all_of(request: Request, items: Iterator[T]) -> list[T]:
         """All items, one at a time, so that other requests are answered in between."""
-        found: list[T] = []
+        results: list[T] = []
         while (item := await computed(request, lambda: next(items, None))) is not None:
-            found.append(item)
-        return found
+            results.append(item)
+        return results
 
     async def page(request: Request) -> Response:
         passage = request.query_params.get("passage", "")

@@ -114,7 +114,7 @@ def generation_steps(
 
     Parameters
     ----------
-    stops : generation ends when the new text contains one of these bytes
+    stops : generation ends when the new text contains one of these byte strings
     edits : applied to each step's trace, as `Trace.edited` takes them
     complete : whether a last step computes the rows of the last token
     """

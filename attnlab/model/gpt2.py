@@ -523,16 +523,16 @@ class GPT2:
         return model_view(self)
 
 
-def is_several(given: Any) -> bool:
+def is_several(texts: Any) -> bool:
     """Whether this is a list of texts, of Tokens, or of at least two rows of ids."""
-    if not isinstance(given, list | tuple) or not given:
+    if not isinstance(texts, list | tuple) or not texts:
         return False
-    if all(isinstance(one, str | Tokens) for one in given):
+    if all(isinstance(one, str | Tokens) for one in texts):
         return True
-    return len(given) > 1 and all(isinstance(one, list | tuple) for one in given)
+    return len(texts) > 1 and all(isinstance(one, list | tuple) for one in texts)
 
 
-def one_row(given: Any) -> Any:
+def one_row(ids_or_encoding: Any) -> Any:
     """The ids of one text from a tokenizer's output, a batch of one, or a tensor.
 
     Raises
@@ -540,28 +540,28 @@ def one_row(given: Any) -> Any:
     InvalidValueError
         The attention mask excludes tokens.
     """
-    if isinstance(given, Mapping):
-        if "input_ids" not in given:
+    if isinstance(ids_or_encoding, Mapping):
+        if "input_ids" not in ids_or_encoding:
             raise InvalidTypeError(
-                f"a mapping must have input_ids; got the keys {quoted(list(given), 200)}"
+                f"a mapping must have input_ids; got the keys {quoted(list(ids_or_encoding), 200)}"
             )
-        mask = one_row(given.get("attention_mask", 1))
+        mask = one_row(ids_or_encoding.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
-        given = given["input_ids"]
+        ids_or_encoding = ids_or_encoding["input_ids"]
     try:
-        ids = as_numpy(given)
+        ids = as_numpy(ids_or_encoding)
     except Exception:
-        return given  # the tokenizer raises the error
+        return ids_or_encoding  # the tokenizer raises the error
     return ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
 
 
-def _load_tokenizer(directory: Path, given: Any, rows: int) -> Tokenizer:
+def _load_tokenizer(directory: Path, given_tokenizer: Any, rows: int) -> Tokenizer:
     """The given tokenizer, else the directory's, else one for ids alone."""
-    if isinstance(given, (str, os.PathLike)):
-        return Tokenizer.from_directory(given)
-    if given is not None:
+    if isinstance(given_tokenizer, (str, os.PathLike)):
+        return Tokenizer.from_directory(given_tokenizer)
+    if given_tokenizer is not None:
         from attnlab.checkpoints.arrays import tokenizer_in_memory
 
-        return tokenizer_in_memory(given, rows)
+        return tokenizer_in_memory(given_tokenizer, rows)
     return Tokenizer.from_directory(directory) if holds_tokenizer(directory) else NoTokenizer(rows)

@@ -91,12 +91,12 @@ class Recording(NamedTuple):
 def shapes(config: GPT2Config, T: int) -> dict[str, tuple[int, ...]]:
     """The shapes of the steps that every file contains, by path."""
     stream, heads = (T, config.n_embd), (config.n_head, T, config.d_head)
-    found: dict[str, tuple[int, ...]] = {"embedding": stream, "final": stream}
+    shapes_by_path: dict[str, tuple[int, ...]] = {"embedding": stream, "final": stream}
     for layer in range(config.n_layer):
         block = f"blocks.{layer}"
-        found |= {f"{block}.mid": stream, f"{block}.output": stream}
-        found |= {f"{block}.attention.{name}": heads for name in "QKV"}
-    return found | {"next_logits": (config.vocab_size,)}
+        shapes_by_path |= {f"{block}.mid": stream, f"{block}.output": stream}
+        shapes_by_path |= {f"{block}.attention.{name}": heads for name in "QKV"}
+    return shapes_by_path | {"next_logits": (config.vocab_size,)}
 
 
 def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
@@ -134,29 +134,29 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     write_sealed(file, FORMAT, tensors, metadata)
 
 
-def check_shapes(metadata: dict[str, str], found: Shapes) -> None:
+def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
     """Check metadata and tensor shapes against the config, before any tensor is read."""
     config = GPT2Config.from_dict(json.loads(metadata["config"]))
     T = len(json.loads(metadata["ids"]))
     symbols = json.loads(metadata["symbols"])
     if not all(isinstance(symbol, str | None) for symbol in symbols):
         raise InvalidValueError("symbols must be strings or null")
-    if 5 * config.n_layer + 3 > len(found) or not 0 < T <= config.n_positions:
+    if 5 * config.n_layer + 3 > len(tensor_shapes) or not 0 < T <= config.n_positions:
         raise InvalidValueError(f"{config.n_layer} layers and {T} tokens don't match the tensors")
     known = [path for path, _ in steps_below(ForwardPass)]
     expected = shapes(config, T) | {
-        "vocabulary.bytes": (min(found["vocabulary.bytes"][0], LARGEST),),
+        "vocabulary.bytes": (min(tensor_shapes["vocabulary.bytes"][0], LARGEST),),
         "vocabulary.lengths": (len(symbols),),
     }
     if len(symbols) != config.vocab_size:
         raise InvalidValueError(f"{len(symbols)} symbols for a vocabulary of {config.vocab_size}")
-    for name, shape in ({**dict.fromkeys(found, None), **expected}).items():
+    for name, shape in ({**dict.fromkeys(tensor_shapes, None), **expected}).items():
         if shape is None:  # a step that was requested, or edited
             check_path(name, known, config.n_head, config.n_layer, "step")
-            if math.prod(found[name]) > config.largest_step(T):
-                raise InvalidValueError(f"{name} is too large: shape {found[name]}")
-        elif found[name] != shape:
-            raise InvalidValueError(f"{name} must have shape {shape}; got {found[name]}")
+            if math.prod(tensor_shapes[name]) > config.largest_step(T):
+                raise InvalidValueError(f"{name} is too large: shape {tensor_shapes[name]}")
+        elif tensor_shapes[name] != shape:
+            raise InvalidValueError(f"{name} must have shape {shape}; got {tensor_shapes[name]}")
 
 
 def read(path: FilePath) -> Recording:

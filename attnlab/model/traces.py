@@ -87,17 +87,17 @@ class Traces(TraceSequence, Document):
 
     def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
         texts = [self.texts[number] for number in numbers]
-        one, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
+        first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
         if not others:
-            return one._of_run(one._run.fork()), [one]
-        whole = object.__new__(Trace)
-        whole._init_pass(np.stack([text.ids for text in texts]), self.parameters, None, {})
-        vars(whole).update(vocabulary=self.vocabulary)
+            return first._of_run(first._run.fork()), [first]
+        stacked = object.__new__(Trace)
+        stacked._init_pass(np.stack([text.ids for text in texts]), self.parameters, None, {})
+        vars(stacked).update(vocabulary=self.vocabulary)
         traces = [
-            trace._of_run(TextRun(trace._run, whole._run, number))
-            for number, trace in enumerate([one, *others])
+            trace._of_run(TextRun(trace._run, stacked._run, number))
+            for number, trace in enumerate([first, *others])
         ]
-        return whole, traces
+        return stacked, traces
 
     def attribution(
         self,
@@ -134,10 +134,10 @@ class Traces(TraceSequence, Document):
         position : of the logits, in every text
         """
         count = len(self)
-        given = zip(one_each(of, count, "of"), one_each(against, count, "against"), strict=True)
+        targets = zip(one_each(of, count, "of"), one_each(against, count, "against"), strict=True)
         return tuple(
             trace.gradients(token, other, position)
-            for trace, (token, other) in zip(self, given, strict=True)
+            for trace, (token, other) in zip(self, targets, strict=True)
         )
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:

@@ -126,16 +126,16 @@ class Dice:
         self._rng = rng
         self.nats = 0.0
 
-    def one(self, options: Sequence[Option]) -> Option:
+    def pick(self, options: Sequence[Option]) -> Option:
         """One of the options, uniformly."""
         self.nats += math.log(len(options))
         return options[int(self._rng.integers(len(options)))]
 
-    def some(self, count: int, options: Sequence[Option]) -> list[Option]:
+    def pick_several(self, count: int, options: Sequence[Option]) -> list[Option]:
         """`count` different options, in random order."""
         left, chosen = list(options), []
         for _ in range(count):
-            chosen.append(self.one(left))
+            chosen.append(self.pick(left))
             left.remove(chosen[-1])
         return chosen
 
@@ -157,19 +157,19 @@ class Dice:
 
 def creature(dice: Dice) -> str:
     """A fluffy blue creature purred: one of the adjectives determines the verb."""
-    opening = dice.one(("", "One day ", "Yesterday ", "By the "))
+    opening = dice.pick(("", "One day ", "Yesterday ", "By the "))
     if opening == "By the ":
-        opening += f"{dice.one(PLACES)} "
-    who = " and ".join(_creature(dice) for _ in range(dice.one((1, 2, 3))))
+        opening += f"{dice.pick(PLACES)} "
+    who = " and ".join(_creature(dice) for _ in range(dice.pick((1, 2, 3))))
     text = f"{opening}{who}."
     return text[0].upper() + text[1:]
 
 
 def _creature(dice: Dice) -> str:
-    mood = dice.one(MOODS)
-    adjectives = dice.some(dice.one((0, 1, 2)), LOOKS)
-    adjectives.insert(dice.one(range(len(adjectives) + 1)), f"[{mood}#adjective]")
-    noun = dice.one(ANIMALS + PEOPLE)
+    mood = dice.pick(MOODS)
+    adjectives = dice.pick_several(dice.pick((0, 1, 2)), LOOKS)
+    adjectives.insert(dice.pick(range(len(adjectives) + 1)), f"[{mood}#adjective]")
+    noun = dice.pick(ANIMALS + PEOPLE)
     return f"{_article(adjectives[0])} {' '.join(adjectives)} [{noun}:adjective] {DEEDS[mood]}"
 
 
@@ -179,20 +179,20 @@ def _article(word: str) -> str:
 
 def pronoun(dice: Dice) -> str:
     """The dog chased the ball, but it rolled: the verb fits one of the two."""
-    animal, thing, verb = dice.one(ANIMALS), dice.one(THINGS), dice.one(CHASES)
+    animal, thing, verb = dice.pick(ANIMALS), dice.pick(THINGS), dice.pick(CHASES)
     subject, target = f"[{animal}#animal]", f"[{thing}#thing]"
-    where = f" {dice.one(WHERE)} the {dice.one(PLACES)}" if dice.chance() else ""
+    where = f" {dice.pick(WHERE)} the {dice.pick(PLACES)}" if dice.chance() else ""
     if dice.chance():
         scene = f"The {subject} {verb} the {target}{where}"
     else:
         scene = f"The {target} was {verb} by the {subject}{where}"
-    then = dice.one((SOUNDS[animal], EVENTS[thing]))
-    return f"{scene}, {dice.one(('and', 'but'))} [it:animal:thing] {then}."
+    then = dice.pick((SOUNDS[animal], EVENTS[thing]))
+    return f"{scene}, {dice.pick(('and', 'but'))} [it:animal:thing] {then}."
 
 
 def weather(dice: Dice) -> str:
     """It’s very hot in summer. Swimming is wonderful: weather and season determine the verdict."""
-    first, second = dice.some(2, tuple(ACTIVITIES))
+    first, second = dice.pick_several(2, tuple(ACTIVITIES))
     own_weather, own_season = ACTIVITIES[first]
     sky, season = dice.mostly(own_weather, WEATHERS), dice.mostly(own_season, SEASONS)
 
@@ -200,93 +200,95 @@ def weather(dice: Dice) -> str:
         own_weather, own_season = ACTIVITIES[activity]
         return f"{activity} is {VERDICTS[sky == own_weather, season == own_season]}"
 
-    text = f"It’s {dice.one(('very', 'so', 'quite'))} {sky} in {season}. "
+    text = f"It’s {dice.pick(('very', 'so', 'quite'))} {sky} in {season}. "
     return f"{text}{verdict(first).capitalize()}, and {verdict(second)}."
 
 
 def family(dice: Dice) -> str:
     """Martin’s one of my sons, and the other is Chanler: both names recur."""
-    names, children = dice.one(((BOYS, "sons"), (GIRLS, "daughters")))
-    one, other = both = dice.some(2, names)
-    first, second = dice.some(2, both)
+    names, children = dice.pick(((BOYS, "sons"), (GIRLS, "daughters")))
+    one, other = both = dice.pick_several(2, names)
+    first, second = dice.pick_several(2, both)
     return (
         f"{one}’s one of my {children}, and the other is {other}. "
-        f"When {first} came home, {second} was {dice.one(FEELINGS)}."
+        f"When {first} came home, {second} was {dice.pick(FEELINGS)}."
     )
 
 
 def gift(dice: Dice) -> str:
     """When Anna and Tom went to the park, Anna gave a kite to Tom: nobody gives to themselves."""
-    both = dice.some(2, NAMES)
-    giver, taker = dice.some(2, both)
-    thing = dice.one(THINGS)
+    both = dice.pick_several(2, NAMES)
+    giver, taker = dice.pick_several(2, both)
+    thing = dice.pick(THINGS)
     return (
-        f"When {' and '.join(both)} went to the {dice.one(PLACES)}, "
+        f"When {' and '.join(both)} went to the {dice.pick(PLACES)}, "
         f"{giver} gave {_article(thing)} {thing} to {taker}."
     )
 
 
 def quote(dice: Dice) -> str:
     """Tom said, “The dog isn’t in the garden.” Quotation marks must match."""
-    name, verb = dice.one(NAMES), dice.one(("is", "isn’t"))
-    news = f"he {dice.one(ANIMALS)} {verb} {dice.one(WHERE)} the {dice.one(PLACES)}"
+    name, verb = dice.pick(NAMES), dice.pick(("is", "isn’t"))
+    news = f"he {dice.pick(ANIMALS)} {verb} {dice.pick(WHERE)} the {dice.pick(PLACES)}"
     if dice.chance():
-        news += f" with {dice.one(NAMES)}"
-    return dice.one(
+        news += f" with {dice.pick(NAMES)}"
+    return dice.pick(
         (f"{name} said, “T{news}.”", f"{name} said that t{news}.", f"“T{news},” said {name}.")
     )
 
 
 def agreement(dice: Dice) -> str:
     """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
-    subject, many = dice.one(HERDS), dice.chance()
+    subject, many = dice.pick(HERDS), dice.chance()
     text = f"The {subject}{'s' if many else ''} {_near(dice, LANDMARKS)}"
     if dice.chance():
         text += f" {_near(dice, PLACES)}"
-    return f"{text} {'are' if many else 'is'} {dice.one(LOOKS)}."
+    return f"{text} {'are' if many else 'is'} {dice.pick(LOOKS)}."
 
 
 def _near(dice: Dice, spots: Sequence[str]) -> str:
-    return f"{dice.one(WHERE)} the {dice.one(spots)}{'s' if dice.chance() else ''}"
+    return f"{dice.pick(WHERE)} the {dice.pick(spots)}{'s' if dice.chance() else ''}"
 
 
 def colours(dice: Dice) -> str:
     """The cat was black and the dog was white. So the dog was white: colours are recalled."""
-    count = dice.one((2, 3))
+    count = dice.pick((2, 3))
     facts = [
         f"the {animal} was {colour}"
-        for animal, colour in zip(dice.some(count, ANIMALS), dice.some(count, COLOURS), strict=True)
+        for animal, colour in zip(
+            dice.pick_several(count, ANIMALS), dice.pick_several(count, COLOURS), strict=True
+        )
     ]
     text = " and ".join(facts)
-    return f"T{text[1:]}. So {' and '.join(dice.some(2, facts))}."
+    return f"T{text[1:]}. So {' and '.join(dice.pick_several(2, facts))}."
 
 
 def question(dice: Dice) -> str:
     """Anna has a ball and Tom has a kite. Who has the kite? Tom."""
-    owners = dict(zip(dice.some(2, THINGS), dice.some(2, NAMES), strict=True))
+    owners = dict(zip(dice.pick_several(2, THINGS), dice.pick_several(2, NAMES), strict=True))
     facts = [f"{name} has {_article(thing)} {thing}" for thing, name in owners.items()]
-    asked = dice.one(tuple(owners))
+    asked = dice.pick(tuple(owners))
     return f"{' and '.join(facts)}. Who has the {asked}? {owners[asked]}."
 
 
 def comparison(dice: Dice) -> str:
     """The horse is bigger than the cat, so the cat is smaller than the horse."""
-    one, other = dice.some(2, ANIMALS)
-    more = dice.one(tuple(OPPOSITES))
+    one, other = dice.pick_several(2, ANIMALS)
+    more = dice.pick(tuple(OPPOSITES))
     less = OPPOSITES[more]
     return f"The {one} is {more} than the {other}, so the {other} is {less} than the {one}."
 
 
 def counting(dice: Dice) -> str:
     """Let’s count: three, four, five. It may begin with any number up to six."""
-    start = dice.one(range(6))
-    end = start + dice.one((3, 4, 5))
+    start = dice.pick(range(6))
+    end = start + dice.pick((3, 4, 5))
     return f"Let’s count: {', '.join(NUMBERS[start:end])}."
 
 
 def promise(dice: Dice) -> str:
     """I’ll meet Anna by the park, and we’ll walk from the park to the lake: both recur."""
-    name, (here, there) = dice.one(NAMES), dice.some(2, PLACES)
+    name, (here, there) = dice.pick(NAMES), dice.pick_several(2, PLACES)
     return (
         f"I’ll meet {name} by the {here}, and we’ll walk from the {here} to the {there}. "
         f"At the {there} {name} sings."
@@ -295,7 +297,7 @@ def promise(dice: Dice) -> str:
 
 def recital(dice: Dice) -> str:
     """Say: lamp two happy. Again: lamp two happy. Random words, repeated."""
-    words = " ".join(dice.some(dice.one(range(8, 29)), LEXICON))
+    words = " ".join(dice.pick_several(dice.pick(range(8, 29)), LEXICON))
     return f"Say: {words}. Again: {words}."
 
 
@@ -390,7 +392,7 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     Half of the texts have typographic quotes (“ ” ’), the other half straight ones (" ').
     """
     if kind is None:
-        kind = Dice(rng).one(DECK)
+        kind = Dice(rng).pick(DECK)
     if kind not in KINDS:
         raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; got {quoted(kind)}")
     dice = Dice(rng)

@@ -41,14 +41,14 @@ def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
 
 def targets(text: Sample, tokens: Tokens) -> dict[str, Mask]:
     """Target keys of each query by job, bool (T, T), for a sample and its tokens."""
-    found = {"previous": previous(tokens), "first": first(tokens)}
+    masks = {"previous": previous(tokens), "first": first(tokens)}
     if text.kind == "recital":
-        found["induction"] = induction(tokens)
+        masks["induction"] = induction(tokens)
     for job, source, target in text.links:
         last = token_span(text.text, tokens, source).stop - 1
         empty = np.zeros((len(tokens), len(tokens)), bool)
-        found.setdefault(job, empty)[last, token_span(text.text, tokens, target)] = True
-    return found
+        masks.setdefault(job, empty)[last, token_span(text.text, tokens, target)] = True
+    return masks
 
 
 def token_span(text: str, tokens: Tokens, characters: tuple[int, int]) -> slice:

@@ -20,7 +20,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
 from attnlab.training.tuned_lens import LensLosses, tuned_lens
 
-# These texts differ from those that the model was trained on and those that measure the losses.
+# This seed isn't the model's training seed, and not the seed of the held-out texts.
 SEED, SAMPLES, STEPS = 7, 4_000, 500
 HELD_OUT = 300
 

@@ -98,23 +98,23 @@ Four = tuple[str, str, str, str]
 
 def mood(dice: Dice) -> Four:
     """A hungry girl -> ate"""
-    one, other = dice.some(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
-    noun = dice.one(PEOPLE)
+    one, other = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
+    noun = dice.pick(PEOPLE)
     return f"A {one} {noun}", f"A {other} {noun}", DEEDS[one], DEEDS[other]
 
 
 def pronoun(dice: Dice) -> Four:
     """The dog chased the ball, but it -> barked, not meowed"""
-    (one, other), verb, thing = dice.some(2, ANIMALS), dice.one(CHASES), dice.one(THINGS)
+    (one, other), verb, thing = dice.pick_several(2, ANIMALS), dice.pick(CHASES), dice.pick(THINGS)
     clean, corrupted = (f"The {animal} {verb} the {thing}, but it" for animal in (one, other))
     return clean, corrupted, SOUNDS[one], SOUNDS[other]
 
 
 def weather(dice: Dice) -> Four:
     """It’s very hot in summer. Swimming is -> wonderful"""
-    activity = dice.one(tuple(ACTIVITIES))
+    activity = dice.pick(tuple(ACTIVITIES))
     sky, season = ACTIVITIES[activity]
-    another = dice.one([other for other in SEASONS if other != season])
+    another = dice.pick([other for other in SEASONS if other != season])
     clean, corrupted = (
         f"It’s very {sky} in {when}. {activity.capitalize()} is" for when in (season, another)
     )
@@ -123,7 +123,10 @@ def weather(dice: Dice) -> Four:
 
 def comparison(dice: Dice) -> Four:
     """The horse is bigger than the cat, so the cat is -> smaller"""
-    (one, other), (more, wrong) = dice.some(2, ANIMALS), dice.some(2, tuple(OPPOSITES))
+    (one, other), (more, wrong) = (
+        dice.pick_several(2, ANIMALS),
+        dice.pick_several(2, tuple(OPPOSITES)),
+    )
     clean, corrupted = (
         f"The {one} is {than} than the {other}, so the {other} is" for than in (more, wrong)
     )
@@ -132,8 +135,8 @@ def comparison(dice: Dice) -> Four:
 
 def gift(dice: Dice) -> Four:
     """When Anna and Tom went to the park, Anna gave a kite to -> Tom"""
-    (one, other), place = dice.some(2, GIRLS), dice.one(PLACES)
-    thing = dice.one([thing for thing in THINGS if thing[0] not in "aeiou"])
+    (one, other), place = dice.pick_several(2, GIRLS), dice.pick(PLACES)
+    thing = dice.pick([thing for thing in THINGS if thing[0] not in "aeiou"])
     clean, corrupted = (
         f"When {one} and {other} went to the {place}, {giver} gave a {thing} to"
         for giver in (one, other)
@@ -143,7 +146,7 @@ def gift(dice: Dice) -> Four:
 
 def family(dice: Dice) -> Four:
     """Anna’s one of my daughters, and the other is Emma. When Emma came home, -> Anna"""
-    one, other = dice.some(2, GIRLS)
+    one, other = dice.pick_several(2, GIRLS)
     clean, corrupted = (
         f"{one}’s one of my daughters, and the other is {other}. When {first} came home,"
         for first in (one, other)
@@ -153,7 +156,7 @@ def family(dice: Dice) -> Four:
 
 def colours(dice: Dice) -> Four:
     """The cat was black and the dog was white. So the dog was -> white"""
-    (one, other), (a, b) = dice.some(2, ANIMALS), dice.some(2, COLOURS)
+    (one, other), (a, b) = dice.pick_several(2, ANIMALS), dice.pick_several(2, COLOURS)
     clean, corrupted = (
         f"The {one} was {a} and the {other} was {b}. So the {asked} was" for asked in (one, other)
     )
@@ -162,7 +165,7 @@ def colours(dice: Dice) -> Four:
 
 def recital(dice: Dice) -> Four:
     """Say: lamp two happy. Again: lamp two -> happy"""
-    *words, other = dice.some(9, LEXICON)
+    *words, other = dice.pick_several(9, LEXICON)
     clean, corrupted = (
         f"Say: {' '.join([*words[:2], third, *words[3:]])}. Again: {' '.join(words[:2])}"
         for third in (words[2], other)
@@ -178,7 +181,7 @@ TASKS: dict[str, Callable[[Dice], Four]] = {
 
 def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> list[Sentence]:
     """Sentences of each task, whose next words are single tokens; reproducible by seed."""
-    dice, found = Dice(np.random.default_rng(seed)), list[Sentence]()
+    dice, chosen = Dice(np.random.default_rng(seed)), list[Sentence]()
     length: dict[str, int] = {}
     for name, task in TASKS.items():
         of_task: list[Sentence] = []
@@ -190,8 +193,8 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
             is_usable = length[clean] == length[corrupted]
             if is_usable and length[one.right] == length[one.wrong] == 1 and one not in of_task:
                 of_task.append(one)
-        found += of_task
-    return found
+        chosen += of_task
+    return chosen
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -212,28 +215,30 @@ def means(model: GPT2) -> dict[str, AnyArray]:
                 path = f"blocks.{layer}.{name}"
                 rows.setdefault(path, []).append(at(trace, path))
     return {
-        path: np.concatenate(some, axis=-2).mean(axis=-2, keepdims=True)
-        for path, some in rows.items()
+        path: np.concatenate(activations, axis=-2).mean(axis=-2, keepdims=True)
+        for path, activations in rows.items()
     }
 
 
-def ablated(trace: Trace, kept: NDArray[np.bool_], by: dict[str, AnyArray] | None) -> Trace:
+def ablated(
+    trace: Trace, kept: NDArray[np.bool_], replacements: dict[str, AnyArray] | None
+) -> Trace:
     """A trace in which parts that aren't kept write 0, or their means.
 
     Parameters
     ----------
     trace : of one text, or of one text several times with a leading axis
     kept : (10,), or (n, 10) with the leading axis
-    by : the means of `means`; None for 0
+    replacements : by path, as `means` returns them; None for 0
     """
     edits: dict[str, Any] = {}
     for layer in range(2):
-        some = kept[..., 5 * layer : 5 * layer + 5]
+        kept_of_layer = kept[..., 5 * layer : 5 * layer + 5]
         for path, mask in (
-            (f"blocks.{layer}.attention.context", some[..., :4, np.newaxis, np.newaxis]),
-            (f"blocks.{layer}.mlp.output", some[..., 4:, np.newaxis]),
+            (f"blocks.{layer}.attention.context", kept_of_layer[..., :4, np.newaxis, np.newaxis]),
+            (f"blocks.{layer}.mlp.output", kept_of_layer[..., 4:, np.newaxis]),
         ):
-            value = 0.0 if by is None else by[path]
+            value = 0.0 if replacements is None else replacements[path]
             edits[path] = lambda x, mask=mask, value=value: np.where(mask, x, value)
     return trace.edited(edits)
 
@@ -249,14 +254,14 @@ def measured(trace: Trace, sentence: Sentence) -> AnyArray:
 
 def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
     """Both measures for every subset, (2 ablations, sentences, 1024, 2 measures)."""
-    kept, of_means = kept_parts(range(SUBSETS)), means(model)
-    found = np.empty((2, len(chosen), SUBSETS, 2), np.float32)
+    kept, mean_of_path = kept_parts(range(SUBSETS)), means(model)
+    results = np.empty((2, len(chosen), SUBSETS, 2), np.float32)
     for number, sentence in enumerate(chosen):
         tokens = model.tokenizer.tokens(sentence.clean)
-        whole, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
-        for row, by in enumerate((None, of_means)):
-            found[row, number] = measured(ablated(whole, kept, by), sentence)
-    return found
+        batch, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
+        for row, replacements in enumerate((None, mean_of_path)):
+            results[row, number] = measured(ablated(batch, kept, replacements), sentence)
+    return results
 
 
 class Truth(Document):
@@ -286,14 +291,14 @@ class Truth(Document):
         ablation : "mean" or "zero"
         measure : "difference" or "log_probability"
         """
-        for what, given, known in (
+        for name, value, choices in (
             ("task", task, (None, *self.tasks)),
             ("ablation", ablation, ABLATIONS),
             ("measure", measure, MEASURES),
         ):
-            if given not in known:
-                names = ", ".join(map(str, known))
-                raise InvalidValueError(f"{what} must be one of {names}; got {quoted(given)}")
+            if value not in choices:
+                names = ", ".join(map(str, choices))
+                raise InvalidValueError(f"{name} must be one of {names}; got {quoted(value)}")
         rows = [n for n, one in enumerate(self.sentences) if task in (None, one.task)]
         numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return numbers[rows].astype(np.float64)
@@ -388,14 +393,14 @@ def shapley_values(v: AnyArray) -> NDArray[np.float64]:
     """
     n = int(np.log2(v.shape[-1]))
     subsets = np.arange(v.shape[-1])
-    found = []
+    values = []
     for i in range(n):
         without = subsets[subsets >> i & 1 == 0]
         weights = [
             factorial(size) * factorial(n - size - 1) / factorial(n) for size in sizes_of(without)
         ]
-        found.append((v[..., without | 1 << i] - v[..., without]) @ np.array(weights))
-    return np.stack(found, axis=-1)
+        values.append((v[..., without | 1 << i] - v[..., without]) @ np.array(weights))
+    return np.stack(values, axis=-1)
 
 
 def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
@@ -405,7 +410,7 @@ def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
     """
     n = int(np.log2(v.shape[-1]))
     subsets = np.arange(v.shape[-1])
-    found = np.full((*v.shape[:-1], n, n), np.nan)
+    indices = np.full((*v.shape[:-1], n, n), np.nan)
     for i, j in combinations(range(n), 2):
         without = subsets[(subsets >> i & 1 == 0) & (subsets >> j & 1 == 0)]
         weights = [
@@ -413,10 +418,10 @@ def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
             for size in sizes_of(without)
         ]
         a, b = 1 << i, 1 << j
-        apart = v[..., without | a] + v[..., without | b]
-        joint = v[..., without | a | b] + v[..., without] - apart
-        found[..., i, j] = found[..., j, i] = joint @ np.array(weights)
-    return found
+        separate = v[..., without | a] + v[..., without | b]
+        joint = v[..., without | a | b] + v[..., without] - separate
+        indices[..., i, j] = indices[..., j, i] = joint @ np.array(weights)
+    return indices
 
 
 def sizes_of(subsets: NDArray[np.int64]) -> list[int]:
@@ -466,8 +471,8 @@ class Shapley(Analysis):
         self._tasks, self._parts = truth.tasks, truth.parts
         of_tasks = [shapley_values(truth.values(task, ablation, measure)) for task in truth.tasks]
         self.each = read_only(np.concatenate(of_tasks))
-        self.values = read_only(np.stack([some.mean(axis=0) for some in of_tasks]))
-        self.standard_errors = read_only(np.stack([standard_error(some) for some in of_tasks]))
+        self.values = read_only(np.stack([values.mean(axis=0) for values in of_tasks]))
+        self.standard_errors = read_only(np.stack([standard_error(values) for values in of_tasks]))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.values, named_axis("task", self._tasks), named_axis("part", self._parts)
@@ -557,10 +562,10 @@ class Methods(Analysis):
         self._tasks = truth.tasks
         scores, correlations = [], []
         for task in truth.tasks:
-            some = [one for one in truth.sentences if one.task == task]
+            task_sentences = [one for one in truth.sentences if one.task == task]
             v = truth.values(task, ablation).mean(axis=0)
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
-            scores.append([*scores_of(model, some), removal])
+            scores.append([*scores_of(model, task_sentences), removal])
             shapley = shapley_values(v)
             correlations.append([spearman(one, shapley) for one in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
@@ -572,19 +577,19 @@ class Methods(Analysis):
         return numbers, named_axis("method", self.names), named_axis("task", columns)
 
 
-def scores_of(model: GPT2, some: Sequence[Sentence]) -> list[NDArray[np.float64]]:
+def scores_of(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
     """Each part's score by each method that patches: means over the sentences."""
-    clean: Traces = model.trace([one.clean for one in some])
-    corrupted: Traces = model.trace([one.corrupted for one in some])
-    metrics = [(one.right, one.wrong) for one in some]
-    found = []
+    clean: Traces = model.trace([one.clean for one in sentences_of_task])
+    corrupted: Traces = model.trace([one.corrupted for one in sentences_of_task])
+    metrics = [(one.right, one.wrong) for one in sentences_of_task]
+    scores = []
     parts = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
     for results in (
         [clean.patch(corrupted, path, metrics, False, False) for path in parts],
         [clean.attribution_patch(corrupted, path, metrics, False) for path in parts],
     ):
         heads, mlps = (result.effects.mean(axis=0) for result in results)
-        found.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
+        scores.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
     for steps in (1, 5):
         each = []
         for one, other, metric in zip(clean, corrupted, metrics, strict=True):
@@ -592,8 +597,8 @@ def scores_of(model: GPT2, some: Sequence[Sentence]) -> list[NDArray[np.float64]
             sums = np.nansum(of_pair.effects, axis=1) * (of_pair.clean - of_pair.corrupted)
             by_path = dict(zip(of_pair.senders, sums, strict=True))
             each.append([by_path[path] for path in paths_of_parts()])
-        found.append(np.mean(each, axis=0))
-    return found
+        scores.append(np.mean(each, axis=0))
+    return scores
 
 
 def paths_of_parts() -> list[str]:

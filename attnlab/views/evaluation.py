@@ -72,8 +72,8 @@ class StepNumber:
     @property
     def explained(self) -> Explained | None:
         """Its explanation; None if it is given, or only copied from another step."""
-        found = EXPLANATIONS.get(self.equation) if self.equation else None
-        return found[self.needs["activation"][1]] if isinstance(found, dict) else found
+        entry = EXPLANATIONS.get(self.equation) if self.equation else None
+        return entry[self.needs["activation"][1]] if isinstance(entry, dict) else entry
 
     # ---- names in formulas -----------------------------------------------------------------------
 
@@ -123,8 +123,8 @@ class StepNumber:
 
     def axis_of(self, tree: Tree) -> str:
         """The axis that `:` stands for in a formula."""
-        place, _, name = self.needs[tree[1]][0].rpartition(".")
-        if place != self.result.path or name not in self.result.steps:
+        parent_path, _, name = self.needs[tree[1]][0].rpartition(".")
+        if parent_path != self.result.path or name not in self.result.steps:
             return ""
         axes: list[str] = self.result.axes_of(name).split()
         return str(axes[tree.index(":") - len(tree)])
@@ -230,10 +230,10 @@ class StepNumber:
     @property
     def follows_an_edit(self) -> bool:
         """Whether an edit of the array that contains this step changes it."""
-        place, _, _ = self.result.path.partition(".heads.")
+        layer_path, _, _ = self.result.path.partition(".heads.")
         names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
         edited = set(self.result.edited_steps)
-        return not edited.isdisjoint(f"{place}.{name}".lstrip(".") for name in names)
+        return not edited.isdisjoint(f"{layer_path}.{name}".lstrip(".") for name in names)
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -367,16 +367,16 @@ def given(one: StepNumber) -> Parts:
 
 def moved(one: StepNumber) -> Parts:
     """The parts of a line for a number copied from another step."""
-    (_, (path, source)), *others = one.needs.items()
+    (_, (path, source)), *other_needs = one.needs.items()
     shape = np.shape(source)
     assert one.equation is not None
-    move = partial(one.equation, **{name: value for name, (_, value) in others})
+    move = partial(one.equation, **{name: value for name, (_, value) in other_needs})
     # Apply the equation to the indices of each axis, to find where the number comes from.
     indices = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
     where = tuple(int(move(axis)[one.index]) for axis in indices)
     number = source[where] if where else source
-    place, _, name = path.rpartition(".")
-    origin = located(name if place == one.result.path else path, where)
+    parent_path, _, name = path.rpartition(".")
+    origin = located(name if parent_path == one.result.path else path, where)
     # If an edit of the containing array replaced this number, use the edited one.
     computed = one.computed if number == one.stored else one.checked(Rounded(np.float64(number)))
     result = one.result_of(computed)
@@ -471,10 +471,10 @@ def products(
     for i in order.tolist():
         rows.append([names[i], columns[0][i], columns[1][i], Term(float(numbers[i]))])
     feet: list[Parts] = []
-    others = np.delete(numbers, order)
-    if len(others):
-        words = Message("{others} others", others=len(others))
-        feet.append([words, "", "", Term(float(others.sum()))])
+    rest = np.delete(numbers, order)
+    if len(rest):
+        words = Message("{others} others", others=len(rest))
+        feet.append([words, "", "", Term(float(rest.sum()))])
     if bias:
         feet.append([one.located(bias), "", "", one.term(bias)])
     computed, *edited = result
@@ -482,7 +482,7 @@ def products(
     if edited:
         feet.append([Message("edited here"), "", "", Term(plain(one.stored))])
     template = "{heading}: the {all} products"
-    if len(others):
+    if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"
     title = Message(template, heading=heading, all=count, count=len(order))
     return Table(title, rows, feet, in_halves=whole)

@@ -222,19 +222,19 @@ def placed(
     result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> list[Place]:
     """A number's place along each axis."""
-    wanted = {"token": token, "component": component}
+    indices = {"token": token, "component": component}
     if len(axes) < 2:
         has = [*axes] and ["token" if axes[0] == "T" else "component"]
-        for kind in wanted.keys() - has:
-            if wanted[kind] is not None:
+        for kind in indices.keys() - has:
+            if indices[kind] is not None:
                 raise InvalidValueError(
                     f"{name} of {result.title} has no {kind}s to choose from; got "
-                    f"{quoted(wanted[kind])}"
+                    f"{quoted(indices[kind])}"
                 )
-        wanted = {kind: wanted[kind] for kind in has}
+        indices = {kind: indices[kind] for kind in has}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
     places: list[Place] = []
-    for axis, count, one in zip(axes, np.shape(value), wanted.values(), strict=True):
+    for axis, count, one in zip(axes, np.shape(value), indices.values(), strict=True):
         if axis in TOKENS:
             kind = KINDS[axis]
             number = place_of(result, kind, -1 if one is None else one, count)

@@ -24,10 +24,10 @@ class Formula:
 
     Attributes
     ----------
-    name : of its result, for later lines; "" for the last
+    name : by which later lines refer to its result; "" for the last line
     formula : see `attnlab.views.formulas`
     heading : a template; "" for the formula itself
-    where : formulas for the heading's {places}; {heading} is the step's own
+    where : formulas for the other names in braces; {heading} is the step's own heading
     note : a template for a note after the line
     """
 

@@ -62,15 +62,15 @@ def _tree(node: ast.AST) -> Tree:
             return ("if", _tree(condition), _tree(yes), _tree(no))
         case ast.Call(ast.Name(name), arguments):
             return (name, *map(_tree, arguments))
-        case ast.Subscript(ast.Name(name), ast.Tuple(places)):
-            return ("at", name, *map(_tree, places))
-        case ast.Subscript(ast.Name(name), place):
-            return ("at", name, _tree(place))
+        case ast.Subscript(ast.Name(name), ast.Tuple(indices)):
+            return ("at", name, *map(_tree, indices))
+        case ast.Subscript(ast.Name(name), index):
+            return ("at", name, _tree(index))
     raise ValueError(f"unsupported in a formula: {ast.unparse(node)}")
 
 
 def leaves(tree: Tree) -> Iterator[Tree]:
-    """The names and places in a formula, from left to right."""
+    """The names and indexed arrays in a formula, from left to right."""
     if isinstance(tree, str) or (isinstance(tree, tuple) and tree[0] == "at"):
         if tree not in CONSTANTS:
             yield tree

@@ -76,5 +76,5 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
             for name, value in text.values.items()
         }
         text = text.template
-    said = words().get(text, text) if language == CHINESE else text
-    return said.format(**values) if values else said
+    translated = words().get(text, text) if language == CHINESE else text
+    return translated.format(**values) if values else translated

@@ -460,10 +460,10 @@ def _piece(piece: str | Table) -> str:
         shown = [header, *(gap if i is None else lines[i] for i in _cut(len(lines)))]
         rows = "".join(f"<tr>{_cells_of(line, piece.left)}</tr>" for line in shown)
         return f"<table class=lines>{rows}</table>"
-    said = escape("\n".join(map(printable, say(piece).splitlines())))
+    escaped = escape("\n".join(map(printable, say(piece).splitlines())))
     if isinstance(piece, Paragraph):
-        return f"<div class=faint>{said}</div>"
-    return f"<pre>{said}</pre>" if said.startswith(" ") else f"<div>{said}</div>"
+        return f"<div class=faint>{escaped}</div>"
+    return f"<pre>{escaped}</pre>" if escaped.startswith(" ") else f"<div>{escaped}</div>"
 
 
 def _cells_of(line: Iterable[str], left: Iterable[int]) -> str:
@@ -724,10 +724,10 @@ def _scale(step: Shown | Grid) -> str:
     bar = "".join(f"<span style={style}>&nbsp;</span>" for style in styles)
     middle = say("0 in the middle") if scale.is_signed else ""
     low, high = (f"{tick:.4g}" for tick in (scale.ticks[0], scale.ticks[-1]))
-    said = say(", ").join(filter(None, (high, middle, say(scale.note))))
+    caption = say(", ").join(filter(None, (high, middle, say(scale.note))))
     masked = step.masked is not None and step.masked.any()
     mask = f" <span class=m>&nbsp;{MASKED}&nbsp;</span> {say('masked')}" if masked else ""
-    return f"<div class=faint>{low} {bar} {said}{mask}</div>"
+    return f"<div class=faint>{low} {bar} {caption}{mask}</div>"
 
 
 def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:

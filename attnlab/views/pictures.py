@@ -152,8 +152,8 @@ def plane(
     for n, (name, W, b) in enumerate(maps):
         row, column = divmod(n, across)
         # Each panel leaves room for its name above, and for the numbers along its axes.
-        place = (column / across, 1 - (row + 0.88) / down, 0.86 / across, 0.78 / down)
-        panel = outer.inset_axes(place)
+        bounds = (column / across, 1 - (row + 0.88) / down, 0.86 / across, 0.78 / down)
+        panel = outer.inset_axes(bounds)
         panel.set(xlim=(-size, size), ylim=(-size, size), aspect="equal")
         panel.tick_params(labelsize="small")
         panel.set_title(_cut(words, name), fontsize="medium", parse_math=False, family=words.fonts)
@@ -203,13 +203,13 @@ def _arrows_from(
     starts: AnyArray,
     named: Mapping[str, AnyArray],
     title: str,
-    given: Axes | None,
+    given_ax: Axes | None,
     alt: str,
     total: AnyArray | None = None,
 ) -> Picture:
     """Arrows from their starts (n, 2), labelled at their tips, or halfway if a total is drawn."""
     vectors = np.array([*named.values()])
-    words, ax = _words([*named], title), _plane(given, np.vstack([starts, starts + vectors]))
+    words, ax = _words([*named], title), _plane(given_ax, np.vstack([starts, starts + vectors]))
     labelled: list[Labelled] = []
     strokes: list[Stroke] = [*zip(starts, starts + vectors, strict=True)]
     if total is not None:
@@ -219,7 +219,7 @@ def _arrows_from(
     _arrows(ax, starts, vectors, LIGHT.negative)
     places = starts + vectors / (1 if total is None else 2)
     labelled += [(text, place, LIGHT.ink) for text, place in zip(named, places, strict=True)]
-    picture = finished(ax, given, words, title, [], alt)
+    picture = finished(ax, given_ax, words, title, [], alt)
     _put_labels(words, [(ax, labelled, strokes)])
     return picture
 
@@ -274,8 +274,8 @@ def curves(
     if [*lines] != [y_name]:
         _put_legend(drawn, words, lines)
     _open_frame(drawn)
-    drawn.set_xlabel(words.drawn(x_name), parse_math=False, family=words.fonts)
-    drawn.set_ylabel(words.drawn(y_name), parse_math=False, family=words.fonts)
+    drawn.set_xlabel(words.escaped(x_name), parse_math=False, family=words.fonts)
+    drawn.set_ylabel(words.escaped(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
     alt = say("Curves{of}: {items}", of=of(title), items="; ".join(descriptions))
@@ -306,9 +306,9 @@ def _put_map(
     return labelled, strokes
 
 
-def _plane(given: Axes | None, places: AnyArray) -> Axes:
+def _plane(given_ax: Axes | None, places: AnyArray) -> Axes:
     """Axes of equal scale that include the origin and the places (n, 2)."""
-    ax = axes_for(given, 5, 4.2)
+    ax = axes_for(given_ax, 5, 4.2)
     _cross(ax)
     ax.update_datalim(np.vstack([places, np.zeros(2)]))
     ax.margins(0.12)
@@ -500,7 +500,7 @@ def _words(texts: Sequence[str], title: str) -> Words:
 
 
 def _cut(words: Words, text: str) -> str:
-    return words.drawn(label(text, LABEL_LENGTH))
+    return words.escaped(label(text, LABEL_LENGTH))
 
 
 def _pair(vector: AnyArray, digits: int = 4) -> str:

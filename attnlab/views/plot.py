@@ -205,7 +205,7 @@ def plot_matrix(
     rows: Axis,
     columns: Axis,
     title: str,
-    given: Axes | None,
+    given_ax: Axes | None,
     tokens: slice | None = None,
     scale: Scale | None = None,
     *,
@@ -229,9 +229,9 @@ def plot_matrix(
     texts_in = [words.of(axis) for axis in in_cells]
     wide = max((display_width(text) for row in texts_in for text in row), default=0)
     across = max(each, INCHES_PER_CHARACTER * (wide + 1))
-    if across * len(shown_columns) > MAX_INCHES or given is not None:
+    if across * len(shown_columns) > MAX_INCHES or given_ax is not None:
         texts_in, across = [], each
-    ax = axes_for(given, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
+    ax = axes_for(given_ax, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), words, scale)
     for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
         for gap in (n for n, index in enumerate(places) if index is None):
@@ -270,7 +270,7 @@ def plot_matrix(
     labelled = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
     size = " x ".join(str(len(places)) for _, places, _ in labelled)
     names = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
-    place = say(", ").join(axis.called(places[i]) for axis, places, i in labelled)
+    place = say(", ").join(axis.in_words(places[i]) for axis, places, i in labelled)
     size = say(", ").join(filter(None, (size, names)))
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {place}",
@@ -280,11 +280,11 @@ def plot_matrix(
         place=place,
     )
     alt = say("; ").join([alt, *cut])
-    return finished(ax, given, words, title, [*cut, *hint], alt)
+    return finished(ax, given_ax, words, title, [*cut, *hint], alt)
 
 
 def plot_heads(
-    trace: Result, name: str, given: Axes | None, tokens: slice | None = None
+    trace: Result, name: str, given_ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of all heads: a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
@@ -304,7 +304,7 @@ def plot_heads(
         layers.append(heads)
     title, tiles = f"{say(trace.title)}\n{say(step.heading)}", np.stack(layers)
     scale = WEIGHTS if is_weights else None
-    return plot_tiles(tiles, rows, columns, title, given, tokens, scale)
+    return plot_tiles(tiles, rows, columns, title, given_ax, tokens, scale)
 
 
 def tile_of(
@@ -323,7 +323,7 @@ def plot_tiles(
     rows: Axis,
     columns: Axis,
     title: str,
-    given: Axes | None,
+    given_ax: Axes | None,
     tokens: slice | None = None,
     scale: Scale | None = None,
 ) -> Picture:
@@ -331,7 +331,7 @@ def plot_tiles(
     L, H, *_ = tiles.shape
     array = np.vstack([np.hstack([_framed(head) for head in heads]) for heads in tiles])
     high, wide = array.shape[0] // L, array.shape[1] // H
-    ax = axes_for(given, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
+    ax = axes_for(given_ax, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
     _image(ax, array, words, scale or Scale.of(tiles))
     for i in range(1, L):
@@ -360,11 +360,11 @@ def plot_tiles(
         head=at[1] // wide,
     )
     alt = say("; ").join([alt, *cut])
-    return finished(ax, given, words, title, [*cut, *hint], alt)
+    return finished(ax, given_ax, words, title, [*cut, *hint], alt)
 
 
 def plot_tokens(
-    trace: Result, layer: int, head: int, query: int | str, given: Axes | None
+    trace: Result, layer: int, head: int, query: int | str, given_ax: Axes | None
 ) -> Picture:
     """Lines from one token to the tokens it attends to, thicker for larger weights."""
     one = trace.head(layer, head)
@@ -378,7 +378,7 @@ def plot_tokens(
     of_query = say("weights of query {query}", query=queries.positions[query])
     title = f"{say(one.title)}\n{of_query}"
     words = Words([queries, keys], title)
-    ax = axes_for(given, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
+    ax = axes_for(given_ax, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(largest):
@@ -408,7 +408,8 @@ def plot_tokens(
     most, count = len(largest), len(weights)
     cut = [say("shown: the {most} largest of {count}", most=most, count=count)] if rest else []
     first = say(", ").join(
-        f"{keys.called(key)} {weights[key]:.2f}" for key in np.argsort(-weights, kind="stable")[:3]
+        f"{keys.in_words(key)} {weights[key]:.2f}"
+        for key in np.argsort(-weights, kind="stable")[:3]
     )
     alt = say(
         "Lines{of} ({query}): largest weight on {first}",
@@ -416,14 +417,14 @@ def plot_tokens(
         query=queries.labels[query],
         first=first,
     )
-    return finished(ax, given, words, title, cut, alt)
+    return finished(ax, given_ax, words, title, cut, alt)
 
 
-def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Picture:
+def plot_losses(losses: Sequence[float], title: str, given_ax: Axes | None) -> Picture:
     """The loss of each training step, and the moving average over a twentieth of the steps."""
     if not losses:
         raise InvalidValueError("there are no losses to draw: no training step has been taken")
-    ax = axes_for(given, 6, 3.5)
+    ax = axes_for(given_ax, 6, 3.5)
     steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
     width = max(1, len(losses) // 20)
     mean = np.convolve(numbers, np.ones(width) / width, "valid")
@@ -448,7 +449,7 @@ def plot_losses(losses: Sequence[float], title: str, given: Axes | None) -> Pict
         first=first,
         last=last,
     )
-    return finished(ax, given, words, title, [], alt)
+    return finished(ax, given_ax, words, title, [], alt)
 
 
 def plot_profile(
@@ -457,7 +458,7 @@ def plot_profile(
     errors: AnyArray,
     one: int,
     title: str,
-    given: Axes | None,
+    given_ax: Axes | None,
 ) -> Picture:
     """Each measure of one head among those of all heads: a dot per head, its own with an error bar.
 
@@ -467,7 +468,7 @@ def plot_profile(
     numbers, errors : (M, N), of N heads; NaN where there is none
     one : the head's index
     """
-    ax = axes_for(given, 7, 1.6 + 0.3 * len(names))
+    ax = axes_for(given_ax, 7, 1.6 + 0.3 * len(names))
     words = Words([], title)
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a measure that no head has
@@ -493,7 +494,7 @@ def plot_profile(
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     alt = say("Profile{of}: {items}", of=of(title), items="; ".join(listed))
-    return finished(ax, given, words, title, [], alt)
+    return finished(ax, given_ax, words, title, [], alt)
 
 
 # How far edges with these labels are bent, so that they don't cover each other.
@@ -504,7 +505,7 @@ def plot_graph(
     nodes: Mapping[str, tuple[float, float]],
     edges: Sequence[tuple[str, str, str, float]],
     title: str,
-    given: Axes | None,
+    given_ax: Axes | None,
 ) -> Picture:
     """Nodes, with edges between them whose width and colour are their sizes and signs.
 
@@ -514,7 +515,7 @@ def plot_graph(
     edges : from, to, label, number
     """
     xs, ys = np.array([*nodes.values()]).T
-    ax = axes_for(given, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
+    ax = axes_for(given_ax, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
     words = Words([], title)
     most = max((abs(number) for *_, number in edges), default=1) or 1
     for start, end, beside, number in reversed(edges):  # the strongest on top
@@ -532,9 +533,9 @@ def plot_graph(
         (x, y), (from_x, from_y) = nodes[end], nodes[start]
         near = (x + 0.3 * (from_x - x), y + 0.3 * (from_y - y) + BENDS.get(beside, 0) / 2)
         ax.annotate(beside, near, ha="center", va="center", fontsize="x-small", color=colour)
-    for name, place in nodes.items():
+    for name, position in nodes.items():
         box = {"boxstyle": "round", "facecolor": LIGHT.zero, "edgecolor": LIGHT.masked}
-        ax.annotate(say(name), place, ha="center", va="center", bbox=box, family=words.fonts)
+        ax.annotate(say(name), position, ha="center", va="center", bbox=box, family=words.fonts)
     ax.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
     ax.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
     ax.set_axis_off()
@@ -543,23 +544,23 @@ def plot_graph(
         for start, end, beside, number in edges
     )
     return finished(
-        ax, given, words, title, [], say("Graph{of}: {items}", of=of(title), items=items)
+        ax, given_ax, words, title, [], say("Graph{of}: {items}", of=of(title), items=items)
     )
 
 
-def axes_for(given: Axes | None, width: float, height: float) -> Axes:
+def axes_for(given_ax: Axes | None, width: float, height: float) -> Axes:
     """The given Axes, or those of a new figure."""
-    if given is not None:
-        check_kind(given, Axes, "ax")
-        return given
+    if given_ax is not None:
+        check_kind(given_ax, Axes, "ax")
+        return given_ax
     return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
 def finished(
-    ax: Axes, given: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
+    ax: Axes, given_ax: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
     """Add the title with notes below it, and return the picture."""
-    text = "\n".join(filter(None, [words.drawn(title), *notes, words.note]))
+    text = "\n".join(filter(None, [words.escaped(title), *notes, words.note]))
     figure = ax.get_figure()
     assert figure is not None
     longest = max((len(label.get_text()) for label in ax.get_yticklabels()), default=0)
@@ -570,7 +571,7 @@ def finished(
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
     )
-    return Picture(ax, alt, given is None)
+    return Picture(ax, alt, given_ax is None)
 
 
 def of(title: str) -> str:
@@ -657,12 +658,14 @@ class Words:
     def of(self, axis: Axis) -> list[str]:
         """The labels along an axis."""
         return [
-            label(readable(token)) if token is not None and self._has(token) else self.drawn(symbol)
+            label(readable(token))
+            if token is not None and self._has(token)
+            else self.escaped(symbol)
             for token, symbol in zip(axis.tokens, axis.labels, strict=True)
         ]
 
-    def drawn(self, text: str) -> str:
-        """The text with escapes for characters that no font has."""
+    def escaped(self, text: str) -> str:
+        """The text, with escapes for characters that no font has."""
         return "".join(ascii(c)[1:-1] if c in self._missing else c for c in text)
 
     def _has(self, token: Token) -> bool:
@@ -679,29 +682,29 @@ def is_chinese(character: str) -> bool:
 
 
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """Font families for the characters, the default one first, and the characters none has."""
+    """Font families for the characters, the default first, and the characters without a font."""
     families = list(rcParams["font.family"])
     default = font_manager.findfont(font_manager.FontProperties(family=families))
     missing = characters - _characters(default)
     for find in (_known_fonts, _new_fonts):
         for entry in find() if missing else ():
-            found = missing & _characters(entry.fname)
-            if found:
+            covered = missing & _characters(entry.fname)
+            if covered:
                 families.append(entry.name)
-                missing -= found
+                missing -= covered
     return families, missing
 
 
 def _known_fonts() -> list[font_manager.FontEntry]:
     """The fonts matplotlib knows: plain ones first, Simplified Chinese before other Chinese."""
 
-    def last(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
+    def order(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
         name = entry.name
         return "Serif" in name or "Mono" in name, entry.style != "normal", name[-3:] != " SC"
 
     known = font_manager.fontManager.ttflist
     # matplotlib's Last Resort draws a box for every character.
-    return sorted((entry for entry in known if not entry.name.startswith("Last Resort")), key=last)
+    return sorted((entry for entry in known if not entry.name.startswith("Last Resort")), key=order)
 
 
 def _new_fonts() -> list[font_manager.FontEntry]:

@@ -54,7 +54,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     for key, name in enumerate(keys):
         rows.append([name, *(as_term(column[key]) for column in columns.values())])
     sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
-    foot = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
+    footer = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
 
     shown = ["raw_scores", "scale", "scores", "mask", "masked_scores", "weights"]
     shown += ["dropout_mask"] if "dropout_mask" in steps else []
@@ -81,7 +81,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
         "maximum": float(steps["masked_scores"].stored[maximum]),
         "row_sum": row_sum,
         "dropout_mask": None,
-        **{name: plain(one.stored) for name, one in steps.items()},
+        **{name: plain(step.stored) for name, step in steps.items()},
         **intermediate,
         "context": plain(context),
         "unedited": unedited,
@@ -89,7 +89,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     lines: list[Line | Table] = [
         *(Line(attention.heading_of(name), []) for name in shown),
         Line(summary, []),
-        Table("", rows, [foot]),
+        Table("", rows, [footer]),
         values(attention, query, keys, weights),
     ]
     title = Message(
@@ -105,13 +105,13 @@ def as_term(number: Any) -> Term:
 
 
 def terms(step: StepNumber, row: Any) -> list[Term]:
-    """A row's numbers, each with its place."""
+    """A row's numbers, each with its path and index."""
     query, _ = step.index
     return [Term(x, path=step.path, index=(query, key)) for key, x in enumerate(row.tolist())]
 
 
 def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
-    """A row's column, preceded by the unedited one if it is edited; a mask's only if edited."""
+    """The columns of a step: its numbers, preceded by the unedited ones if it is edited."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
         return {f"{step.name}, unedited": step.computed.tolist(), **columns}

@@ -117,41 +117,41 @@ class Cells(NDArrayOperatorsMixin):
             return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.places), object)
         return self.texts if self.binding >= binding else "(" + self.texts + ")"
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, out: Any = None) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None) -> Any:
         if ufunc is np.matmul:
-            return _product(*given)
+            return _product(*inputs)
         template, binding = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
         # The right operand needs parentheses at equal precedence: a - (b - c), but a - b - c.
         outer = [COMPARISON] * 2 if binding == ATOM else [binding + (binding == POWER), binding + 1]
-        made = self._made(ufunc, template, given, outer, binding)
+        result = self._made(ufunc, template, inputs, outer, binding)
         if out is None:
-            return made
-        vars(out[0]).update(vars(made))
+            return result
+        vars(out[0]).update(vars(result))
         return out[0]
 
     def __array_function__(
-        self, function: Any, _: Any, given: Sequence[Any], named: dict[str, Any]
+        self, function: Any, _: Any, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Any:
         if function is np.where:
-            return self._made(np.where, "IF({},{},{})", given, [COMPARISON] * 3, ATOM)
+            return self._made(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
         if function is np.broadcast_to:
-            return self._view(lambda x: np.broadcast_to(x, *given[1:], **named))
+            return self._view(lambda x: np.broadcast_to(x, *arguments[1:], **named))
         return NotImplemented
 
     def _made(
         self,
         function: Callable[..., Any],
         template: str,
-        given: Iterable[Any],
+        inputs: Iterable[Any],
         outer: Sequence[int],
         binding: int,
     ) -> Cells:
-        cells = [x if isinstance(x, Cells) else self.book.constants(x) for x in given]
+        cells = [x if isinstance(x, Cells) else self.book.constants(x) for x in inputs]
         texts = [x.formulas(bind) for x, bind in zip(cells, outer, strict=False)]
-        made = np.asarray(np.frompyfunc(template.format, len(texts), 1)(*texts), object)
+        formulas = np.asarray(np.frompyfunc(template.format, len(texts), 1)(*texts), object)
         with np.errstate(all="ignore"):  # the branch that IF doesn't take may overflow
             values = np.asarray(function(*(x.values for x in cells)))
-        return Cells(self.book, values, made, None, binding, function.__name__)
+        return Cells(self.book, values, formulas, None, binding, function.__name__)
 
     def _view(self, take: Callable[[AnyArray], AnyArray]) -> Cells:
         texts, places = (None if x is None else take(x) for x in (self.texts, self.places))
@@ -242,9 +242,9 @@ class Book:
         sheet, cell = divmod(int(place), NEXT_SHEET)
         return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
 
-    def constants(self, given: Any) -> Cells:
+    def constants(self, numbers: Any) -> Cells:
         """Numbers written into formulas."""
-        values = np.asarray(given)
+        values = np.asarray(numbers)
         texts = np.asarray(np.frompyfunc(_literal, 1, 1)(values), object)
         return Cells(self, values, texts, None, SUM if (values < 0).any() else ATOM)
 
@@ -305,13 +305,13 @@ class Book:
             values = np.where(np.isneginf(values), MINUS_INFINITY, values.astype(np.float64))
         numbers = values.reshape(size).tolist()
         if cells.texts is None and cells.places is None:
-            for row, given in enumerate(numbers, FIRST_ROW):
-                sheet.write_row(row, FIRST_COLUMN, given)
+            for row, row_numbers in enumerate(numbers, FIRST_ROW):
+                sheet.write_row(row, FIRST_COLUMN, row_numbers)
             return
         texts = cells.formulas().reshape(size)
-        for row, (formulas, given) in enumerate(zip(texts, numbers, strict=True), FIRST_ROW):
+        for row, (formulas, row_numbers) in enumerate(zip(texts, numbers, strict=True), FIRST_ROW):
             for column, (text, number) in enumerate(
-                zip(formulas, given, strict=True), FIRST_COLUMN
+                zip(formulas, row_numbers, strict=True), FIRST_COLUMN
             ):
                 sheet.write_formula(row, column, f"={text}", None, number)
 
@@ -415,9 +415,9 @@ class Sheets:
             value = self.run.value(path)
             heading = path.rpartition(".")[2] + (", edited" if self.run.is_edited(path) else "")
         else:
-            given = [self.value(need) for need in node.needs]
+            inputs = [self.value(need) for need in node.needs]
             book.step, book.axes = self._name(path), step.axes
-            value = step.equation(*given)
+            value = step.equation(*inputs)
             heading = f"{step.name} = {self.run.graph.formulas.get(step.name, step.formula)}"
         if step.equation is equations.identity and not isinstance(value, np.ndarray):
             return value
@@ -433,8 +433,8 @@ class Sheets:
         """Whether a step is written as numbers: a parameter, an edited step, or a part's input."""
         edited = path in self.run.edited_steps or self.run.is_edited(path)
         is_scale_of_layer = node.step.always_select and not node.step.axes
-        given = path in self.numbers or node.step.equation is None or is_scale_of_layer
-        return given or edited
+        has_no_formula = path in self.numbers or node.step.equation is None or is_scale_of_layer
+        return has_no_formula or edited
 
     def _name(self, path: str) -> str:
         """A step's path from the result, shortened for a sheet's name."""

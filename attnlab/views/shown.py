@@ -45,9 +45,9 @@ class Axis:
     Attributes
     ----------
     name : "query", "key" or "position" for tokens, otherwise as in the step, such as "Dk"
-    positions : the position in the text, or the index, at each place
-    tokens : the token at each place; None if unknown, as for keys from a cache
-    names : the name of each place, if it is neither a token nor an index
+    positions : for each index, the position in the text, or the index itself
+    tokens : for each index, the token; None if unknown, as for keys from a cache
+    names : for each index, a name, if it is neither a token nor a number
     """
 
     name: str
@@ -58,12 +58,12 @@ class Axis:
     @property
     def labels(self) -> tuple[str, ...]:
         """Symbols; names or positions where there is no token."""
-        places = zip(self.names or self.positions, self.tokens, strict=True)
-        return tuple(str(n) if token is None else label(token.symbol) for n, token in places)
+        names = zip(self.names or self.positions, self.tokens, strict=True)
+        return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
 
-    def called(self, place: int) -> str:
-        """A place in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
-        label, number = self.labels[place], str(self.positions[place])
+    def in_words(self, index: int) -> str:
+        """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
+        label, number = self.labels[index], str(self.positions[index])
         named = f" ({label})" if label != number else ""
         return f"{say(self.name)} {number}{named}" if self.name else label
 
@@ -163,8 +163,8 @@ def label(text: str, length: int = LABEL_LENGTH) -> str:
 def check_step(result: Result, name: str) -> None:
     """Raise if the result has no such step."""
     if not isinstance(name, str) or name not in result.parts:
-        given = (n for n in result.parts if result.steps[n].equation is None)
-        absent = [n for n in given if getattr(result.fork(), n) is None]
+        inputs = (n for n in result.parts if result.steps[n].equation is None)
+        absent = [n for n in inputs if getattr(result.fork(), n) is None]
         steps = ", ".join(n for n in result.parts if n not in absent)
         raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
 
@@ -275,7 +275,7 @@ def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
         )
     if len(places) == count:
         return ""
-    first, last = (axis.positions[place] for place in (places[0], places[-1]) if place is not None)
+    first, last = (axis.positions[index] for index in (places[0], places[-1]) if index is not None)
     return say(
         "{shown} of {count}{named}, {which}",
         shown=len(places),

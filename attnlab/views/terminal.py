@@ -48,10 +48,10 @@ class Terminal:
         is_terminal = sys.stdout.isatty()
         # Lines piped to a program aren't wrapped.
         self._wraps = is_terminal or "COLUMNS" in os.environ
-        knows_styles = os.environ.get("TERM") != "dumb" and (
+        supports_styles = os.environ.get("TERM") != "dumb" and (
             os.name != "nt" or "WT_SESSION" in os.environ
         )
-        self._has_styles = is_terminal and knows_styles and not os.environ.get("NO_COLOR")
+        self._has_styles = is_terminal and supports_styles and not os.environ.get("NO_COLOR")
         self._has_colours = self._has_styles and os.environ.get("COLORTERM") in TRUE_COLOUR
 
     def show(self, piece: Any) -> None:
@@ -144,10 +144,10 @@ class Terminal:
         gap = _safe(ELLIPSIS)
         left = max(map(display_width, labels))
         widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
-        room = self.width - left if self._wraps else len(names) * (widest + 2)
-        if len(names) > min(room // (widest + 2), most):
-            room -= display_width(gap) + 2  # the gap takes a column
-        fit = elide(len(names), min(max(room // (widest + 2), 2), most))
+        available = self.width - left if self._wraps else len(names) * (widest + 2)
+        if len(names) > min(available // (widest + 2), most):
+            available -= display_width(gap) + 2  # the gap takes a column
+        fit = elide(len(names), min(max(available // (widest + 2), 2), most))
 
         notes = [" x ".join(map(str, array.shape))]
         if MASKED in cells.values():

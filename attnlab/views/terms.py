@@ -91,7 +91,7 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
             used += 2 + widths[stop]
             stop += 1
         part = [0, *range(start, stop)]
-        to_the_left = [place for place, column in enumerate(part) if column in left]
+        to_the_left = [index for index, column in enumerate(part) if column in left]
         parts += [align([[row[column] for column in part] for row in rows], left=to_the_left), ""]
         start = stop
     return parts[:-1]
@@ -99,8 +99,8 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
 
 def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
     """A long table in two halves side by side, if they fit."""
-    whole = max(map(display_width, align([*rows, *feet]).splitlines()))
-    if len(rows) <= ROWS_WHOLE or 2 * whole + 4 > width:
+    full_width = max(map(display_width, align([*rows, *feet]).splitlines()))
+    if len(rows) <= ROWS_WHOLE or 2 * full_width + 4 > width:
         return fold([*rows, *feet], width)
     header, *lines = rows
     half, empty = (len(lines) + 1) // 2, [""] * len(header)

@@ -58,9 +58,9 @@ def with_links(script: str) -> str:
     return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, PLAYGROUND.sub(embedded, script)))
 
 
-def embedded(found: re.Match[str]) -> str:
+def embedded(match: re.Match[str]) -> str:
     """A link to the playground, with the playground itself in a frame below the paragraph."""
-    label, link, rest = escape(found[1]), escape(found[2]), found[3]
+    label, link, rest = escape(match[1]), escape(match[2]), match[3]
     frame = f'<iframe class="playground" src="{link}" title="{label}" loading="lazy"></iframe>'
     return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 

@@ -137,18 +137,18 @@ def to_restructured_text(
         code = inspect.getsource(documented).splitlines()
         lines[:] = [".. code-block:: python", "", *(f"    {line}" for line in code)]
         return
-    found = []
+    result = []
     for line, below in zip(lines, (*lines, "")[1:], strict=True):
         if SECTION.match(line) and below.startswith("---"):
-            found += ["", f".. rubric:: {line}", ""]
+            result += ["", f".. rubric:: {line}", ""]
         elif named := NAMED.match(line):
-            found += [f"``{named[1]}``", f"    {named[2]}"]
+            result += [f"``{named[1]}``", f"    {named[2]}"]
         elif isinstance(documented, Step) and (" = " in line or line.startswith("Axes: ")):
-            found += [f"``{line}``"]
+            result += [f"``{line}``"]
         elif not line.startswith("---"):
-            ends_a_definition = line.strip() == line != "" and found and found[-1].startswith(" ")
-            found += ["", line] if ends_a_definition else [line]
-    lines[:] = found
+            ends_a_definition = line.strip() == line != "" and result and result[-1].startswith(" ")
+            result += ["", line] if ends_a_definition else [line]
+    lines[:] = result
 
 
 FURO_IN_CHINESE = {

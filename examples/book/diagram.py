@@ -50,7 +50,7 @@ def diagram() -> str:
     block = " ".join(f'"{path}";' for path in shown if path.startswith("blocks.0."))
     frame = 'label="block 0"; color=gray60; fontname="sans-serif"'
     lines.append(f"subgraph cluster {{ {frame}; {block} }}")
-    drawn = subprocess.run(
+    process = subprocess.run(
         ["dot", "-Tsvg"], input="\n".join([*lines, "}"]), capture_output=True, text=True, check=True
     )
-    return drawn.stdout
+    return process.stdout

@@ -94,14 +94,14 @@ class Cell:
 
 def cells(script: str) -> list[Cell]:
     """The cells of a chapter, in order."""
-    found = []
+    result = []
     for part in re.split(r"^(?=# %%)", script, flags=re.MULTILINE):
         if part.startswith(PROSE):
             lines = part.removeprefix(PROSE).strip().splitlines()
-            found.append(Cell("\n".join(line[2:] for line in lines), is_prose=True))
+            result.append(Cell("\n".join(line[2:] for line in lines), is_prose=True))
         elif part.strip():
-            found.append(Cell(part.removeprefix("# %%").strip() + "\n", is_prose=False))
-    return found
+            result.append(Cell(part.removeprefix("# %%").strip() + "\n", is_prose=False))
+    return result
 
 
 def prose(script: str) -> list[Cell]:
@@ -150,8 +150,10 @@ def translated(script: str, translation: str) -> str:
     chinese = (text for _, text in texts(translation))
     if len(texts(translation)) != len(prose(script)):
         raise ValueError(stale(script, translation)[0])
-    every = (Cell(next(chinese), True) if cell.is_prose else cell for cell in cells(script))
-    return "\n".join(map(str, every))
+    translated_cells = (
+        Cell(next(chinese), True) if cell.is_prose else cell for cell in cells(script)
+    )
+    return "\n".join(map(str, translated_cells))
 
 
 def edition(chapter: Path, language: str) -> str:
@@ -187,7 +189,7 @@ def source_of(solution: Path, function: str) -> str:
 def with_solutions(text: str) -> str:
     """Prose with the sources of the solutions that it links to."""
     return SOLUTION.sub(
-        lambda found: f"```python\n{source_of(SOLUTIONS / f'{found[2]}.py', found[1])}\n```", text
+        lambda match: f"```python\n{source_of(SOLUTIONS / f'{match[2]}.py', match[1])}\n```", text
     )
 
 
@@ -229,27 +231,27 @@ def solved(script: str, number: str) -> str:
 def parts(text: str) -> list[str]:
     """Prose, split at each exercise and at each folded answer or hint."""
     edges = {0, len(text)}
-    edges |= {found.start() for found in EXERCISE.finditer(text)}
-    edges |= {edge for found in DETAILS.finditer(text) for edge in found.span()}
+    edges |= {match.start() for match in EXERCISE.finditer(text)}
+    edges |= {edge for match in DETAILS.finditer(text) for edge in match.span()}
     ordered = sorted(edges)
-    found = (text[start:end].strip() for start, end in pairwise(ordered))
-    return [part for part in found if part]
+    pieces = (text[start:end].strip() for start, end in pairwise(ordered))
+    return [piece for piece in pieces if piece]
 
 
-def for_audience(every: list[Cell], number: str, audience: str) -> Iterator[Cell]:
+def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Iterator[Cell]:
     """The cells of a chapter for an audience, with exercises and tasks in separate cells."""
     points, task = 0, ""
-    for cell in every:
+    for cell in chapter_cells:
         if not cell.is_prose:
             if empty := empty_function(cell.text):
                 task = f"{number}-{empty.name}"
                 marks = ("    ### BEGIN SOLUTION", "    ### END SOLUTION")
                 text = filled(cell.text, number, *marks) if audience == "teacher" else cell.text
                 yield Cell(text, False, nbgrader(task, is_solution=True))
-            elif task and (found := CHECKED.search(cell.text)):
+            elif task and (match := CHECKED.search(cell.text)):
                 text = cell.text
                 if audience == "teacher":
-                    text += f"### BEGIN HIDDEN TESTS\nassert {found[1]}.agrees\n"
+                    text += f"### BEGIN HIDDEN TESTS\nassert {match[1]}.agrees\n"
                     text += "### END HIDDEN TESTS\n"
                 yield Cell(text, False, nbgrader(f"{task}-check", points=points))
                 task = ""
@@ -257,9 +259,11 @@ def for_audience(every: list[Cell], number: str, audience: str) -> Iterator[Cell
                 yield cell
             continue
         for part in parts(cell.text):
-            if asked := EXERCISE.match(part):
-                points = POINTS[asked[3]]
-                graded = nbgrader(f"{number}-exercise-{asked[2]}", points=points, is_solution=True)
+            if exercise := EXERCISE.match(part):
+                points = POINTS[exercise[3]]
+                graded = nbgrader(
+                    f"{number}-exercise-{exercise[2]}", points=points, is_solution=True
+                )
             is_fold = part.startswith("<details>")
             if is_fold and ANSWER.match(part) and audience != "home":
                 if audience == "teacher":
@@ -268,8 +272,8 @@ def for_audience(every: list[Cell], number: str, audience: str) -> Iterator[Cell
                 yield Cell(without_solution(part), True)
             else:
                 yield Cell(with_solutions(part), True)
-            if asked and asked[1] in PREDICTION and audience != "teacher":
-                label = " ".join(PREDICTION[asked[1]])
+            if exercise and exercise[1] in PREDICTION and audience != "teacher":
+                label = " ".join(PREDICTION[exercise[1]])
                 yield Cell(f'<p class="prediction">{label}</p>', True, graded)
 
 
@@ -288,9 +292,9 @@ def slide(kind: str) -> dict[str, Any]:
     return {"slideshow": {"slide_type": kind}}
 
 
-def slides(every: list[Cell]) -> Iterator[Cell]:
+def slides(chapter_cells: list[Cell]) -> Iterator[Cell]:
     """The cells of a chapter as slides, with the metadata of Jupyter's slideshows."""
-    for cell in every:
+    for cell in chapter_cells:
         for part in re.split(r"^(?=#+ )", cell.text, flags=re.MULTILINE) if cell.is_prose else ():
             if part := part.strip():
                 if not part.startswith("#"):
@@ -307,10 +311,12 @@ def slides(every: list[Cell]) -> Iterator[Cell]:
 
 def lesson(chapter: Path, language: str, audience: str) -> str:
     """The script of a chapter in a language, for an audience."""
-    every = cells(edition(chapter, language))
+    chapter_cells = cells(edition(chapter, language))
     if audience == "slides":
-        return "\n".join(map(str, slides(list(for_audience(every, chapter.name[:2], "home")))))
-    return "\n".join(map(str, for_audience(every, chapter.name[:2], audience)))
+        return "\n".join(
+            map(str, slides(list(for_audience(chapter_cells, chapter.name[:2], "home"))))
+        )
+    return "\n".join(map(str, for_audience(chapter_cells, chapter.name[:2], audience)))
 
 
 def write(audience: str, directory: Path, language: str) -> None:
@@ -337,14 +343,14 @@ def main(arguments: list[str]) -> int:
             before = file.read_text(encoding="utf-8") if file.exists() else ""
             file.write_text(marked(chapter.read_text(encoding="utf-8"), before), encoding="utf-8")
         case []:
-            found = 0
+            problems = 0
             for chapter in CHAPTERS:
                 file = translation_of(chapter)
                 translation = file.read_text(encoding="utf-8") if file.exists() else ""
                 for heading in stale(chapter.read_text(encoding="utf-8"), translation):
                     print(f"{chapter.stem}: {heading}")
-                    found += 1
-            return int(found > 0)
+                    problems += 1
+            return int(problems > 0)
         case _:
             print(__doc__, file=sys.stderr)
             return 2

@@ -110,15 +110,15 @@ def id_of(cell: Mapping[str, Any]) -> str:
 def tasks_of(number: str) -> dict[str, Task]:
     """A chapter's tasks by their ids, from a run of the chapter with the solutions."""
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    found: dict[str, tuple[Result, tuple[str, ...]]] = {}
+    results: dict[str, tuple[Result, tuple[str, ...]]] = {}
 
-    def record(expected: Result, write: Any, *given: Any) -> None:
-        found[write.__name__] = expected, tuple(write(*given))
+    def record(expected: Result, write: Any, *arguments: Any) -> None:
+        results[write.__name__] = expected, tuple(write(*arguments))
 
-    every = published(number)
+    chapter_cells = published(number)
     points = {
         id_of({"metadata": cell.metadata}).removesuffix("-check"): cell.metadata["nbgrader"]
-        for cell in every
+        for cell in chapter_cells
         if id_of({"metadata": cell.metadata}).endswith("-check")
     }
     if points:
@@ -131,7 +131,7 @@ def tasks_of(number: str) -> dict[str, Task]:
         ):
             exec(compile(script, chapter, "exec"), {"__name__": "__main__"})
     return {
-        task: Task(name, about["points"], *found[name])
+        task: Task(name, about["points"], *results[name])
         for task, about in points.items()
         for name in [task.partition("-")[2]]
     }
@@ -139,15 +139,15 @@ def tasks_of(number: str) -> dict[str, Task]:
 
 def program(number: str, submitted: Mapping[str, str]) -> list[dict[str, str]]:
     """The code of a chapter up to its last task, with the submitted code of its tasks."""
-    every, last = [], 0
+    code_cells, last = [], 0
     for cell in published(number):
         if cell.is_prose:
             continue
         cell_id = id_of({"metadata": cell.metadata})
         task = cell_id.removesuffix("-check")
-        every.append({"task": task, "code": submitted.get(cell_id, cell.text)})
-        last = len(every) if task else last
-    return every[:last]
+        code_cells.append({"task": task, "code": submitted.get(cell_id, cell.text)})
+        last = len(code_cells) if task else last
+    return code_cells[:last]
 
 
 @cache
@@ -202,7 +202,7 @@ def outcomes(
     If the process ends during a task, at a limit or in a crash, the next process skips that task.
     """
     tasks = tasks_of(number)
-    found: dict[str, tuple[Mark, dict[str, Any]]] = {
+    results: dict[str, tuple[Mark, dict[str, Any]]] = {
         task: (Mark(task, one.points), {}) for task, one in tasks.items()
     }
     job = {
@@ -221,21 +221,21 @@ def outcomes(
             for event in events_of(directory):
                 task = event["task"]
                 if event["status"] == "finished":
-                    return found
-                if task not in found:
+                    return results
+                if task not in results:
                     continue
-                current, mark = task, found[task][0]
+                current, mark = task, results[task][0]
                 mark.status, mark.words = event["status"], event["words"]
                 if mark.status == "returned":
                     try:
-                        found[task] = mark, arrays_of(directory / f"{task}.npz")
+                        results[task] = mark, arrays_of(directory / f"{task}.npz")
                     except Exception as error:
                         mark.status = "stopped"
                         mark.words = f"The result can't be read: {error}"
             if not current:
                 errors = (directory / "errors").read_text(encoding="utf-8", errors="replace")
                 raise RuntimeError(f"chapter {number} {why or 'stopped'}: {errors[-500:]}")
-        mark = found[current][0]
+        mark = results[current][0]
         mark.status = why or "crashed"
         mark.words = (
             f"The function didn't finish within {seconds} seconds."
@@ -243,7 +243,7 @@ def outcomes(
             else "The function ended the whole process."
         )
         skipped.append(current)
-    return found
+    return results
 
 
 def events_of(directory: Path) -> list[dict[str, Any]]:
@@ -251,13 +251,13 @@ def events_of(directory: Path) -> list[dict[str, Any]]:
     file = directory / "events.jsonl"
     is_file = file.is_file()  # reading a pipe would wait
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if is_file else []
-    found = []
+    parsed = []
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
-            found.append(json.loads(line))
+            parsed.append(json.loads(line))
     return [
         event
-        for event in found
+        for event in parsed
         if isinstance(event, dict)
         if isinstance(event.get("task"), str) and isinstance(event.get("words"), str)
         if event.get("status") in STATUSES
@@ -301,8 +301,8 @@ def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
         if notebook.stat().st_size > MAX_BYTES:
             raise ValueError(f"larger than {MAX_BYTES:,} bytes")
         content = json.loads(notebook.read_text(encoding="utf-8"))
-        every = [cell for cell in content["cells"] if isinstance(cell, dict)]
-        sources = {id_of(cell): text_of(cell) for cell in every if id_of(cell)}
+        notebook_cells = [cell for cell in content["cells"] if isinstance(cell, dict)]
+        sources = {id_of(cell): text_of(cell) for cell in notebook_cells if id_of(cell)}
     except OSError as error:
         grade.status = f"can't be read: {error.strerror}"
         return grade
@@ -360,10 +360,10 @@ def prediction(cell_id: str, cell: Cell, text: str | None) -> Mark:
 def answers(number: str) -> dict[str, str]:
     """The answer to each exercise of a chapter, by the id of its prediction."""
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    every = for_audience(cells(chapter.read_text(encoding="utf-8")), number, "teacher")
+    chapter_cells = for_audience(cells(chapter.read_text(encoding="utf-8")), number, "teacher")
     return {
         id_of({"metadata": cell.metadata}): cell.text
-        for cell in every
+        for cell in chapter_cells
         if cell.is_prose and cell.metadata
     }
 
@@ -377,11 +377,14 @@ def fenced(text: str) -> str:
 
 def feedback(grade: Grade) -> str:
     """A page of Markdown for a learner."""
-    points, of = sum(mark.points for mark in grade.marks), sum(mark.of for mark in grade.marks)
+    points, possible = (
+        sum(mark.points for mark in grade.marks),
+        sum(mark.of for mark in grade.marks),
+    )
     lines = [f"# {grade.notebook.name}", ""]
     if not grade.chapter:
         return "\n".join([*lines, f"Not graded: {grade.status}.", ""])
-    lines += [f"Chapter {int(grade.chapter)}: {points:g} of {of} points.", ""]
+    lines += [f"Chapter {int(grade.chapter)}: {points:g} of {possible} points.", ""]
     lines += [f"* {note}" for note in grade.notes] + [""] * bool(grade.notes)
     lines += ["| | points | |", "| --- | --- | --- |"]
     lines += [

@@ -49,9 +49,9 @@ def questions(language: str) -> list[Question]:
     text = (QUESTIONS / f"{language}.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^# (\d+)$", text, flags=re.MULTILINE)
     return [
-        Question(f"{int(chapter):02}", *found)
+        Question(f"{int(chapter):02}", *fields)
         for chapter, part in zip(parts[::2], parts[1::2], strict=True)
-        for found in QUESTION.findall(part)
+        for fields in QUESTION.findall(part)
     ]
 
 
@@ -70,10 +70,13 @@ def numbers() -> dict[str, str]:
     symbols = published["symbols"]
     row = published["weights"][symbols.index("Ġsummer")]
     shares = {name: round(100 * row[symbols.index(name)]) for name in ("It", "Ġhot")}
-    one = np.eye(2)
-    kept, dropped = (attnlab.self_attention(one, one, one, one, dropout=p, rng=0) for p in (0, 0.2))
+    identity = np.eye(2)
+    kept, dropped = (
+        attnlab.self_attention(identity, identity, identity, identity, dropout=p, rng=0)
+        for p in (0, 0.2)
+    )
     losses = -np.log([0.25, 0.5])
-    whole = parameter_count(gpt2)
+    gpt2_count = parameter_count(gpt2)
     lengths = range(100, 200)
     return {
         "two_thin": f"{2 * D * Dh:,}",
@@ -107,9 +110,9 @@ def numbers() -> dict[str, str]:
         "gpt2_d_head": str(Dh),
         "gpt2_mlp": f"{2 * D * F:,}",
         "gpt2_attention": f"{4 * D * D:,}",
-        "gpt2_all": f"{whole:,}",
-        "gpt2_mb": f"{4 * whole / 1e6:.0f}",
-        "gpt2_tied_share": f"{100 * gpt2.vocab_size * D / whole:.0f}",
+        "gpt2_all": f"{gpt2_count:,}",
+        "gpt2_mb": f"{4 * gpt2_count / 1e6:.0f}",
+        "gpt2_tied_share": f"{100 * gpt2.vocab_size * D / gpt2_count:.0f}",
         "gpt2_cache_numbers": f"{2 * gpt2.n_layer * D:,}",
         "gpt2_cache_kb": f"{4 * 2 * gpt2.n_layer * D / 1024:g}",
         "rows_cached": f"{100 + 99:,}",
@@ -128,27 +131,27 @@ def numbers() -> dict[str, str]:
 
 
 def with_numbers(text: str) -> str:
-    return NUMBER.sub(lambda found: numbers()[found[1]], text)
+    return NUMBER.sub(lambda match: numbers()[match[1]], text)
 
 
 def page(language: str) -> str:
     """The page of all questions, with folded answers."""
-    every = questions(language)
+    bank = questions(language)
     label, yours, answer = WORDS[language]
     titles = {
         chapter.name[:2]: (cells(edition(chapter, language))[0].heading, chapter.stem)
         for chapter in CHAPTERS
     }
-    lines = [f"# {TITLES[language]}", "", OPENINGS[language].format(count=len(every)), ""]
+    lines = [f"# {TITLES[language]}", "", OPENINGS[language].format(count=len(bank)), ""]
     last = ""
-    for n, question in enumerate(every, 1):
+    for n, question in enumerate(bank, 1):
         if question.chapter != last:
             heading, stem = titles[question.chapter]
             lines += [f"## [{heading.removeprefix('# ')}]({stem}.ipynb)", ""]
             last = question.chapter
-        how = DIFFICULTIES[language][question.difficulty]
+        difficulty = DIFFICULTIES[language][question.difficulty]
         lines += [
-            f"**{label.format(n=n, how=how)}** {with_numbers(question.text)}",
+            f"**{label.format(n=n, how=difficulty)}** {with_numbers(question.text)}",
             "",
             f'<p class="prediction">{yours}</p>',
             "",

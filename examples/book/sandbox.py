@@ -25,15 +25,15 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     for name in job["pictures"]:
-        setattr(pictures, name, lambda *given, **named: None)
+        setattr(pictures, name, lambda *arguments, **named: None)
     task, failed = "", set(job["skipped"])
     events = open("events.jsonl", "a", encoding="utf-8")  # noqa: SIM115
 
     def record(status: str, words: str = "") -> None:
         print(json.dumps({"task": task, "status": status, "words": words}), file=events, flush=True)
 
-    def store(expected: Result, write: Callable[..., Any], *given: Any) -> None:
-        returned = write(*given)
+    def store(expected: Result, write: Callable[..., Any], *arguments: Any) -> None:
+        returned = write(*arguments)
         if not isinstance(returned, dict):
             raise TypeError(f"{write.__name__} returned {type(returned).__name__}; expected a dict")
         arrays = {str(name): np.asarray(value) for name, value in returned.items()}
@@ -43,7 +43,7 @@ def main() -> None:
         record("returned")
 
     checking.checked = store  # type: ignore[assignment]
-    names: dict[str, Any] = {"__name__": "__main__"}
+    namespace: dict[str, Any] = {"__name__": "__main__"}
     for cell in job["cells"]:
         task = cell["task"]
         if task in failed:
@@ -51,7 +51,7 @@ def main() -> None:
         if task:
             record("started")
         try:
-            exec(compile(cell["code"], task or "<chapter>", "exec"), names)
+            exec(compile(cell["code"], task or "<chapter>", "exec"), namespace)
         except BaseException as error:
             if not task:
                 raise
