@@ -149,7 +149,7 @@ class Dice:
         """The favourite with probability ½, otherwise one of the other options."""
         if self.chance():
             return favourite
-        return self.one([option for option in options if option != favourite])
+        return self.pick([option for option in options if option != favourite])
 
 
 # ----------------------------------------------------------------------------------- the kinds
