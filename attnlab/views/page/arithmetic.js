@@ -306,15 +306,15 @@ function arithmeticOf(trace) {
 
 /** The inputs of the cell's steps, by parameter. */
 function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
-  const valuesOf = (found) => (place) =>
-    found?.length === undefined || place.includes(":") ? found : found[j];
+  const valuesOf = (values) => (place) =>
+    values?.length === undefined || place.includes(":") ? values : values[j];
   const given = [
     ["by_root", trace.given.by_root],
     ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
   ];
-  const others = [...Object.entries(numbers), ...given].map(([name, found]) => [
+  const others = [...Object.entries(numbers), ...given].map(([name, values]) => [
     name,
-    found === null ? null : { name, values: valuesOf(found) },
+    values === null ? null : { name, values: valuesOf(values) },
   ]);
   return {
     ...Object.fromEntries(others),

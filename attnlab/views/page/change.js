@@ -36,7 +36,7 @@ function makeChange(before, now) {
   const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
   const pairs = before && aligned([before.ids, now.ids]);
   const isCompared = traces.length === 2;
-  const heads = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
+  const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
   const placeIn = (trace) =>
     traces.includes(trace) ? queryIn(trace) : placeBefore(pairs, queryIn(now));
   const read = async (trace, place) => {
@@ -87,7 +87,7 @@ function makeChange(before, now) {
         token: symbolOf(brief(now.tokens[place].symbol)),
       }),
     );
-    const table = tableOf(caption, [say("token"), "", ...heads], rows);
+    const table = tableOf(caption, [say("token"), "", ...headings], rows);
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });
 
@@ -97,7 +97,7 @@ function makeChange(before, now) {
     const [place, here] = known.places;
     const isSame = place === here && before.ids[place] === now.ids[place];
     const at = isSame ? "" : ` (${before.cached + place} ${brief(before.tokens[place].symbol)})`;
-    return [make("span", {}, `${heads[0]}: ${a}${at}`), make("span", {}, `${heads[1]}: ${b}`)];
+    return [make("span", {}, `${headings[0]}: ${a}${at}`), make("span", {}, `${headings[1]}: ${b}`)];
   }
 
   return { draw };

@@ -169,8 +169,8 @@ function bitmapOf(values, width, height, scale, hidden, canvas = document.create
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const bits = new Uint32Array(image.data.buffer);
-  const places = placesOf(values, scale);
-  for (let n = 0; n < values.length; n++) if (!hidden(n)) bits[n] = pixels[places[n]];
+  const colourIndices = placesOf(values, scale);
+  for (let n = 0; n < values.length; n++) if (!hidden(n)) bits[n] = pixels[colourIndices[n]];
   context.putImageData(image, 0, 0);
   return canvas;
 }

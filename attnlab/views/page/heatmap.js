@@ -129,23 +129,23 @@ function makeHeatmap(view) {
 
   function layOut() {
     if (!matrix) return;
-    const times = letterSize();
+    const letterScale = letterSize();
     const context = left.getContext("2d");
     context.font = getComputedStyle(left).font;
     const widest = (texts) =>
       Math.min(
-        LARGEST_LABEL * times,
+        LARGEST_LABEL * letterScale,
         Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
       );
-    labelWidth = Math.max(56 * times, widest(view.queryLabels) + 10); // room for the axes' names at least
-    labelHeight = Math.max(32 * times, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
-    const room = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * times);
-    const fit = Math.max(1, Math.min(largestCell(), room / view.Tk));
+    labelWidth = Math.max(56 * letterScale, widest(view.queryLabels) + 10); // room for the axes' names at least
+    labelHeight = Math.max(32 * letterScale, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
+    const available = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * letterScale);
+    const fit = Math.max(1, Math.min(largestCell(), available / view.Tk));
     cell = fit * (isPrinted() ? 1 : selection.zoom);
     if (cell > 2) cell = Math.floor(cell);
     extent.style.width = `${view.Tk * cell}px`;
     extent.style.height = `${view.T * cell}px`;
-    scroller.style.width = `${Math.min(room, view.Tk * cell)}px`;
+    scroller.style.width = `${Math.min(available, view.Tk * cell)}px`;
     const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
     scroller.style.height = `${Math.min(tallest, view.T * cell)}px`;
     figure.style.setProperty("--height", scroller.style.height); // labels are drawn later
@@ -156,24 +156,24 @@ function makeHeatmap(view) {
   }
 
   /** Labels of rows or columns that are visible and far enough apart to be read. */
-  function labels(canvas, texts, size, apart, offset, length, width, height, chosen, position) {
+  function labels(canvas, texts, size, minDistance, offset, length, width, height, chosen, position) {
     const context = prepared(canvas, width, height);
-    const room = LARGEST_LABEL * letterSize();
+    const longest = LARGEST_LABEL * letterSize();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
     const strong = colourOf(figure);
-    const every = Math.ceil(apart / cell);
+    const step = Math.ceil(minDistance / cell);
     const first = Math.floor(offset / cell);
     for (let n = first; n < Math.min(texts.length, (offset + length) / cell); n++) {
-      const crowded = n !== chosen && Math.abs(n - chosen) * cell < apart;
-      if ((n % every && n !== chosen) || crowded) continue;
+      const crowded = n !== chosen && Math.abs(n - chosen) * cell < minDistance;
+      if ((n % step && n !== chosen) || crowded) continue;
       const middle = (n + 0.5) * cell - offset;
       if (middle < 0 || middle > length) continue;
       context.save();
       context.fillStyle = n === chosen ? strong : muted;
       position(context, middle);
-      context.fillText(clipped(context, texts[n], room), 0, 0);
+      context.fillText(clipped(context, texts[n], longest), 0, 0);
       context.restore();
     }
   }
@@ -215,11 +215,11 @@ function makeHeatmap(view) {
     }
     if (cell >= NUMBERED_CELL) drawNumbers(context, j, i, n, m);
     const { query, key } = placed(describedPlace());
-    const times = letterSize();
+    const letterScale = letterSize();
     // Printed labels are smaller and vertical, so that none is left out.
     const size = isPrinted()
       ? Math.min(LETTERS, Math.max(SMALLEST_LETTERS, Math.floor(cell) - 1))
-      : LETTERS * times;
+      : LETTERS * letterScale;
     const isUpright = isPrinted() && cell < 19;
     const rows = (label, middle) => {
       label.textAlign = "right";
@@ -229,10 +229,10 @@ function makeHeatmap(view) {
       label.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
       label.rotate(isUpright ? -Math.PI / 2 : -SLANT);
     };
-    const apart = isPrinted() ? size + 1 : 14 * times;
-    labels(left, view.queryLabels, size, apart, y, height, labelWidth, height, query, rows);
-    const across = isUpright ? apart : 19 * times;
-    labels(top, view.keyLabels, size, across, x, width, width + OVERHANG * times, labelHeight, key, columns);
+    const rowDistance = isPrinted() ? size + 1 : 14 * letterScale;
+    labels(left, view.queryLabels, size, rowDistance, y, height, labelWidth, height, query, rows);
+    const columnDistance = isUpright ? rowDistance : 19 * letterScale;
+    labels(top, view.keyLabels, size, columnDistance, x, width, width + OVERHANG * letterScale, labelHeight, key, columns);
   });
 
   /** This view's row and column of a place. */

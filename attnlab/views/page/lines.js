@@ -126,8 +126,8 @@ function makeLines(view) {
     const font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     context.translate(0, -scrollTop);
-    const room = Math.min(120 * letterSize(), width / 4);
-    const [from, to] = [room + 8, width - room - 8];
+    const available = Math.min(120 * letterSize(), width / 4);
+    const [from, to] = [available + 8, width - available - 8];
     const [query, key] = [
       nearest(view.rows, describedPlace().query),
       nearest(view.columns, describedPlace().key),
@@ -158,14 +158,14 @@ function makeLines(view) {
       if (!inSight(n)) return;
       context.font = `${isChosen ? "bold " : ""}${font}`;
       context.fillStyle = isChosen ? strong : muted;
-      context.fillText(clipped(context, text, room), x, y(n));
+      context.fillText(clipped(context, text, available), x, y(n));
     };
     if (inSight(cached + query)) {
       context.fillStyle = colourOf(ends);
-      context.fillRect(room + 2, y(cached + query) - row / 2 + 2, 3, row - 4);
+      context.fillRect(available + 2, y(cached + query) - row / 2 + 2, 3, row - 4);
     }
     context.textAlign = "right";
-    view.queryLabels.forEach((text, i) => label(text, room, cached + i, i === query));
+    view.queryLabels.forEach((text, i) => label(text, available, cached + i, i === query));
     context.textAlign = "left";
     view.keyLabels.forEach((text, j) => label(text, to + 8, j, j === key));
   });

@@ -3,7 +3,7 @@
 const HISTORY_LENGTH = 100;
 
 const traceHistory = []; // the history, as the source describes traces
-let lastRequest; // the last request: a text, {text} or {ids}, and the `ablated` places
+let lastRequest; // the last request: a text, {text} or {ids}, and `ablated`, its changes
 let pending; // aborts the pending request
 
 /** Trace a text, {text} or {ids}, with places ablated: [layer, head] for a head, [layer] for an MLP. */
@@ -255,14 +255,14 @@ function markLatest() {
 
 // ---- ablation ------------------------------------------------------------------------------------
 
-/** Ablate a head or MLP, or undo it. */
-function toggle(place) {
+/** Make a change, such as the ablation of a head or MLP, or undo it. */
+function toggle(change) {
   const { text, ablated } = lastRequest;
-  const others = ablated.filter((other) => other.join() !== place.join());
-  requestTrace(text, others.length < ablated.length ? others : [...ablated, place]);
+  const others = ablated.filter((other) => other.join() !== change.join());
+  requestTrace(text, others.length < ablated.length ? others : [...ablated, change]);
 }
 
-/** Scale a step of the open head by `how` hundredths, or ("of") take it from the text with these ids. */
+/** Scale a step of the open head by `how` percent; or, if `how` is "of", take it from the text with these ids. */
 function changeStep(step, how, ...ids) {
   const { text, ablated } = lastRequest;
   const place = [selection.layer, selection.head, step];
@@ -336,8 +336,8 @@ function markToggles() {
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
   byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
-  const found = lastRequest.ablated.find((change) => change.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
-  showFactor(found && found[3] !== "of" ? found[3] : 100);
+  const change = lastRequest.ablated.find((other) => other.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
+  showFactor(change && change[3] !== "of" ? change[3] : 100);
   byId("cell-toggle").ariaPressed = String(isAmong(switchedCells(), cellOfMask() ?? []));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
   for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
@@ -391,15 +391,15 @@ function markViews() {
     of.setAttribute("aria-describedby", "is-ablated");
     of.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
   };
-  const own = views.filter((view) => !view.isDifference);
-  for (const [id, shown] of Object.entries({ heatmaps: views, lines: own, strips: own, texts: own }))
+  const single = views.filter((view) => !view.isDifference);
+  for (const [id, shown] of Object.entries({ heatmaps: views, lines: single, strips: single, texts: single }))
     // Strips are made when first shown.
     [...byId(id).children].forEach((part, n) => {
       const of = part.querySelector(".scroller, .all-lines, .table, .flow");
       mark(part, isAblated(shown[n]), of);
     });
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
-    mark(part, isAblated(own[part.dataset.trace]), part.querySelector(".chain"));
+    mark(part, isAblated(single[part.dataset.trace]), part.querySelector(".chain"));
 }
 
 // Texts that the pocket model was trained to continue.

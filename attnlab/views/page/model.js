@@ -75,7 +75,7 @@ function flipped(mask, cells) {
 }
 
 /** Refuse a mask with toggled cells that leaves a query without a key. */
-function checkSeeing(mask) {
+function checkEveryQueryHasAKey(mask) {
   const [T, Tk] = mask.shape;
   for (let i = 0; i < T; i++)
     if (!mask.data.subarray(i * Tk, (i + 1) * Tk).includes(1)) throw new Refusal("The mask must leave query {i} at least one key.", { i });
@@ -190,20 +190,20 @@ class Model {
   #editsOf(changes) {
     const stepOf = (ids, path) => {
       const { run } = this.trace(this.idsOf({ ids }), []);
-      const found = run.value(path);
+      const value = run.value(path);
       run.keep((path) => KEPT.test(path));
-      return found;
+      return value;
     };
-    const places = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
-    const scalesWithoutRoot = places.map((place) => [`${place}scale`, this.given[`${place}layer_number`] ?? 1]);
+    const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
+    const scalesWithoutRoot = prefixes.map((prefix) => [`${prefix}scale`, this.given[`${prefix}layer_number`] ?? 1]);
     return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
   }
 
   /** What the page needs of a trace, besides its packs. */
   open(text, ablated) {
     const ids = this.idsOf(text);
-    for (const [, , , how, ...others] of ablated) if (how === "of") checkSameLength(others.length, ids.length);
-    for (const [, , , how, ...cells] of ablated) if (how === "flip") checkSeeing(flipped(maskOf(ids.length, ablated), cells));
+    for (const [, , , how, ...otherIds] of ablated) if (how === "of") checkSameLength(otherIds.length, ids.length);
+    for (const [, , , how, ...cells] of ablated) if (how === "flip") checkEveryQueryHasAKey(flipped(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
@@ -240,15 +240,15 @@ class Model {
     return numbers;
   }
 
-  /** A token's rows at some stops: a run over this token alone, with the heads' context given. */
+  /** A token's rows: a run over this token alone, which takes the heads' context from the whole run. */
   #way(run, position, packed) {
-    const place = nd.slice(position, position + 1);
-    const given = (path) => {
-      if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, place, nd.slice(null, null));
-      return path === "ids" || path === "positions" ? nd.item(run.value(path), place) : this.#given(path);
+    const rowOfToken = nd.slice(position, position + 1);
+    const valueOf = (path) => {
+      if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
+      return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#given(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
-    const row = new Run(this.graph, given, Object.fromEntries(edits));
+    const row = new Run(this.graph, valueOf, Object.fromEntries(edits));
     return joinedNumbers(packed.map((path) => row.value(path)));
   }
 
@@ -319,26 +319,26 @@ class Model {
   /** Generate tokens, with cached keys and values. */
   async write({ ids, ablated }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
-    const room = positions - ids.length;
+    const free = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
       throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
-    if (!room) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
+    if (!free) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
     const layers = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
     const length = Math.min(positions, ids.length + count);
     const caches = Object.fromEntries(layers.flatMap((place) => ["K_cache", "V_cache"].map((name) => [place + name, new Cache(length)])));
     const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
     const named = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
     const [all, chosen] = [[...ids], []];
-    for (let cached = 0; chosen.length < Math.min(count, room); cached = all.length - 1) {
+    for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
       const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // rows without a token are never sampled
-      const found = positionOfLogits(known, settings.temperature ? known.length : 1);
-      const { renormalized } = probabilitiesOf(found, settings);
+      const candidates = positionOfLogits(known, settings.temperature ? known.length : 1);
+      const { renormalized } = probabilitiesOf(candidates, settings);
       const drawn = Math.max(0, drawnBy(random(), renormalized));
-      const id = found.ids[drawn];
+      const id = candidates.ids[drawn];
       const share = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
       chosen.push({ ...this.tokenizer.token(id), probability: renormalized[drawn], share });
       all.push(id);

@@ -192,22 +192,22 @@ function makePrediction(trace) {
           first: trace.cached + given.first,
         });
     if (!position) return;
-    const found = {
+    const candidates = {
       ...probabilitiesOf(position, settings),
       tokens: position.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
-    list.replaceChildren(...candidatesOf(found, seen));
+    list.replaceChildren(...candidatesOf(candidates, seen));
     explainSymbols();
-    parts.steps.replaceChildren(...stepsOf(given, position, found));
+    parts.steps.replaceChildren(...stepsOf(given, position, candidates));
     const at = JSON.stringify([place, settings]);
     if (drawn.count !== draws.count) {
-      const row = drawnBy(draws.u, found.renormalized);
-      drawn = { count: draws.count, at, row, words: drawnOf(found, row) };
+      const row = drawnBy(draws.u, candidates.renormalized);
+      drawn = { count: draws.count, at, row, words: drawnOf(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(position, given.rows, found, drawn.at === at ? drawn.row : null));
-    parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, found));
+    parts.table.replaceChildren(candidatesTable(position, given.rows, candidates, drawn.at === at ? drawn.row : null));
+    parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, candidates));
     sampled.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
     sampled.replaceChildren(
       ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
@@ -277,8 +277,8 @@ function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count })
 }
 
 /** Each token's row, from its logit to the probability that it is sampled with. */
-function candidatesTable({ vocab, logits }, nameless, found, drawn) {
-  const { exponentials, sum, probabilities, cutBy, renormalized, tokens, others } = found;
+function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
+  const { exponentials, sum, probabilities, cutBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);

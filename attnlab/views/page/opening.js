@@ -150,7 +150,7 @@ class Directory {
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
-    const found = new Map([...entries].filter(([name]) => !this.#isHead(name) && !whole(rules.patterns.mask).test(name)));
+    const stored = new Map([...entries].filter(([name]) => !this.#isHead(name) && !whole(rules.patterns.mask).test(name)));
     const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
     const shapesOf = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
     const inBlock = shapesOf(rules.block);
@@ -165,19 +165,19 @@ class Directory {
       const one = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
       return one && { ...one, path: `blocks.${layer}.${one.path}` };
     };
-    this.#checkOurs(found, (name) => {
+    this.#checkOurs(stored, (name) => {
       const [, , inside] = whole(rules.patterns.in_block).exec(name) ?? [];
       return inside === undefined ? outside.has(name) : inBlock.has(inside);
     });
-    const expected = new Map([...found.keys()].map((name) => [name, expectedOf(name)]).filter(([, one]) => one));
+    const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, one]) => one));
     const given = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
     const first = rules.block.find(([path]) => path === "attention.W_QKV")[1];
-    this.#checkAll(config, found, expected, given, { inBlock, outside, first: `h.0.${first}` });
-    const copy = config.tie_word_embeddings ? found.get(output) : undefined;
-    if (copy && !found.has(embedding)) found.set(embedding, copy), expected.set(embedding, expected.get(output));
-    const places = [...found].filter(([name]) => name !== output || !config.tie_word_embeddings);
+    this.#checkAll(config, stored, expected, given, { inBlock, outside, first: `h.0.${first}` });
+    const copy = config.tie_word_embeddings ? stored.get(output) : undefined;
+    if (copy && !stored.has(embedding)) stored.set(embedding, copy), expected.set(embedding, expected.get(output));
+    const places = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
     const byPath = new Map(places.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
-    return { byPath, copy: copy && found.get(embedding) !== copy ? { ...copy, name: output } : undefined };
+    return { byPath, copy: copy && stored.get(embedding) !== copy ? { ...copy, name: output } : undefined };
   }
 
   #isHead(name) {
@@ -185,9 +185,9 @@ class Directory {
     return rest.length > 0 && Object.hasOwn(this.rules.tensors.heads, head);
   }
 
-  #checkOurs(found, isOurs) {
+  #checkOurs(stored, isOurs) {
     const { patterns } = this.rules.tensors;
-    for (const [name, { dtype }] of found) {
+    for (const [name, { dtype }] of stored) {
       if (whole(patterns.quantized).test(name) || (dtype.startsWith("F8") && isOurs(name)))
         refuse(`the directory contains quantized weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantize}`);
       if (whole(patterns.lora).test(name))
@@ -196,11 +196,11 @@ class Directory {
             "model.merge_and_unload().save_pretrained('NEW')",
         );
     }
-    const names = [...found.keys()];
+    const names = [...stored.keys()];
     if (names.length && !names.some(isOurs)) refuse(`the directory has no tensors with GPT-2's names, only ${this.listed(names.sort())}`);
   }
 
-  #checkAll(config, found, expected, given, { inBlock, outside, first }) {
+  #checkAll(config, stored, expected, given, { inBlock, outside, first }) {
     const { bytes } = this.rules.tensors;
     const [embedding, position, ...last] = outside.keys();
     const names = function* () {
@@ -214,20 +214,20 @@ class Directory {
       if (missing.length > this.rules.listed) break;
     }
     const written = (shape) => `[${shape.join(", ")}]`;
-    const isOff = ([name, { shape }]) => found.get(name).shape.join() !== shape.join();
+    const isOff = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
     const count = outside.size + config.n_layer * inBlock.size - given.size;
     const kinds = {
       missing: this.listed(missing, count),
-      unexpected: this.listed([...found.keys()].filter((name) => !expected.has(name))),
-      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${written(found.get(name).shape)}, expected ${written(shape)}`)),
+      unexpected: this.listed([...stored.keys()].filter((name) => !expected.has(name))),
+      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${written(stored.get(name).shape)}, expected ${written(shape)}`)),
       "unsupported dtype": this.listed(
         [...expected.keys()]
-          .filter((name) => !Object.hasOwn(bytes, found.get(name).dtype))
-          .map((name) => `${name} is ${found.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
+          .filter((name) => !Object.hasOwn(bytes, stored.get(name).dtype))
+          .map((name) => `${name} is ${stored.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
       ),
     };
     const problems = Object.entries(kinds).flatMap(([kind, names]) => (names ? [`${kind}: ${names}`] : []));
-    if (expected.has(first) && found.get(first).shape.join() === expected.get(first).shape.toReversed().join())
+    if (expected.has(first) && stored.get(first).shape.join() === expected.get(first).shape.toReversed().join())
       problems.push(
         "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. GPT2.from_arrays(config, arrays, tokenizer) accepts these",
       );
@@ -246,17 +246,17 @@ class Directory {
     const files = isWhole ? [weights] : [...new Set(map.values())].sort();
     const missing = files.filter((name) => !this.has(name));
     if (missing.length) refuse(`${this.listed(missing)}, named in ${index}, doesn't exist`);
-    const [entries, found] = [new Map(), new Map()];
+    const [entries, fileOf] = [new Map(), new Map()];
     for (const file of files)
       for (const [name, entry] of await this.#header(file)) {
         const bare = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
         if (entries.has(bare)) refuse(`${this.listed([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
         entries.set(bare, entry);
-        found.set(name, file);
+        fileOf.set(name, file);
       }
-    for (const name of map ? new Set([...map.keys(), ...found.keys()]) : []) {
-      const [listedFile, file] = [map, found].map((places) => this.listed([places.get(name) ?? "no file"]));
-      if (map.get(name) !== found.get(name))
+    for (const name of map ? new Set([...map.keys(), ...fileOf.keys()]) : []) {
+      const [listedFile, file] = [map, fileOf].map((listing) => this.listed([listing.get(name) ?? "no file"]));
+      if (map.get(name) !== fileOf.get(name))
         refuse(`${index} contradicts its shards: it puts ${this.listed([name])} in ${listedFile}, but it is in ${file}`);
     }
     return entries;
@@ -277,8 +277,8 @@ class Directory {
       for (const name of [...this.files.keys()].sort()) {
         const [, ...groups] = whole(pattern).exec(name) ?? [null];
         if (!whole(pattern).test(name)) continue;
-        const given = { name: this.listed([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
-        return description.replace(/\{(\w+)\}/g, (_, key) => given[key]);
+        const values = { name: this.listed([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
+        return description.replace(/\{(\w+)\}/g, (_, key) => values[key]);
       }
     return "";
   }
@@ -370,8 +370,8 @@ class Directory {
   #noTokenizer() {
     const { how_to_save, how_to_convert, sentence_piece } = this.rules.tokenizer;
     if (this.has("vocab.txt")) refuse(this.rules.tokenizer.another);
-    const found = sentence_piece.find(this.has);
-    const next = found ? `SentencePiece's ${found} isn't supported; a tokenizer.json is. ${how_to_convert}` : how_to_save;
+    const present = sentence_piece.find(this.has);
+    const next = present ? `SentencePiece's ${present} isn't supported; a tokenizer.json is. ${how_to_convert}` : how_to_save;
     refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
   }
 
@@ -455,12 +455,12 @@ class Directory {
   async #specialTokens(config, defaults) {
     const map = "added_tokens_decoder" in config ? {} : await this.jsonIfThere("special_tokens_map.json");
     const names = { ...defaults, ...config, ...map };
-    const found = this.rules.tokenizer.special.map((name) => {
-      const given = names[name] ?? null;
-      const tokens = isObject(given) && !("content" in given) ? Object.values(given) : Array.isArray(given) ? given : [given];
+    const tokensByName = this.rules.tokenizer.special.map((name) => {
+      const value = names[name] ?? null;
+      const tokens = isObject(value) && !("content" in value) ? Object.values(value) : Array.isArray(value) ? value : [value];
       return [name, tokens.filter((token) => token !== null).map((token) => this.#specialToken(token, name))];
     });
-    return Object.fromEntries(found);
+    return Object.fromEntries(tokensByName);
   }
 
   #specialToken(given, name) {
@@ -557,11 +557,11 @@ class Directory {
   #checkAllMade({ vocab, added }, merged) {
     const { bytes, looks_special } = this.rules.tokenizer;
     const names = new Set([...bytes, ...added.map(({ content }) => content)]);
-    const others = [...vocab].filter(([symbol, id]) => !merged.has(id) && !names.has(symbol) && !whole(looks_special).test(symbol));
-    const [first] = others.map(([symbol]) => symbol).sort();
-    if (others.length)
+    const unexplained = [...vocab].filter(([symbol, id]) => !merged.has(id) && !names.has(symbol) && !whole(looks_special).test(symbol));
+    const [first] = unexplained.map(([symbol]) => symbol).sort();
+    if (unexplained.length)
       refuse(
-        `${others.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
+        `${unexplained.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
       );
   }
 

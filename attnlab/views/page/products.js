@@ -42,11 +42,11 @@ class Products {
         const from = j + line * stride;
         this.b.set(y.data.subarray(from, from + width), line * width);
       }
-    const [from, apart] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
+    const [from, rowStride] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
     const [down, across] = x.strides.slice(-2);
     if (n === 1) {
       for (let k = 0; k < m; k++) this.a[k] = x.data[i + k * across];
-      this.exports[step === 1 ? "rowByRows" : "rowByColumns"](this.a.byteOffset, from, this.o.byteOffset, m, p, apart);
+      this.exports[step === 1 ? "rowByRows" : "rowByColumns"](this.a.byteOffset, from, this.o.byteOffset, m, p, rowStride);
       out.set(this.o.subarray(0, p), at);
       return true;
     }
@@ -60,7 +60,7 @@ class Products {
         else if (across === 1) this.a.set(x.data.subarray(at, at + m), to);
         else for (let k = 0; k < m; k++) this.a[to + k] = x.data[at + k * across];
       }
-      const strides = step === 1 ? [apart, 1] : [1, apart];
+      const strides = step === 1 ? [rowStride, 1] : [1, rowStride];
       this.exports.product(this.a.byteOffset, from, this.o.byteOffset, whole, m, p, ...strides, this.w.byteOffset);
       out.set(this.o.subarray(0, count * p), at + start * p);
     }
@@ -72,18 +72,18 @@ class Products {
     const f = this.exports[name];
     const isSupported = ({ data, strides }) => strides.at(-1) === 0 || (strides.at(-1) === 1 && !(data instanceof Float64Array));
     if (!f || shape.at(-1) < MIN_IN_ROW || !(out instanceof Float32Array) || !arrays.every(isSupported)) return false;
-    const places = [this.a, this.b, this.w];
-    const last = [NaN, NaN, NaN]; // the number that a place is filled with
+    const buffers = [this.a, this.b, this.w];
+    const last = [NaN, NaN, NaN]; // the number that each buffer is filled with
     forEachRow(shape, arrays, (at, starts, width, steps) => {
       for (let done = 0; done < width; done += AT_ONCE) {
         const count = Math.min(AT_ONCE, width - done);
         for (let k = 0; k < arrays.length; k++) {
           const { data } = arrays[k];
           const from = starts[k] + done;
-          if (steps[k]) places[k].set(data.subarray(from, from + count));
-          else if (last[k] !== data[starts[k]]) places[k].fill((last[k] = data[starts[k]]), 0, Math.min(AT_ONCE, width));
+          if (steps[k]) buffers[k].set(data.subarray(from, from + count));
+          else if (last[k] !== data[starts[k]]) buffers[k].fill((last[k] = data[starts[k]]), 0, Math.min(AT_ONCE, width));
         }
-        f(...places.map(({ byteOffset }) => byteOffset), this.o.byteOffset, count);
+        f(...buffers.map(({ byteOffset }) => byteOffset), this.o.byteOffset, count);
         out.set(this.o.subarray(0, count), at + done);
       }
     });

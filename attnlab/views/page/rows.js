@@ -47,12 +47,12 @@ function headIn({ trace, layer, h, given, edits }) {
   const path = `blocks.${layer}.attention.heads.${h}`;
   const names = trace.edited[layer]?.[h] ?? [];
   const arrays = names.filter((name) => name !== "scale");
-  const own = Object.fromEntries(arrays.map((name) => [name, edits[`${path}.${name}`].numbers()]));
+  const editedSteps = Object.fromEntries(arrays.map((name) => [name, edits[`${path}.${name}`].numbers()]));
   const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(given[`blocks.${layer}.attention.${name}`], h).numbers()]);
   return {
-    ...{ trace, layer, path, T, Tk, Dh, own, edited: new Set(names) },
+    ...{ trace, layer, path, T, Tk, Dh, own: editedSteps, edited: new Set(names) },
     ...Object.fromEntries(vectors),
-    mask: own.mask ?? mask,
+    mask: editedSteps.mask ?? mask,
   };
 }
 

@@ -17,8 +17,8 @@ class Graph {
   #nodeOf(path) {
     const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
     const form = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
-    const found = this.data[path] ?? this.data[form];
-    const [equation, take, ...needs] = found ?? ["", ""];
+    const declared = this.data[path] ?? this.data[form];
+    const [equation, take, ...needs] = declared ?? ["", ""];
     const place = path.replace(/[^.]+$/, "");
     const absolute = (need) =>
       need.startsWith(".")
@@ -26,7 +26,7 @@ class Graph {
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
     const n_head = whole.replace(/[^.]+$/, "n_head");
-    return { equation, take, needs: needs.map(absolute), whole, head, n_head, isGiven: !found };
+    return { equation, take, needs: needs.map(absolute), whole, head, n_head, isGiven: !declared };
   }
 }
 
@@ -84,8 +84,8 @@ class Run {
     if (HEAD_ONLY.test(path)) return [];
     const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${place}.heads.`));
     const names = name === "scores" ? ["scores", "scale"] : [name];
-    const own = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
-    return [...new Set(own.map((edited) => edited.replace(/[^.]+$/, name)))];
+    const parts = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
+    return [...new Set(parts.map((part) => part.replace(/[^.]+$/, name)))];
   }
 
   /** A copy of an array with one of its slices edited. */

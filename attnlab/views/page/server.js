@@ -26,8 +26,8 @@ async function answerTo(path, body, signal) {
 class ServerSource extends LiveSource {
   open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
 
-  generate = (trace, how, signal) =>
-    this.#request(trace, "write", { trace: trace.id, ...how }, signal);
+  generate = (trace, settings, signal) =>
+    this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
 
   /** Disable everything that needs the explorer. */
   markEnded() {

@@ -31,11 +31,11 @@ function buildStrips(view) {
     const row = make("tr", {}, make("th", { scope: "row" }, button), ...fields, ...cells);
     return { row, numbers, button };
   });
-  const heads = [say("key"), "K", "q × k", ...steps];
+  const headings = [say("key"), "K", "q × k", ...steps];
   const caption = say("Query and key vectors{of}", { of: labelOf(view) });
-  const none = [1, 2, 3, 4].map(() => make("td"));
-  const queryRow = make("tr", { class: "query-row" }, queryCell, make("td", {}, ofQuery), ...none);
-  const scroller = boxedTable(caption, heads, [queryRow, ...rows.map(({ row }) => row)]);
+  const emptyCells = [1, 2, 3, 4].map(() => make("td"));
+  const queryRow = make("tr", { class: "query-row" }, queryCell, make("td", {}, ofQuery), ...emptyCells);
+  const scroller = boxedTable(caption, headings, [queryRow, ...rows.map(({ row }) => row)]);
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   const note = make("p", { class: "note" });
   const missing = make("p", { class: "note", hidden: "" });

@@ -163,21 +163,21 @@ function mapOf({ graph }, { path, equation }) {
 async function readFollowing(way) {
   const { trace, position } = way;
   if (position < trace.prediction.first) return null;
-  const found = await source.position(trace, position);
+  const prediction = await source.position(trace, position);
   return {
-    ...found,
-    ...probabilitiesOf(found, { temperature: 1, top_k: null, top_p: null }),
-    tokens: found.ids.map((id) => trace.names.get(id)),
+    ...prediction,
+    ...probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null }),
+    tokens: prediction.ids.map((id) => trace.names.get(id)),
   };
 }
 
 const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
 const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
-const IS_OF_TOKENS = new Set(["logits", "probabilities"]); // the page has only the largest
+const STEPS_OF_VOCABULARY = new Set(["logits", "probabilities"]); // the page has only the largest
 
 /** A step's row; undefined if it isn't available. */
 function rowAt(way, { path, name }) {
-  if (IS_OF_TOKENS.has(name)) return way.following?.[name];
+  if (STEPS_OF_VOCABULARY.has(name)) return way.following?.[name];
   const { trace, position, given } = way;
   if (way.layers !== trace.loaded.size) {
     const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
@@ -257,7 +257,7 @@ const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 function optionOf(stop) {
   const row = rowAt(shownStep, stop);
   const chosen = stop === shownStep.stop;
-  const size = row && !IS_OF_TOKENS.has(stop.name) ? format(Math.hypot(...row), 2) : "";
+  const size = row && !STEPS_OF_VOCABULARY.has(stop.name) ? format(Math.hypot(...row), 2) : "";
   const strip = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
   strip.classList.toggle("short", row?.length <= SHORT);
@@ -323,7 +323,7 @@ function showStop() {
   const shape = shapeOf(trace, axes).join(" × ");
   const [i, n] = [String(shownStep.position), String(row.length)];
   byId("stop-shape").replaceChildren(
-    ...(IS_OF_TOKENS.has(stop.name)
+    ...(STEPS_OF_VOCABULARY.has(stop.name)
       ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", { shape, n, i })
       : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", {
           shape,
@@ -369,7 +369,7 @@ const whyMissing = ({ trace, position }) =>
         })
       : "";
 
-/** For which components of a step the file has the weights. */
+/** Says for which components of a step the file has the weights. */
 function whichColumns({ trace, stop }) {
   if (stop.equation === "logits")
     return say(
@@ -388,7 +388,7 @@ function whichColumns({ trace, stop }) {
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = shownStep.trace;
-  if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", shownStep.following.tokens[c]);
+  if (STEPS_OF_VOCABULARY.has(name)) return say("token {symbol}, id {id}", shownStep.following.tokens[c]);
   if (!OF_HEADS.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
@@ -398,13 +398,13 @@ const STRIP_HEIGHT = 180; // approximate
 
 /** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and its cell size. */
 function latticeOf(count, width, unit) {
-  const room = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
-  const fitting = Math.floor(width / room);
+  const largest = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
+  const fitting = Math.floor(width / largest);
   const max = Math.max(16, unit, fitting - (fitting % unit));
   let columns = max;
   while (count % columns && columns - unit >= 0.75 * max) columns -= unit;
   columns = Math.min(count, count % columns ? max : columns);
-  return { columns, side: Math.max(1, Math.floor(Math.min(room, width / columns))) };
+  return { columns, side: Math.max(1, Math.floor(Math.min(largest, width / columns))) };
 }
 
 const strip = makeStrip();
@@ -601,11 +601,11 @@ async function needsOf(way, stop, c, parameters) {
       b: () => weights.bias,
     }[parameter];
     if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
-    const found = row ?? (values ? undefined : given(way, path));
-    if (found === undefined && !values) return undefined;
-    const ofRow = (place) => (typeof found === "number" ? found : place.includes(":") ? found : found[c]);
+    const value = row ?? (values ? undefined : given(way, path));
+    if (value === undefined && !values) return undefined;
+    const ofRow = (place) => (typeof value === "number" ? value : place.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
-    needs[parameter] = found === null ? null : { name, stop: from, length: row?.length, values: values ?? ofRow };
+    needs[parameter] = value === null ? null : { name, stop: from, length: row?.length, values: values ?? ofRow };
   }
   return needs;
 }
@@ -613,8 +613,8 @@ async function needsOf(way, stop, c, parameters) {
 /** A parameter or another value; null if the model has none, undefined if it isn't available. */
 function given(way, path) {
   try {
-    const found = way.run.value(path);
-    return found instanceof Nd ? found.numbers() : found;
+    const value = way.run.value(path);
+    return value instanceof Nd ? value.numbers() : value;
   } catch (error) {
     if (error instanceof NotAvailable) return undefined;
     throw error;
