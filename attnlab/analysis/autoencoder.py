@@ -41,6 +41,9 @@ HOOKS = {
     "mlp.hook_post": "mlp.activated",
 }
 
+# How SAELens notes that the training's model had a centred residual stream.
+CENTRED = {"center_writing_weights": True}
+
 # Names of settings before SAELens 6.
 RENAMED = {
     "hook_point": "hook_name",
@@ -181,7 +184,7 @@ class SparseAutoencoder(Document):
             "metadata": {
                 "sae_lens_version": SAELENS,
                 "hook_name": hook,
-                "model_from_pretrained_kwargs": {"center_writing_weights": self.centres},
+                "model_from_pretrained_kwargs": CENTRED if self.centres else {},
                 "attnlab_model": self.model,
             },
         }
@@ -189,12 +192,10 @@ class SparseAutoencoder(Document):
         write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
 
     def pieces(self) -> Iterator[str]:
-        k = "" if self.k is None else f", k = {self.k}"
+        kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"
         n, D = self.W_dec.shape
         of = f" of {self.path}" if self.path else ""
-        yield Heading(
-            f"Sparse autoencoder{of}: {n} features of {D} numbers, {self.architecture}{k}"
-        )
+        yield Heading(f"Sparse autoencoder{of}: {n} features, width {D}, {kind}")
 
 
 def largest(z: Array, k: int) -> Array:
@@ -231,8 +232,14 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     """
     folder = POCKET_AUTOENCODER if path == "pocket" else as_path(path, "path")
     given, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
-    config = {**given, **(given.get("metadata") or {})}
-    config = {RENAMED.get(name, name): value for name, value in config.items()}
+
+    def section(name: str) -> dict[str, Any]:
+        if not isinstance(found := config.get(name) or {}, dict):
+            raise ConfigError(f"{folder / CONFIG}: {name} must be a JSON object")
+        return found
+
+    config = {RENAMED.get(name, name): value for name, value in given.items()}
+    config = section("metadata") | config
     for name, known in SETTINGS.items():
         if config.setdefault(name, known[0]) not in known:
             raise ConfigError(
@@ -242,10 +249,10 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     architecture: str = config["architecture"]
     k: Any = config.get("k")
     if config["activation_fn"] == "topk":  # before SAELens 6
-        architecture, k = "topk", (config.get("activation_fn_kwargs") or {}).get("k")
-    if np.array_equal(tensors.get("scaling_factor", 0), np.ones(len(tensors["b_enc"]))):
+        architecture, k = "topk", section("activation_fn_kwargs").get("k")
+    if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
         del tensors["scaling_factor"]  # which old versions wrote though it changes nothing
-    D, n = np.shape(tensors.get("W_enc", [[]]))
+    n, D = (*np.shape(tensors.get("W_dec", ())), 0, 0)[:2]
     shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
     if architecture == "jumprelu":
         shapes["threshold"] = (n,)
@@ -261,7 +268,6 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
         norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
         tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
         tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
-    processing: Any = config.get("model_from_pretrained_kwargs") or {}
     return SparseAutoencoder(
         **{name: read_only(tensor) for name, tensor in tensors.items()},
         architecture=architecture,
@@ -269,7 +275,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
         k=k if architecture == "topk" else None,
         subtracts_bias=bool(config.get("apply_b_dec_to_input", True)),
         norm=config["normalize_activations"] or "none",
-        centres=bool(processing.get("center_writing_weights")),
+        centres=CENTRED.items() <= section("model_from_pretrained_kwargs").items(),
         model=str(config.get("attnlab_model", "")),
     )
 
