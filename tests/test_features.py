@@ -223,6 +223,10 @@ def test_the_top_features_of_a_token(trace: Trace) -> None:
     assert len(found.top(0, 100).features) == 8  # no more are active
     assert f"#{order[0]} " in repr(found).splitlines()[9]
     assert "error" in found._repr_html_()
+    nothing = trace.edited({"blocks.0.output": 0.0}).features(found.sae)
+    assert np.isnan(nothing.error_share).all()
+    np.testing.assert_allclose(nothing.error, -nothing.reconstruction)
+    assert "nan" in repr(nothing)
     # A path of one's own: the stream that block 1 reads is the one that block 0 writes.
     same = trace.features(found.sae, "blocks.1.input")
     np.testing.assert_array_equal(same.activations, found.activations)
@@ -297,7 +301,9 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     assert {129, 186, 224} < set(of_token)
     assert not set(of_token) & set(of_previous)
     alone = [
-        row for one in pocket.trace(texts) for row in zip(one.ids, one.features(sae).activations)
+        row
+        for one in pocket.trace(texts)
+        for row in zip(one.ids, one.features(sae).activations, strict=True)
     ]
     on_it = sum(row[129] for id, row in alone if id == pocket.tokenizer.encode(" it")[0])
     assert on_it > 0.9 * sum(row[129] for _, row in alone)

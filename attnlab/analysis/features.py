@@ -55,7 +55,7 @@ class Features(Analysis):
     x : (T, D)
     activations : (T, n)
     reconstruction, error : (T, D)
-    shares : (T, n), of the features
+    shares : (T, n), of the features; NaN where x is 0
     bias_share, error_share : (T,), of b_dec and of the error
     """
 
@@ -82,9 +82,10 @@ class Features(Analysis):
         size = np.square(x).sum(axis=-1)
         along = self.activations * sae.scale(x) * (x @ sae.W_dec.T.astype(x.dtype))
         bias = sae.decode(0 * self.activations, x)
-        self.shares = read_only(along / size[..., np.newaxis])
-        self.bias_share = read_only((bias * x).sum(axis=-1) / size)
-        self.error_share = read_only((self.error * x).sum(axis=-1) / size)
+        with np.errstate(invalid="ignore"):  # NaN where x is 0
+            self.shares = read_only(along / size[..., np.newaxis])
+            self.bias_share = read_only((bias * x).sum(axis=-1) / size)
+            self.error_share = read_only((self.error * x).sum(axis=-1) / size)
 
     def top(self, token: int | str = -1, k: int = 5) -> TopFeatures:
         """The most active features of a token, and the tokens whose logits each raises most.

@@ -2,6 +2,6 @@
 
 `grammar` generates the training texts, `vocabulary` learns the tokenizer, `jobs` and `losses`
 measure the model for its card, and `make` is the command that makes everything. `truth` has the
-results of every subset of its heads and MLPs, `lens` trains its tuned lens, `autoencoder` its sparse
-autoencoder.
+results of every subset of its heads and MLPs, `lens` trains its tuned lens, and `autoencoder` its
+sparse autoencoder.
 """
