@@ -1,6 +1,29 @@
 """Train the pocket model's sparse autoencoder, sparse_autoencoder/.
 
-python -m attnlab.pocket.autoencoder DIRECTORY
+    python -m attnlab.pocket.autoencoder DIRECTORY
+
+It reads blocks.0.output, the stream between the blocks: all that block 0 found out, and all that
+block 1's heads read. On 300 texts that neither has seen, 8 of the 256 features are active on each
+token, 5 are active on none, and the explained variance is 0.950. The cross-entropy in nats per
+token is
+
+    x, the model's own    1.233
+    its reconstruction    1.304
+    b_dec alone           8.886
+
+What the features are, by their examples:
+
+- 25 detect one token, which has at least 90 % of their activation: 129 " it", 224 " was". Some of
+  these need a context too: 186 is " the" after " chased", " wanted" or " found", 151 a comma after
+  a place.
+- 8 others are active after one token: 123 on animals after " the", 110 on colours after " was",
+  and 4 on the first token of a text.
+- Some are groups of words that the grammar treats alike: 248 activities, 232 weathers, 201 numbers,
+  246 verbs such as " chased".
+- Most of the rest have no meaning that can be put into words. About 60 are active on more than 3 %
+  of the tokens, and none of these has a fifth of its activation on one token: words are spread over
+  several of them. 256 features aren't enough for the 345 tokens of these texts, and the words of
+  recitals are random.
 """
 
 from __future__ import annotations
