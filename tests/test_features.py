@@ -364,5 +364,5 @@ def test_the_command_makes_what_is_shipped(tmp_path: Path) -> None:
     same = np.abs(made["W_dec"] @ shipped["W_dec"].T).max(axis=0)
     assert (same > 0.99).mean() > 0.9
     losses = [line.split()[-2] for line in printed.splitlines()[2:5]]
-    table = [line.split()[-1] for line in str(autoencoder.__doc__).splitlines()[10:13]]
+    table = [line.split()[-1] for line in str(autoencoder.__doc__).splitlines()[9:12]]
     np.testing.assert_allclose([*map(float, table)], [*map(float, losses)], atol=0.02)
