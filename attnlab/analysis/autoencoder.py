@@ -1,4 +1,4 @@
-"""Sparse autoencoders in files: a vector of the model as a sum of few features, and an error."""
+"""Sparse autoencoders and their files: a vector as a sum of a few features and an error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RENAMED = {
     "activation_fn_str": "activation_fn",
 }
 
-# Settings with the values that are computed here, the first by default.
+# Settings with their supported values, the default first.
 SETTINGS = {
     "architecture": ("standard", "topk", "jumprelu"),
     "activation_fn": ("relu", "topk"),
@@ -123,11 +123,11 @@ class SparseAutoencoder(Document):
         return equations.affine(activations, W_dec, b_dec) * self.scale(x) + self.shift(x)
 
     def shift(self, x: Array) -> Array:
-        """What is taken off x first, and added in the end, (..., D) -> (..., 1)."""
+        """What is subtracted from x first and added back at the end, (..., D) -> (..., 1)."""
         return mean(x) * (self.centres or self.norm == "layer_norm")
 
     def scale(self, x: Array) -> Array:
-        """What x is divided by first, and multiplied by in the end, (..., D) -> (..., 1)."""
+        """What x is divided by first and multiplied by at the end, (..., D) -> (..., 1)."""
         if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
             return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
         return np.sqrt(mean(np.square(x))) if self.norm != "none" else np.ones_like(mean(x))
@@ -213,7 +213,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
 
     Most of SAELens's were trained on texts with `<|endoftext|>` in front, which a trace doesn't
     add, and some on weights that TransformerLens had changed; look there first if the error is
-    large. Centring (`center_writing_weights`) is made up for if `cfg.json` mentions it.
+    large. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     Raises
     ------
     ConfigError, CheckpointError
-        A setting is one that isn't computed here; tensors are missing or have wrong shapes.
+        A setting isn't supported; tensors are missing or have wrong shapes.
 
     Examples
     --------

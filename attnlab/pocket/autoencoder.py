@@ -2,10 +2,10 @@
 
     python -m attnlab.pocket.autoencoder DIRECTORY
 
-It reads blocks.0.output, the stream between the blocks: all that block 0 found out, and all that
-block 1's heads read. On 300 texts that neither has seen, 8 of the 256 features are active on each
-token, 5 are active on none, and the explained variance is 0.950. The cross-entropy in nats per
-token is
+It reads blocks.0.output, the stream between the blocks: the result of block 0, and everything that
+block 1 reads. On 300 texts that neither the model nor the autoencoder was trained on, 8 of the 256
+features are active on each token, 5 are active on none, and the explained variance is 0.950. The
+cross-entropy in nats per token with x, and with x replaced, is
 
     x, the model's own    1.233
     its reconstruction    1.304
@@ -40,10 +40,10 @@ from attnlab.pocket.grammar import HELD_OUT_SEED
 from attnlab.pocket.lens import HELD_OUT, texts_of
 from attnlab.training.sparse_autoencoder import sparse_autoencoder
 
-# Between the blocks: what block 0 found out, and all that block 1 reads.
+# Between the blocks: the result of block 0, and everything that block 1 reads.
 PATH = "blocks.0.output"
 
-# Other texts than those of the model's training, of the lens and of the measures.
+# These texts differ from those that the model was trained on and those of the measures.
 SEED, SAMPLES = 8, 4_000
 
 # A feature detects a token if this share of all its activation is on it.
@@ -51,7 +51,7 @@ DETECTS = 0.9
 
 
 def make(directory: str) -> str:
-    """Train the autoencoder and write it; returns its measures on texts that it hasn't seen."""
+    """Train the autoencoder and write it; returns its measures on held-out texts."""
     model = GPT2.from_pretrained("pocket")
     sae = sparse_autoencoder(model, texts_of(SEED, SAMPLES), PATH)
     sae.save(directory)
