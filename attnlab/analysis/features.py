@@ -65,8 +65,8 @@ class Features(Analysis):
     )
     note: ClassVar[str] = (
         "The error is what the features don't explain; the model uses it too. A feature is a "
-        "direction that helps to write many vectors as sums of a few: the model need not use it, it "
-        "need not have one meaning, and training again finds others."
+        "direction that helps to write many vectors as sums of a few: the model need not use it, "
+        "it need not have one meaning, and training again finds others."
     )
     source: ClassVar[str] = SOURCE
 
