@@ -342,17 +342,19 @@ class Truth(Document):
         model : the pocket model, in the dtype of your choice; None opens it in float32
         ablation : "mean" or "zero"
         """
-        dtype = "float32"
-        if model is not None:
-            check_kind(model, GPT2, "model")
-            dtype = str(model.parameters.dtype)
-        pocket = GPT2.from_pretrained("pocket", dtype=dtype)
-        if model is not None and not model.parameters.equals(pocket.parameters):
+        pocket = GPT2.from_pretrained("pocket")
+        if model is None:
+            return Methods(self, pocket, ablation)
+        check_kind(model, GPT2, "model")
+        own, theirs = pocket.parameters, model.parameters
+        if theirs.config != own.config or any(
+            not np.array_equal(theirs[path].astype(own.dtype), own[path]) for path in own
+        ):
             raise InvalidValueError(
                 "the table is of the pocket model, with the parameters that come with attnlab; got "
-                f"a model {model.parameters.origin}"
+                f"a model {theirs.origin}"
             )
-        return Methods(self, pocket, ablation)
+        return Methods(self, model, ablation)
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(
