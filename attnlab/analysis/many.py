@@ -50,7 +50,7 @@ from attnlab.support.tables import Table, with_error
 from attnlab.views.places import place
 from attnlab.views.shown import Axis
 
-# Tokens that are computed side by side: enough for fast matrix products, within little memory.
+# Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
 
 # Rows of patched runs in a batch.
@@ -289,12 +289,14 @@ def one_each(given: Any, count: int, what: str) -> list[Any]:
     if not isinstance(given, list):
         return [given] * count
     if len(given) != count:
-        raise InvalidValueError(f"{what} must have one for each of {count} texts; got {len(given)}")
+        raise InvalidValueError(
+            f"{what} must have a value for each of the {count} texts; got {len(given)}"
+        )
     return given
 
 
 def check_pairs(clean: Any, corrupted: Any) -> None:
-    """Raise unless both are traces of several texts, in pairs of one length."""
+    """Raise unless both are traces of several texts, in pairs of equal length."""
     for traces in (clean, corrupted):
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
@@ -344,7 +346,7 @@ def patch_many(
     )
     if not is_batched:
         return patch_singly(clean, corrupted, parts, metrics, by_position, progress)
-    made: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
+    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
     patches = patches_of(clean, corrupted, parts, by_position)
     effects = np.empty((len(clean), len(patches)))
     limits = np.empty((2, len(clean)))
@@ -360,8 +362,8 @@ def patch_many(
                 measured = (row * directions).sum(axis=-1)  # (patches, texts)
                 effects[np.ix_(numbers, chosen)] = measured.T - limits[1, numbers, np.newaxis]
                 bar.update(measured.size)
-    made._set_many(corrupted[0], effects, *limits)
-    return made
+    result._set_many(corrupted[0], effects, *limits)
+    return result
 
 
 def patched_rows(
@@ -386,7 +388,7 @@ def patched_rows(
             chosen.append(number)
             start = first_change(values, before)
             if (T - start) * texts * (len(chosen) + 1) > ROWS_AT_ONCE or number == numbers[-1]:
-                # One text alone has no leading axis.
+                # A single text has no leading axis.
                 stacked = np.stack(values)
                 final = final_row(with_step(run, step, stacked, start))
                 yield chosen, final.reshape(len(chosen), texts, -1)
@@ -432,11 +434,11 @@ def patch_singly(
     progress: bool,
 ) -> MeanPatching:
     """Patch pair by pair: for metrics that are functions, and steps without rows of tokens."""
-    made: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
+    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
     analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
     found = of_each_pair(clean, corrupted, metrics, analyse, progress)
-    made._set_many(corrupted[0], *effects_of(found))
-    return made
+    result._set_many(corrupted[0], *effects_of(found))
+    return result
 
 
 def attribution_patch_many(
@@ -449,12 +451,12 @@ def attribution_patch_many(
     """`attnlab.attribution_patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     patches_of(clean, corrupted, parts, by_position)  # checks lengths
-    made: MeanAttributionPatching = pairs_of(
+    result: MeanAttributionPatching = pairs_of(
         MeanAttributionPatching, clean, corrupted, parts, metric, by_position
     )
     analyse = partial(attribution_patch, parts=parts, by_position=by_position)
-    made._set_many(corrupted[0], *effects_of(of_each_pair(clean, corrupted, metric, analyse)))
-    return made
+    result._set_many(corrupted[0], *effects_of(of_each_pair(clean, corrupted, metric, analyse)))
+    return result
 
 
 def effects_of(found: Sequence[Patching]) -> tuple[Any, Any, Any]:
@@ -474,12 +476,12 @@ def pairs_of(
     metric: Any,
     by_position: bool,
 ) -> Any:
-    """The result of pairs, without numbers."""
+    """The result for pairs, whose numbers are set later."""
     words = words_of(clean[0], metric)
-    made = kind(corrupted[0], parts, by_position, words, (math.nan, math.nan))
+    result = kind(corrupted[0], parts, by_position, words, (math.nan, math.nan))
     if by_position:  # texts have different tokens there
-        made._positions = numbered_axis("position", len(corrupted[0].tokens))
-    return made
+        result._positions = numbered_axis("position", len(corrupted[0].tokens))
+    return result
 
 
 def words_of(trace: Trace, metric: Any) -> str:

@@ -202,10 +202,10 @@ def path_patch(
             patched = path_patched(clean, corrupted, path, readers)
             restored.append(share(number(measure(patched)), limits))
             bar.update()
-    made = PathPatching(corrupted, sender, False, words, limits)
-    made.title = title_of(sender, names, words, corrupted)
-    made._set(corrupted, restored)
-    return made
+    result = PathPatching(corrupted, sender, False, words, limits)
+    result.title = title_of(sender, names, words, corrupted)
+    result._set(corrupted, restored)
+    return result
 
 
 def title_of(sender: str, receivers: Sequence[str], words: str, corrupted: Trace) -> Message:
