@@ -112,6 +112,8 @@ class ModelSource extends LiveSource {
 
   #stop = (n) => this.#worker.postMessage({ n, stop: true });
 
+  sharesBox = sharesBox;
+
   /** Abort all requests. */
   stop() {
     for (const n of this.#waiting.keys()) this.#stop(n);

@@ -212,13 +212,15 @@ class Model {
   /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, packed }, name, tick) {
     const { run } = this.trace(ids, ablated);
-    const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
+    const [, kind, number, id] = /^(attention|way|logits|shares)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
-    if (kind === "way") return this.#way(run, Number(number), packed);
+    const row = kind === "way" || kind === "shares" ? this.#rowOf(run, Number(number)) : null;
+    if (kind === "way") return joinedNumbers(packed.map((path) => row.value(path)));
+    if (kind === "shares") return sharesOf(row, this.config, this.given, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
     const W = run.value(path);
@@ -240,16 +242,15 @@ class Model {
     return numbers;
   }
 
-  /** A token's rows at some stops: a run over this token alone, with the heads' context given. */
-  #way(run, position, packed) {
+  /** A run over one token alone, with the heads' context given. */
+  #rowOf(run, position) {
     const place = nd.slice(position, position + 1);
     const given = (path) => {
       if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, place, nd.slice(null, null));
       return path === "ids" || path === "positions" ? nd.item(run.value(path), place) : this.#given(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
-    const row = new Run(this.graph, given, Object.fromEntries(edits));
-    return joinedNumbers(packed.map((path) => row.value(path)));
+    return new Run(this.graph, given, Object.fromEntries(edits));
   }
 
   /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
@@ -288,8 +289,7 @@ class Model {
     const { n_head } = this.given;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
     const w = nd.matmul(run.value("W_U"), new Nd(gradient, [gradient.length, 1]));
-    const scaled = nd.multiply(run.value("gain"), w.reshape(w.size));
-    const u = nd.subtract(scaled, equations.mean(scaled));
+    const u = directionOf(run, w);
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
       const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);

@@ -55,7 +55,15 @@ SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
 LIVE_SCRIPTS = (*RUN_SCRIPTS, "server.js", *VIEW_SCRIPTS, "change.js", "live.js", "passage.js")
 
 # In a page that runs its model, the worker also runs the first script.
-WORKER_SCRIPTS = (*RUN_SCRIPTS, "bpe.js", PRODUCT, "products.js", "opening.js", "model.js")
+WORKER_SCRIPTS = (
+    *RUN_SCRIPTS,
+    "bpe.js",
+    PRODUCT,
+    "products.js",
+    "opening.js",
+    "shares.js",
+    "model.js",
+)
 LOCAL_SCRIPTS = (*VIEW_SCRIPTS[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)

@@ -123,5 +123,6 @@ async function rankHeads(trace, { ids, before, heads }) {
     all.remove();
   });
   for (const row of rows.slice(RANKED)) row.hidden = true;
-  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...(rows.length > RANKED ? [all] : []));
+  const further = [...(rows.length > RANKED ? [all] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
+  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...further);
 }
