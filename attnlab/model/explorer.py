@@ -40,7 +40,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeAlias, TypeVar
@@ -67,6 +67,7 @@ from attnlab.views.page.page import (
     description_of,
     live_page,
     live_policy,
+    names_of,
     token_of,
 )
 from attnlab.views.page.way import packed_paths
@@ -108,7 +109,7 @@ REQUEST_TIMEOUT = 10
 SHUTDOWN_TIMEOUT = 1
 
 # Of the arrays in the cache, not counting the most recent trace.
-MAX_CACHE_BYTES = 256_000_000
+MAX_CACHE_BYTES = 512_000_000
 
 # The size of the cache is measured trace by trace, so their number is limited too.
 MAX_TRACES = 100
@@ -322,7 +323,7 @@ class TraceCache:
     def described(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
         """The page's description of a text's trace, with its id, text and token ids."""
         cached = self.trace_of(text_or_ids, changes)
-        described = description_of(cached.trace, self.language)
+        described = description_of(cached.trace, self.language, has_model=True)
         self._evict()
         tokens = cached.trace.tokens
         return {"id": cached.id, "ablated": changes, **self._text(tokens), **described}
@@ -343,7 +344,11 @@ class TraceCache:
         described = self.described(ids)
         if self.atlas is not None:
             described["atlas"] = source
-        return live_page(self.at(described["id"]).trace, described, self.language)
+        return live_page(self.at(described["id"]).trace, described, self._names, self.language)
+
+    @cached_property
+    def _names(self) -> str:
+        return names_of(self.model.tokenizer.vocabulary)
 
     def passage(self, key: str) -> tuple[list[int], str]:
         """A passage's ids and its source, for a key measure.most.layer.head.rank."""

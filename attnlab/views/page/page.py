@@ -52,7 +52,15 @@ VIEW_SCRIPTS = (
     *("tour.js", "levels.js", "page.js"),
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
-LIVE_SCRIPTS = (*RUN_SCRIPTS, "server.js", *VIEW_SCRIPTS, "change.js", "live.js", "passage.js")
+LIVE_SCRIPTS = (
+    *RUN_SCRIPTS,
+    *VIEW_SCRIPTS[:-1],
+    "server.js",
+    "page.js",
+    "change.js",
+    "live.js",
+    "passage.js",
+)
 
 # In a page that runs its model, the worker also runs the first script.
 WORKER_SCRIPTS = (*RUN_SCRIPTS, "bpe.js", PRODUCT, "products.js", "opening.js", "model.js")
@@ -116,14 +124,21 @@ def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
     ]
 
 
-def live_page(trace: Result, first: dict[str, Any], language: str) -> str:
+def live_page(trace: Result, first: dict[str, Any], names: str, language: str) -> str:
     """The page as an explorer serves it: without packs, which it requests.
 
     Parameters
     ----------
     first : from `description_of`, with the server's id of the trace
+    names : from `names_of`
     """
-    return _page(trace, [first], language, (LIVE_SCRIPTS,), "")
+    return _page(trace, [first], language, (LIVE_SCRIPTS,), names)
+
+
+def names_of(vocabulary: Any) -> str:
+    """An element with the names of all tokens, for a served page."""
+    names = prediction.names(vocabulary, vocabulary.ids.tolist())
+    return f'<script type="application/json" id="names">{_json(names)}</script>'
 
 
 def live_policy() -> str:
@@ -168,7 +183,7 @@ def _page(
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
-    description = {
+    description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
         "words": words() if language == CHINESE else {},
@@ -183,7 +198,7 @@ def _page(
         "policy": _policy(scripts),
         "title": html.escape(_title(result)),
         "style": style("page.css"),
-        "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
+        "description": _json(description),
         "packs": packs,
         "scripts": "\n".join(_element(names) for names in scripts),
     }
@@ -247,6 +262,10 @@ def estimated_size(traces: Sequence[Result]) -> int:
     return size
 
 
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
 def _element(names: Sequence[str]) -> str:
     name = ' id="computing"' if names == WORKER_SCRIPTS else ""
     return f"<script{name}>{_script(names)}</script>"
@@ -297,8 +316,8 @@ def _title(trace: Result) -> str:
     return f"{' '.join(named)}: {_text(trace)[:60]}"
 
 
-def description_of(trace: Result, language: str) -> dict[str, Any]:
-    """The description of a trace, without packs."""
+def description_of(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+    """The description of a trace, without packs; `has_model` if the page has or is served one."""
     config = trace.config
     return {
         "layers": config.n_layer,
@@ -319,7 +338,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
             {**token_of(token), "part_of": printable(shared)}
             for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
-        "prediction": prediction.description(trace, language),
+        "prediction": prediction.description(trace, language, has_model),
     }
 
 
