@@ -64,6 +64,7 @@ from attnlab.views.page.atlas import page as atlas_page
 from attnlab.views.page.packs import parts_of
 from attnlab.views.page.page import (
     START,
+    STEPS_TO_CHANGE,
     description_of,
     live_page,
     live_policy,
@@ -119,9 +120,6 @@ MAX_CONNECTIONS = 100
 
 MAX_NEW_TOKENS = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
-
-# Without masked_scores: -inf times 0 is NaN.
-STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # The largest factor, in hundredths.
 LARGEST_FACTOR = 1_000_000

@@ -81,7 +81,7 @@ class ModelSource extends LiveSource {
     return {
       ...this.adopted({ ...first, ids, text, ablated, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
-      excerpt: printable(excerpt.length <= TEXT_SHOWN ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, TEXT_SHOWN - 1).join("")}…`),
+      excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask: Uint8Array.from({ length: T * T }, (_, n) => isSeen(n)),
       scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
       way: { ...first.way, edited: changed, packed: stops.filter(isPacked).map(({ path }) => path) },
@@ -136,8 +136,6 @@ function firstOf({ config, given, graph, tokenizer }, name) {
     },
   };
 }
-
-const TEXT_SHOWN = 200; // characters of a text in the masthead
 
 // The steps in a token's pack: the page computes the others from these.
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;

@@ -31,7 +31,14 @@ from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say, words
 from attnlab.views.page import overview, prediction, way
-from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
+from attnlab.views.page.packs import (
+    COMPRESSED,
+    PACKED_STEPS,
+    edited_heads,
+    embedded,
+    pack,
+    packs_of_file,
+)
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
 from attnlab.views.scale import DIFFERENCE, WEIGHTS
@@ -42,10 +49,13 @@ HERE = Path(__file__).parent
 # The generated script, see `translate`.
 EQUATIONS = "equations"
 
+# What Python and the scripts share, see `source`.
+CONSTANTS = "constants"
+
 # The matrix product, compiled from `product.ts`.
 PRODUCT = "product.wasm"
 
-RUN_SCRIPTS = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
+RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
     *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
@@ -78,6 +88,10 @@ START = "The dog chased the ball, but it"
 
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
+
+# The steps of a head that a reader can scale, or take from another text. Without masked_scores: -inf
+# times 0 is NaN.
+STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
@@ -286,6 +300,16 @@ def source(name: str) -> str:
     """A part of the page, by file name."""
     if name == EQUATIONS:
         return equations_script()
+    if name == CONSTANTS:
+        values = {
+            "PACKED_STEPS": PACKED_STEPS,
+            "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
+            "COMPARED": overview.COMPARED,
+            "WORK": overview.WORK,
+            "FEWEST_ABLATED": overview.FEWEST,
+            "EXCERPT_LENGTH": EXCERPT_LENGTH,
+        }
+        return "\n".join(f"const {name} = {json.dumps(value)};" for name, value in values.items())
     if name == PRODUCT:
         return f'const PRODUCT = "{b64encode((HERE / name).read_bytes()).decode()}";'
     return (HERE / name).read_text(encoding="utf-8")
