@@ -89,8 +89,8 @@ START = "The dog chased the ball, but it"
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
 
-# The steps of a head that a reader can scale, or take from another text. Without masked_scores: -inf
-# times 0 is NaN.
+# The steps of a head that a reader can scale, or take from another text. Without masked_scores:
+# -inf times 0 is NaN.
 STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # The pocket model's measured jobs.
