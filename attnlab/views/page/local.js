@@ -37,8 +37,8 @@ class ModelSource extends LiveSource {
   close = () => this.#worker.terminate();
 
   #setUp({ config, graph, tokenizer }, first) {
-    const tokens = new Tokenizer(tokenizer);
-    return Object.assign(this, { config, graph: new Graph(graph), tokenizer: tokens, names: { get: (id) => tokens.token(id) }, first });
+    Object.assign(this, { config, graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), first });
+    return Object.assign(this, { names: { get: (id) => this.tokenizer.token(id) } });
   }
 
   /** Show this model's formulas instead of another one's. */
