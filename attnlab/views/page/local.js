@@ -49,8 +49,8 @@ class ModelSource extends LiveSource {
 
   open = async (text, ablated, signal) => {
     await this.#started;
-    const made = await this.#request("open", { text, ablated }, [], signal);
-    return this.#traceOf(made, ablated);
+    const opened = await this.#request("open", { text, ablated }, [], signal);
+    return this.#traceOf(opened, ablated);
   };
 
   /** Open another model, from the files of a directory, as a new source. */

@@ -50,10 +50,10 @@ class LiveSource extends Source {
     return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
   }
 
-  /** A trace's description by Python, with the tokens' names. */
+  /** A trace's description from Python, with the tokens' names. */
   adopted = (given) => ({ ...given, names: this.names });
 
-  /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
+  /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
   step(trace, name) {
     const failed = (error) => {
       trace.packs.delete(name);
