@@ -6,12 +6,6 @@ const KEPT_BYTES = 64_000_000; // of traces, besides the last two
 // Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
-// The edited steps in the pack "attention", in order.
-const PACKED_STEPS = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
-
-// As in attnlab/views/page/overview.py.
-const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
-
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
