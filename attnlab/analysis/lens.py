@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, named_axis, positions_of
+from attnlab.analysis.base import (
+    Analysis,
+    Named,
+    Trace,
+    TraceSequence,
+    named_axis,
+    positions_of,
+)
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
@@ -251,3 +258,18 @@ def best_of(logits: Array) -> Ids:
     """The most probable id of each row, the lowest of equals, (n, vocab) -> (n, 1)."""
     best: Ids = logits.argmax(axis=-1)[:, np.newaxis]
     return best
+
+
+def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
+    """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
+    logits = logits.astype(np.float64)
+    largest = logits.max(axis=-1, keepdims=True)
+    totals = largest + np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True))
+    return np.asarray((totals - np.take_along_axis(logits, ids, -1))[..., 0].mean(axis=-1))
+
+
+def check_next_tokens(traces: TraceSequence) -> None:
+    """Raise if a text has no next token, and so no loss."""
+    short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
+    if short:
+        raise InvalidValueError(f"text {short[0]} has one token, and so no next token")
