@@ -6,6 +6,7 @@ needs torch and transformers.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -75,3 +76,49 @@ np.testing.assert_allclose(found.effects, effects, rtol=0, atol=1e-10)
 np.testing.assert_allclose(found.clean, ends[0], rtol=0, atol=1e-10)
 change = (ends[0] - ends[1]).numpy()
 np.testing.assert_allclose(found.restored, effects.mean(axis=0) / change.mean(), atol=1e-10)
+
+# The logit lens, and direct paths from heads to the logits: exact, and by gradients.
+received: list[Tensor] = []
+hook = theirs.transformer.ln_f.register_forward_pre_hook(lambda _, given: received.append(given[0]))
+with torch.no_grad():
+    hooks = [keep(layer) for layer in range(L)]
+    theirs(torch.tensor(corrupted))
+    before = dict(contexts)
+    states = theirs(torch.tensor(clean), output_hidden_states=True).hidden_states
+for one in (hook, *hooks):
+    one.remove()
+
+
+def decoded(stream: Tensor) -> Tensor:
+    return theirs.lm_head(theirs.transformer.ln_f(stream))
+
+
+streams = torch.stack([*states[:-1], received[1]])[:, :, -1]  # (L + 1, 7, D)
+texts, tokens = ours.trace(clean.tolist()), targets[:, 0].tolist()
+with torch.no_grad():
+    probabilities = decoded(streams).softmax(-1)[:, range(7), tokens].numpy()
+lens = texts.logit_lens(tokens)
+stops = [lens.stops.index(stop) for stop in lens.stops if not stop.endswith("mid")]
+close = partial(np.testing.assert_allclose, rtol=0, atol=1e-10)
+close(lens.probabilities[stops], probabilities.mean(axis=1))
+errors = probabilities.std(axis=1, ddof=1) / 7**0.5
+close(lens.standard_errors["probabilities"][stops], errors)
+
+written = torch.empty(L, H, *received[0].shape, dtype=torch.float64)
+for layer, head in np.ndindex(L, H):
+    columns = slice(head * Dh, (head + 1) * Dh)
+    context = contexts[layer][..., columns] - before[layer][..., columns]
+    written[layer, head] = (context @ layers[layer].weight[columns]).detach()
+final = received[0].detach().requires_grad_()
+measured(decoded(final)).sum().backward()
+linear = (written * final.grad).sum((-2, -1))
+with torch.no_grad():
+    along = [[measured(decoded(final + x)) - ends[1] for x in of_layer] for of_layer in written]
+pairs = texts, ours.trace(corrupted.tolist())
+paths = attnlab.path_patch(*pairs, metric=metric, progress=False)
+close(paths.effects, np.moveaxis(np.array(along), -1, 0))
+close(paths.restored, np.array(along).mean(axis=-1) / change.mean())
+edges = attnlab.edges(*pairs, metric=metric, progress=False)
+heads = [path in paths.paths for path in edges.senders]
+close(edges.each[:, heads, -1], linear.reshape(L * H, 7).T)
+close(edges.effects[heads, -1], linear.reshape(L * H, 7).mean(dim=1) / change.mean())

@@ -1078,15 +1078,24 @@ def analyses(trace: Trace) -> dict[str, Any]:
         model.config, range(50), model.tokenizer, steps=1, sequence_length=4, progress=False
     ).model
     tuned, truth = attnlab.open_tuned_lens("pocket"), open_truth()
+    sae = attnlab.open_sparse_autoencoder("pocket")
+    features = pairs[0][0].features(sae)
     return {
         "patching of pairs": attnlab.patch(*pairs, metric=target, progress=False),
         "attribution patching of pairs": attnlab.attribution_patch(*pairs, metric=target),
         "attribution of texts": pairs[0].attribution(*target),
+        "lens of texts": pairs[0].logit_lens(),
+        "paths of pairs": attnlab.path_patch(*pairs, metric=target, progress=False),
+        "edges of pairs": attnlab.edges(*pairs, metric=target, progress=False),
         "paths": attnlab.path_patch(pairs[0][0], pairs[1][0], metric=target, progress=False),
         "edges": attnlab.edges(pairs[0][0], pairs[1][0], metric=target, progress=False),
         "changes": attnlab.compare(model, trained, texts, progress=False),
         "tuned lens": tuned.of(pairs[0][0]),
         "losses of lenses": tuned.losses(model, texts),
+        "features": features,
+        "top features": features.top(1, 3),
+        "tokens of a feature": features.writes(7),
+        "an autoencoder": sae.evaluate(pairs[0]),
         "Shapley values": truth.shapley(),
         "interactions": truth.interactions("pronoun"),
         "lens": lens,

@@ -2,10 +2,14 @@
 
 import json
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from conftest import needs
 
 import attnlab
 from attnlab.corpus.result import Atlas
@@ -25,14 +29,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("corpus.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
-def run_recipe(library: str) -> Atlas:
-    """Run the guide's block that imports a library, with the pocket model."""
+def run_recipe(library: str) -> dict[str, Any]:
+    """Run the guide's block that imports a library, with the pocket model; return its names."""
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S)
     (recipe,) = (block for block in blocks if re.match(rf"(import|from) {library}\b", block))
     names: dict[str, Any] = {"attnlab": attnlab}
-    exec(recipe.replace('"gpt2", (', '"pocket", progress=False, texts=('), names)
-    atlas: Atlas = names["atlas"]
-    return atlas
+    recipe = recipe.replace('"gpt2", (', '"pocket", progress=False, texts=(')
+    recipe = recipe.replace('"gpt2", "corpus.txt", ', '"pocket", "corpus.txt", progress=False, ')
+    exec(recipe.replace('"gpt2"', '"pocket"'), names)
+    return names
 
 
 def check(atlas: Atlas) -> None:
@@ -42,20 +47,91 @@ def check(atlas: Atlas) -> None:
 
 
 def test_json_lines() -> None:
-    check(run_recipe("json"))
+    check(run_recipe("json")["atlas"])
 
 
 def test_parquet() -> None:
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
+    needs("pyarrow", "test")
+    import pyarrow as arrow
+    from pyarrow import parquet
+
     table = arrow.table({"id": [*range(len(TEXTS))], "text": TEXTS})
     parquet.write_table(table, "corpus.parquet", row_group_size=2)
-    check(run_recipe("pyarrow"))
+    check(run_recipe("pyarrow")["atlas"])
 
 
 def test_datasets() -> None:
     pytest.importorskip("datasets")
-    check(run_recipe("datasets"))
+    check(run_recipe("datasets")["atlas"])
+
+
+def test_one_row_a_text_and_head() -> None:
+    needs("pyarrow", "test")
+    needs("pandas", "frames")
+    import pandas
+
+    lines = [TEXTS[0], "A shy girl", "The dog saw the dog"]
+    Path("corpus.txt").write_text("\n".join(lines), encoding="utf-8")
+    measures = run_recipe("pandas")["MEASURES"]
+    found = pandas.read_parquet("heads").set_index(["text", "layer", "head"])
+    model = attnlab.GPT2.from_pretrained("pocket")
+    assert len(found) == len(lines) * 8
+    # The file's lines with their ends, as the recipe reads them; scores of jobs from elsewhere.
+    for number, line in enumerate(lines):
+        jobs = model.trace(line + "\n" * (number < 2)).jobs()
+        for name in measures:
+            mine = found.loc[number][name].to_numpy().reshape(2, 4)
+            expected = jobs.attention[jobs.jobs.index(name)]
+            np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_zarr() -> None:
+    needs("zarr", "test")
+    needs("xarray", "frames")
+    attnlab.atlas("pocket", TEXTS, progress=False).save("corpus.atlas")
+    names = run_recipe("xarray")
+    assert names["same"].load().identical(names["atlas"].dataset)
+    assert names["both"].sizes["model"] == 2
+
+
+def in_processes(recipe: str) -> None:
+    Path("corpus.txt").write_text("A shy girl\n" * 200 + "The dog saw the dog", encoding="utf-8")
+    atlas = run_recipe(recipe)["atlas"]
+    expected = attnlab.atlas("pocket", "corpus.txt", progress=False)
+    assert atlas["first"].mean.tobytes() == expected["first"].mean.tobytes()
+    assert len([*Path("atlas").glob("chunk-*")]) == 4
+
+
+def test_joblib() -> None:
+    needs("joblib", "test")
+    in_processes("joblib")
+
+
+def test_rays_adapter_with_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adapter through Ray's interface, whose futures are joblib's."""
+    needs("joblib", "test")
+    from joblib.externals.loky import get_reusable_executor
+
+    executor, ray = get_reusable_executor(max_workers=2), ModuleType("ray")
+
+    def remote(function: Any) -> Any:
+        def submit(*given: Any) -> Any:
+            return SimpleNamespace(future=lambda: executor.submit(function, *given))
+
+        return SimpleNamespace(remote=submit)
+
+    vars(ray).update(remote=remote)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    in_processes("ray")
+
+
+def test_ray() -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed, which is large")
+    ray.init(num_cpus=2, include_dashboard=False)
+    try:
+        in_processes("ray")
+    finally:
+        ray.shutdown()
 
 
 def test_a_stream_resumes_without_computing_again() -> None:

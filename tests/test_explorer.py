@@ -37,7 +37,6 @@ import uvicorn  # noqa: E402
 from attnlab.model import explorer as room  # noqa: E402
 from attnlab.model.explorer import Explorer, size_of  # noqa: E402
 from attnlab.views.page import overview  # noqa: E402
-from attnlab.views.page.prediction import TEMPERATURES, TOKENS  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"
 
@@ -109,14 +108,20 @@ def numbers(explorer: Explorer, id: str, name: str, status: int = 200) -> bytes:
 
 
 def probabilities(explorer: Explorer, described: Any) -> dict[str, float]:
-    """The probabilities of the likeliest next tokens, by symbol, from the last position's pack."""
+    """The probabilities of the next tokens, by symbol, from the last position's logits."""
     last = len(described["ids"]) - 1
-    found = np.frombuffer(numbers(explorer, described["id"], f"prediction.{last}"), "<f4")
-    ids, logits, rests = found[: 3 * TOKENS].reshape(3, TOKENS).astype(np.float64)
-    exponentials = np.exp(logits + rests - logits[0])
-    shares = exponentials / (exponentials.sum() + found[3 * TOKENS + TEMPERATURES.index(1)])
-    symbols = {id: symbol for id, symbol, *_ in described["prediction"]["tokens"]}
-    return {symbols[int(id)]: float(share) for id, share in zip(ids, shares, strict=True)}
+    logits = np.frombuffer(numbers(explorer, described["id"], f"logits.{last}"), "<f4")
+    exponentials = np.exp(logits.astype(np.float64) - logits.max())
+    return dict(zip(names(explorer), exponentials / exponentials.sum(), strict=True))
+
+
+def names(explorer: Explorer) -> list[str]:
+    """The symbols of all tokens, as the page has them."""
+    _, token = parts_of(explorer)
+    path = f"/?token={token}"
+    _, _, content = answer(explorer, "GET", path, authorization=None, origin=None)
+    (found,) = re.findall(r'id="names">(.*?)</script>', content.decode())
+    return [symbol for _, symbol, *_ in json.loads(found)]
 
 
 # ---- what it answers -----------------------------------------------------------------------------
@@ -204,7 +209,10 @@ def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
             "blocks.1.mlp.output": np.zeros((8, 128)),
         }
     )
-    wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+    wanted = {
+        token.symbol: token.probability
+        for token in expected.next_tokens(expected.config.vocab_size)
+    }
     assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
 
 
@@ -225,7 +233,10 @@ def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
     ):
         described = traced(explorer, TEXT, *changes)
         expected = trace.edited(edits)
-        wanted = {token.symbol: token.probability for token in expected.next_tokens(TOKENS)}
+        wanted = {
+            token.symbol: token.probability
+            for token in expected.next_tokens(expected.config.vocab_size)
+        }
         assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
 
 
@@ -660,11 +671,8 @@ def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         ids = [traced(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
         kept = numbers(explorer, ids[0], "attention.0")
         # There is room for two; the first was used last, so the second is dropped.
-        of_one = size_of([pocket.trace("The dog")])
         whole = pocket.trace("The dog")
-        whole.logits  # noqa: B018 (of which a page tells at every position)
         whole.next_tokens()
-        assert of_one < size_of([whole])
         monkeypatch.setattr(room, "MAX_CACHE_BYTES", int(2.5 * size_of([whole])))
         numbers(explorer, ids[0], "attention.0")
         numbers(explorer, ids[1], "attention.0", 410)

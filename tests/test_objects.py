@@ -587,6 +587,7 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
         "Submission",
         "Tally",
         "CachedTrace",
+        "SparseAutoencoder",
         "Differences",
     }
 

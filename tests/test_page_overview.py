@@ -19,15 +19,23 @@ BALL = "The dog chased the ball, but it"
 LIST = "Say: lamp two happy. Again: lamp two"
 
 STORY = [
-    "Head 1.0: “it” looks at “ball” (100\xa0% of its attention). "
+    "Head 1.0: “it” looks at “ball” (99.9\xa0% of its attention). "
     "Without this head, “rolled” falls from 54\xa0% to 1\xa0%.",
-    "Head 1.2: “it” looks at “dog” (100\xa0% of its attention). "
+    "Head 1.2: “it” looks at “dog” (99.7\xa0% of its attention). "
     "Without this head, “barked” falls from 43\xa0% to 0\xa0%.",
 ]
 STORY_IN_CHINESE = [
-    "头 1.0: “it”关注“ball”（占其注意力的 100\xa0%）。没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。",
-    "头 1.2: “it”关注“dog”（占其注意力的 100\xa0%）。没有这个头，“barked”从 43\xa0% 降到 0\xa0%。",
+    "头 1.0：“it”关注“ball”（占其注意力的 99.9\xa0%）。"
+    "没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。",
+    "头 1.2：“it”关注“dog”（占其注意力的 99.7\xa0%）。没有这个头，“barked”从 43\xa0% 降到 0\xa0%。",
 ]
+
+
+def percent(share: float) -> str:
+    """A share as the page shows it: 100 % only if it is 1."""
+    digits = 1 if 0.995 <= share < 0.9995 else 0
+    return "> 99.9\xa0%" if 0.9995 <= np.float32(share) < 1 else f"{100 * share:.{digits}f}\xa0%"
+
 
 # JavaScript: the visible controls.
 CONTROLS = """[...document.querySelectorAll("button, input, select, textarea, summary, a")]
@@ -177,6 +185,29 @@ def test_a_link_to_a_head_comes_first(depth: str, ball: Trace, look: Look) -> No
 
 def test_the_story_in_chinese(ball: Trace, look: Look) -> None:
     assert story(look(ball, language="zh")) == STORY_IN_CHINESE
+
+
+def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, look: Look) -> None:
+    text = "Say: lamp two happy cat hen owl. " + "The dog chased the ball. " * 4 + "Again: lamp two"
+    trace = pocket.trace(text)
+    page = look(trace, viewport={"width": 1024, "height": 700})
+    until(page, "document.querySelector('.farthest')")
+    drawn_tokens = page.evaluate(
+        "[...document.querySelectorAll('#picture .line')].map((x) => x.place)"
+    )
+    assert len(drawn_tokens) < len(trace.tokens)
+    weights = np.stack([block.attention.weights for block in trace.blocks])
+    far = max(
+        i - j for i in drawn_tokens for j in range(1, i - 1) if weights[:, :, i, j].max() >= 0.5
+    )
+    found = page.evaluate("picture.findFarthest()")
+    layer, head, i, j = (found[name] for name in ("layer", "head", "i", "j"))
+    assert (i - j, found["weight"]) == (far, pytest.approx(weights[layer, head, i, j], rel=1e-5))
+    query, key = (trace.tokens[n].text.strip() for n in (i, j))
+    assert page.locator(".farthest").inner_text() == (
+        f"Head {layer}.{head}: Of the tokens drawn, “{query}” looks farthest back, by {far}: "
+        f"at “{key}” ({percent(found['weight'])} of its attention)."
+    )
 
 
 def test_the_story_of_a_playground(pocket: GPT2, watched: Watched, tmp_path: Path) -> None:
@@ -417,7 +448,7 @@ def test_a_curve_opens_its_head(ball: Trace, look: Look) -> None:
             at = {"x": left + across, "y": dog + share * (it - dog)}
             page.locator(".scene > canvas").hover(position=at, force=True)
             title = page.locator(".scene > canvas").get_attribute("title")
-            if title == "head 1.2: it → dog, 100\xa0%":
+            if title == "head 1.2: it → dog, 99.7\xa0%":
                 page.locator(".scene > canvas").click(position=at, force=True)
                 assert opened(page) == [1, 2]
                 assert page.evaluate("[selection.query, selection.key]") == [7, 1]
@@ -436,7 +467,7 @@ def test_badges_have_the_numbers_of_jobs(ball: Trace, look: Look) -> None:
         assert job == max(fitting, key=shares.__getitem__, default=None)
         if job:
             title = page.locator(".mini").nth(n).get_attribute("title")
-            assert f": {100 * shares[job]:.0f}\xa0% of its attention goes to " in title
+            assert f": {percent(shares[job])} of its attention goes to " in title
     assert "previous" in worn
 
 
@@ -489,7 +520,7 @@ def test_the_tour_says_and_frames_what_each_stage_is_about(ball: Trace, look: Lo
     assert words.inner_text() == (
         "Attention 0: each token collects from the tokens that its mask lets it attend to. "
         "The largest weight drawn is "
-        f"{100 * weights.max():.0f}\xa0%, of “{query}” on “{key}” in head 0.{head}."
+        f"{percent(weights.max())}, of “{query}” on “{key}” in head 0.{head}."
     )
     drawn(page)
     stage = page.evaluate("playing.stages[playing.stage]")
@@ -545,7 +576,7 @@ def test_a_token_is_followed_through(query: int, pocket: GPT2, ball: Trace, look
     added = [np.linalg.norm(block.mlp.output[query]) for block in ball.blocks]
     assert page.locator("#stage-words").inner_text() == (
         f"The largest weight of “{ball.tokens[query].text.strip()}” on another token is "
-        f"{100 * weights.max():.0f}\xa0%, on “{ball.tokens[int(key)].text.strip()}” "
+        f"{percent(weights.max())}, on “{ball.tokens[int(key)].text.strip()}” "
         f"in head {layer}.{head}. "
         f"Of the MLPs, MLP {np.argmax(added)} adds the longest vector to it. After it, the most "
         f"probable token is “{words[0]}”, with {100 * likely[0].probability:.0f}\xa0%."
@@ -575,9 +606,9 @@ def test_heads_are_ranked_with_the_numbers_behind_them(ball: Trace, look: Look) 
         )
         weights = ball.head(layer, head).weights[-1]
         key = ball.tokens[int(weights.argmax())].symbol
-        assert attended == f"{key} {100 * weights.max():.0f}\xa0%"
+        assert attended == f"{key} {percent(weights.max())}"
         largest = max(jobs.attention[:, layer, head])
-        assert job == "" or job.endswith(f" {100 * largest:.0f}\xa0%")
+        assert job == "" or job.endswith(f" {percent(largest)}")
     assert effects == sorted(effects, reverse=True)
     assert [job for *_, job in rows if job]
     page.locator("#ranked .row-button").nth(1).click()

@@ -755,3 +755,45 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     until(page, "document.querySelector('#status').textContent !== ''")
     assert page.locator("#status").inner_text() == "The mask must leave query 0 at least one key."
     shows("Edited: layer 1, head 2: 1 cell of the mask ×")
+
+
+@pytest.mark.parametrize("name", ["pocket", "odd", "gelu", "reordered"])
+def test_the_lens_and_the_shares_are_the_librarys(name: str, play: Play) -> None:
+    model = model_named(name)
+    page = play(model)
+    L, H = model.config.n_layer, model.config.n_head
+    silent = {"blocks.0.attention.heads.1.context": 0, f"blocks.{L - 1}.mlp.output": 0}
+    for changes, edits in (([], {}), ([[0, 1], [L - 1]], silent)):
+        trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
+        opened(page, trace, changes)
+        for position, id in ((len(trace.tokens) - 1, 7), (1, model.config.vocab_size - 1)):
+            found = numbers_of(page, f"shares.{position}.{id}")
+            lens, shares = found[: 4 * (2 * L + 1)].reshape(-1, 4), found[4 * (2 * L + 1) :]
+            whole, own = trace.logit_lens(), trace.logit_lens().of(id)
+            assert lens[:, 0].tolist() == whole.ids[:, position].tolist()
+            assert off(lens[:, 1], whole.probabilities[:, position]) < 1e-5
+            assert off(lens[:, 2], own.probabilities[:, position]) < 1e-5
+            assert lens[:, 3].tolist() == own.ranks[:, position].tolist()
+            ours = trace.attribution(id, position=position)
+            assert off(shares[: L * H].reshape(L, H), ours.heads) < 1e-5
+            assert off(shares[L * H : L * (H + 1)], ours.mlps) < 1e-5
+            assert off(shares[-2:], np.array([ours.embedding, ours.bias])) < 1e-5
+
+
+def test_the_lens_and_the_shares_are_shown_in_lab(play: Play, pocket: GPT2) -> None:
+    page = play(pocket, "The dog chased the ball, but it", link="#depth=lab")
+    box = page.locator("#shares")
+    assert box.locator("table").count() == 0  # computed when opened
+    box.locator("summary").click()
+    until(page, "document.querySelectorAll('#shares table').length === 2")
+    trace = pocket.trace("The dog chased the ball, but it")
+    one, two = trace.next_tokens(2)
+    lines = [line.split("\t") for line in box.locator("table").first.inner_text().splitlines()]
+    assert lines[-1][0] == "blocks.1.output"
+    assert lines[-1][2:] == ["#1", f"{100 * one.probability:.1f}\xa0%"]
+    for word in (one, two):
+        box.locator("select").select_option(label=word.readable)
+        shares = trace.attribution(word.id)
+        until(page, f"document.querySelector('#shares p').innerText.endsWith('{shares.total:.2f}')")
+        cells = box.locator("table").last.locator("tbody tr").last.locator("td").all_inner_texts()
+        assert cells == [f"{x:z.2f}" for x in (*shares.heads[1], shares.mlps[1])]

@@ -156,6 +156,7 @@ def test_bertviz_takes_attentions(tmp_path: Path) -> None:
     ("script", "libraries"),
     [
         ("pytorch_edges.py", ("torch",)),
+        ("pytorch_features.py", ("torch",)),
         ("pytorch_lens.py", ("torch",)),
         ("pytorch_traces.py", ("torch", "transformers")),
     ],

@@ -10,9 +10,9 @@ from test_book import CODE
 LANGUAGES = ("en", "zh")
 
 
-def test_a_hundred_questions_the_same_in_both_languages() -> None:
+def test_the_questions_are_the_same_in_both_languages() -> None:
     english, chinese = map(questions, LANGUAGES)
-    assert len(english) == len(chinese) == 100
+    assert len(english) == len(chinese) == 104
     assert {one.chapter for one in english} == {chapter.name[:2] for chapter in CHAPTERS}
     assert {one.difficulty for one in english} == {"basic", "medium", "hard"}
     for one, other in zip(english, chinese, strict=True):
@@ -21,7 +21,7 @@ def test_a_hundred_questions_the_same_in_both_languages() -> None:
         for text, translation in ((one.text, other.text), (one.answer, other.answer)):
             for pattern in (NUMBER, CODE):
                 assert sorted(pattern.findall(text)) == sorted(pattern.findall(translation))
-    assert len({one.text for one in english}) == 100
+    assert len({one.text for one in english}) == 104
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -29,7 +29,7 @@ def test_every_number_is_used_and_every_place_is_filled(language: str) -> None:
     said = " ".join(one.text + one.answer for one in questions(language))
     assert set(NUMBER.findall(said)) == set(numbers())
     assert not NUMBER.search(page(language))
-    assert page(language).count("<details>") == page(language).count('class="prediction"') == 100
+    assert page(language).count("<details>") == page(language).count('class="prediction"') == 104
 
 
 def test_the_numbers() -> None:
@@ -44,4 +44,5 @@ def test_the_numbers() -> None:
     assert (found["gpt2_cache_numbers"], found["gpt2_cache_kb"]) == ("18,432", "72")
     assert (found["rows_cached"], found["rows_uncached"]) == ("199", "14,950")
     assert (found["perplexity"], found["ln_10"]) == ("2.83", "2.303")
+    assert (found["subsets_of_10"], found["orders_of_10"]) == ("1,024", "3,628,800")
     assert (found["mapped"], found["slope_099"]) == ("(6, 4)", "0.0099")

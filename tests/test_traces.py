@@ -8,6 +8,7 @@ import pytest
 
 import attnlab
 from attnlab import GPT2, Trace
+from attnlab.analysis.edges import Circuit
 from attnlab.analysis.many import grouped, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces
@@ -62,6 +63,10 @@ def test_each_is_the_trace_of_its_text(pocket: GPT2) -> None:
         mine, others = (one.gradients(" dog").embedding for one in (trace, alone))
         np.testing.assert_allclose(mine, others, atol=1e-12)
     assert traces[0] is traces[0]
+    with pytest.raises(AttributeError, match="Traces is read-only: texts can't be set"):
+        traces.texts = ()
+    with pytest.raises(TypeError):
+        traces._traces[0] = traces[1]  # type: ignore[index]
     assert isinstance(traces[1:3], Traces)
     assert traces[1:3][1].tokens == traces[2].tokens
     assert traces[-1].tokens == traces[3].tokens
@@ -197,6 +202,80 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
         axis=-1,
     )
     np.testing.assert_allclose(jobs.attention[1], weights.mean(axis=-1), atol=1e-12)
+
+
+def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) -> None:
+    settings = {"receiver": ["blocks.1.mlp.X", "final"], "progress": False}
+    paths = attnlab.path_patch(*pairs, "blocks.*.mlp.output", metric=METRICS, **settings)
+    found = attnlab.edges(*pairs, metric=METRICS, steps=2, progress=False)
+    circuit, count = found.circuit(9), int(np.isfinite(found.effects).sum())
+    changes, kept = np.empty((2, 4))
+    for number, metric in enumerate(METRICS):
+        pair = [side[number] for side in pairs]
+        alone = attnlab.path_patch(*pair, "blocks.*.mlp.output", metric=metric, **settings)
+        changes[number] = alone.clean - alone.corrupted
+        np.testing.assert_allclose(
+            paths.effects[number], alone.restored * changes[number], atol=1e-12
+        )
+        edges = attnlab.edges(*pair, metric=metric, steps=2, progress=False)
+        expected = edges.effects * changes[number]
+        np.testing.assert_allclose(found.each[number], expected, atol=1e-12)
+        kept[number] = Circuit(edges, circuit.edges).faithfulness * changes[number]
+    np.testing.assert_allclose(paths.restored, paths.effects.sum(axis=0) / changes.sum())
+    np.testing.assert_allclose(found.effects, found.each.sum(axis=0) / changes.sum())
+    residuals = found.each - found.effects * changes[:, None, None]
+    errors = np.sqrt((residuals**2).sum(axis=0) / 12) / abs(changes.mean())
+    np.testing.assert_allclose(found.standard_errors, errors)
+    assert circuit.faithfulness == pytest.approx(kept.sum() / changes.sum())
+    assert repr(circuit).startswith("Circuit of 9 edges, faithfulness 0.9")
+    assert " ± " in repr(circuit)
+    assert found.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
+    for title, shown in (
+        ("Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target", paths),
+        ("Edges, by integrated gradients, 2 steps: a target for each pair", found),
+    ):
+        assert repr(shown).startswith(title)
+        assert "± standard error" in repr(shown)
+    assert f"20 of {count} edges" in repr(found)
+
+
+def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
+    clean, _ = pairs
+    tokens = [" rolled", " hooted", " flew", " flew"]
+    for given, position in ((tokens, -1), (" rang", 1)):
+        found = clean.logit_lens(given, position)
+        of_texts = given if isinstance(given, list) else [given] * 4
+        each = [trace.logit_lens().of(of) for trace, of in zip(clean, of_texts, strict=True)]
+        for name in ("probabilities", "ranks"):
+            numbers = np.array([getattr(one, name)[:, position] for one in each])
+            np.testing.assert_allclose(getattr(found, name), numbers.mean(axis=0), atol=1e-12)
+            errors = numbers.std(axis=0, ddof=1) / 2
+            np.testing.assert_allclose(found.standard_errors[name], errors, atol=1e-12)
+    own = clean.logit_lens()
+    assert own.ranks[-1] == 1
+    assert own.probabilities[-1] == pytest.approx(
+        np.mean([trace.next_tokens(1)[0].probability for trace in clean])
+    )
+    assert own.stops == clean[0].logit_lens().stops
+    assert "mean of 4 texts: probability and rank of each text’s most probable" in repr(own)
+    assert "nan" not in repr(clean[:1].logit_lens(" rang"))
+    with pytest.raises(OutOfRangeError):
+        clean.logit_lens(" rang", 5)
+    with pytest.raises(InvalidValueError, match="a value for each of the 4 texts"):
+        clean.logit_lens([" rang"])
+
+
+def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
+    trained = attnlab.train(
+        pocket.config, range(50), pocket.tokenizer, steps=1, sequence_length=4, progress=False
+    ).model
+    same, other = (one.trace(CORRUPTED) for one in (GPT2.from_pretrained("pocket"), trained))
+    for clean, corrupted in ((pairs[0], other), (pairs[0][0], other[0])):
+        for function in (attnlab.patch, attnlab.path_patch, attnlab.edges):
+            with pytest.raises(InvalidValueError, match="by one model; their parameters differ"):
+                function(clean, corrupted, metric=" dog")  # type: ignore[operator]
+    clean = GPT2.from_pretrained("pocket").trace(CLEAN)  # opened again
+    attnlab.patch(clean[0], same[0], metric=" dog", progress=False)
 
 
 def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:

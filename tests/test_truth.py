@@ -5,9 +5,10 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from conftest import REFERENCE
 
 from attnlab import GPT2, at
-from attnlab.errors import InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
 from attnlab.pocket.truth import (
     CARD,
@@ -183,6 +184,11 @@ def test_what_is_refused(truth: Truth) -> None:
     for settings in ({"task": "x"}, {"ablation": "noise"}, {"measure": "loss"}):
         with pytest.raises(InvalidValueError, match="must be one of"):
             truth.values(**settings)
+    odd = GPT2.from_pretrained(REFERENCE / "odd")
+    with pytest.raises(InvalidValueError, match=r"of the pocket model, .* got a model from .*odd"):
+        truth.methods(odd)
+    with pytest.raises(InvalidTypeError, match="model must be"):
+        truth.methods("pocket")  # type: ignore[arg-type]
     assert truth.values("pronoun").shape == (6, SUBSETS)
     assert truth.interactions("pronoun").values.shape == (10, 10)
     assert "ablation by mean" in repr(truth.interactions("pronoun"))

@@ -3,6 +3,6 @@
 They are called as methods, such as `trace.logit_lens()`. `base` holds the base class; then `lens`
 (logit lens), `attribution` (direct logit attribution), `gradients`, `patching` (activation and
 attribution patching), `paths` and `edges` (the same along direct paths), `many` (means over
-texts), `circuits` (what heads read and write), `jobs` (previous token, induction, ...) and `flow`
-(rollout, value norms).
+texts), `circuits` (what heads read and write), `jobs` (previous token, induction, ...), `flow`
+(rollout, value norms), `autoencoder` (sparse autoencoders) and `features` (what they find).
 """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+
+import numpy as np
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
@@ -13,7 +16,7 @@ from attnlab.steps import at
 from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
-from attnlab.text.tokens import Token
+from attnlab.text.tokens import Token, Tokens
 from attnlab.views.places import place, place_of
 from attnlab.views.shown import Axis, Grid, axis_of
 
@@ -111,6 +114,8 @@ class Analysis(Document):
 class TraceSequence(Sequence[Trace]):
     """Traces of several texts; see `attnlab.model.traces.Traces`."""
 
+    texts: tuple[Tokens, ...]
+
     @abstractmethod
     def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
         """The trace of some texts of one length with a leading axis, and the trace of each.
@@ -131,6 +136,14 @@ class TraceSequence(Sequence[Trace]):
     @abstractmethod
     def groups(self) -> list[list[int]]:
         """The numbers of the texts that are computed side by side, of one length each."""
+
+
+def fingerprint(trace: Trace) -> str:
+    """What tells models apart: a digest of the last LayerNorm and W_P, in float32."""
+    digest = hashlib.sha256()
+    for step in (trace.gain, trace.bias, trace.W_P):
+        digest.update(np.ascontiguousarray(step, np.float32).tobytes())
+    return digest.hexdigest()
 
 
 def numbered_axis(name: str, count: int) -> Axis:

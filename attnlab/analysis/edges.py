@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, Target, Trace, named_axis
+from attnlab.analysis.base import Analysis, Target, Trace, TraceSequence, named_axis
 from attnlab.analysis.gradients import Gradients
+from attnlab.analysis.many import of_each_pair, ratio_of_means, words_of
 from attnlab.analysis.patching import (
     Metric,
     check_traces,
@@ -38,7 +39,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table
+from attnlab.support.tables import Table, with_error
 from attnlab.views.language import say
 from attnlab.views.shown import Axis, Grid
 
@@ -80,9 +81,12 @@ class Edges(Analysis):
     ) -> None:
         self.title = title
         self.clean, self.corrupted = limits_of(measure, clean, corrupted)
+        self._traces, self._measure = (clean, corrupted), measure
+        self._set_paths(corrupted)
+
+    def _set_paths(self, corrupted: Trace) -> None:
         self.senders = _all(corrupted, SENDERS)
         self.receivers = _all(corrupted, RECEIVERS)
-        self._traces, self._measure = (clean, corrupted), measure
         self._readers = [reader_at(path, corrupted.config.n_layer) for path in self.receivers]
         stages = np.array([stage_of(path) for path in self.senders])
         self._exists = stages[:, None] <= np.array([reader.stage for reader in self._readers])
@@ -216,11 +220,80 @@ class Circuit:
         return share(number(self._measured._measure(self.trace)), limits)
 
 
+class MeanEdges(Edges):
+    """How much of the metric each edge restores over pairs of texts; see `MeanPatching`.
+
+    Attributes
+    ----------
+    effects : of all pairs together, a ratio of means as in `MeanPatching`
+    standard_errors : of `effects`, with its shape; NaN for one pair
+    each : (n, senders, receivers), metric(patched) - metric(corrupted) of each pair
+    clean, corrupted : (n,), the metric of each trace
+    """
+
+    clean: NDArray[np.float64]  # type: ignore[assignment]
+    corrupted: NDArray[np.float64]  # type: ignore[assignment]
+
+    def __init__(
+        self, clean: Any, corrupted: Any, metric: Any, title: Message, found: Sequence[Any]
+    ) -> None:
+        """Set the numbers found in each pair: effects and the metric in both traces."""
+        self.title, self._pairs = title, (clean, corrupted, metric)
+        self._set_paths(corrupted[0])
+        each, *limits = zip(*found, strict=True)
+        self.each = read_only(np.array(each))
+        self.clean, self.corrupted = (read_only(np.array(limit)) for limit in limits)
+        shares, errors = ratio_of_means(
+            self.each.reshape(len(found), -1), self.clean - self.corrupted
+        )
+        self.effects, self.standard_errors = (
+            read_only(numbers.reshape(self._exists.shape)) for numbers in (shares, errors)
+        )
+
+    def circuit(self, n: int) -> MeanCircuit:  # type: ignore[override]
+        """The model with the `n` strongest edges alone, in each pair; see `MeanCircuit`."""
+        return MeanCircuit(self, n)
+
+    def _tables(self) -> Iterator[str | Table]:
+        lines = [("sender", "receiver", "effect", "± standard error")]
+        for sender, reader, effect in self.strongest():
+            error = self.standard_errors[self.senders.index(sender), self.receivers.index(reader)]
+            lines.append((sender, reader, *with_error(effect, float(error))))
+        yield Table([tuple(map(Message, lines[0])), *lines[1:]], left=(0, 1))
+        yield Message("{shown} of {count} edges", shown=len(lines) - 1, count=self._count)
+
+
+class MeanCircuit:
+    """A circuit of edges in several pairs of texts.
+
+    Attributes
+    ----------
+    edges : (sender, receiver) paths
+    faithfulness, standard_error : as in `Circuit`, a ratio of means as in `MeanPatching`
+    """
+
+    def __init__(self, edges: MeanEdges, n: int) -> None:
+        self.edges = [(sender, reader) for sender, reader, _ in edges.strongest(n)]
+
+        def of_pair(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
+            whole = Edges(clean, corrupted, measure_of(clean, metric)[0], Message(edges.title))
+            change = whole.clean - whole.corrupted
+            return Circuit(whole, self.edges).faithfulness * change, change
+
+        effects, changes = np.array(of_each_pair(*edges._pairs, of_pair)).T
+        shares, errors = ratio_of_means(effects[:, np.newaxis], changes)
+        self.faithfulness, self.standard_error = float(shares[0]), float(errors[0])
+
+    def __repr__(self) -> str:
+        share = " ± ".join(filter(None, with_error(self.faithfulness, self.standard_error)))
+        return f"Circuit of {len(self.edges)} edges, faithfulness {share}"
+
+
 def edges(
     clean: Trace,
     corrupted: Trace,
     *,
-    metric: Metric,
+    metric: Metric | list[Any],
     steps: int = 1,
     exact: bool = False,
     progress: bool = True,
@@ -237,7 +310,8 @@ def edges(
     Parameters
     ----------
     clean, corrupted : Traces of two texts with the same number of tokens, by one model, with no
-        edits except of `embedding`
+        edits except of `embedding`; or of several pairs of such texts, as `model.trace` returns
+        them for lists
     metric : as in `patch`; a function only if `exact`
     steps : of the integral; 5 is usual
     exact : whether to patch each edge, as `path_patch` does, instead of using gradients
@@ -246,12 +320,22 @@ def edges(
     Returns
     -------
     Edges
+        For several pairs, a `MeanEdges` with `.standard_errors` and the effects in `.each`, which
+        take 0.6 MB a pair at GPT-2's size
 
     Examples
     --------
     >>> found = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
     >>> found.circuit(20).faithfulness
     """
+    steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
+    if exact and steps > 1:
+        raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
+    if isinstance(clean, TraceSequence):
+        analyse = partial(effects_of_pair, steps=steps, exact=exact)
+        found = of_each_pair(clean, corrupted, metric, analyse, progress)
+        title = title_of(steps, exact, words_of(clean[0], metric), corrupted[0])
+        return MeanEdges(clean, corrupted, metric, title, found)
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
@@ -260,27 +344,33 @@ def edges(
             f"edited at {edited}. Only edits of embedding are supported; path_patch takes others"
         )
     measure, words, target = measure_of(clean, metric)
-    steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
-    if exact and steps > 1:
-        raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
     if target is None and not exact:
         raise InvalidTypeError(
             "gradients need a token or a pair of tokens as metric; for a function use exact=True"
         )
-    if exact:
-        method = Message("exact")
-    elif steps == 1:
-        method = Message("by gradients")
-    else:
-        method = Message("by integrated gradients, {steps} steps", steps=steps)
-    title = Message("Edges, {how}: {target}{note}", how=method, target=words, note=corrupted.note)
-    result = Edges(clean, corrupted, measure, title)
+    result = Edges(clean, corrupted, measure, title_of(steps, exact, words, corrupted))
     if target is None or exact:
         effects = exact_effects(result, progress)
     else:
         effects = linear_effects(result, target, steps, progress)
     result.effects = read_only(np.where(result._exists, effects, np.nan))
     return result
+
+
+def effects_of_pair(clean: Trace, corrupted: Trace, **settings: Any) -> tuple[Any, float, float]:
+    """Effects in units of the metric, and the metric in both traces, which aren't kept."""
+    found = edges(clean, corrupted, progress=False, **settings)
+    return found.effects * (found.clean - found.corrupted), found.clean, found.corrupted
+
+
+def title_of(steps: int, exact: bool, words: str, corrupted: Trace) -> Message:
+    if exact:
+        how = Message("exact")
+    elif steps == 1:
+        how = Message("by gradients")
+    else:
+        how = Message("by integrated gradients, {steps} steps", steps=steps)
+    return Message("Edges, {how}: {target}{note}", how=how, target=words, note=corrupted.note)
 
 
 def exact_effects(edges: Edges, progress: bool) -> NDArray[np.float64]:

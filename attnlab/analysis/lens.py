@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, named_axis, positions_of
+from attnlab.analysis.base import (
+    Analysis,
+    Named,
+    Trace,
+    TraceSequence,
+    named_axis,
+    positions_of,
+)
 from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.fast import ROWS
@@ -139,7 +146,7 @@ class LogitLens(Lens):
             raise InvalidValueError(
                 f"stop must be one of {', '.join(self.stops)}; got {quoted(stop)}"
             )
-        return self._logits(at(self._trace, stop))
+        return decoded(self._trace, at(self._trace, stop))
 
     def of(self, token: Named) -> OneToken:
         """Rank and probability of one token at every stop and position.
@@ -151,8 +158,7 @@ class LogitLens(Lens):
         target = self._trace.vocabulary.named(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            ranks = 1 + np.count_nonzero(logits > logits[:, [target.id]], axis=-1)
-            return ranks, probabilities_of(np.full((len(logits), 1), target.id), logits)[:, 0]
+            return ranks_and_probabilities(np.full((len(logits), 1), target.id), logits)
 
         ranks, probabilities = self._measured(measure, slice(None))
         readout = np.full(ranks.shape, target.id), ranks, probabilities
@@ -203,22 +209,29 @@ class LogitLens(Lens):
         S, n, D = streams.shape
         stream = streams.reshape(S * n, D)
         parts = [
-            measure(self._logits(stream[start : start + ROWS]))
+            measure(decoded(self._trace, stream[start : start + ROWS]))
             for start in range(0, len(stream), ROWS)
         ]
         first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
         return first.reshape(S, n, *first.shape[1:]), second.reshape(S, n, *second.shape[1:])
 
-    def _logits(self, stream: Array) -> Array:
-        trace = self._trace
-        final = equations.layer_norm(stream, trace.gain, trace.bias, trace.epsilon)
-        return equations.logits(final, trace.W_U)
+
+def decoded(trace: Trace, stream: Array) -> Array:
+    """The logits of rows of the residual stream, (..., D) -> (..., vocab)."""
+    final = equations.layer_norm(stream, trace.gain, trace.bias, trace.epsilon)
+    return equations.logits(final, trace.W_U)
 
 
 def stops_of(trace: Trace) -> tuple[str, ...]:
     """The paths of the stops."""
     layers = range(trace.config.n_layer)
     return ("embedding", *(f"blocks.{n}.{name}" for n in layers for name in ("mid", "output")))
+
+
+def ranks_and_probabilities(ids: Ids, logits: Array) -> tuple[AnyArray, Array]:
+    """Rank and probability of one id (n, 1) in each row of logits; overwrites the logits."""
+    ranks = 1 + np.count_nonzero(logits > np.take_along_axis(logits, ids, -1), axis=-1)
+    return ranks, probabilities_of(ids, logits)[:, 0]
 
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
@@ -245,3 +258,18 @@ def best_of(logits: Array) -> Ids:
     """The most probable id of each row, the lowest of equals, (n, vocab) -> (n, 1)."""
     best: Ids = logits.argmax(axis=-1)[:, np.newaxis]
     return best
+
+
+def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
+    """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
+    logits = logits.astype(np.float64)
+    largest = logits.max(axis=-1, keepdims=True)
+    totals = largest + np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True))
+    return np.asarray((totals - np.take_along_axis(logits, ids, -1))[..., 0].mean(axis=-1))
+
+
+def check_next_tokens(traces: TraceSequence) -> None:
+    """Raise if a text has no next token, and so no loss."""
+    short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
+    if short:
+        raise InvalidValueError(f"text {short[0]} has one token, and so no next token")

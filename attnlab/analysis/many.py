@@ -6,15 +6,25 @@ Texts of one length are computed side by side; see `attnlab.model.traces`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, product
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.attribution import Attribution
-from attnlab.analysis.base import Named, Target, Trace, TraceSequence, numbered_axis
+from attnlab.analysis.base import (
+    Analysis,
+    Named,
+    Target,
+    Trace,
+    TraceSequence,
+    named_axis,
+    numbered_axis,
+)
+from attnlab.analysis.lens import OneToken, decoded, ranks_and_probabilities, stops_of
 from attnlab.analysis.patching import (
     AttributionPatching,
     Metric,
@@ -37,6 +47,8 @@ from attnlab.steps import at, read_only
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, with_error
+from attnlab.views.places import place
+from attnlab.views.shown import Axis
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
@@ -181,6 +193,51 @@ class MeanAttribution(Attribution):
         )
 
 
+class MeanLens(Analysis):
+    """The logit lens of several texts, as `Traces.logit_lens` returns it.
+
+    Attributes
+    ----------
+    stops : S paths, as in `Lens`
+    probabilities : (S,), the mean over the texts of a token's probability decoded from each stop
+    ranks : (S,), of its rank
+    standard_errors : of the means, by attribute name; NaN for one text
+    """
+
+    meaning: ClassVar[str] = OneToken.meaning
+    note: ClassVar[str] = OneToken.note
+    source: ClassVar[str] = OneToken.source
+    names = ("probabilities", "ranks")
+
+    probabilities: NDArray[np.float64]
+    ranks: NDArray[np.float64]
+
+    def __init__(self, title: str, stops: tuple[str, ...], each: AnyArray) -> None:
+        """Set the means of each (n, 2, S), probabilities and ranks."""
+        self.title, self.stops = title, stops
+        self.standard_errors: dict[str, NDArray[np.float64]] = {}
+        means, errors = each.mean(axis=0), standard_error(each)
+        for name, mean, error in zip(self.names, means, errors, strict=True):
+            setattr(self, name, read_only(mean))
+            self.standard_errors[name] = read_only(error)
+
+    def _grid(self) -> tuple[AnyArray, Axis, Axis]:
+        columns = named_axis("", ("probability",))
+        return self.probabilities[:, np.newaxis], named_axis("stop", self.stops), columns
+
+    def _tables(self) -> Iterator[str | Table]:
+        lines: list[tuple[str, ...]] = [
+            ("", "probability", "± standard error", "rank", "± standard error")
+        ]
+        for row, stop in enumerate(self.stops):
+            cells = (
+                with_error(float(getattr(self, name)[row]), float(self.standard_errors[name][row]))
+                for name in self.names
+            )
+            lines.append((stop, *chain(*cells)))
+        yield Table(lines)
+
+
 def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
     """The standard error of the mean over the first axis; NaN for one number."""
     n = len(numbers)
@@ -254,11 +311,26 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         check_traces(one, other, f" (pair {number})")
 
 
+def of_each_pair(
+    clean: Any, corrupted: Any, metric: Any, analyse: Callable[..., Any], progress: bool = False
+) -> list[Any]:
+    """`analyse(clean, corrupted, metric=...)` of each pair; its traces are freed with its group."""
+    check_pairs(clean, corrupted)
+    metrics, found = one_each(metric, len(clean), "metric"), dict[int, Any]()
+    with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
+        for numbers in clean.groups():
+            sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
+            for number, one, other in zip(numbers, *sides, strict=True):
+                found[number] = analyse(one, other, metric=metrics[number])
+                bar.update()
+    return [found[number] for number in range(len(clean))]
+
+
 def patch_many(
     clean: TraceSequence,
     corrupted: TraceSequence,
     parts: str,
-    metric: Metric | list[Metric],
+    metric: Metric | list[Any],
     by_position: bool,
     progress: bool,
 ) -> MeanPatching:
@@ -363,13 +435,8 @@ def patch_singly(
 ) -> MeanPatching:
     """Patch pair by pair: for metrics that are functions, and steps without rows of tokens."""
     result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
-    with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
-        results = []
-        for one, other, metric in zip(clean, corrupted, metrics, strict=True):
-            results.append(
-                patch(one, other, parts, metric=metric, by_position=by_position, progress=False)
-            )
-            bar.update()
+    analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
+    results = of_each_pair(clean, corrupted, metrics, analyse, progress)
     result._set_many(corrupted[0], *effects_of(results))
     return result
 
@@ -383,19 +450,12 @@ def attribution_patch_many(
 ) -> MeanAttributionPatching:
     """`attnlab.attribution_patch` for pairs of traces."""
     check_pairs(clean, corrupted)
-    metrics = one_each(metric, len(clean), "metric")
     patches_of(clean, corrupted, parts, by_position)  # checks lengths
     result: MeanAttributionPatching = pairs_of(
         MeanAttributionPatching, clean, corrupted, parts, metric, by_position
     )
-    by_number: dict[int, Patching] = {}
-    for numbers in clean.groups():
-        sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
-        for number, one, other in zip(numbers, *sides, strict=True):
-            by_number[number] = attribution_patch(
-                one, other, parts, metric=metrics[number], by_position=by_position
-            )
-    result._set_many(corrupted[0], *effects_of([by_number[number] for number in range(len(clean))]))
+    analyse = partial(attribution_patch, parts=parts, by_position=by_position)
+    result._set_many(corrupted[0], *effects_of(of_each_pair(clean, corrupted, metric, analyse)))
     return result
 
 
@@ -417,15 +477,19 @@ def pairs_of(
     by_position: bool,
 ) -> Any:
     """The result for pairs, whose numbers are set later."""
-    if isinstance(metric, list):
-        words: str = Message("a target for each pair")
-    else:
-        _, words, target = measure_of(clean[0], metric)
-        words = target_of(target) if target else words
+    words = words_of(clean[0], metric)
     result = kind(corrupted[0], parts, by_position, words, (math.nan, math.nan))
     if by_position:  # texts have different tokens there
         result._positions = numbered_axis("position", len(corrupted[0].tokens))
     return result
+
+
+def words_of(trace: Trace, metric: Any) -> str:
+    """The metric of several pairs in words."""
+    if isinstance(metric, list):
+        return Message("a target for each pair")
+    _, words, target = measure_of(trace, metric)
+    return target_of(target) if target else words
 
 
 def attribution_many(
@@ -447,6 +511,35 @@ def attribution_many(
     is_one = not isinstance(token, list) and not isinstance(against, list)
     words = target_of(attributions[0].target) if is_one else Message("a target for each text")
     return MeanAttribution(attributions, words)
+
+
+def lens_many(traces: TraceSequence, token: Named | list[Named] | None, position: int) -> MeanLens:
+    """`Traces.logit_lens`."""
+    stops, each = stops_of(traces[0]), np.empty((len(traces), 2, len(stops_of(traces[0]))))
+    tokens = one_each(token, len(traces), "token")
+    ids = [-1 if one is None else traces[0].vocabulary.named(one).id for one in tokens]
+    for numbers in traces.groups():
+        whole, some = traces.side_by_side(numbers)
+        row = place(position, "position", len(some[0].tokens))
+        of_texts = np.array([ids[number] for number in numbers])[:, np.newaxis]
+        if token is None:
+            of_texts = decoded(whole, at(whole, stops[-1])[..., row, :]).argmax(-1).reshape(-1, 1)
+        for s, stop in enumerate(stops):
+            stream = at(whole, stop)[..., row, :].reshape(len(numbers), -1)
+            ranks, probabilities = ranks_and_probabilities(of_texts, decoded(whole, stream))
+            each[numbers, 0, s], each[numbers, 1, s] = probabilities, ranks
+    if token is None:
+        words: str = Message("each text’s most probable token")
+    elif isinstance(token, list):
+        words = Message("a token for each text")
+    else:
+        words = traces[0].vocabulary.named(token).symbol
+    title = Message(
+        "Logit lens, mean of {count} texts: probability and rank of {token}",
+        count=len(traces),
+        token=words,
+    )
+    return MeanLens(title, stops, each)
 
 
 def target_of(target: Target) -> str:

@@ -128,7 +128,7 @@ def patch(
     corrupted: Trace,
     parts: str = HEADS,
     *,
-    metric: Metric | list[Metric],
+    metric: Metric | list[Any],
     by_position: bool = False,
     progress: bool = True,
 ) -> Patching:
@@ -287,6 +287,11 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
         raise InvalidValueError(
             "clean and corrupted must have the same model and number of tokens; got "
             f"{clean.title} and {corrupted.title}{which}"
+        )
+    if not clean.parameters.equals(corrupted.parameters):
+        raise InvalidValueError(
+            f"clean and corrupted must be traces by one model; their parameters differ{which}. "
+            "attnlab.compare(base, tuned, texts) compares two models"
         )
 
 

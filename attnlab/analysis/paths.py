@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from attnlab.analysis.base import Trace
+from attnlab.analysis.base import Trace, TraceSequence
+from attnlab.analysis.many import MeanPatching, effects_of, of_each_pair, pairs_of, words_of
 from attnlab.analysis.patching import (
     Metric,
     Patching,
@@ -129,13 +131,20 @@ class PathPatching(Patching):
     )
 
 
+class MeanPathPatching(MeanPatching, PathPatching):
+    """How much each direct path restores over pairs of texts; see `MeanPatching`."""
+
+    note: ClassVar[str] = PathPatching.note
+    source: ClassVar[str] = PathPatching.source
+
+
 def path_patch(
     clean: Trace,
     corrupted: Trace,
     sender: str = HEAD_OUTPUTS,
     receiver: str | Sequence[str] = "final",
     *,
-    metric: Metric,
+    metric: Metric | list[Any],
     progress: bool = True,
 ) -> PathPatching:
     """Patch only the direct path from a sender to a receiver.
@@ -148,7 +157,8 @@ def path_patch(
 
     Parameters
     ----------
-    clean, corrupted : Traces of two texts with the same number of tokens, by one model
+    clean, corrupted : traces of two texts with the same number of tokens, by one model; or of
+        several pairs of such texts, as `model.trace` returns them for lists
     sender : what is written to the residual stream: "embedding", "blocks.0.mlp.output",
         "blocks.0.attention.heads.2.output"; with "*" for every layer or head, each is patched alone
     receiver : what reads it: "blocks.1.attention.heads.2.Q", K or V, "blocks.1.mlp.X", or "final",
@@ -159,16 +169,24 @@ def path_patch(
     Returns
     -------
     PathPatching
-        `.restored`, 0 for a sender that doesn't come before any receiver
+        `.restored`, 0 for a sender that doesn't come before any receiver. For several pairs, a
+        `MeanPathPatching` with `.standard_errors` and each pair's `.effects`
 
     Examples
     --------
     >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", metric=" dog")
     """
+    names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
+    if isinstance(clean, TraceSequence):
+        analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
+        found = of_each_pair(clean, corrupted, metric, analyse, progress)
+        many: MeanPathPatching = pairs_of(MeanPathPatching, clean, corrupted, sender, metric, False)
+        many.title = title_of(sender, names, words_of(clean[0], metric), corrupted[0])
+        many._set_many(corrupted[0], *effects_of(found))
+        return many
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)
     measure, words, _ = measure_of(clean, metric)
-    names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
     if not names:
         raise InvalidValueError("receiver must have at least one path; got an empty list")
     readers = [
@@ -185,12 +203,16 @@ def path_patch(
             restored.append(share(number(measure(patched)), limits))
             bar.update()
     result = PathPatching(corrupted, sender, False, words, limits)
-    result.title = Message(
+    result.title = title_of(sender, names, words, corrupted)
+    result._set(corrupted, restored)
+    return result
+
+
+def title_of(sender: str, receivers: Sequence[str], words: str, corrupted: Trace) -> Message:
+    return Message(
         "Path patching from {sender} to {receiver}: {target}{note}",
         sender=sender,
-        receiver=", ".join(names),
+        receiver=", ".join(receivers),
         target=words,
         note=corrupted.note,
     )
-    result._set(corrupted, restored)
-    return result

@@ -36,7 +36,7 @@ from attnlab.forward.parameters import (
     shapes_in_block,
     shapes_outside_of_blocks,
 )
-from attnlab.steps import read_only
+from attnlab.steps import is_finite, read_only
 from attnlab.support.checks import as_array, check_kind, checked_dtype
 from attnlab.support.files import (
     FilePath,
@@ -235,13 +235,18 @@ class Checkpoint(Parameters):
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
         stored = entry.read() if rows is None else entry.read_rows(rows)
-        if entry.dtype == "BF16":
-            stored = (stored.astype("<u4") << 16).view("<f4")
-        with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            values: Array = stored.astype(self.dtype, copy=False)
-        if not (np.isfinite(values.min()) and np.isfinite(values.max())):
-            raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
-        return values
+        return decoded(entry, name, stored, self.dtype)
+
+
+def decoded(entry: Entry, name: str, stored: AnyArray, dtype: DTypeLike) -> Array:
+    """A tensor's numbers as they are stored, in another dtype; they must be finite."""
+    if entry.dtype == "BF16":
+        stored = (stored.astype("<u4") << 16).view("<f4")
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        values: Array = stored.astype(dtype, copy=False)
+    if not is_finite(values):
+        raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
+    return values
 
 
 @dataclass(frozen=True)
@@ -465,6 +470,16 @@ def _read_header(file: Path) -> dict[str, Entry]:
         )
         for name, info in tensors.items()
     }
+
+
+def read_tensors(file: Path) -> dict[str, Array]:
+    """All tensors of a safetensors file that has no GPT-2, as float32."""
+    entries = _read_header(file)
+    if wrong := [name for name, entry in entries.items() if entry.dtype not in STORED_AS]:
+        raise CheckpointError(
+            f"{file}: {listed(wrong)} must have one of the dtypes {', '.join(STORED_AS)}"
+        )
+    return {name: decoded(entry, name, entry.read(), "f4") for name, entry in entries.items()}
 
 
 # Other kinds of files, by their first bytes.

@@ -40,7 +40,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeAlias, TypeVar
@@ -64,9 +64,11 @@ from attnlab.views.page.atlas import page as atlas_page
 from attnlab.views.page.packs import parts_of
 from attnlab.views.page.page import (
     START,
+    STEPS_TO_CHANGE,
     description_of,
     live_page,
     live_policy,
+    names_of,
     token_of,
 )
 from attnlab.views.page.way import packed_paths
@@ -108,7 +110,7 @@ REQUEST_TIMEOUT = 10
 SHUTDOWN_TIMEOUT = 1
 
 # Of the arrays in the cache, not counting the most recent trace.
-MAX_CACHE_BYTES = 256_000_000
+MAX_CACHE_BYTES = 512_000_000
 
 # The size of the cache is measured trace by trace, so their number is limited too.
 MAX_TRACES = 100
@@ -118,9 +120,6 @@ MAX_CONNECTIONS = 100
 
 MAX_NEW_TOKENS = 100
 SETTINGS = tuple(SamplingSettings.__annotations__)
-
-# Without masked_scores: -inf times 0 is NaN.
-STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # The largest factor, in hundredths.
 LARGEST_FACTOR = 1_000_000
@@ -322,7 +321,7 @@ class TraceCache:
     def described(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
         """The page's description of a text's trace, with its id, text and token ids."""
         cached = self.trace_of(text_or_ids, changes)
-        described = description_of(cached.trace, self.language)
+        described = description_of(cached.trace, self.language, has_model=True)
         self._evict()
         tokens = cached.trace.tokens
         return {"id": cached.id, "ablated": changes, **self._text(tokens), **described}
@@ -343,7 +342,11 @@ class TraceCache:
         described = self.described(ids)
         if self.atlas is not None:
             described["atlas"] = source
-        return live_page(self.at(described["id"]).trace, described, self.language)
+        return live_page(self.at(described["id"]).trace, described, self._names, self.language)
+
+    @cached_property
+    def _names(self) -> str:
+        return names_of(self.model.tokenizer.vocabulary)
 
     def passage(self, key: str) -> tuple[list[int], str]:
         """A passage's ids and its source, for a key measure.most.layer.head.rank."""

@@ -13,18 +13,21 @@ from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
     MeanAttribution,
     MeanAttributionPatching,
+    MeanLens,
     MeanPatching,
     attribution_many,
     attribution_patch_many,
     grouped,
+    lens_many,
     one_each,
     patch_many,
 )
 from attnlab.errors import InvalidValueError
+from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
-from attnlab.steps import Part
+from attnlab.steps import Part, ReadOnly
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, elide
 from attnlab.text.tokens import Tokens, Vocabulary
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 TEXTS_SHOWN = 20
 
 
-class Traces(TraceSequence, Document):
+class Traces(ReadOnly, TraceSequence, Document):
     """The traces of several texts, as `GPT2.trace` returns them for a list.
 
     A sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. When a step of one is read, it
@@ -50,19 +53,23 @@ class Traces(TraceSequence, Document):
     one group at a time.
     """
 
+    texts: tuple[Tokens, ...]
+    vocabulary: Vocabulary
+    parameters: Parameters
+    config: GPT2Config
+
     def __init__(
         self, texts: Sequence[Tokens], vocabulary: Vocabulary, parameters: Parameters
     ) -> None:
-        self.texts = tuple(texts)
-        self.vocabulary, self.parameters = vocabulary, parameters.frozen()
-        self.config = parameters.config
+        vars(self).update(texts=tuple(texts), vocabulary=vocabulary)
+        vars(self).update(parameters=parameters.frozen(), config=parameters.config)
 
     @Part
-    def _traces(self) -> list[Trace]:
+    def _traces(self) -> tuple[Trace, ...]:
         by_number: dict[int, Trace] = {}
         for numbers in self.groups():
             by_number.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
-        return [by_number[number] for number in range(len(self))]
+        return tuple(by_number[number] for number in range(len(self)))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -98,6 +105,22 @@ class Traces(TraceSequence, Document):
             for number, trace in enumerate([first, *others])
         ]
         return stacked, traces
+
+    def logit_lens(self, token: Named | list[Named] | None = None, position: int = -1) -> MeanLens:
+        """A token's probability and rank at each stop, means over the texts with standard errors.
+
+        Parameters
+        ----------
+        token : as in `LogitLens.of`; a list of them has one for each text; None for the token that
+            the model finds most probable in each text
+        position : in every text
+
+        Returns
+        -------
+        MeanLens
+            `.probabilities` and `.ranks` (S,) are means, `.standard_errors` theirs by name
+        """
+        return lens_many(self, token, position)
 
     def attribution(
         self,

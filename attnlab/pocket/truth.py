@@ -53,6 +53,7 @@ from attnlab.pocket.grammar import (
     corpus,
 )
 from attnlab.steps import at, read_only
+from attnlab.support.checks import check_kind
 from attnlab.support.files import write_whole
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table
@@ -340,8 +341,26 @@ class Truth(Document):
         ]
 
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
-        """How well patching, attribution, EAP and EAP-IG rank the parts; see `Methods`."""
-        return Methods(self, GPT2.from_pretrained("pocket") if model is None else model, ablation)
+        """How well patching, attribution, EAP and EAP-IG rank the parts; see `Methods`.
+
+        Parameters
+        ----------
+        model : the pocket model, in the dtype of your choice; None opens it in float32
+        ablation : "mean" or "zero"
+        """
+        pocket = GPT2.from_pretrained("pocket")
+        if model is None:
+            return Methods(self, pocket, ablation)
+        check_kind(model, GPT2, "model")
+        own, theirs = pocket.parameters, model.parameters
+        if theirs.config != own.config or any(
+            not np.array_equal(theirs[path].astype(own.dtype), own[path]) for path in own
+        ):
+            raise InvalidValueError(
+                "the table is of the pocket model, with the parameters that come with attnlab; got "
+                f"a model {theirs.origin}"
+            )
+        return Methods(self, model, ablation)
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(
@@ -591,13 +610,9 @@ def scores_of(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArra
         heads, mlps = (result.effects.mean(axis=0) for result in results)
         scores.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
     for steps in (1, 5):
-        each = []
-        for one, other, metric in zip(clean, corrupted, metrics, strict=True):
-            of_pair = edges(one, other, metric=metric, steps=steps, progress=False)
-            sums = np.nansum(of_pair.effects, axis=1) * (of_pair.clean - of_pair.corrupted)
-            by_path = dict(zip(of_pair.senders, sums, strict=True))
-            each.append([by_path[path] for path in paths_of_parts()])
-        scores.append(np.mean(each, axis=0))
+        of_pairs: Any = edges(clean, corrupted, metric=metrics, steps=steps, progress=False)
+        sums = np.nansum(of_pairs.each.mean(axis=0), axis=1)
+        scores.append(sums[[of_pairs.senders.index(path) for path in paths_of_parts()]])
     return scores
 
 

@@ -12,6 +12,7 @@ from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.result import (
     Computation,
+    ReadOnly,
     Result,
     at,
     describe,
@@ -29,6 +30,7 @@ __all__ = [
     "Node",
     "Numbered",
     "Part",
+    "ReadOnly",
     "Result",
     "Run",
     "Step",

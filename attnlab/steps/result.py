@@ -38,7 +38,17 @@ class Computation(NamedTuple):
     needs: dict[str, tuple[str, Any]]
 
 
-class Result(PrintedAnywhere):
+class ReadOnly:
+    """Attributes that can't be set or deleted."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be deleted")
+
+
+class Result(ReadOnly, PrintedAnywhere):
     """The named, read-only steps of one computation; `repr` shows them as a table.
 
     For the table, steps are computed if their size suggests less than 50 ms; others are shown as
@@ -75,12 +85,6 @@ class Result(PrintedAnywhere):
     def _init_view(self, title: str, run: Run, path: str) -> None:
         """Initialise as a view of the steps of a run below a path."""
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be deleted")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(

@@ -44,9 +44,12 @@ def with_error(number: float, error: float) -> tuple[str, str]:
     """Format a number and its standard error, which gets two significant digits.
 
     If the error is 0 or not finite, the number gets three; an error that isn't finite is "".
+    Errors that can only be rounding, below 1e-12 or 1e-12 of the number, are 0.
     """
-    if not 0 < error < math.inf:
-        return f"{number:.3g}", "0" if error == 0 else ""
+    if not math.isfinite(error):
+        return f"{number:.3g}", ""
+    if error <= 1e-12 * max(1, abs(number)):
+        return f"{0.0 if abs(number) <= 1e-12 else number:.3g}", "0"
     decimals = max(0, 1 - math.floor(math.log10(error)))
     return f"{number:.{decimals}f}", f"{error:.{decimals}f}"
 

@@ -1,7 +1,8 @@
 """Train a GPT-2 from scratch in NumPy.
 
 `parameters` initializes them, `gradients` is the backward pass, `optimizer` is AdamW, `run` is the
-training loop, and `state` saves a run so that it can be resumed. `tuned_lens` trains a tuned lens.
+training loop, and `state` saves a run so that it can be resumed. `tuned_lens` and
+`sparse_autoencoder` train what they are named after.
 """
 
 from attnlab.forward.gradients import (

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, named_axis, positions_of
-from attnlab.analysis.lens import Lens, best_of, probabilities_of
+from attnlab.analysis.base import Analysis, fingerprint, named_axis, positions_of
+from attnlab.analysis.lens import Lens, best_of, check_next_tokens, losses_of, probabilities_of
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError, RecordingError, quoted
@@ -263,14 +262,6 @@ def order_of(stop: str) -> int:
     return 0 if stop == "embedding" else 1 + int(stop.split(".")[1])
 
 
-def fingerprint(trace: Trace) -> str:
-    """What tells models apart: a digest of the last LayerNorm and W_P, in float32."""
-    digest = hashlib.sha256()
-    for step in (trace.gain, trace.bias, trace.W_P):
-        digest.update(np.ascontiguousarray(step, np.float32).tobytes())
-    return digest.hexdigest()
-
-
 class TunedStops(Lens):
     """What the tuned lens reads at every stop and position, as `TunedLens.of` returns it."""
 
@@ -315,9 +306,7 @@ class LensLosses(Analysis):
 
     def __init__(self, lens: TunedLens, model: GPT2, texts: Sequence[str]) -> None:
         traces = traces_of(model, texts)
-        short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
-        if short:
-            raise InvalidValueError(f"text {short[0]} has one token, and so no next token")
+        check_next_tokens(traces)
         self.stops = stops_of(traces[0])
         each = np.empty((2, len(self.stops), len(traces)))
         for numbers in traces.groups():
@@ -351,11 +340,3 @@ class LensLosses(Analysis):
             )
             lines.append((stop, *cells))
         yield Table(lines)
-
-
-def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
-    """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
-    logits = logits.astype(np.float64)
-    largest = logits.max(axis=-1, keepdims=True)
-    totals = largest + np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True))
-    return np.asarray((totals - np.take_along_axis(logits, ids, -1))[..., 0].mean(axis=-1))

@@ -7,15 +7,22 @@ from typing import Any
 
 import attnlab
 from attnlab.analysis.attribution import Attribution, ByToken
+from attnlab.analysis.autoencoder import SparseAutoencoder
 from attnlab.analysis.circuits import Composition, TokensOfHead, TokensRead
-from attnlab.analysis.edges import Circuit, Edges
+from attnlab.analysis.edges import Circuit, Edges, MeanCircuit, MeanEdges
+from attnlab.analysis.features import FeatureEvaluation, Features, TokensOfFeature, TopFeatures
 from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
-from attnlab.analysis.many import MeanAttribution, MeanAttributionPatching, MeanPatching
+from attnlab.analysis.many import (
+    MeanAttribution,
+    MeanAttributionPatching,
+    MeanLens,
+    MeanPatching,
+)
 from attnlab.analysis.patching import AttributionPatching, Patching
-from attnlab.analysis.paths import PathPatching
+from attnlab.analysis.paths import MeanPathPatching, PathPatching
 from attnlab.checking.changes import Changes
 from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage, Standout
 from attnlab.forward.products import Product
@@ -40,9 +47,11 @@ MODULES = {
 ANALYSES = (
     *(LogitLens, OneToken, Attribution, ByToken, Patching, AttributionPatching, PathPatching),
     *(Edges, Circuit, Gradients, Product),
-    *(Traces, MeanPatching, MeanAttributionPatching, MeanAttribution, Changes),
+    *(Traces, MeanPatching, MeanAttributionPatching, MeanPathPatching, MeanEdges, MeanCircuit),
+    *(MeanLens, MeanAttribution, Changes),
     *(open_truth, Truth, Shapley, Interactions, Methods),
     *(TunedLens, TunedStops, LensLosses),
+    *(SparseAutoencoder, Features, TopFeatures, TokensOfFeature, FeatureEvaluation),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
     *(Atlas, Measured, HeadProfile, Passage, Standout, Difference, Explorer),
 )

@@ -127,6 +127,8 @@ def numbers() -> dict[str, str]:
         "errors_apart": decimals(0.03 / math.hypot(0.01, 0.01), 1),
         "window_reach": str(3 * (4 - 1)),
         "grouped_factor": f"{32 / 8:g}",
+        "subsets_of_10": f"{2**10:,}",
+        "orders_of_10": f"{math.factorial(10):,}",
     }
 
 

@@ -48,15 +48,6 @@ function makeChange(before, now) {
     if (isLook()) return;
     if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
     const places = both.map(placeIn);
-    const early = both.find((trace, n) => places[n] < trace.prediction.first); // a long text's early positions have no logits
-    if (early) {
-      known = { places: [] };
-      const words = say("This page has logits only from position {first}.", {
-        first: early.cached + early.prediction.first,
-      });
-      box.replaceChildren(make("p", { class: "note" }, words));
-      return;
-    }
     if (known.places.join() !== places.join()) {
       const positions = await Promise.all(both.map((trace, n) => read(trace, places[n])));
       // Another place or text may have been chosen since.

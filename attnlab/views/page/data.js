@@ -46,8 +46,10 @@ const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
 /** Show traces, given as in `description.traces`. */
 function takeTraces(given) {
-  for (const { leaving } of traces ?? []) leaving.abort();
+  const before = traces ?? [];
+  for (const { leaving } of before) leaving.abort();
   traces = given.map(traceOf);
+  for (const trace of traces) for (const other of before) takePacks(trace, other);
   const texts = aligned(traces.map(symbolsOf));
   const cached = traces.map((trace) => trace.cached);
   places = {
@@ -87,6 +89,21 @@ function traceOf(given, number) {
     loaded: new Map(), // layer -> its data, once loaded
     leaving: new AbortController(), // aborts its requests when other traces are shown
   };
+}
+
+/** Take the packs of the layers that a trace shares with one that was shown before. */
+function takePacks(trace, other) {
+  const isSameText = trace.ablated && trace.names === other.names && trace.ids.join() === other.ids.join();
+  for (let layer = 0; isSameText && layer < layersShared(trace, other); layer++) {
+    const name = `attention.${layer}`;
+    if (other.loaded.has(layer)) trace.packs.set(name, other.packs.get(name));
+  }
+}
+
+/** How many layers, from the first, are before all changes that only one of two traces has. */
+function layersShared(a, b) {
+  const own = [...a.ablated, ...b.ablated].filter((place) => ![a, b].every(({ ablated }) => isAmong(ablated, place)));
+  return Math.min(a.layers, ...own.map(([layer]) => (typeof layer === "number" ? layer : 0)));
 }
 
 function differentShapes(a, b) {
@@ -153,10 +170,8 @@ function changesIn({ ablated, note }) {
 function whyZero(a, b) {
   if (a.model !== b.model || a.tokens.some(({ symbol }, n) => b.tokens[n]?.symbol !== symbol) || a.T !== b.T) return "";
   if (!a.ablated) return changesIn(a) === changesIn(b) && !a.note ? say("0 everywhere: both texts are the same.") : "";
-  const isOfBoth = (place) => [a, b].every(({ ablated }) => isAmong(ablated, place));
-  const others = [...a.ablated, ...b.ablated].filter((place) => !isOfBoth(place));
-  if (!others.every(isAblation)) return "";
-  const layer = Math.min(...others.map(([layer]) => layer));
+  if (![...a.ablated, ...b.ablated].every(isAblation)) return "";
+  const layer = layersShared(a, b);
   return layer === a.layers - 1
     ? say("0 in all layers: the ablated part comes after the last weights and only affects the next token.")
     : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });

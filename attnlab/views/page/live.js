@@ -374,9 +374,6 @@ function makeChanges(button) {
   );
 }
 
-// Steps that can be scaled or taken from another text. Without masked_scores: -inf times 0 is NaN.
-const STEPS_TO_CHANGE = ["Q", "K", "V", "raw_scores", "scores", "weights", "context"];
-
 /** Mark the views of the open head if it is ablated: its output isn't used. */
 function markViews() {
   const { layer, head } = selection;

@@ -37,7 +37,8 @@ class ModelSource extends LiveSource {
   close = () => this.#worker.terminate();
 
   #setUp({ config, graph, tokenizer }, first) {
-    return Object.assign(this, { config, graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), first });
+    Object.assign(this, { config, graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), first });
+    return Object.assign(this, { names: { get: (id) => this.tokenizer.token(id) } });
   }
 
   /** Show this model's formulas instead of another one's. */
@@ -62,19 +63,7 @@ class ModelSource extends LiveSource {
     return this.#request("pack", { trace: { ids, ablated, packed }, name });
   }
 
-  async position(trace, place) {
-    const logits = await this.step(trace, `logits.${place}`);
-    return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
-  }
-
-  /** A trace's description from Python, in the form of those made here. */
-  adopted = (given) => ({ ...given, ...this.#own(given) });
-
-  #own = ({ ids, ablated }) => ({
-    id: JSON.stringify([ids, ablated]),
-    names: { get: (id) => this.tokenizer.token(id) },
-    prediction: { ...this.first.prediction, first: 0 },
-  });
+  adopted = (given) => ({ ...given, id: JSON.stringify([given.ids, given.ablated]), names: this.names });
 
   /** A layer's scale without the division by √Dk. */
   #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
@@ -90,10 +79,9 @@ class ModelSource extends LiveSource {
     const isPacked = ({ path, name }) => SOURCES.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
     const isSeen = (n) => paths.includes("mask") || n % T <= Math.floor(n / T);
     return {
-      ...{ ...first, ids, text, ablated, tokens, edited },
-      ...this.#own({ ids, ablated }),
+      ...this.adopted({ ...first, ids, text, ablated, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
-      excerpt: printable(excerpt.length <= TEXT_SHOWN ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, TEXT_SHOWN - 1).join("")}…`),
+      excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask: Uint8Array.from({ length: T * T }, (_, n) => isSeen(n)),
       scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
       way: { ...first.way, edited: changed, packed: stops.filter(isPacked).map(({ path }) => path) },
@@ -111,6 +99,8 @@ class ModelSource extends LiveSource {
   }
 
   #stop = (n) => this.#worker.postMessage({ n, stop: true });
+
+  sharesBox = sharesBox;
 
   /** Abort all requests. */
   stop() {
@@ -148,8 +138,6 @@ function firstOf({ config, given, graph, tokenizer }, name) {
     },
   };
 }
-
-const TEXT_SHOWN = 200; // characters of a text in the masthead
 
 // The steps in a token's pack: the page computes the others from these.
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;

@@ -6,12 +6,6 @@ const KEPT_BYTES = 64_000_000; // of traces, besides the last two
 // Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
-// The edited steps in the pack "attention", in order.
-const PACKED_STEPS = ["mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context"];
-
-// As in attnlab/views/page/overview.py.
-const [COMPARED, WORK, FEWEST_ABLATED] = [5, 9e9, 2];
-
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
@@ -212,13 +206,15 @@ class Model {
   /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, packed }, name, tick) {
     const { run } = this.trace(ids, ablated);
-    const [, kind, number] = /^(attention|way|logits)\.(\d+)$/.exec(name) ?? [];
+    const [, kind, number, id] = /^(attention|way|logits|shares)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
-    if (kind === "way") return this.#way(run, Number(number), packed);
+    const row = kind === "way" || kind === "shares" ? this.#rowOf(run, Number(number)) : null;
+    if (kind === "way") return joinedNumbers(packed.map((path) => row.value(path)));
+    if (kind === "shares") return sharesOf(row, this.config, this.given, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
     const W = run.value(path);
@@ -240,16 +236,15 @@ class Model {
     return numbers;
   }
 
-  /** A token's rows: a run over this token alone, which takes the heads' context from the whole run. */
-  #way(run, position, packed) {
+  /** A run over one token alone, which takes the heads' context from the whole run. */
+  #rowOf(run, position) {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
       if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
       return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#given(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
-    const row = new Run(this.graph, valueOf, Object.fromEntries(edits));
-    return joinedNumbers(packed.map((path) => row.value(path)));
+    return new Run(this.graph, valueOf, Object.fromEntries(edits));
   }
 
   /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
@@ -288,8 +283,7 @@ class Model {
     const { n_head } = this.given;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
     const w = nd.matmul(run.value("W_U"), new Nd(gradient, [gradient.length, 1]));
-    const scaled = nd.multiply(run.value("gain"), w.reshape(w.size));
-    const u = nd.subtract(scaled, equations.mean(scaled));
+    const u = directionOf(run, w);
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
       const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);

@@ -589,7 +589,7 @@ class Directory {
   }
 }
 
-const CHUNK = 2 ** 24; // bytes of a file at a time
+const [CHUNK, AHEAD] = [2 ** 22, 3]; // bytes of a file at a time, and how many are read ahead
 
 /** Parameters in files, read as float32. */
 class StoredNumbers {
@@ -610,34 +610,39 @@ class StoredNumbers {
   /** Read all of them; `tick` is awaited between parts, and throws if the request was aborted. */
   async readInto(numbers, tick) {
     let at = 0;
-    for (const [path, entry] of this.entries) {
-      const start = at;
-      for await (const part of this.#partsOf(entry)) {
-        numbers.set(part, at);
-        at += part.length;
-        await tick(at / this.count);
-      }
-      if (path === "W_E" && this.copy) await this.#checkCopy(numbers.subarray(start, at), entry.name);
+    for await (const part of this.#partsOf([...this.entries.values()])) {
+      numbers.set(part, at);
+      at += part.length;
+      await tick(at / this.count);
     }
+    if (this.copy) await this.#checkCopy(numbers);
   }
 
-  async #checkCopy(W_E, name) {
-    let at = 0;
-    for await (const part of this.#partsOf(this.copy)) {
-      if (!part.every((x, n) => x === W_E[at + n]))
+  async #checkCopy(numbers) {
+    const paths = [...this.entries.keys()];
+    const before = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
+    let at = before.reduce((sum, size) => sum + size, 0);
+    for await (const part of this.#partsOf([this.copy])) {
+      if (!part.every((x, n) => x === numbers[at + n]))
         refuse(
-          `${this.copy.name} in the directory differs from ${name}, but the config ties them. If the output ` +
+          `${this.copy.name} in the directory differs from ${this.entries.get("W_E").name}, but the config ties them. If the output ` +
             'matrix is a separate parameter, set "tie_word_embeddings": false',
         );
       at += part.length;
     }
   }
 
-  /** A tensor's numbers as float32, part by part. */
-  async *#partsOf({ name, file, dtype, start, end }) {
-    for (let from = start; from < end; from += CHUNK) {
-      const bytes = await this.directory.bytes(file, from, Math.min(from + CHUNK, end));
-      if (bytes.length !== Math.min(CHUNK, end - from)) refuse(`${file} has changed since it was opened. Open it again`);
+  /** The tensors' numbers as float32, part by part; the next ones are read while one is converted. */
+  async *#partsOf(entries) {
+    const chunksOf = ({ start, end, ...entry }) =>
+      Array.from({ length: Math.ceil((end - start) / CHUNK) }, (_, n) => ({ ...entry, from: start + n * CHUNK, to: Math.min(end, start + (n + 1) * CHUNK) }));
+    const chunks = entries.flatMap(chunksOf);
+    const read = ({ file, from, to }) => this.directory.bytes(file, from, to);
+    const coming = chunks.slice(0, AHEAD).map(read);
+    for (const [n, { name, file, dtype, from, to }] of chunks.entries()) {
+      const bytes = await coming.shift();
+      if (n + AHEAD < chunks.length) coming.push(read(chunks[n + AHEAD]));
+      if (bytes.length !== to - from) refuse(`${file} has changed since it was opened. Open it again`);
       const numbers = FLOATS[dtype](bytes.buffer);
       let sum = 0; // 0 * x is NaN if x isn't finite
       for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];

@@ -2,8 +2,8 @@
 
 "attention.3"    layer 3's Q (H, T, Dh), K (H, Tk, Dh), V (H, Tk, Dh), then each head's edited
                  steps, (T, Tk) each, the context (T, Dh)
-"prediction.9"   predictions after position 9, see `prediction`
-"logits.9"       all logits after position 9, only in a served page
+"prediction.9"   predictions after position 9, see `prediction`, only in a file
+"logits.9"       all logits after position 9, only in a page with a model
 "way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
                  for the steps of a token, see `way`
 "stream", "story"
@@ -22,7 +22,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.views.page import overview, way
-from attnlab.views.page.prediction import logits_after, positions_of, prediction
+from attnlab.views.page.prediction import positions_of, prediction, row_of_logits
 from attnlab.views.shown import Result
 
 # A head's steps that are included if edited; a scale is in the description.
@@ -43,8 +43,8 @@ def pack(trace: Result, name: str) -> bytes:
             return _attention(trace, number)
         if kind == "prediction" and number in positions_of(trace):
             return _float32(prediction(trace, number), "logits")
-        if kind == "logits" and number in positions_of(trace):
-            return _float32(logits_after(trace, number), "logits")
+        if kind == "logits" and number < len(trace.tokens):
+            return _float32(row_of_logits(trace, number), "logits")
         if kind == "way" and number < len(trace.tokens):
             return _joined(way.way(trace, number), name)
     if name == "norms":

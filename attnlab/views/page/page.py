@@ -31,7 +31,14 @@ from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.language import CHINESE, language_of, say, words
 from attnlab.views.page import overview, prediction, way
-from attnlab.views.page.packs import COMPRESSED, edited_heads, embedded, pack, packs_of_file
+from attnlab.views.page.packs import (
+    COMPRESSED,
+    PACKED_STEPS,
+    edited_heads,
+    embedded,
+    pack,
+    packs_of_file,
+)
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
 from attnlab.views.scale import DIFFERENCE, WEIGHTS
@@ -42,20 +49,39 @@ HERE = Path(__file__).parent
 # The generated script, see `translate`.
 EQUATIONS = "equations"
 
+# What Python and the scripts share, see `source`.
+CONSTANTS = "constants"
+
 # The matrix product, compiled from `product.ts`.
 PRODUCT = "product.wasm"
 
-RUN_SCRIPTS = ("arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
+RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
     *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
     *("tour.js", "levels.js", "page.js"),
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
-LIVE_SCRIPTS = (*RUN_SCRIPTS, "server.js", *VIEW_SCRIPTS, "change.js", "live.js", "passage.js")
+LIVE_SCRIPTS = (
+    *RUN_SCRIPTS,
+    *VIEW_SCRIPTS[:-1],
+    "server.js",
+    "page.js",
+    "change.js",
+    "live.js",
+    "passage.js",
+)
 
 # In a page that runs its model, the worker also runs the first script.
-WORKER_SCRIPTS = (*RUN_SCRIPTS, "bpe.js", PRODUCT, "products.js", "opening.js", "model.js")
+WORKER_SCRIPTS = (
+    *RUN_SCRIPTS,
+    "bpe.js",
+    PRODUCT,
+    "products.js",
+    "opening.js",
+    "shares.js",
+    "model.js",
+)
 LOCAL_SCRIPTS = (*VIEW_SCRIPTS[:-1], "local.js", "page.js", "change.js", "live.js")
 
 INDENTED = re.compile(r"^ +", re.MULTILINE)
@@ -70,6 +96,10 @@ START = "The dog chased the ball, but it"
 
 # Characters of the text in a page's header.
 EXCERPT_LENGTH = 200
+
+# The steps of a head that a reader can scale, or take from another text. Without masked_scores:
+# -inf times 0 is NaN.
+STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 
 # The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
@@ -116,14 +146,21 @@ def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
     ]
 
 
-def live_page(trace: Result, first: dict[str, Any], language: str) -> str:
+def live_page(trace: Result, first: dict[str, Any], names: str, language: str) -> str:
     """The page as an explorer serves it: without packs, which it requests.
 
     Parameters
     ----------
     first : from `description_of`, with the server's id of the trace
+    names : from `names_of`
     """
-    return _page(trace, [first], language, (LIVE_SCRIPTS,), "")
+    return _page(trace, [first], language, (LIVE_SCRIPTS,), names)
+
+
+def names_of(vocabulary: Any) -> str:
+    """An element with the names of all tokens, for a served page."""
+    names = prediction.names(vocabulary, vocabulary.ids.tolist())
+    return f'<script type="application/json" id="names">{_json(names)}</script>'
 
 
 def live_policy() -> str:
@@ -168,7 +205,7 @@ def _page(
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
-    description = {
+    description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
         "words": words() if language == CHINESE else {},
@@ -183,7 +220,7 @@ def _page(
         "policy": _policy(scripts),
         "title": html.escape(_title(result)),
         "style": style("page.css"),
-        "description": json.dumps(description, separators=(",", ":")).replace("<", "\\u003c"),
+        "description": _json(description),
         "packs": packs,
         "scripts": "\n".join(_element(names) for names in scripts),
     }
@@ -247,6 +284,10 @@ def estimated_size(traces: Sequence[Result]) -> int:
     return size
 
 
+def _json(data: Any) -> str:
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+
+
 def _element(names: Sequence[str]) -> str:
     name = ' id="computing"' if names == WORKER_SCRIPTS else ""
     return f"<script{name}>{_script(names)}</script>"
@@ -267,6 +308,16 @@ def source(name: str) -> str:
     """A part of the page, by file name."""
     if name == EQUATIONS:
         return equations_script()
+    if name == CONSTANTS:
+        values = {
+            "PACKED_STEPS": PACKED_STEPS,
+            "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
+            "COMPARED": overview.COMPARED,
+            "WORK": overview.WORK,
+            "FEWEST_ABLATED": overview.FEWEST,
+            "EXCERPT_LENGTH": EXCERPT_LENGTH,
+        }
+        return "\n".join(f"const {name} = {json.dumps(value)};" for name, value in values.items())
     if name == PRODUCT:
         return f'const PRODUCT = "{b64encode((HERE / name).read_bytes()).decode()}";'
     return (HERE / name).read_text(encoding="utf-8")
@@ -297,8 +348,8 @@ def _title(trace: Result) -> str:
     return f"{' '.join(named)}: {_text(trace)[:60]}"
 
 
-def description_of(trace: Result, language: str) -> dict[str, Any]:
-    """The description of a trace, without packs."""
+def description_of(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+    """The description of a trace, without packs; `has_model` if the page has or is served one."""
     config = trace.config
     return {
         "layers": config.n_layer,
@@ -319,7 +370,7 @@ def description_of(trace: Result, language: str) -> dict[str, Any]:
             {**token_of(token), "part_of": printable(shared)}
             for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
-        "prediction": prediction.description(trace, language),
+        "prediction": prediction.description(trace, language, has_model),
     }
 
 

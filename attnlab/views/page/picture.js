@@ -3,6 +3,7 @@
 
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
 const MAX_CURVES = 1500; // the strongest ones
+const LARGE_WEIGHT = 0.5;
 const LARGEST_MAP = 46;
 const LARGEST_MAP_OF_BLOCK = 132;
 const LARGER = 1.7; // the factor by which maps and lines may grow for presenting
@@ -54,6 +55,7 @@ function makePicture(view) {
   let seen = []; // the layers that are drawn: all, or the open block's
   let shown = []; // the positions of the tokens that are drawn
   let curves = []; // {layer, head, i, j, weight}, by weight
+  const found = new Map(); // the curves of a token in a block, also those to tokens that aren't drawn
   let plan; // the layout: positions and sizes
 
   // ---- what is shown ---------------------------------------------------------------------------
@@ -63,7 +65,7 @@ function makePicture(view) {
     if (T <= count) return [...Array(T).keys()];
     const sums = new Float64Array(T);
     for (const { layer, head } of maps.filter((map) => isLoaded(view, map)))
-      valuesOf(view, layer, head, "weights", T - 1).forEach((weight, j) => {
+      weightsAlone(headOf(trace, layer, head), T - 1).forEach((weight, j) => {
         if (j >= cached) sums[j - cached] += weight;
       });
     const last = Math.ceil(count / 2);
@@ -71,19 +73,27 @@ function makePicture(view) {
     return [...before.slice(0, count - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
   }
 
+  function curvesOf(layer, i) {
+    const name = `${layer} ${i}`;
+    const isDrawn = (weight, n) => weight >= FAINTEST_CURVE && n >= cached && n !== cached + i;
+    const inHead = ({ weights, head }) => [...weights.entries()].filter(([n, weight]) => isDrawn(weight, n)).map(([n, weight]) => ({ layer, head, i, j: n - cached, weight }));
+    if (!found.has(name))
+      found.set(name, trace.loaded.get(layer).heads.map((one, head) => ({ head, weights: weightsAlone(one, i) })).flatMap(inHead));
+    return found.get(name);
+  }
+
+  const allCurves = () => seen.filter((layer) => trace.loaded.has(layer)).flatMap((layer) => shown.flatMap((i) => curvesOf(layer, i)));
+
   function findCurves() {
-    curves = maps
-      .filter((map) => seen.includes(map.layer) && isLoaded(view, map))
-      .flatMap(({ layer, head }) =>
-        shown.flatMap((i) => {
-          const weights = valuesOf(view, layer, head, "weights", i);
-          return shown
-            .filter((j) => j !== i && weights[cached + j] >= FAINTEST_CURVE)
-            .map((j) => ({ layer, head, i, j, weight: weights[cached + j] }));
-        }),
-      )
-      .sort((a, b) => a.weight - b.weight)
-      .slice(-MAX_CURVES);
+    const drawn = allCurves().filter(({ j }) => shown.includes(j));
+    curves = drawn.sort((a, b) => a.weight - b.weight).slice(-MAX_CURVES);
+  }
+
+  /** In a text of which only some tokens are drawn, the large weight that one of them has farthest back. */
+  function findFarthest() {
+    if (shown.length === T) return undefined;
+    const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1; // the first token serves many heads as a rest
+    return allCurves().filter(isOfInterest).sort((a, b) => b.i - b.j - a.i + a.j)[0];
   }
 
   /** Show a head's job on this text as a badge, with its mean weight in the title. */
@@ -119,8 +129,9 @@ function makePicture(view) {
       return { columns, size, pitch, height: rows * pitch };
     };
     const fitting = Array.from({ length: H }, (_, n) => sizeIn(n + 1)).filter(({ size, height }) => size >= 8 && height <= highest);
-    const labelled = fitting.filter(({ size }) => size >= LABELLED_MAP).sort((a, b) => a.height - b.height);
-    const grid = (!isBlock && labelled[0]) || fitting.sort((a, b) => b.size - a.size || b.columns - a.columns)[0] || sizeIn(Math.ceil(H / 6));
+    const isUneven = ({ columns }) => Number(H % columns > 0);
+    const labelled = fitting.filter(({ size }) => size >= LABELLED_MAP).sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height);
+    const grid = (!isBlock && labelled[0]) || fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] || sizeIn(Math.ceil(H / 6));
     const top = 30 + grid.height + 18;
     const topInPage = byId("picture").getBoundingClientRect().top + scrollY;
     const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * times, innerHeight - topInPage - (isPresenting() ? 110 : 70)))) - top - 16;
@@ -462,11 +473,15 @@ function makePicture(view) {
         draw();
         for (const map of maps.slice(layer * H, (layer + 1) * H)) showBadge(map);
       }),
-    ]).then(() => picture?.view === view && layOut());
+    ]).then(() => {
+      if (picture?.view !== view) return;
+      layOut();
+      showFarthest();
+    });
   }
 
   for (const { cell } of maps) whenSeen.observe(cell);
-  return { view, maps, titles: blocks, mark, draw, layOut, read, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
+  return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
 }
 
 /** The job that a head does on a text, if it does one, and its mean weight on the job's targets. */

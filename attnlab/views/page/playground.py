@@ -46,7 +46,7 @@ def playground(
         raise InvalidValueError(
             "the parameters hold NaN or numbers too large for float32, which a page uses"
         )
-    description = description_of(trace, language)
+    description = description_of(trace, language, has_model=True)
     names: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     model = {
         "config": {name: getattr(trace.config, name) for name in names},
@@ -57,7 +57,6 @@ def playground(
         "rules": rules,
         "most_tokens": TOKENS,
     }
-    description["prediction"]["tokens"] = []  # the page has the vocabulary
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
     known = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
     return local_page(trace, {**known, **description}, model, numbers.tobytes(), language)

@@ -7,12 +7,13 @@ exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attnlab.equations import Array, Ids
+from attnlab.equations import Array, Ids, next_logits
 from attnlab.errors import InvalidValueError
 from attnlab.support.tables import printable
 from attnlab.views.language import say
@@ -65,19 +66,27 @@ def prediction(trace: Result, position: int) -> Array:
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
-def description(trace: Result, language: str) -> dict[str, Any]:
-    """The description of predictions: the positions, and the tokens' names."""
-    positions = positions_of(trace)
-    ids = np.unique([_largest(logits_after(trace, position)) for position in positions])
+def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+    """The description of predictions: the positions, and the tokens' names.
+
+    A page with a model computes predictions from all logits, and knows all names.
+    """
+    positions = range(0) if has_model else positions_of(trace)
+    largest = [_largest(logits_after(trace, position)) for position in positions]
     return {
-        "first": positions[0],
+        "first": min(positions, default=0),
         "vocab": trace.config.vocab_size,
         "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # without a token
         "n": min(TOKENS, trace.config.vocab_size),
         "heading": say(trace.heading_of("logits"), language),
         "purposes": {step: say(purpose(step), language) for step in ("logits", "probabilities")},
-        "tokens": [_name(trace.vocabulary.token(id)) for id in ids.tolist()],
+        "tokens": names(trace.vocabulary, np.unique(largest).astype(int).tolist()),
     }
+
+
+def names(vocabulary: Any, ids: Iterable[int]) -> list[list[Any]]:
+    """Tokens' names for the page."""
+    return [_name(vocabulary.token(id)) for id in ids]
 
 
 def logits_after(trace: Result, position: int) -> Array:
@@ -85,6 +94,13 @@ def logits_after(trace: Result, position: int) -> Array:
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
+
+
+def row_of_logits(trace: Result, position: int) -> Array:
+    """A row of logits, computed without the others."""
+    is_last = position == len(trace.tokens) - 1
+    row: Array = trace.next_logits
+    return row if is_last else next_logits(trace.final[: position + 1], trace.W_U)
 
 
 def _largest(logits: Array) -> Ids:

@@ -101,6 +101,12 @@ function stepRow(head, step, i) {
   return nd.item(run.value(`${head.path}.${step}`), row).numbers();
 }
 
+/** A head's weights for query i, computed without the rows around it. */
+function weightsAlone({ trace, layer, path, Q, T, Dh }, i) {
+  const own = { [`${path}.Q`]: new Nd(Q, [T, Dh]) };
+  return runOfQueries(trace, i, i + 1, { layers: [layer], own }).value(`${path}.weights`).numbers();
+}
+
 /** The same row without the edit of the step itself. */
 function uneditedRow(head, step, i) {
   const { run, row } = runOfHead(head, i);

@@ -24,7 +24,11 @@ async function answerTo(path, body, signal) {
 }
 
 class ServerSource extends LiveSource {
-  open = (text, ablated, signal) => answerTo("trace", { ...text, ablated }, signal);
+  #named = new Map(JSON.parse(byId("names").textContent).map((name) => [name[0], name]));
+
+  names = { get: (id) => tokenOf(this.#named.get(id) ?? [id, `<row ${id}>`, "", ""]) };
+
+  open = async (text, ablated, signal) => this.adopted(await answerTo("trace", { ...text, ablated }, signal));
 
   generate = (trace, settings, signal) =>
     this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
@@ -65,6 +69,7 @@ class ServerSource extends LiveSource {
 }
 
 source = new ServerSource();
+description.traces = description.traces.map(source.adopted);
 
 // ---- its end ---------------------------------------------------------------------------------------
 

@@ -41,9 +41,17 @@ class Source {
   }
 }
 
-/** A source that has a model. */
+/** A source that has a model, with `names`, which gives a token by its id. */
 class LiveSource extends Source {
   has = () => true;
+
+  async position(trace, place) {
+    const logits = await this.step(trace, `logits.${place}`);
+    return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
+  }
+
+  /** A trace's description from Python, with the tokens' names. */
+  adopted = (given) => ({ ...given, names: this.names });
 
   /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
   step(trace, name) {

@@ -33,8 +33,12 @@ function chaptersOf({ before, heads }) {
   return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= MIN_FALL)];
 }
 
-/** A share as a percentage with `digits` decimals. */
-const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}\u00a0%`;
+/** A share as a percentage with `digits` decimals; 100 only if it is 1. */
+function percent(share, digits = 0) {
+  const shown = (digits) => `${(100 * share).toFixed(digits)}\u00a0%`;
+  if (Math.fround(share) === 1 || parseFloat(shown(digits)) < 100) return shown(digits);
+  return parseFloat(shown(1)) < 100 ? shown(1) : "> 99.9\u00a0%";
+}
 
 /** Two shares as percentages, with enough decimals to differ. */
 function percentages(a, b) {
@@ -42,9 +46,10 @@ function percentages(a, b) {
   return [a, b].map((share) => percent(share, digits ?? 0));
 }
 
+const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
+
 /** What a head does, as parts of sentences. */
 function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
-  const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
   const query = trace.tokens.at(-1);
   const values = { query: wordElement(query), key: wordElement(trace.keys[key]), share: percent(weight) };
   const looks =
@@ -72,6 +77,30 @@ function showChapters() {
   }
 }
 
+/** Sentences about a head, after its name, which opens it. */
+function leadTo({ layer, head }, sentences) {
+  const name = make("button", { type: "button", class: "leads" }, say("Head {layer}.{head}", { layer, head }));
+  name.title = say("layer {layer}, head {head}", { layer, head });
+  name.addEventListener("click", () => enterHead(layer, head));
+  return Object.assign(make("p", {}, name, say(": "), ...sentences), { place: { layer, head } });
+}
+
+/** Show which of the drawn tokens looks farthest back, in a long text, once that is known. */
+function showFarthest() {
+  const [trace] = picture.view.traces;
+  const farthest = picture.findFarthest();
+  byId("story").querySelector(".farthest")?.remove();
+  if (farthest) {
+    const { i, j, weight } = farthest;
+    const [query, key] = [i, j].map((n) => wordElement(trace.tokens[n]));
+    const words = sayParts("Of the tokens drawn, “{query}” looks farthest back, by {count}: at “{key}” ({share} of its attention).", { query, key, count: String(i - j), share: percent(weight) });
+    const sentence = leadTo(farthest, words);
+    sentence.classList.add("farthest");
+    byId("story").append(sentence);
+  }
+  showChapters();
+}
+
 /** Show a trace's story; returns its heads, none if it has no story. */
 async function showStory(trace) {
   const box = byId("story");
@@ -79,18 +108,8 @@ async function showStory(trace) {
   if (traces.at(-1) !== trace) return []; // another text was opened since
   trace.story = story;
   const chapters = story ? chaptersOf(story) : [];
-  box.replaceChildren(
-    ...chapters.map((chapter) => {
-      const { layer, head } = chapter;
-      const name = make("button", { type: "button", class: "leads" }, say("Head {layer}.{head}", chapter));
-      name.title = say("layer {layer}, head {head}", chapter);
-      name.addEventListener("click", () => enterHead(layer, head));
-      const sentence = make("p", {}, name, ": ", ...sentencesOf(trace, story, chapter));
-      sentence.place = { layer, head };
-      return sentence;
-    }),
-  );
-  showChapters();
+  box.replaceChildren(...chapters.map((chapter) => leadTo(chapter, sentencesOf(trace, story, chapter))));
+  showFarthest();
   if (story) rankHeads(trace, story);
   return chapters;
 }
@@ -123,5 +142,6 @@ async function rankHeads(trace, { ids, before, heads }) {
     all.remove();
   });
   for (const row of rows.slice(RANKED)) row.hidden = true;
-  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...(rows.length > RANKED ? [all] : []));
+  const further = [...(rows.length > RANKED ? [all] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
+  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...further);
 }

@@ -388,7 +388,7 @@ function whichColumns({ trace, stop }) {
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = shownStep.trace;
-  if (STEPS_OF_VOCABULARY.has(name)) return say("token {symbol}, id {id}", shownStep.following.tokens[c]);
+  if (STEPS_OF_VOCABULARY.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c].symbol) });
   if (!OF_HEADS.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }

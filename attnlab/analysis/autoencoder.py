@@ -1,0 +1,286 @@
+"""Sparse autoencoders and their files: a vector as a sum of a few features and an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnlab import equations
+from attnlab.analysis.base import Trace, TraceSequence, fingerprint
+from attnlab.analysis.features import FeatureEvaluation
+from attnlab.checkpoints.checkpoint import read_tensors
+from attnlab.equations import Array, mean
+from attnlab.errors import CheckpointError, ConfigError, InvalidValueError, quoted
+from attnlab.steps import at, read_only
+from attnlab.support.checks import check_kind, is_integer
+from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_whole
+from attnlab.support.tables import Document, Heading
+
+# Of the pocket model, in the package.
+POCKET_AUTOENCODER = Path(__file__).parent.parent / "pocket" / "sparse_autoencoder"
+
+CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+
+# The version of SAELens's format that `save` writes: the first with `metadata`.
+SAELENS = "6.0.0"
+
+# A block's steps in TransformerLens, whose names SAELens uses, and their paths in a block.
+HOOKS = {
+    "hook_resid_pre": "input",
+    "hook_resid_mid": "mid",
+    "hook_resid_post": "output",
+    "hook_attn_out": "attention.output",
+    "hook_mlp_out": "mlp.output",
+    "attn.hook_z": "attention.concat",
+    "mlp.hook_post": "mlp.activated",
+}
+
+# How SAELens notes that the training's model had a centred residual stream.
+CENTRED = {"center_writing_weights": True}
+
+# Names of settings before SAELens 6.
+RENAMED = {
+    "hook_point": "hook_name",
+    "hook_point_head_index": "hook_head_index",
+    "activation_fn_str": "activation_fn",
+}
+
+# Settings with their supported values, the default first.
+SETTINGS = {
+    "architecture": ("standard", "topk", "jumprelu"),
+    "activation_fn": ("relu", "topk"),
+    "normalize_activations": ("none", None, False, "layer_norm", "constant_norm_rescale"),
+    "hook_head_index": (None,),
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseAutoencoder(Document):
+    """A sparse autoencoder, as `attnlab.open_sparse_autoencoder` opens it.
+
+    activations = f((x - b_dec) W_enc + b_enc),  x = activations W_dec + b_dec + error
+
+    f(z) is ReLU(z) for "standard". For "topk" it is ReLU(z) for the k largest z and 0 for the
+    others; for "jumprelu", ReLU(z) where z > threshold and 0 elsewhere. A feature is a column of
+    W_enc, which reads, with a row of W_dec, which it writes.
+
+    Attributes
+    ----------
+    W_enc, b_enc : (D, n) and (n,)
+    W_dec, b_dec : (n, D) and (D,)
+    architecture : "standard", "topk" or "jumprelu"
+    path : of the step x that it was trained on, such as "blocks.0.output"; "" if unknown
+    k : how many features "topk" keeps
+    threshold : (n,), of "jumprelu"
+    subtracts_bias : whether b_dec is subtracted from x, as above
+    norm : "layer_norm" if x is first normalised to mean 0 and standard deviation 1,
+        "constant_norm_rescale" if to norm √D, or "none"; what is written is scaled back
+    centres : whether each x is read without its mean: the training saw a model whose residual
+        stream is centred (TransformerLens's `center_writing_weights`)
+    model : a digest of the model that it was trained on; "" if unknown
+
+    Notes
+    -----
+    Source: Bricken et al., "Towards Monosemanticity" (2023); Cunningham et al., "Sparse
+    Autoencoders Find Highly Interpretable Features in Language Models" (2023). For "topk", Gao et
+    al., "Scaling and evaluating sparse autoencoders" (2024); for "jumprelu", Rajamanoharan et al.,
+    "Jumping Ahead" (2024). The order of steps is SAELens's.
+    """
+
+    W_enc: Array
+    b_enc: Array
+    W_dec: Array
+    b_dec: Array
+    architecture: str
+    path: str = ""
+    k: int | None = None
+    threshold: Array | None = None
+    subtracts_bias: bool = True
+    norm: str = "none"
+    centres: bool = False
+    model: str = ""
+
+    def encode(self, x: Array) -> Array:
+        """The features' activations, (..., D) -> (..., n)."""
+        # SAELens adds the epsilon of layer_norm here, and not in `decode`.
+        normal = (x - self.shift(x)) / (self.scale(x) + 1e-5 * (self.norm == "layer_norm"))
+        W_enc, b_enc, b_dec = (one.astype(x.dtype) for one in (self.W_enc, self.b_enc, self.b_dec))
+        z = equations.affine(normal - b_dec if self.subtracts_bias else normal, W_enc, b_enc)
+        if self.k is not None:
+            return largest(z, self.k)
+        active = equations.relu(z)
+        return active if self.threshold is None else active * (z > self.threshold)
+
+    def decode(self, activations: Array, x: Array) -> Array:
+        """The reconstruction of x from activations, (..., n) -> (..., D)."""
+        W_dec, b_dec = self.W_dec.astype(x.dtype), self.b_dec.astype(x.dtype)
+        return equations.affine(activations, W_dec, b_dec) * self.scale(x) + self.shift(x)
+
+    def shift(self, x: Array) -> Array:
+        """What is subtracted from x first and added back at the end, (..., D) -> (..., 1)."""
+        return mean(x) * (self.centres or self.norm == "layer_norm")
+
+    def scale(self, x: Array) -> Array:
+        """What x is divided by first and multiplied by at the end, (..., D) -> (..., 1)."""
+        if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
+            return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
+        return np.sqrt(mean(np.square(x))) if self.norm != "none" else np.ones_like(mean(x))
+
+    def read(self, trace: Trace, path: str | None) -> tuple[str, Array]:
+        """What it reads in a trace: the path, None for its own, and x, (..., D)."""
+        path, D = self.path if path is None else path, len(self.b_dec)
+        if path == "":
+            raise InvalidValueError(
+                "the autoencoder's file doesn't say what it reads. Give path=, such as "
+                "'blocks.0.output'"
+            )
+        x = at(trace, path)
+        if np.shape(x)[-1:] != (D,):
+            raise InvalidValueError(
+                f"the autoencoder reads vectors of {D} numbers; {path} has shape {np.shape(x)}"
+            )
+        if self.model not in ("", fingerprint(trace)):
+            raise InvalidValueError("the autoencoder was trained for another model")
+        return path, x
+
+    def evaluate(self, traces: TraceSequence, path: str | None = None) -> FeatureEvaluation:
+        """How much of the model it explains, and how sparsely.
+
+        Parameters
+        ----------
+        traces : `model.trace(texts)`, of texts that it wasn't trained on
+        path : of the step x; None for the one that it was trained on
+        """
+        check_kind(traces, TraceSequence, "traces")
+        return FeatureEvaluation(self, traces, path)
+
+    def save(self, directory: FilePath) -> None:
+        """Write `cfg.json` and `sae_weights.safetensors`, which SAELens opens too."""
+        from safetensors.numpy import save  # here, so that `import attnlab` is quick
+
+        folder = as_path(directory, "directory")
+        make_directory(folder)
+        names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
+        tensors = {name: np.array(getattr(self, name), "f4", order="C") for name in names[:4]}
+        if self.threshold is not None:
+            tensors["threshold"] = self.threshold
+        hook = renamed(self.path, {ours: theirs for theirs, ours in HOOKS.items()})
+        config = {
+            "architecture": self.architecture,
+            "d_in": len(self.b_dec),
+            "d_sae": len(self.b_enc),
+            **({} if self.k is None else {"k": self.k}),
+            "dtype": "float32",
+            "device": "cpu",
+            "apply_b_dec_to_input": self.subtracts_bias,
+            "normalize_activations": self.norm,
+            "reshape_activations": "hook_z" if hook.endswith("hook_z") else "none",
+            "metadata": {
+                "sae_lens_version": SAELENS,
+                "hook_name": hook,
+                "model_from_pretrained_kwargs": CENTRED if self.centres else {},
+                "attnlab_model": self.model,
+            },
+        }
+        write_whole(folder / WEIGHTS, save(tensors))
+        write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
+
+    def pieces(self) -> Iterator[str]:
+        kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"
+        n, D = self.W_dec.shape
+        of = f" of {self.path}" if self.path else ""
+        yield Heading(f"Sparse autoencoder{of}: {n} features, width {D}, {kind}")
+
+
+def largest(z: Array, k: int) -> Array:
+    """ReLU of the k largest numbers of each row, 0 for the others, (..., n)."""
+    kept = np.argpartition(z, -k, axis=-1)[..., -k:]
+    activations = np.zeros_like(z)
+    np.put_along_axis(activations, kept, equations.relu(np.take_along_axis(z, kept, -1)), -1)
+    return activations
+
+
+def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
+    """Open a sparse autoencoder that SAELens or `SparseAutoencoder.save` wrote.
+
+    SAELens's "standard", "topk" and "jumprelu" open; it saves a trained BatchTopK as "jumprelu".
+
+    Most of SAELens's were trained on texts with `<|endoftext|>` in front, which a trace doesn't
+    add, and some on weights that TransformerLens had changed; look there first if the error is
+    large. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
+
+    Parameters
+    ----------
+    path : a directory with `cfg.json` and `sae_weights.safetensors`, or "pocket" for the pocket
+        model's
+
+    Raises
+    ------
+    ConfigError, CheckpointError
+        A setting isn't supported; tensors are missing or have wrong shapes.
+
+    Examples
+    --------
+    >>> sae = attnlab.open_sparse_autoencoder("pocket")
+    >>> trace.features(sae)
+    """
+    folder = POCKET_AUTOENCODER if path == "pocket" else as_path(path, "path")
+    given, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
+
+    def section(name: str) -> dict[str, Any]:
+        if not isinstance(found := config.get(name) or {}, dict):
+            raise ConfigError(f"{folder / CONFIG}: {name} must be a JSON object")
+        return found
+
+    config = {RENAMED.get(name, name): value for name, value in given.items()}
+    config = section("metadata") | config
+    for name, known in SETTINGS.items():
+        if config.setdefault(name, known[0]) not in known:
+            raise ConfigError(
+                f"{folder / CONFIG}: {name} {quoted(config[name])} isn't supported; supported are "
+                f"{', '.join(map(repr, known))}"
+            )
+    architecture: str = config["architecture"]
+    k: Any = config.get("k")
+    if config["activation_fn"] == "topk":  # before SAELens 6
+        architecture, k = "topk", section("activation_fn_kwargs").get("k")
+    if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
+        del tensors["scaling_factor"]  # which old versions wrote though it changes nothing
+    n, D = (*np.shape(tensors.get("W_dec", ())), 0, 0)[:2]
+    shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
+    if architecture == "jumprelu":
+        shapes["threshold"] = (n,)
+    found = {name: tensors[name].shape for name in sorted(tensors)}
+    if found != shapes or not n:
+        raise CheckpointError(
+            f"{folder / WEIGHTS} must have {', '.join(sorted(shapes))} of n features; got shapes "
+            f"{quoted(found, 300)}"
+        )
+    if architecture == "topk" and not (is_integer(k) and 1 <= k <= n):
+        raise ConfigError(f"{folder / CONFIG}: k must be from 1 to {n}; got {quoted(k)}")
+    if architecture == "topk" and config.get("rescale_acts_by_decoder_norm"):
+        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
+        tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
+        tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
+    return SparseAutoencoder(
+        **{name: read_only(tensor) for name, tensor in tensors.items()},
+        architecture=architecture,
+        path=renamed(str(config.get("hook_name") or ""), HOOKS),
+        k=k if architecture == "topk" else None,
+        subtracts_bias=bool(config.get("apply_b_dec_to_input", True)),
+        norm=config["normalize_activations"] or "none",
+        centres=CENTRED.items() <= section("model_from_pretrained_kwargs").items(),
+        model=str(config.get("attnlab_model", "")),
+    )
+
+
+def renamed(path: str, names: dict[str, str]) -> str:
+    """A step of a block under its other name; other paths are returned unchanged."""
+    found = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
+    return f"{found[1]}{names[found[2]]}" if found and found[2] in names else path

@@ -1,0 +1,91 @@
+"""Train the pocket model's sparse autoencoder, sparse_autoencoder/.
+
+    python -m attnlab.pocket.autoencoder DIRECTORY
+
+It reads blocks.0.output, the stream between the blocks: the result of block 0, and everything that
+block 1 reads. On 300 texts that neither the model nor the autoencoder was trained on, 8 of the 256
+features are active on each token, 5 are active on none, and the explained variance is 0.950. The
+cross-entropy in nats per token with x, and with x replaced, is
+
+    x, the model's own    1.233
+    its reconstruction    1.304
+    b_dec alone           8.886
+
+What the features are, by their examples:
+
+- 25 detect one token, which has at least 90 % of their activation: 129 " it", 224 " was". Some of
+  these need a context too: 186 is " the" after " chased", " wanted" or " found", 151 a comma after
+  a place.
+- 8 others are active after one token: 123 on animals after " the", 110 on colours after " was",
+  and 4 on the first token of a text.
+- Some are groups of words that the grammar treats alike: 248 activities, 232 weathers, 201 numbers,
+  246 verbs such as " chased".
+- Most of the rest have no meaning that can be put into words. About 60 are active on more than 3 %
+  of the tokens, and none of these has a fifth of its activation on one token: words are spread over
+  several of them. 256 features aren't enough for the 345 tokens of these texts, and the words of
+  recitals are random.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from attnlab.analysis.autoencoder import SparseAutoencoder
+from attnlab.errors import AttnlabError
+from attnlab.model.gpt2 import GPT2
+from attnlab.model.traces import Traces
+from attnlab.pocket.grammar import HELD_OUT_SEED
+from attnlab.pocket.lens import HELD_OUT, texts_of
+from attnlab.training.sparse_autoencoder import sparse_autoencoder
+
+# Between the blocks: the result of block 0, and everything that block 1 reads.
+PATH = "blocks.0.output"
+
+# These texts differ from those that the model was trained on and those of the measures.
+SEED, SAMPLES = 8, 4_000
+
+# A feature detects a token if this share of all its activation is on it.
+DETECTS = 0.9
+
+
+def make(directory: str) -> str:
+    """Train the autoencoder and write it; returns its measures on held-out texts."""
+    model = GPT2.from_pretrained("pocket")
+    sae = sparse_autoencoder(model, texts_of(SEED, SAMPLES), PATH)
+    sae.save(directory)
+    traces = model.trace(texts_of(HELD_OUT_SEED, HELD_OUT))
+    of_token, of_previous = detectors(sae, traces)
+    return (
+        f"{sae.evaluate(traces)}\n"
+        f"{len(of_token)} features detect one token: {of_token}\n"
+        f"{len(of_previous)} others detect one previous token: {of_previous}"
+    )
+
+
+def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[int]]:
+    """The features that are active on one token, or after one token, see DETECTS."""
+    places = [
+        (before, here, activations)
+        for trace in traces.in_groups()
+        for before, here, activations in zip(
+            (-1, *trace.ids), trace.ids, trace.features(sae).activations, strict=False
+        )
+    ]
+    before, here, rows = (np.array(one) for one in zip(*places, strict=True))
+    total, found = rows.sum(axis=0), []
+    for ids in (here, before):
+        largest = np.max([rows[ids == id].sum(axis=0) for id in np.unique(ids)], axis=0)
+        found.append(np.flatnonzero((largest >= DETECTS * total) & (total > 0)).tolist())
+    of_token, of_previous = found
+    return of_token, [one for one in of_previous if one not in of_token]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m attnlab.pocket.autoencoder DIRECTORY")
+    try:
+        print(make(sys.argv[1]))
+    except AttnlabError as error:
+        sys.exit(str(error))

@@ -1,0 +1,352 @@
+# %% [markdown]
+# # 18. A model whose truth is known
+#
+# Chapter 14 used several tools, and each said something else about what a part is needed for. Which
+# of them is right? On GPT-2 nobody can say: it has 156 heads and MLPs, and 2^156 ways to remove
+# some of them. The pocket model has ten, and 1,024 ways. All of them were tried, so here the
+# answer is known, and methods can be compared with it.
+#
+# * **Objective**: Compute what parts are worth, alone and together, from all ablations, and say
+#   what a method's disagreement with them means.
+# * **Before this**: [chapter 14](14_what_if.py); standard errors as in [chapter
+#   16](16_one_head_over_ten_thousand.py). This is an advanced chapter.
+# * **Time**: 45 minutes, exercises included.
+# * **Misconception**: "A part that restores nothing when patched isn't needed." Patching sees only
+#   what differs between two texts.
+
+# %%
+from itertools import combinations
+
+import numpy as np
+
+import attnlab
+from attnlab import pictures
+from attnlab.checking import checked
+from attnlab.equations import Array
+from attnlab.pocket.truth import ablated, kept_parts, means, open_truth, spearman
+from attnlab.support.console import prepare_script
+
+prepare_script()  # for any terminal, and for pipes
+
+TASK = "pronoun"  # one of the eight tasks below
+ABLATION = "mean"  # or "zero"
+SUBSET = ["0.2", "MLP 0", "1.2", "MLP 1"]  # the parts kept in 18.1
+FAITHFUL = 0.9  # how much of the effect a circuit must have in 18.4
+WATCHED = "0.2"  # the part in 18.6
+
+truth = open_truth()
+print(truth)
+
+parts, tasks = truth.parts, truth.tasks
+row = tasks.index(TASK)
+
+# %% [markdown]
+# ## 18.1 All subsets
+#
+# The parts are eight heads, named layer.head, and two MLPs. To keep a **subset** S of them, ablate
+# the others: replace what they write at every position by its mean over other texts. Then measure
+# v(S), the logit of the right next token minus that of a wrong one. The table has v for each of the
+# 1,024 subsets in 48 sentences, six of each task. Here are the subsets of a task by their size,
+# means over its sentences.
+
+# %%
+v = truth.values(TASK, ABLATION).mean(axis=0)  # (1024,)
+sizes = kept_parts(range(len(v))).sum(axis=1)
+of_size = [v[sizes == n] for n in range(len(parts) + 1)]
+lines = np.array([[some.min(), some.mean(), some.max()] for some in of_size])
+
+print(f"\n18.1 v of all subsets by size: {TASK}\n")
+names = ["least", "mean", "most"]
+rows = [f"{n} parts" for n in range(len(lines))]
+print(attnlab.table(lines, rows=rows, columns=names, decimals=2))
+pictures.curves(dict(zip(names, lines.T, strict=True)), x_name="parts kept", y_name="v")
+
+# %% [markdown]
+# With the settings above, no part alone reaches more than 0.06, no three more than 1.80 of the
+# whole model's 6.28. Then some four parts reach 6.42, as much as all ten, and some six reach 7.14,
+# more than all: parts can harm. The mean rises late, and even of eight parts it is less than half.
+# It depends on which parts are together.
+#
+# Nothing here must be believed. One row of the table by hand, with an edit of each part:
+
+# %%
+pocket = attnlab.GPT2.from_pretrained("pocket")
+number = [one.task for one in truth.sentences].index(TASK)
+sentence = truth.sentences[number]
+is_kept = np.array([part in SUBSET for part in parts])
+usual = means(pocket) if ABLATION == "mean" else None
+
+logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
+right, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
+by_hand = float(logits[right] - logits[wrong])
+in_table = truth.values(TASK, ABLATION)[0, (1 << np.flatnonzero(is_kept)).sum()]
+
+print(f"\n{sentence.clean} ...{sentence.right}, not{sentence.wrong}; kept: {', '.join(SUBSET)}")
+print(f"by hand {by_hand:.4f}, in the table {in_table:.4f}")
+
+# %% [markdown]
+# ## 18.2 What is one part worth?
+#
+# Two answers suggest themselves: what a part does alone, v(part) - v(none), and what is lost
+# without it, v(all) - v(all but the part). A third is the **Shapley value** (Shapley, 1953): add
+# the parts one after the other in random order, and note how much v rises when this part's turn
+# comes. Its mean over all 10! orders is
+#
+#     φ(part) = Σ over S without the part: |S|! (9 - |S|)! / 10! · (v(S with the part) - v(S))
+
+# %%
+alone = v[1 << np.arange(10)] - v[0]
+without = v[-1] - v[1023 - (1 << np.arange(10))]
+shapley = truth.shapley(ABLATION)
+worth = np.array([alone, without, shapley.values[row]]).T
+
+print(f"\n18.2 What is one part worth? {TASK}\n")
+names = ["alone", "lost without it", "Shapley value"]
+print(attnlab.table([*worth, worth.sum(axis=0)], rows=[*parts, "sum"], columns=names, decimals=2))
+print(f"\nv(all) - v(none) = {v[-1] - v[0]:.2f}")
+shapley.plot()
+
+# %% [markdown]
+# With the settings above, there are 6.33 to share. "Alone" gives all parts together -0.47, since
+# they only work together. "Lost without it" gives them 17.72, since it counts what two parts do
+# together for both. Shapley values add up to 6.33, exactly and for every v: 2.14 for MLP 0, 1.91
+# for head 1.2, 1.24 for MLP 1, 0.86 for head 0.2, and next to nothing for the other six.
+
+# %% [markdown]
+# ## 18.3 Together
+#
+# How much more do two parts do together than apart? Their **interaction** is the mean of v(S with
+# both) - v(S with one) - v(S with the other) + v(S): above 0 if they need each other, below 0 if
+# one can replace the other.
+
+# %%
+found = truth.interactions(TASK, ABLATION)
+pairs = sorted(combinations(range(10), 2), key=lambda pair: found.values[pair], reverse=True)
+
+print(f"\n18.3 The strongest interactions, of both signs: {TASK}\n")
+for i, j in (*pairs[:4], *pairs[-2:]):
+    print(f"  {parts[i]:>5} and {parts[j]:<5}  {found.values[i, j]:5.2f}")
+found.plot()
+
+# %% [markdown]
+# With the settings above, MLP 0, head 1.2 and MLP 1 need each other: 2.17, 2.01, 1.87 for their
+# pairs. [Chapter 14](14_what_if.py) saw part of it: head 1.2 moves the animal to "it", and MLP 1
+# brings its sound up. Heads 0.2 and 0.3 have -0.75: each can partly replace the other.
+
+# %% [markdown]
+# ## 18.4 The smallest circuits
+#
+# A **circuit** is a subset that does nearly all of it: its **faithfulness** is (v(S) - v(none)) /
+# (v(all) - v(none)). Usually circuits are searched for, and nobody knows whether a smaller one was
+# missed. With all subsets at hand, nothing can be missed.
+
+
+# %%
+def smallest(task: str) -> str:
+    try:
+        (chosen, share), *others = truth.circuits(task, FAITHFUL, ABLATION)
+    except attnlab.AttnlabError as why:
+        return str(why)
+    return f"{len(chosen):2}  {share:.2f}  {', '.join(chosen)}  ({len(others)} more)"
+
+
+print(f"\n18.4 The smallest circuits with a faithfulness of {FAITHFUL:g}\n")
+for task in tasks:
+    print(f"  {task:<11}{smallest(task)}")
+
+# %% [markdown]
+# With the settings above, `pronoun` needs four parts, and only these four will do. `weather` needs
+# nine of ten: not everything has a small circuit. In `mood` three circuits of six parts are equally
+# good, so "the" circuit doesn't exist. In `family` five parts have 1.52: the rest of the model
+# works against them.
+
+# %% [markdown]
+# ## 18.5 Methods against the truth
+#
+# Now let methods rank the ten parts that don't know the table: patching, its estimate by gradients,
+# and the sum of a part's edges by EAP and EAP-IG (`attnlab.edges`). Each compares two sentences, in
+# which different words are right. How well does their ranking agree with that of the Shapley
+# values? Spearman's correlation is 1 for the same order, 0 on average by chance.
+
+# %%
+methods = truth.methods(pocket, ABLATION)
+with_patching = [
+    np.mean([spearman(*methods.scores[[0, m], t]) for t in range(len(tasks))])
+    for m in range(len(methods.names))
+]
+
+print("\n18.5 Correlation with the Shapley values\n")
+print(methods.table())
+print("\nMean correlation with patching\n")
+for name, correlation in zip(methods.names, with_patching, strict=True):
+    print(f"  {name:<21}{correlation:.2f}")
+methods.plot()
+
+# %% [markdown]
+# With the settings above, the four agree with each other (at least 0.939 with patching) and not
+# with the truth (0.57 or 0.58). Integrated gradients, made to be more exact than gradients, are not
+# better here. Removing one part at a time, which is ten runs, has 0.91: it asks the same question
+# as the table. **That four methods agree doesn't make them right**: they may share a blind spot.
+
+# %% [markdown]
+# ## 18.6 Two questions
+#
+# What do they not see? Take a part and compare what patching says of it, by task, with what is lost
+# without it and with its Shapley value, all in differences of logits.
+
+# %%
+part = parts.index(WATCHED)
+scores = np.array([*methods.scores[[0, -1], :, part], shapley.values[:, part]]).T
+
+print(f"\n18.6 Two questions: {WATCHED}\n")
+names = ["patching", "lost without it", "Shapley value"]
+print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
+
+# %% [markdown]
+# With the settings above, patching head 0.2 changes nothing, 0.07 at most. Without it up to 9.74 is
+# lost, and in `family` its Shapley value is the highest of all parts. Both are true. In chapter 14
+# this head wrote the same for several texts, and later parts relied on it. So it does here: what it
+# writes in the two sentences of a pair differs by 8 % of its largest number at most, and patching
+# replaces it by nearly the same again.
+#
+# **Patching asks what carries the difference between two texts. Ablation asks what is needed.** A
+# low correlation doesn't show that patching is wrong about its own question. It shows what goes
+# wrong if its answer is taken for the other one.
+
+# %% [markdown]
+# ## 18.7 Whose truth?
+#
+# The table is complete, but it answers one question as well: what follows if parts write their
+# means. What if they write 0 instead? Here are both Shapley values of the two MLPs, and the
+# correlation of the ten parts' values.
+
+# %%
+both = [truth.shapley(way).values for way in ("mean", "zero")]
+last = [parts.index("MLP 0"), parts.index("MLP 1")]
+by_task = [
+    [*one[last], *other[last], spearman(one, other)] for one, other in zip(*both, strict=True)
+]
+
+print("\n18.7 Ablation by mean, and by zero\n")
+names = ["MLP 0, mean", "MLP 1, mean", "MLP 0, zero", "MLP 1, zero", "correlation"]
+print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
+
+# %% [markdown]
+# In seven tasks the order hardly depends on it, with correlations of 0.87 to 0.98; in `colours` it
+# is 0.64. Single values differ more: in `weather` MLP 1 is worth 0.40 or 2.27.
+#
+# **What the truth can't tell.** The parts are whole heads and MLPs, the sentences are of eight
+# kinds from a small grammar, six of each: `print(truth.shapley())` has the standard errors. And the
+# model was never trained without any of its parts, whatever is put in their place.
+
+# %% [markdown]
+# ## 18.8 Predict, change, see
+#
+# **Exercise 1 (basic).** `TASK = "recital"`: random words are said twice, and the model is to
+# continue the second time. Which two heads will be worth the most, and how much will they be worth
+# alone?
+#
+# <details><summary>Answer</summary>
+#
+# Head 0.1, the previous-token head, with 4.02, and head 0.2 with 2.08, before the induction heads
+# 1.2 and 1.3 with 1.79 and 1.50. Alone they do nothing: 0.01 and 0.02. An induction head finds only
+# what a previous-token head has marked.
+#
+# </details>
+#
+# **Exercise 2 (medium).** `WATCHED = "0.1"`. In one task patching says 0.07 and the Shapley value
+# is 4.02. Which one, and why?
+#
+# <details><summary>Answer</summary>
+#
+# `recital`. The two recitals of a pair differ in the third word. What leads there is the mark that
+# this head left beside it, the second word: the same in both. In `colours`, where patching says
+# 11.24, its Shapley value is 1.07.
+#
+# </details>
+#
+# **Exercise 3 (medium).** `FAITHFUL = 0.5`. How many parts will half of the effect need, in
+# `pronoun`, and in `weather`?
+#
+# <details><summary>Answer</summary>
+#
+# Still 4 in `pronoun`: no three parts have half. In `weather` 5 instead of 9: half is cheap, the
+# rest is spread over all parts.
+#
+# </details>
+#
+# **Exercise 4 (hard).** `TASK = "gift"`, `WATCHED = "1.2"`. Its Shapley value is below 0. Where
+# does this head attend in `pocket.trace(sentence.clean)`, and in `sentence.corrupted`? Why does
+# patching say almost nothing?
+#
+# <details><summary>Answer</summary>
+#
+# -2.35, and -0.01 by patching. In both it attends from the last token to the first name, and makes
+# that name more probable: wrong in one, right in the other, and the same when patched. The best
+# subset leaves it out and has 18.55, all parts have 10.57.
+#
+# </details>
+
+# %% [markdown]
+# ## 18.9 Write your own
+#
+# The table is made of one step: attention in which some heads write their means.
+#
+# **Task 1 (medium).** `context` is what each head writes, (H, T, Dh); `is_kept` (H,) says which
+# heads are kept, `usual` (H, 1, Dh) has the means. Return the new `context`, and the layer's
+# `output`.
+
+
+# %%
+def my_ablation(
+    context: Array, is_kept: Array, usual: Array, W_O: Array, b_O: Array
+) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n18.9 Your own ablation")
+trace, path, some = pocket.trace(sentence.clean), "blocks.1.attention", is_kept[5:9]
+layer, ours = trace.blocks[1].attention, means(pocket)["blocks.1.attention.context"]
+edited = trace.edited({f"{path}.context": np.where(some[:, None, None], layer.context, ours)})
+after = edited.blocks[1].attention
+print(checked(after, my_ablation, layer.context, some, ours, layer.W_O, layer.b_O))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# `np.where(condition, a, b)` takes `a` where the condition is true and `b` elsewhere. Here a head's
+# condition holds for all of its T x Dh numbers.
+#
+# <details><summary>Hint 2</summary>
+#
+# `is_kept` has the shape (H,). With `is_kept[:, None, None]` it is (H, 1, 1) and fits (H, T, Dh),
+# as `usual` does.
+#
+# <details><summary>Hint 3</summary>
+#
+# The heads' rows side by side are (T, H Dh): swap the first two axes, then reshape. Multiply by
+# `W_O` and add `b_O`.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_ablation`](book/solutions/chapter_18.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
+#
+# </details>
+
+# %% [markdown]
+# ## Summary
+#
+# * Parts of a model work together: what one does alone, and what is lost without it, don't add up.
+# * Shapley values share out the whole effect; interactions say which parts need each other.
+# * With all subsets at hand, the smallest circuits are known; there may be several, or none that is
+#   small.
+# * Methods that agree with each other may share a blind spot.
+# * Patching asks what carries a difference, ablation what is needed, and both depend on what is put
+#   in place of a part.

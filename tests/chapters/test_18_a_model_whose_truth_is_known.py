@@ -1,0 +1,232 @@
+"""Chapter 18, a model whose truth is known: what it says holds, and may be changed."""
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+from book import Changes, answer, as_it_is, holds, run
+
+from attnlab.equations import AnyArray
+from attnlab.pocket.truth import Methods, Truth, kept_parts, open_truth
+
+CHAPTER = "18"
+SETTINGS = {
+    "TASK": 'TASK = "pronoun"',
+    "ABLATION": 'ABLATION = "mean"',
+    "SUBSET": 'SUBSET = ["0.2", "MLP 0", "1.2", "MLP 1"]',
+    "FAITHFUL": "FAITHFUL = 0.9 ",
+    "WATCHED": 'WATCHED = "0.2"',
+}
+
+
+def setting(**values: object) -> dict[str, str]:
+    return {
+        SETTINGS[name]: f"{name} = {value!r} ".replace("'", '"') for name, value in values.items()
+    }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def methods_once() -> Iterator[None]:
+    """The methods' scores are computed once for each ablation, since they take seconds."""
+    whole = Truth.methods
+
+    @cache
+    def methods(ablation: str) -> Methods:
+        return whole(open_truth(), None, ablation)
+
+    def patched(_: Truth, __: object = None, ablation: str = "mean") -> Methods:
+        return methods(ablation)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Truth, "methods", patched)
+        yield
+
+
+CHANGES: Changes = {
+    "the longest sentences": setting(TASK="recital", WATCHED="MLP 0"),
+    "zeros": setting(ABLATION="zero", TASK="gift"),
+    "nothing kept": setting(SUBSET=[]),
+    "more than there is": setting(FAITHFUL=1.3, TASK="mood"),
+    "no effect needed": setting(FAITHFUL=-1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", CHANGES)
+def test_it_runs_with_other_settings(what: str) -> None:
+    holds(CHAPTER, CHANGES[what])
+
+
+def table_of(task: str) -> AnyArray:
+    """v of all subsets from the table itself, ablation by mean."""
+    truth = as_it_is(CHAPTER)["truth"]
+    of_task = [one.task == task for one in truth.sentences]
+    v: AnyArray = truth.table[1, of_task, :, 0].astype(float).mean(axis=0)
+    return v
+
+
+def subset(*chosen: str) -> int:
+    return sum(1 << as_it_is(CHAPTER)["parts"].index(part) for part in chosen)
+
+
+def test_all_subsets() -> None:
+    chapter, v = as_it_is(CHAPTER), table_of("pronoun")
+    sizes = np.array([bin(number).count("1") for number in range(1024)])
+    most = [v[sizes == n].max() for n in range(11)]
+    shown = {1: 0.06, 3: 1.80, 4: 6.42, 6: 7.14, 10: 6.28}
+    assert {n: round(most[n], 2) for n in shown} == shown
+    assert max(most) == most[6]
+    assert v[subset("0.2", "MLP 0", "1.2", "MLP 1")] == most[4]
+    means = [v[sizes == n].mean() for n in range(11)]
+    assert means[8] < (v[0] + v[-1]) / 2 < means[9]
+    np.testing.assert_allclose(chapter["of_size"][6].max(), most[6])
+    assert chapter["by_hand"] == pytest.approx(chapter["in_table"], abs=1e-4)
+    assert chapter["by_hand"] == pytest.approx(5.7006, abs=1e-4)
+
+
+def test_what_one_part_is_worth() -> None:
+    chapter, v = as_it_is(CHAPTER), table_of("pronoun")
+    alone, without, shapley = chapter["worth"].T
+    assert [round(one.sum(), 2) for one in (alone, without, shapley)] == [-0.47, 17.72, 6.33]
+    assert shapley.sum() == pytest.approx(v[-1] - v[0])
+    # By sampling orders, another way to the same means.
+    rng, rise = np.random.default_rng(0), np.zeros((4000, 10))
+    for one in rise:
+        kept = 0
+        for part in rng.permutation(10):
+            one[part] = v[kept | 1 << part] - v[kept]
+            kept |= 1 << part
+    errors = rise.std(axis=0) / np.sqrt(len(rise))
+    assert (np.abs(rise.mean(axis=0) - shapley) < 4 * errors).all()
+    worth = dict(zip(chapter["parts"], shapley.round(2), strict=True))
+    stated = {"MLP 0": 2.14, "1.2": 1.91, "MLP 1": 1.24, "0.2": 0.86}
+    assert {part: worth.pop(part) for part in stated} == stated
+    assert max(map(abs, worth.values())) <= 0.15
+
+
+def test_interactions() -> None:
+    chapter = as_it_is(CHAPTER)
+    shown = [
+        ({chapter["parts"][i], chapter["parts"][j]}, round(chapter["found"].values[i, j], 2))
+        for i, j in chapter["pairs"]
+    ]
+    assert shown[:3] == [
+        ({"MLP 0", "MLP 1"}, 2.17),
+        ({"MLP 0", "1.2"}, 2.01),
+        ({"1.2", "MLP 1"}, 1.87),
+    ]
+    assert shown[-1] == ({"0.2", "0.3"}, -0.75)
+    i, j, v = (1 << 2), (1 << 3), table_of("pronoun")
+    # The mean over sizes of the mean over subsets of a size, since weights are equal by size.
+    without = [s for s in range(1024) if not s & (i | j)]
+    together = np.array([v[s | i | j] - v[s | i] - v[s | j] + v[s] for s in without])
+    sizes = np.array([bin(s).count("1") for s in without])
+    mean = np.mean([together[sizes == n].mean() for n in range(9)])
+    assert mean == pytest.approx(chapter["found"].values[2, 3])
+
+
+def test_circuits() -> None:
+    chapter = as_it_is(CHAPTER)
+    counts, sizes = {}, kept_parts(range(1024)).sum(axis=1)
+    for task in chapter["tasks"]:
+        v = table_of(task)
+        share = (v - v[0]) / (v[-1] - v[0])
+        size = sizes[share >= 0.9].min()
+        counts[task] = size, int((share[sizes == size] >= 0.9).sum())
+        assert f"{size:2}  {share[sizes == size].max():.2f}  " in chapter["smallest"](task)
+    assert [counts[task] for task in ("pronoun", "mood")] == [(4, 1), (6, 3)]
+    assert (counts["weather"][0], counts["family"][0]) == (9, 5)
+    assert " 5  1.52" in chapter["smallest"]("family")
+
+
+def test_methods_and_two_questions() -> None:
+    chapter = as_it_is(CHAPTER)
+    found, correlations = chapter["methods"], chapter["methods"].correlations.mean(axis=1)
+    assert [round(one, 2) for one in correlations] == [0.57, 0.58, 0.58, 0.58, 0.91]
+    assert min(chapter["with_patching"][:4]) > 0.939 > 0.6 > chapter["with_patching"][4]
+    patching, without, shapley = chapter["scores"].T
+    assert np.abs(patching).max().round(2) == 0.07
+    assert without.max().round(2) == 9.74
+    family = chapter["tasks"].index("family")
+    assert chapter["shapley"].values[family].argmax() == found_part("0.2")
+    assert shapley[family] == chapter["shapley"].values[family].max()
+    assert found.scores.shape == (5, 8, 10)
+    differ = []
+    for one in chapter["truth"].sentences:
+        pair = (chapter["pocket"].trace(text).head(0, 2).context for text in one[1:3])
+        clean, corrupted = pair
+        differ.append(np.abs(clean - corrupted).max() / np.abs(clean).max())
+    assert round(max(differ), 2) == 0.08
+
+
+def found_part(name: str) -> int:
+    index: int = as_it_is(CHAPTER)["parts"].index(name)
+    return index
+
+
+def test_two_ablations() -> None:
+    lines = np.array(as_it_is(CHAPTER)["by_task"]).round(2)
+    by_task = dict(zip(as_it_is(CHAPTER)["tasks"], lines, strict=True))
+    assert by_task["colours"][-1] == 0.64
+    others = [line[-1] for task, line in by_task.items() if task != "colours"]
+    assert (min(others), max(others)) == (0.87, 0.98)
+    assert by_task["weather"][[1, 3]].tolist() == [0.40, 2.27]
+
+
+def test_the_task() -> None:
+    assert "isn't written yet" in as_it_is(CHAPTER).printed
+    assert "2 of 2 steps agree" in as_it_is(CHAPTER, is_solved=True).printed
+
+
+def said(answer: str) -> str:
+    return " ".join(answer.split())
+
+
+def test_exercise_1() -> None:
+    chapter = run(CHAPTER, setting(TASK="recital"))
+    worth = chapter["worth"].round(2)
+    heads = [n for n, part in enumerate(chapter["parts"]) if "MLP" not in part]
+    order = sorted(heads, key=lambda n: -worth[n, 2])[:4]
+    assert [chapter["parts"][n] for n in order] == ["0.1", "0.2", "1.2", "1.3"]
+    assert [f"{worth[n, 2]:.2f}" for n in order] == ["4.02", "2.08", "1.79", "1.50"]
+    assert "4.02, and head 0.2 with 2.08" in said(answer(CHAPTER, 1))
+    assert "{:.2f} and {:.2f}".format(*worth[order[:2], 0]) in answer(CHAPTER, 1)
+    assert "1.2 and 1.3 with 1.79 and 1.50" in said(answer(CHAPTER, 1))
+
+
+def test_exercise_2() -> None:
+    chapter = run(CHAPTER, setting(WATCHED="0.1"))
+    scores = dict(zip(chapter["tasks"], chapter["scores"].round(2), strict=True))
+    assert scores["recital"][[0, 2]].tolist() == [0.07, 4.02]
+    assert "patching says {:.2f}, its Shapley value is {:.2f}".format(
+        *scores["colours"][[0, 2]]
+    ) in said(answer(CHAPTER, 2))
+    for one in chapter["truth"].sentences:
+        if one.task == "recital":
+            pair = [chapter["pocket"].trace(text).tokens.ids for text in one[1:3]]
+            assert np.flatnonzero(pair[0] != pair[1]).tolist() == [4]  # “Say: one two three”
+
+
+def test_exercise_3() -> None:
+    chapter = run(CHAPTER, setting(FAITHFUL=0.5))
+    assert [chapter["smallest"](task).split()[0] for task in ("pronoun", "weather")] == ["4", "5"]
+    assert "Still 4" in said(answer(CHAPTER, 3))
+    assert "5 instead of 9" in said(answer(CHAPTER, 3))
+
+
+def test_exercise_4() -> None:
+    chapter = run(CHAPTER, setting(TASK="gift", WATCHED="1.2"))
+    gift = chapter["tasks"].index("gift")
+    patched, _, shapley = chapter["scores"][gift]
+    assert f"{shapley:.2f}, and {patched:.2f} by patching" in said(answer(CHAPTER, 4))
+    pocket, sentence, v = chapter["pocket"], chapter["sentence"], table_of("gift")
+    for text in (sentence.clean, sentence.corrupted):
+        trace = pocket.trace(text)
+        row = trace.head(1, 2).weights[-1]
+        assert trace.tokens.texts[row.argmax()] == sentence.wrong  # the first name
+        assert round(float(row.max()), 2) == 0.97
+        shares = trace.attribution(sentence.wrong, sentence.right)
+        assert shares.heads[1, 2] > 1
+    assert not kept_parts([v.argmax()])[0, found_part("1.2")]
+    assert f"{v.max():.2f}, all parts have {v[-1]:.2f}" in said(answer(CHAPTER, 4))

@@ -1,0 +1,368 @@
+"""Sparse autoencoders: SAELens's values are in tests/reference/autoencoders."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import REFERENCE
+from safetensors.numpy import load_file, save_file
+
+import attnlab
+from attnlab import GPT2, Trace
+from attnlab.analysis.autoencoder import POCKET_AUTOENCODER, SparseAutoencoder
+from attnlab.errors import (
+    CheckpointError,
+    ConfigError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    OutOfRangeError,
+)
+from attnlab.pocket import autoencoder
+from attnlab.pocket.autoencoder import detectors
+from attnlab.pocket.lens import texts_of
+from attnlab.training.sparse_autoencoder import Weights, loss_and_gradients
+
+TEXT = "The dog chased the ball, but it"
+SAVED = REFERENCE / "autoencoders"
+PATHS = {
+    "standard": "blocks.1.input",
+    "layer_norm": "blocks.1.mid",
+    "hook_z": "blocks.2.attention.concat",
+    "topk": "blocks.0.mlp.output",
+    "jumprelu": "blocks.2.output",
+    "old": "blocks.1.attention.output",
+}
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def trace(pocket: GPT2) -> Trace:
+    return pocket.trace(TEXT)
+
+
+@pytest.fixture(scope="module")
+def odd() -> Trace:
+    return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace([5, 7, 100, 3])
+
+
+def changed(name: str, to: Path, tensors: Any = None, **settings: Any) -> Path:
+    """A copy of a saved autoencoder with other settings or tensors."""
+    shutil.copytree(SAVED / name, to)
+    file = to / "cfg.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    weights = to / "sae_weights.safetensors"
+    save_file({**load_file(weights), **(tensors or {})}, weights)
+    return to
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*PATHS, "pocket"])
+def test_the_values_are_those_of_saelens(name: str, tmp_path: Path) -> None:
+    recorded = np.load(SAVED / f"{name}.npz")
+    first = attnlab.open_sparse_autoencoder("pocket" if name == "pocket" else SAVED / name)
+    first.save(tmp_path / "again")
+    for sae in (first, attnlab.open_sparse_autoencoder(tmp_path / "again")):
+        found = sae.encode(recorded["x"])
+        atol = 1e-6 if name == "topk" else 1e-12  # whose decoder norms are moved in float32
+        np.testing.assert_allclose(found, recorded["activations"], rtol=0, atol=atol)
+        decoded = sae.decode(found, recorded["x"])
+        np.testing.assert_allclose(decoded, recorded["reconstruction"], rtol=0, atol=atol)
+        assert sae.path == PATHS.get(name, "blocks.0.output")
+
+
+def test_a_centred_stream_is_read_without_its_mean(tmp_path: Path) -> None:
+    kwargs = {"model_from_pretrained_kwargs": {"center_writing_weights": True}}
+    sae = attnlab.open_sparse_autoencoder(changed("old", tmp_path / "one", **kwargs))
+    plain, x = attnlab.open_sparse_autoencoder(SAVED / "old"), np.load(SAVED / "old.npz")["x"]
+    centred = x - x.mean(axis=-1, keepdims=True)
+    np.testing.assert_allclose(sae.encode(x), plain.encode(centred), atol=1e-12)
+    expected = plain.decode(plain.encode(centred), centred) + x - centred
+    np.testing.assert_allclose(sae.decode(sae.encode(x), x), expected, atol=1e-12)
+
+
+def test_old_files_may_hold_a_scaling_factor_of_ones(tmp_path: Path) -> None:
+    ones, twos = ({"scaling_factor": np.full(17, one, np.float32)} for one in (1, 2))
+    attnlab.open_sparse_autoencoder(changed("old", tmp_path / "ones", ones))
+    with pytest.raises(CheckpointError, match="scaling_factor"):
+        attnlab.open_sparse_autoencoder(changed("old", tmp_path / "twos", twos))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "match"),
+    [
+        ("standard", {"architecture": "gated"}, "architecture 'gated' isn't supported; supported"),
+        ("standard", {"architecture": ["topk"]}, r"architecture \['topk'\] isn't supported"),
+        ("standard", {"normalize_activations": "expected_average_only_in"}, "normalize_activ"),
+        ("old", {"activation_fn_str": "tanh-relu"}, "activation_fn 'tanh-relu'"),
+        ("old", {"hook_point_head_index": 3}, "hook_head_index 3"),
+        ("old", {"activation_fn_kwargs": {"k": 18}}, "k must be from 1 to 17; got 18"),
+        ("old", {"activation_fn_kwargs": None}, "k must be from 1 to 17; got None"),
+        ("standard", {"architecture": "topk", "k": True}, "k must be from 1 to 17; got True"),
+        ("standard", {"metadata": [3]}, "metadata must be a JSON object"),
+    ],
+)
+def test_settings_that_are_not_computed(
+    tmp_path: Path, name: str, settings: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        attnlab.open_sparse_autoencoder(changed(name, tmp_path / "one", **settings))
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        attnlab.open_sparse_autoencoder(tmp_path)
+    wrong = changed("standard", tmp_path / "wrong", {"b_dec": np.zeros(36, np.float32)})
+    with pytest.raises(CheckpointError, match=r"got shapes .*\(36,\)"):
+        attnlab.open_sparse_autoencoder(wrong)
+    for number, tensors in enumerate(
+        ({"W_enc": np.zeros(3, np.float32)}, {"threshold": np.zeros(17, np.float32)})
+    ):
+        with pytest.raises(CheckpointError, match="must have W_dec, W_enc, b_dec, b_enc"):
+            attnlab.open_sparse_autoencoder(changed("old", tmp_path / str(number), tensors))
+    nan = changed("standard", tmp_path / "nan", {"b_dec": np.full(35, np.nan, np.float32)})
+    with pytest.raises(CheckpointError, match="NaN"):
+        attnlab.open_sparse_autoencoder(nan)
+    integers = changed("standard", tmp_path / "integers", {"b_dec": np.zeros(35, np.int64)})
+    with pytest.raises(CheckpointError, match="b_dec must have one of the dtypes"):
+        attnlab.open_sparse_autoencoder(integers)
+    (wrong / "sae_weights.safetensors").unlink()
+    with pytest.raises((CheckpointError, MissingFileError)):
+        attnlab.open_sparse_autoencoder(wrong)
+
+
+# ---- in a text -----------------------------------------------------------------------------------
+
+
+def test_a_step_is_its_features_b_dec_and_the_error(odd: Trace) -> None:
+    for name, path in PATHS.items():
+        sae = attnlab.open_sparse_autoencoder(SAVED / name)
+        found = odd.features(sae)
+        x = attnlab.at(odd, path)
+        np.testing.assert_allclose(found.reconstruction + found.error, x, atol=1e-12)
+        parts = found.shares.sum(axis=-1) + found.bias_share + found.error_share
+        np.testing.assert_allclose(parts, 1, atol=1e-9)
+        scale = {"layer_norm": x.std(axis=-1, ddof=1), "topk": np.sqrt((x**2).mean(axis=-1))}
+        one = int(found.activations[2].argmax())
+        written = found.activations[2, one] * sae.W_dec[one] * scale.get(name, np.ones(4))[2]
+        share = written @ x[2] / (x[2] @ x[2])
+        assert found.shares[2, one] == pytest.approx(share)
+
+
+def test_scaling_a_feature_keeps_the_error(odd: Trace) -> None:
+    sae = attnlab.open_sparse_autoencoder(SAVED / "topk")
+    found = odd.features(sae)
+    one, other = (int(n) for n in np.argsort(-found.activations[3])[:2])
+    edited = odd.edited(found.scaled(one, 0)).edited(found.scaled(other, 2))
+    activations = np.array(found.activations)
+    activations[:, one] = 0
+    activations[:, other] *= 2
+    expected = sae.decode(activations, found.x) + found.error
+    np.testing.assert_allclose(attnlab.at(edited, sae.path), expected, atol=1e-12)
+    assert not np.allclose(edited.logits, odd.logits)
+    same = odd.edited(found.scaled(one, 1))
+    np.testing.assert_allclose(same.logits, odd.logits, atol=1e-12)
+
+
+def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
+    """At the end of the stream, switching it off takes away activation · writes / deviation."""
+    sae = attnlab.open_sparse_autoencoder(SAVED / "jumprelu")
+    found = odd.features(sae)
+    one = int(found.activations[1].argmax())
+    vocab = odd.config.vocab_size
+    writes = found.writes(one, vocab)
+    per_activation = np.empty(vocab)
+    per_activation[writes.ids] = writes.numbers
+    step = 1e-4  # so small that the deviation stays
+    edited = odd.edited(found.scaled(one, 1 + step))
+    x = odd.blocks[-1].output[1]
+    direct = found.activations[1, one] * per_activation / np.sqrt(x.var() + odd.epsilon)
+    final = (x - x.mean()) / np.sqrt(x.var() + odd.epsilon)
+    written = sae.W_dec[one].astype(float)
+    along = found.activations[1, one] * (written - written.mean()) @ final / len(x)
+    through = along * (final * odd.gain) @ odd.W_U / np.sqrt(x.var() + odd.epsilon)
+    change = (edited.logits[1] - odd.logits[1]) / step
+    np.testing.assert_allclose(change, direct - through, atol=1e-3 * np.abs(direct).max())
+    within = odd.features(attnlab.open_sparse_autoencoder(SAVED / "hook_z"))
+    with pytest.raises(InvalidValueError, match="isn't added to the residual stream"):
+        within.writes(0)
+    assert "raises" in repr(within.top(1))
+
+
+def test_the_top_features_of_a_token(trace: Trace) -> None:
+    found = trace.features(attnlab.open_sparse_autoencoder("pocket"))
+    top = found.top("it", 3)
+    assert top.position == 7
+    order = sorted(range(256), key=lambda one: -found.activations[7, one])
+    assert list(top.features) == order[:3]
+    assert top.shares.sum() == pytest.approx(1, abs=1e-5)
+    assert top.shares[-1] == found.error_share[7]
+    lines = repr(top).splitlines()
+    raised = " ".join(token.symbol for token in found.writes(order[0], 3).tokens)
+    assert lines[2].startswith(f"feature {order[0]}")
+    assert lines[2].endswith(raised)
+    assert [line.split()[0] for line in lines[5:8]] == ["other", "b_dec", "error"]
+    assert len(found.top(0, 100).features) == 8  # no more are active
+    assert f"#{order[0]} " in repr(found).splitlines()[9]
+    assert "error" in found._repr_html_()
+    nothing = trace.edited({"blocks.0.output": 0.0}).features(found.sae)
+    assert np.isnan(nothing.error_share).all()
+    np.testing.assert_allclose(nothing.error, -nothing.reconstruction)
+    assert "nan" in repr(nothing)
+    # A path of one's own: the stream that block 1 reads is the one that block 0 writes.
+    same = trace.features(found.sae, "blocks.1.input")
+    np.testing.assert_array_equal(same.activations, found.activations)
+
+
+def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
+    sae = attnlab.open_sparse_autoencoder("pocket")
+    found = trace.features(sae)
+    for given in (None, "pocket", tmp_path):
+        with pytest.raises(InvalidTypeError, match="sae must be a SparseAutoencoder"):
+            trace.features(given)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match=r"reads vectors of 128 numbers; .* \(4, 35\)"):
+        odd.features(sae)
+    with pytest.raises(InvalidValueError, match="reads vectors of 128 numbers"):
+        trace.features(sae, "blocks.0.attention.weights")
+    with pytest.raises(InvalidTypeError, match="has several arrays; choose one of"):
+        trace.features(sae, "blocks.0.mlp")
+    with pytest.raises(InvalidValueError, match=r"there is no part 'blocks\.7\.mid'"):
+        trace.features(sae, "blocks.7.mid")
+    other = trace.edited({"gain": 2.0})
+    with pytest.raises(InvalidValueError, match="trained for another model"):
+        other.features(sae)
+    unknown = changed("standard", tmp_path / "one", metadata={})
+    with pytest.raises(InvalidValueError, match="doesn't say what it reads"):
+        odd.features(attnlab.open_sparse_autoencoder(unknown))
+    for feature in (256, -257):
+        with pytest.raises(OutOfRangeError, match="features are 0 to 255"):
+            found.scaled(feature, 0)
+    with pytest.raises(InvalidTypeError, match="feature must be an integer"):
+        found.writes("dog")  # type: ignore[arg-type]
+    for factor in (np.nan, np.inf, -np.inf, "0"):
+        with pytest.raises(InvalidValueError, match="factor must be a number"):
+            found.scaled(3, factor)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="k must be an integer"):
+        found.top(0, 0)
+    with pytest.raises(InvalidTypeError, match="traces must be"):
+        sae.evaluate(trace)  # type: ignore[arg-type]
+
+
+# ---- training ------------------------------------------------------------------------------------
+
+
+def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
+    """The figures of the model card, on some of its texts."""
+    texts = texts_of(99, 60)
+    sae = attnlab.open_sparse_autoencoder("pocket")
+    found = sae.evaluate(pocket.trace(texts))
+    assert found.explained > 0.93
+    assert found.active == pytest.approx(8)
+    own, reconstruction, bias = found.losses
+    assert own < reconstruction < own + 0.2
+    assert bias > 6
+    # One text by itself.
+    trace = pocket.trace(texts[3])
+    features = trace.features(sae)
+    edited = trace.edited({sae.path: features.reconstruction})
+    for row, one in enumerate((trace, edited)):
+        logits = one.logits[:-1].astype(float)
+        loss = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), one.ids[1:]]
+        assert found.each[row, 3] == pytest.approx(loss.mean(), abs=1e-4)
+    few = sae.evaluate(pocket.trace([texts[3]]))
+    x = features.x.astype(float)
+    explained = 1 - (features.error.astype(float) ** 2).sum() / ((x - x.mean(axis=0)) ** 2).sum()
+    assert few.explained == pytest.approx(explained, abs=1e-5)
+    np.testing.assert_allclose(few.density, (features.activations > 0).mean(axis=0))
+    assert few.dead == (~(features.activations > 0).any(axis=0)).sum()
+    assert f"{few.dead} of 256 dead" in repr(few)
+    assert "nan" not in repr(few)
+    with pytest.raises(InvalidValueError, match="text 1 has one token"):
+        sae.evaluate(pocket.trace([TEXT, "The"]))
+    of_token, of_previous = detectors(sae, pocket.trace(texts))
+    assert {129, 186, 224} < set(of_token)
+    assert not set(of_token) & set(of_previous)
+    alone = [
+        row
+        for one in pocket.trace(texts)
+        for row in zip(one.ids, one.features(sae).activations, strict=True)
+    ]
+    on_it = sum(row[129] for id, row in alone if id == pocket.tokenizer.encode(" it")[0])
+    assert on_it > 0.9 * sum(row[129] for _, row in alone)
+    assert sum(file.stat().st_size for file in POCKET_AUTOENCODER.iterdir()) < 500_000
+
+
+def test_training_explains_more_and_repeats(pocket: GPT2, tmp_path: Path) -> None:
+    texts, path = texts_of(3, 40), "blocks.0.mlp.output"
+    settings: Any = {"features": 40, "k": 5, "seed": 1, "progress": False}
+    made, again, less = (
+        attnlab.sparse_autoencoder(pocket, texts, path, steps=steps, **settings)
+        for steps in (60, 60, 10)
+    )
+    np.testing.assert_array_equal(made.W_enc, again.W_enc)
+    np.testing.assert_allclose(np.linalg.norm(made.W_dec, axis=-1), 1, atol=1e-6)
+    more, fewer = (one.evaluate(pocket.trace(texts)) for one in (made, less))
+    assert more.explained > fewer.explained > 0
+    assert more.active <= 5
+    made.save(tmp_path / "made")
+    opened = attnlab.open_sparse_autoencoder(tmp_path / "made")
+    assert repr(opened) == repr(made)
+    assert "40 features" in repr(made)
+    features, wanted = (pocket.trace(TEXT).features(one) for one in (opened, made))
+    np.testing.assert_array_equal(features.activations, wanted.activations)
+    assert isinstance(made, SparseAutoencoder)
+
+
+def test_gradients_are_those_of_small_differences() -> None:
+    rng = np.random.default_rng(0)
+    x, vector = rng.normal(size=(6, 5)), rng.normal(size=5 * 7 + 7 + 7 * 5 + 5)
+    step = 1e-6 * rng.normal(size=len(vector))
+    loss, gradients = loss_and_gradients(x, Weights.of(vector, 5), 3, 2.5)
+    after, before = (
+        loss_and_gradients(x, Weights.of(vector + sign * step, 5), 3, 2.5)[0] for sign in (1, -1)
+    )
+    gradient = np.concatenate([one.ravel() for one in gradients])
+    assert (after - before) / 2 == pytest.approx(float(gradient @ step), rel=1e-6)
+    W_enc, b_enc, W_dec, b_dec = Weights.of(vector, 5)
+    z = (x - b_dec) @ W_enc + b_enc
+    kept = np.where(z >= np.sort(z, axis=-1)[:, [-3]], np.maximum(z, 0), 0)
+    assert loss == pytest.approx(((kept @ W_dec + b_dec - x) ** 2).sum() / (6 * 2.5))
+
+
+def test_training_is_asked_for_something_possible(pocket: GPT2) -> None:
+    settings: Any = {"steps": 1, "progress": False}
+    with pytest.raises(InvalidValueError, match="k must be an integer from 1 to 4"):
+        attnlab.sparse_autoencoder(pocket, [TEXT], "embedding", features=4, k=5, **settings)
+    with pytest.raises(InvalidValueError, match="isn't a step with a vector for each token"):
+        attnlab.sparse_autoencoder(pocket, [TEXT], "blocks.0.attention.Q", **settings)
+    with pytest.raises(InvalidValueError, match="there is no part"):
+        attnlab.sparse_autoencoder(pocket, [TEXT], "blocks.9.mid", **settings)
+    with pytest.raises(InvalidValueError, match="the same for all tokens"):
+        attnlab.sparse_autoencoder(pocket, ["The"], "embedding", **settings)
+    with pytest.raises(InvalidTypeError, match="texts must be a list"):
+        attnlab.sparse_autoencoder(pocket, TEXT, "embedding", **settings)
+
+
+@pytest.mark.slow
+def test_the_command_makes_what_is_shipped(tmp_path: Path) -> None:
+    """Up to rounding, which differs between machines; and its docstring has the measures."""
+    printed = autoencoder.make(str(tmp_path / "made"))
+    made, shipped = (
+        load_file(folder / "sae_weights.safetensors")
+        for folder in (tmp_path / "made", POCKET_AUTOENCODER)
+    )
+    assert printed.split("explained variance ")[1][:4] == "0.95"
+    same = np.abs(made["W_dec"] @ shipped["W_dec"].T).max(axis=0)
+    assert (same > 0.99).mean() > 0.9
+    losses = [line.split()[-2] for line in printed.splitlines()[2:5]]
+    table = [line.split()[-1] for line in str(autoencoder.__doc__).splitlines()[9:12]]
+    np.testing.assert_allclose([*map(float, table)], [*map(float, losses)], atol=0.02)
