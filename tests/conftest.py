@@ -85,11 +85,11 @@ def browser() -> Iterator[Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         lacking("the page's tests need playwright: pip install 'attnlab[browsers]'")
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if executable is None:
         lacking("the page's tests need Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found)
+        browser = playwright.chromium.launch(executable_path=executable)
         yield browser
         browser.close()
 
@@ -171,9 +171,9 @@ def vocabulary() -> Path:
         return Path(named)
     repository, revision = PUBLISHED["gpt2"]
     for place in (repository, "gpt2"):
-        for wanted in (revision, None):
+        for expected in (revision, None):
             files = [
-                try_to_load_from_cache(place, name, revision=wanted)
+                try_to_load_from_cache(place, name, revision=expected)
                 for name in ("vocab.json", "merges.txt")
             ]
             if all(isinstance(file, str) for file in files):

@@ -30,15 +30,15 @@ def record(event: str, arguments: Any) -> None:
 def outcome(name: Any, options: dict[str, Any]) -> dict[str, Any]:
     """The outcome of one call; the hook must have been added."""
     network.clear()
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     start = time.monotonic()
     try:
         model = GPT2.from_pretrained(name, **options)
-        found = {"directory": str(model.parameters.directory), "width": model.config.n_embd}
+        result = {"directory": str(model.parameters.directory), "width": model.config.n_embd}
         _ = model.trace("the hen").logits
     except Exception as error:
-        found |= {"error": type(error).__name__, "message": str(error)}
-    return {**found, "seconds": time.monotonic() - start, "network": list(network)}
+        result |= {"error": type(error).__name__, "message": str(error)}
+    return {**result, "seconds": time.monotonic() - start, "network": list(network)}
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     outcomes = [outcome(name, {}) for name in json.load(sys.stdin)]
     has_utils = "huggingface_hub.utils" in sys.modules
-    print(json.dumps([{**found, "has_utils": has_utils} for found in outcomes]))
+    print(json.dumps([{**outcome_of_call, "has_utils": has_utils} for outcome_of_call in outcomes]))
 
 
 if __name__ == "__main__":

@@ -109,9 +109,9 @@ def what_is_left(directory: Path, unbroken: Training) -> tuple[int | None, int |
 
 def main(top: Path) -> None:
     unbroken = run(None)
-    found: list[tuple[int | None, int | None]] = []
+    result: list[tuple[int | None, int | None]] = []
     for directory in killed_at_each_write(top, run):
-        found.append(what_is_left(directory, unbroken))
+        result.append(what_is_left(directory, unbroken))
         resumed = run(directory)
         assert resumed.losses == unbroken.losses
         assert numbers(resumed.model) == numbers(unbroken.model)
@@ -119,7 +119,7 @@ def main(top: Path) -> None:
         assert not [
             name for name in os.listdir(directory) if IS_TEMPORARY.match(name) or name == LOCK
         ]
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

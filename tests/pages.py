@@ -95,14 +95,14 @@ def shown_as(element: Any) -> tuple[str, float]:
     return element.inner_text(), float(element.get_attribute("value").replace("Infinity", "inf"))
 
 
-def agrees(element: Any, wanted: float, scale: float = 1.0) -> bool:
+def agrees(element: Any, expected: float, scale: float = 1.0) -> bool:
     """Whether a number on the page is `wanted`, to the displayed digits."""
     shown, held = shown_as(element)
-    if not np.isfinite(wanted):
-        return shown == "-inf" and held == wanted
+    if not np.isfinite(expected):
+        return shown == "-inf" and held == expected
     last_digit = 10.0 ** (int(shown.partition("e")[2] or 0) - len(re.split(r"\.|e", shown)[1]))
     slack = 1e-6 * max(1.0, scale)  # float32 there, float64 here
-    return abs(float(shown) - wanted) <= last_digit / 2 + slack and abs(held - wanted) <= slack
+    return abs(float(shown) - expected) <= last_digit / 2 + slack and abs(held - expected) <= slack
 
 
 def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:

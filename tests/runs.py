@@ -31,20 +31,20 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
     for name in result.steps:
         yield result, name
     for child in result.children:
-        found = getattr(result, child)
-        for part in (found,) if isinstance(found, Result) else found:
+        parts = getattr(result, child)
+        for part in (parts,) if isinstance(parts, Result) else parts:
             yield from every_step(part)
 
 
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list to which the paths of all steps computed from now on are added, in any run."""
     paths: list[str] = []
-    made = Run._evaluate
+    original = Run._evaluate
 
     def recorded(run: Run, path: str, node: Node) -> Any:
         if node.step.equation not in (None, identity) and not node.step.view and not node.whole:
             paths.append(path)
-        return made(run, path, node)
+        return original(run, path, node)
 
     monkeypatch.setattr(Run, "_evaluate", recorded)
     return paths

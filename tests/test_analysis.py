@@ -49,12 +49,12 @@ def trace_of(name: str, dtype: str = "float64") -> Trace:
     return GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(ids)
 
 
-def check(found: Any, name: str, dtype: str) -> None:
+def check(actual: Any, name: str, dtype: str) -> None:
     """Compare with recorded numbers, relative to the largest."""
-    wanted = RECORDED[name]
-    assert np.shape(found) == wanted.shape, name
-    off = np.abs(found - wanted).max()
-    assert off <= TOLERANCE[dtype] * max(np.abs(wanted).max(), 1e-3), name
+    expected = RECORDED[name]
+    assert np.shape(actual) == expected.shape, name
+    difference = np.abs(actual - expected).max()
+    assert difference <= TOLERANCE[dtype] * max(np.abs(expected).max(), 1e-3), name
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +107,12 @@ def test_a_long_text_through_the_lens(monkeypatch: pytest.MonkeyPatch) -> None:
     pocket = GPT2.from_pretrained("pocket", dtype="float64")
     lens = pocket.trace(np.arange(128) % 100).logit_lens()
     logits = np.stack([lens.logits(stop) for stop in lens.stops])
-    wanted = softmax(logits)[..., 7]
+    expected = softmax(logits)[..., 7]
     for rows in (10_000, 50):
         monkeypatch.setattr("attnlab.analysis.lens.ROWS", rows)
         one = lens.of(7)
         assert np.array_equal(one.ranks, 1 + (logits > logits[..., [7]]).sum(axis=-1))
-        assert np.allclose(one.probabilities, wanted, rtol=1e-9, atol=0)
+        assert np.allclose(one.probabilities, expected, rtol=1e-9, atol=0)
 
 
 def test_the_lens_as_text(it: Trace) -> None:
@@ -185,16 +185,16 @@ def test_a_picture_of_the_lens(it: Trace) -> None:
 @every_dtype
 @pytest.mark.parametrize(("target", "given"), TARGETS)
 def test_attribution_against_transformers(name: str, dtype: str, target: str, given: Any) -> None:
-    found = trace_of(name, dtype).attribution(*given)
+    attribution = trace_of(name, dtype).attribution(*given)
     place = f"{name}/{target}"
     for part in ("heads", "mlps", "embedding", "bias", "total"):
-        check(getattr(found, part), f"{place}/{part}", dtype)
-    wanted = RECORDED[f"{place}/by_token"]
-    by_token = found.by_token()
+        check(getattr(attribution, part), f"{place}/{part}", dtype)
+    expected = RECORDED[f"{place}/by_token"]
+    by_token = attribution.by_token()
     at = given[2] if len(given) > 2 else -1
-    assert (wanted[..., at + 1 :] == 0).all() or at == -1
+    assert (expected[..., at + 1 :] == 0).all() or at == -1
     check(by_token.heads, f"{place}/by_token", dtype)
-    assert found.heads.dtype == found.mlps.dtype == by_token.heads.dtype == dtype
+    assert attribution.heads.dtype == attribution.mlps.dtype == by_token.heads.dtype == dtype
 
 
 @every_model
@@ -211,27 +211,27 @@ def test_all_parts_add_up_to_the_logit(name: str) -> None:
 
 def test_the_head_that_looks_at_the_animal_writes_what_it_does(it: Trace) -> None:
     """The attribution equals the effect of ablating the head."""
-    found = it.attribution(" barked", " rolled")
-    layer, head = np.unravel_index(found.heads.argmax(), found.heads.shape)
+    attribution = it.attribution(" barked", " rolled")
+    layer, head = np.unravel_index(attribution.heads.argmax(), attribution.heads.shape)
     assert (layer, head) == (1, 2)
-    by_token = found.by_token().heads[1, 2]
+    by_token = attribution.by_token().heads[1, 2]
     assert it.tokens.texts[int(by_token.argmax())] == " dog"
 
 
 def test_attribution_as_text(it: Trace) -> None:
-    found = it.attribution(" rolled", " barked")
-    title, header, first, second, rest, *note = repr(found).splitlines()
+    attribution = it.attribution(" rolled", " barked")
+    title, header, first, second, rest, *note = repr(attribution).splitlines()
     assert title.endswith("the logit of Ġrolled minus that of Ġbarked at position 7")
     assert re.split("  +", header) == ["layer", "head 0", "head 1", "head 2", "head 3", "MLP"]
     assert [float(x) for x in first.split()] == pytest.approx(
-        [0, *found.heads[0], found.mlps[0]], abs=0.0051
+        [0, *attribution.heads[0], attribution.mlps[0]], abs=0.0051
     )
     assert [float(x) for x in second.split()] == pytest.approx(
-        [1, *found.heads[1], found.mlps[1]], abs=0.0051
+        [1, *attribution.heads[1], attribution.mlps[1]], abs=0.0051
     )
-    assert rest.endswith(f"total {found.total:.2f}")
-    assert " ".join(note) == f"{found.note} Source: {found.source}"
-    lines = repr(found.by_token()).splitlines()
+    assert rest.endswith(f"total {attribution.total:.2f}")
+    assert " ".join(note) == f"{attribution.note} Source: {attribution.source}"
+    lines = repr(attribution.by_token()).splitlines()
     assert lines[1].split() == [*it.tokens.symbols]
     assert lines[9].startswith("layer 1 head 3")
 
@@ -239,9 +239,9 @@ def test_attribution_as_text(it: Trace) -> None:
 def test_attribution_of_edited_traces(it: Trace) -> None:
     head = "blocks.1.attention.heads.2"
     silenced = it.edited({f"{head}.context": 0})
-    found = silenced.attribution(" rolled", " barked")
-    assert found.heads[1, 2] == 0
-    assert found.total == pytest.approx(
+    attribution = silenced.attribution(" rolled", " barked")
+    assert attribution.heads[1, 2] == 0
+    assert attribution.total == pytest.approx(
         float(silenced.next_logits[it.next_tokens(1)[0].id])
         - float(silenced.next_logits[it.vocabulary.named(" barked").id]),
         rel=1e-5,
@@ -257,10 +257,12 @@ def test_attribution_of_two_tokens_whose_logits_are_nearly_equal(it: Trace) -> N
     """Rounding is relative to the parts, which may cancel, not to their small sum."""
     order = np.argsort(it.next_logits)
     nearest = int(np.diff(it.next_logits[order]).argmin())
-    found = it.attribution(int(order[nearest + 1]), int(order[nearest]))
-    parts = np.array([*found.heads.flat, *found.mlps, found.embedding, found.bias])
-    assert abs(found.total) < 1e-4 * np.abs(parts).sum()
-    assert parts.sum() == pytest.approx(found.total, abs=1e-6)
+    attribution = it.attribution(int(order[nearest + 1]), int(order[nearest]))
+    parts = np.array(
+        [*attribution.heads.flat, *attribution.mlps, attribution.embedding, attribution.bias]
+    )
+    assert abs(attribution.total) < 1e-4 * np.abs(parts).sum()
+    assert parts.sum() == pytest.approx(attribution.total, abs=1e-6)
 
 
 def test_a_token_against_itself(it: Trace) -> None:
@@ -272,26 +274,26 @@ def test_a_token_against_itself(it: Trace) -> None:
 
 def test_a_picture_of_attribution(it: Trace) -> None:
     needs("matplotlib", "plot")
-    found = it.attribution(" rolled", " barked")
-    ax = found.plot().axes
+    attribution = it.attribution(" rolled", " barked")
+    ax = attribution.plot().axes
     (image,) = ax.images
-    assert np.allclose(image.get_array()[:, :4], found.heads)
-    assert np.allclose(image.get_array()[:, 4], found.mlps)
+    assert np.allclose(image.get_array()[:, :4], attribution.heads)
+    assert np.allclose(image.get_array()[:, 4], attribution.mlps)
     assert [text.get_text() for text in ax.get_xticklabels()][-1] == "MLP"
-    (image,) = found.by_token().plot().axes.images
+    (image,) = attribution.by_token().plot().axes.images
     assert image.get_array().shape == (8, 8)
 
 
 def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
     """Keys include the cached ones; the numbers equal those of one pass."""
-    made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step, whole = made.steps[1].trace, made.trace
+    generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
+    step, whole = generation.steps[1].trace, generation.trace
     one, all_at_once = step.attribution(5), whole.attribution(5, position=8)
     assert np.allclose(one.heads, all_at_once.heads, atol=1e-4)
     by_token = one.by_token()
-    wanted = all_at_once.by_token().heads
-    assert (wanted[..., 9:] == 0).all()
-    assert np.allclose(by_token.heads, wanted[..., :9], atol=1e-4)
+    expected = all_at_once.by_token().heads
+    assert (expected[..., 9:] == 0).all()
+    assert np.allclose(by_token.heads, expected[..., :9], atol=1e-4)
     header = repr(by_token).splitlines()[1].split()
     assert header == [*map(str, range(8)), step.tokens.symbols[0]]
 
@@ -312,22 +314,24 @@ GRADIENTS = (
 def test_gradients_of_every_step_against_pytorch(
     name: str, target: str, given: Any, dtype: str
 ) -> None:
-    found = trace_of(name, dtype).gradients(*given)
+    gradients = trace_of(name, dtype).gradients(*given)
     place = f"{name}/gradients/{target}"
     names = str(RECORDED[f"{place}/names"]).splitlines()
-    by_tensor = {f"parameter transformer.{tensor_name(path)}": path for path in found.parameters}
+    by_tensor = {
+        f"parameter transformer.{tensor_name(path)}": path for path in gradients.parameters
+    }
     by_tensor["parameter lm_head.weight"] = "W_U"
     assert by_tensor.keys() & {*names} == {x for x in names if x.startswith("parameter")}
     assert len(names) > 80
     numbers = RECORDED[f"{place}/numbers"]
     for key in names:
-        d = attnlab.at(found, by_tensor.get(key, key))
+        d = attnlab.at(gradients, by_tensor.get(key, key))
         assert d.dtype == dtype, key
         d = (d.T if key == "parameter lm_head.weight" else d).ravel()
         d = d if d.size <= 60 else d[::11]
-        wanted, numbers = np.split(numbers, [d.size])
-        off = np.abs(d - wanted).max()
-        assert off <= TOLERANCE[dtype] * max(np.abs(wanted).max(), 1e-2), key
+        expected, numbers = np.split(numbers, [d.size])
+        difference = np.abs(d - expected).max()
+        assert difference <= TOLERANCE[dtype] * max(np.abs(expected).max(), 1e-2), key
     assert not numbers.size
 
 
@@ -370,8 +374,8 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
             return float(edited.logits[T // 2, 5] - edited.logits[T // 2, 7])
 
         slope = (moved(1e-5) - moved(-1e-5)) / 2e-5
-        found = float((attnlab.at(gradients, path) * direction).sum())
-        assert slope == pytest.approx(found, rel=1e-5, abs=1e-7), path
+        actual = float((attnlab.at(gradients, path) * direction).sum())
+        assert slope == pytest.approx(actual, rel=1e-5, abs=1e-7), path
         tried += 1
     assert tried > 140
 
@@ -389,18 +393,18 @@ def test_a_gradient_has_its_steps_shape_under_every_name(odd: Trace) -> None:
 
 def test_the_loss_is_that_of_training(odd: Trace) -> None:
     ids = odd.tokens.ids
-    _, wanted = loss_and_gradients(ForwardPass(ids[:-1], odd.parameters), ids[1:])
-    found = odd.gradients()
-    for path in wanted:
-        assert np.allclose(attnlab.at(found, path), wanted[path], rtol=1e-9, atol=1e-12), path
+    _, expected = loss_and_gradients(ForwardPass(ids[:-1], odd.parameters), ids[1:])
+    gradients = odd.gradients()
+    for path in expected:
+        assert np.allclose(attnlab.at(gradients, path), expected[path], rtol=1e-9, atol=1e-12), path
 
 
 def test_only_read_steps_are_computed(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = odd.gradients(5)
-    last = made.blocks[2].mlp.activated
-    assert not [path for path in made._run.values if path.startswith(("blocks.0", "blocks.1"))]
-    assert not [path for path in made._run.values if "W_" in path]
-    assert last is made.blocks[2].mlp.activated
+    result = odd.gradients(5)
+    last = result.blocks[2].mlp.activated
+    assert not [path for path in result._run.values if path.startswith(("blocks.0", "blocks.1"))]
+    assert not [path for path in result._run.values if "W_" in path]
+    assert last is result.blocks[2].mlp.activated
 
 
 def test_gradients_of_a_deep_model() -> None:
@@ -428,9 +432,9 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
 
 
 def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
-    made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step = made.steps[1].trace.gradients(5)
-    whole = made.trace.gradients(5, position=8)
+    generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
+    step = generation.steps[1].trace.gradients(5)
+    whole = generation.trace.gradients(5, position=8)
     assert step.blocks[1].attention.K.shape == (4, 9, 32)
     assert np.allclose(step.blocks[1].output[-1], whole.blocks[1].output[8], atol=1e-5)
     assert np.allclose(
@@ -492,9 +496,9 @@ def test_a_guess_of_patches_into_an_edited_trace(odd: Trace) -> None:
     other = other.edited({"blocks.0.mid": 0.1, "blocks.2.attention.weights": 0.1, "final": 1})
     settings: Any = {"metric": (7, 100), "parts": "final"}
     guessed = attnlab.attribution_patch(odd, other, **settings)
-    found = attnlab.patch(odd, other, **settings, progress=False)
-    assert guessed.restored == pytest.approx(found.restored)
-    assert found.restored == pytest.approx(1)
+    patching = attnlab.patch(odd, other, **settings, progress=False)
+    assert guessed.restored == pytest.approx(patching.restored)
+    assert patching.restored == pytest.approx(1)
 
 
 def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
@@ -531,13 +535,13 @@ def test_patching_against_transformers(name: str, dtype: str) -> None:
         for by_position in (False, True):
             rows = ".rows" * by_position
             settings: dict[str, Any] = {"metric": (7, 100), "by_position": by_position}
-            found = attnlab.patch(clean, corrupted, parts, **settings, progress=False)
+            patching = attnlab.patch(clean, corrupted, parts, **settings, progress=False)
             guessed = attnlab.attribution_patch(clean, corrupted, parts, **settings)
-            for made, recorded in ((found, "restored"), (guessed, "guessed")):
-                wanted = RECORDED[f"{name}/patching/{kind}.{recorded}{rows}"]
-                assert made.restored.shape == wanted.shape
-                off = np.abs(made.restored - wanted).max()
-                assert off <= TOLERANCE[dtype] * scale * max(1, np.abs(wanted).max())
+            for result, recorded in ((patching, "restored"), (guessed, "guessed")):
+                expected = RECORDED[f"{name}/patching/{kind}.{recorded}{rows}"]
+                assert result.restored.shape == expected.shape
+                difference = np.abs(result.restored - expected).max()
+                assert difference <= TOLERANCE[dtype] * scale * max(1, np.abs(expected).max())
 
 
 @pytest.fixture(scope="module")
@@ -549,11 +553,11 @@ def test_a_grid_of_patches_finds_the_head_that_looks_at_the_animal(
     it: Trace, it_again: Trace
 ) -> None:
     metric = (" barked", " meowed")
-    found = attnlab.patch(it, it_again, metric=metric, progress=False)
-    assert found.restored.shape == (2, 4)
-    assert np.unravel_index(found.restored.argmax(), (2, 4)) == (1, 2)
-    assert found.restored[1, 2] > 0.5
-    assert found.paths[6] == "blocks.1.attention.heads.2.context"
+    patching = attnlab.patch(it, it_again, metric=metric, progress=False)
+    assert patching.restored.shape == (2, 4)
+    assert np.unravel_index(patching.restored.argmax(), (2, 4)) == (1, 2)
+    assert patching.restored[1, 2] > 0.5
+    assert patching.paths[6] == "blocks.1.attention.heads.2.context"
     stream = attnlab.patch(
         it, it_again, "blocks.*.output", metric=metric, by_position=True, progress=False
     )
@@ -573,8 +577,8 @@ def test_a_metric_of_ones_own(it: Trace, it_again: Trace) -> None:
         return trace.next_logits[ids[0]] - trace.next_logits[ids[1]]
 
     own = attnlab.patch(it, it_again, metric=loss, progress=False)
-    wanted = attnlab.patch(it, it_again, metric=(" barked", " meowed"), progress=False)
-    assert np.allclose(own.restored, wanted.restored, atol=1e-6)
+    expected = attnlab.patch(it, it_again, metric=(" barked", " meowed"), progress=False)
+    assert np.allclose(own.restored, expected.restored, atol=1e-6)
     assert own.title.endswith(": loss")
 
 
@@ -608,12 +612,12 @@ def test_patches_side_by_side_are_those_of_one_at_a_time(
         parts = form.replace("#", "*")
         rows = has_tokens(other._run.graph, form.replace("#", "0"))
         for by_position in (False, True) if rows and "heads" not in parts else (False,):
-            wanted = one_by_one(clean, other, parts, by_position)
+            expected = one_by_one(clean, other, parts, by_position)
             settings: Any = {"by_position": by_position, "progress": False}
-            found = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
-            off = np.abs(found - wanted).max()
-            assert off <= 3 * TOLERANCE[dtype] * max(1, np.abs(wanted).max()), parts
-            tried += bool(np.abs(wanted).max() > 1e-3)
+            patching = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
+            difference = np.abs(patching - expected).max()
+            assert difference <= 3 * TOLERANCE[dtype] * max(1, np.abs(expected).max()), parts
+            tried += bool(np.abs(expected).max() > 1e-3)
     assert tried > 60
 
 
@@ -631,10 +635,10 @@ def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket:
         for text in ("The dog chased the ball, but it", "The cat saw the hen, but it")
     ]
     for clean, corrupted in ((odd, other.edited({"blocks.2.mid": first_row_out})), steps):
-        found = attnlab.patch(clean, corrupted, metric=(7, 100), progress=False)
-        wanted = one_by_one(clean, corrupted, HEADS, False)
-        assert np.allclose(found.restored, wanted, atol=1e-3)
-        assert np.abs(wanted).max() > 0.1
+        patching = attnlab.patch(clean, corrupted, metric=(7, 100), progress=False)
+        expected = one_by_one(clean, corrupted, HEADS, False)
+        assert np.allclose(patching.restored, expected, atol=1e-3)
+        assert np.abs(expected).max() > 0.1
 
 
 def test_heads_of_a_layer_are_run_side_by_side(
@@ -669,8 +673,8 @@ def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
     edited = it.edited({step: 7.5})
     assert target.value(edited) == 7.5
     earlier = it.attribution(" barked", position=3).target
-    wanted = edited.logits[3, earlier.token.id]  # next_logits only affects the last position
-    assert earlier.value(edited) == pytest.approx(wanted)
+    expected = edited.logits[3, earlier.token.id]  # next_logits only affects the last position
+    assert earlier.value(edited) == pytest.approx(expected)
 
 
 def test_the_bar_of_patching(it: Trace, it_again: Trace, capfd: pytest.CaptureFixture[str]) -> None:
@@ -695,9 +699,9 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
     assert "linear approximation" in repr(by_position)
     assert first.split()[0] == "0"
     needs("matplotlib", "plot")
-    for made in (heads, by_position, attnlab.attribution_patch(it, it_again, "final", metric=5)):
-        (image,) = made.plot().axes.images
-        assert np.allclose(image.get_array().ravel(), made.restored.ravel())
+    for result in (heads, by_position, attnlab.attribution_patch(it, it_again, "final", metric=5)):
+        (image,) = result.plot().axes.images
+        assert np.allclose(image.get_array().ravel(), result.restored.ravel())
 
 
 @pytest.mark.parametrize(
@@ -765,25 +769,25 @@ def test_a_product_is_its_matrix() -> None:
     assert np.allclose(product.T.full(), full.T)
     assert np.allclose(product @ x, full @ x)
     assert np.allclose(x @ product, x @ full)
-    for made, wanted in (
+    for result, expected in (
         (X @ product, X @ full),
         (product @ X.T, full @ X.T),
         (product @ product, full @ full),
         ((X @ product) @ product.T, X @ full @ full.T),
         (product.T @ (product @ X.T), full.T @ full @ X.T),
     ):
-        assert isinstance(made, Product)
-        assert made.left.shape[1] == 3
-        assert np.allclose(made.full(), wanted)
+        assert isinstance(result, Product)
+        assert result.left.shape[1] == 3
+        assert np.allclose(result.full(), expected)
 
 
 def test_the_larger_inner_side_is_the_one_multiplied_out() -> None:
     rng = np.random.default_rng(0)
     wide = Product(rng.standard_normal((9, 5)), rng.standard_normal((5, 8)))
     thin = Product(rng.standard_normal((8, 2)), rng.standard_normal((2, 6)))
-    made = wide @ thin
-    assert made.left.shape == (9, 2)
-    assert np.allclose(made.full(), wide.full() @ thin.full())
+    result = wide @ thin
+    assert result.left.shape == (9, 2)
+    assert np.allclose(result.full(), wide.full() @ thin.full())
     assert (thin.T @ wide.T).left.shape == (6, 2)
 
 
@@ -797,9 +801,9 @@ def test_what_is_known_of_a_product() -> None:
     assert np.allclose(product.singular_values, np.linalg.svd(full)[1][:3])
     assert np.allclose(values, product.singular_values)
     assert product.norm == pytest.approx(np.linalg.norm(full))
-    wanted = np.linalg.eigvals(full)
-    wanted = wanted[np.abs(wanted).argsort()[::-1][:3]]
-    assert np.allclose(sorted(product.eigenvalues), sorted(wanted))
+    expected = np.linalg.eigvals(full)
+    expected = expected[np.abs(expected).argsort()[::-1][:3]]
+    assert np.allclose(sorted(product.eigenvalues), sorted(expected))
     assert (np.diff(np.abs(product.eigenvalues)) <= 1e-12).all()
     assert repr(product).startswith("Product, 7 x 7 = (7 x 3) (3 x 7)\nsingular values ")
 
@@ -833,8 +837,8 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
         RECORDED[f"{name}/circuits/{what}"] for what in ("singular", "eigenvalues")
     )
     assert np.allclose(head.QK.singular_values, singular[:r], atol=TOLERANCE[dtype])
-    found = np.sort_complex(head.OV.eigenvalues)
-    assert np.allclose(found, np.sort_complex(eigenvalues[:r]), atol=10 * TOLERANCE[dtype])
+    actual = np.sort_complex(head.OV.eigenvalues)
+    assert np.allclose(actual, np.sort_complex(eigenvalues[:r]), atol=10 * TOLERANCE[dtype])
     for kind in "QKV":
         composition = trace.composition(kind)
         check(composition.scores, f"{name}/circuits/{kind}", dtype)
@@ -961,27 +965,27 @@ def test_where_jobs_have_heads_look() -> None:
 
 
 def test_jobs_of_heads_by_hand(odd: Trace) -> None:
-    found = odd.jobs()
+    jobs = odd.jobs()
     weights = np.stack([block.attention.weights for block in odd.blocks])
     T = len(odd.tokens)
     rows = np.arange(1, T)
-    assert np.allclose(found.attention[0], weights[:, :, rows, rows - 1].mean(axis=-1))
-    assert np.allclose(found.attention[1], weights[:, :, rows, 0].mean(axis=-1))
-    assert found.even[0] == pytest.approx(np.mean(1 / (rows + 1)))
+    assert np.allclose(jobs.attention[0], weights[:, :, rows, rows - 1].mean(axis=-1))
+    assert np.allclose(jobs.attention[1], weights[:, :, rows, 0].mean(axis=-1))
+    assert jobs.even[0] == pytest.approx(np.mean(1 / (rows + 1)))
     ids = odd.tokens.ids.tolist()
     (again,) = [i for i in range(T) if ids[i] in ids[:i]]
-    assert np.allclose(found.attention[2], weights[:, :, again, ids.index(ids[again])])
-    assert np.allclose(found.attention[3], weights[:, :, again, ids.index(ids[again]) + 1])
-    assert found.best("first") == np.unravel_index(found.attention[1].argmax(), (3, 5))
+    assert np.allclose(jobs.attention[2], weights[:, :, again, ids.index(ids[again])])
+    assert np.allclose(jobs.attention[3], weights[:, :, again, ids.index(ids[again]) + 1])
+    assert jobs.best("first") == np.unravel_index(jobs.attention[1].argmax(), (3, 5))
 
 
 def test_a_job_with_several_keys(it: Trace) -> None:
     """All earlier tokens: i of the i + 1 visible ones."""
-    found = it.jobs({"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
+    jobs = it.jobs({"earlier": lambda tokens: np.tri(len(tokens), k=-1, dtype=bool)})
     i = np.arange(1, 8)
-    assert found.even[0] == pytest.approx(np.mean(i / (i + 1)))
+    assert jobs.even[0] == pytest.approx(np.mean(i / (i + 1)))
     itself = np.diagonal(it.head(1, 2).weights)[1:]
-    assert found.attention[0, 1, 2] == pytest.approx(np.mean(1 - itself), rel=1e-5)
+    assert jobs.attention[0, 1, 2] == pytest.approx(np.mean(1 - itself), rel=1e-5)
 
 
 def test_a_job_of_ones_own(it: Trace) -> None:
@@ -990,10 +994,10 @@ def test_a_job_of_ones_own(it: Trace) -> None:
             [text == " it" for text in tokens.texts], [t == " dog" for t in tokens.texts]
         )
 
-    found = it.jobs({"animal": it_to_animal})
-    assert found.best("animal") == (1, 2)
-    assert np.allclose(found.attention[0, 1, 2], it.head(1, 2).weights[-1, 1])
-    lines = found.table().splitlines()
+    jobs = it.jobs({"animal": it_to_animal})
+    assert jobs.best("animal") == (1, 2)
+    assert np.allclose(jobs.attention[0, 1, 2], it.head(1, 2).weights[-1, 1])
+    lines = jobs.table().splitlines()
     assert lines[0].split() == ["layer", "head", "animal"]
     assert lines[-1].split() == ["evenly", "0.12"]
     # Masked keys don't count, and a job without keys has no share.
@@ -1002,7 +1006,7 @@ def test_a_job_of_ones_own(it: Trace) -> None:
     with pytest.raises(ValueError, match="the text has no keys for the job"):
         nobody.best("after")
     with pytest.raises(ValueError, match="one of animal; got 'sleep'"):
-        found.best("sleep")
+        jobs.best("sleep")
 
 
 @pytest.mark.parametrize(
@@ -1050,9 +1054,9 @@ def test_lengths_of_all_heads(it: Trace) -> None:
     assert "edited" in edited.title
     assert not edited.lengths[1, 2].any()
     edited = it.edited({"blocks.1.attention.heads.2.weights": -0.5})
-    head, found = edited.head(1, 2), edited.value_weighted(1, 2).lengths
-    wanted = np.linalg.norm(-0.5 * head.V @ head.W_O, axis=-1)
-    assert np.allclose(found, np.broadcast_to(wanted, (8, 8)))
+    head, actual = edited.head(1, 2), edited.value_weighted(1, 2).lengths
+    expected = np.linalg.norm(-0.5 * head.V @ head.W_O, axis=-1)
+    assert np.allclose(actual, np.broadcast_to(expected, (8, 8)))
     with pytest.raises(TypeError, match="got None"):
         it.value_weighted(1, None)
     needs("matplotlib", "plot")
@@ -1127,10 +1131,10 @@ def kinds_below(kind: type) -> set[type]:
 
 
 def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace) -> None:
-    made = analyses(it)
+    result = analyses(it)
     others = {Product, *kinds_below(Analysis)} - {Methods}  # which is slow; see test_truth
-    assert {type(one) for one in made.values()} == others
-    for name, one in made.items():
+    assert {type(one) for one in result.values()} == others
+    for name, one in result.items():
         title, table, source = f"{one.title}\n", f"{one.table()}\n", f"\nSource: {one.source}"
         text = repr(one)
         assert text.startswith(title + table), name
@@ -1139,34 +1143,34 @@ def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace)
         assert note.replace("\n", " ") == one.note, name
         assert max(map(len, note.splitlines())) < 80, name
     needs("matplotlib", "plot")
-    for name, one in made.items():
+    for name, one in result.items():
         picture = one.plot()
         assert picture.axes.images or picture.axes.lines or picture.axes.texts, name
         assert picture.alt, name
-    (line,) = made["QK"].plot().axes.lines
-    assert np.allclose(line.get_ydata(), made["QK"].singular_values)
+    (line,) = result["QK"].plot().axes.lines
+    assert np.allclose(line.get_ydata(), result["QK"].singular_values)
 
 
 def test_rollout_as_text(it: Trace) -> None:
     rollout, lengths = it.rollout(), it.value_weighted(1, 2)
-    for found, numbers in ((rollout, rollout.layers[-1]), (lengths, lengths.lengths)):
-        _, header, *rows = repr(found).splitlines()[:10]
+    for actual, numbers in ((rollout, rollout.layers[-1]), (lengths, lengths.lengths)):
+        _, header, *rows = repr(actual).splitlines()[:10]
         assert header.split() == [*it.tokens.symbols]
         assert [float(x) for x in rows[-1].split()[1:]] == pytest.approx(numbers[-1], abs=0.0051)
-        assert found.note in " ".join(repr(found).split())
+        assert actual.note in " ".join(repr(actual).split())
     assert "head 2" in lengths.title
 
 
 def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
-    made = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step = made.steps[1].trace
+    generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
+    step = generation.steps[1].trace
     with pytest.raises(ValueError, match="whole text"):
         step.rollout()
     with pytest.raises(ValueError, match="a whole text"):
         step.jobs()
-    assert made.trace is not None
-    wanted = made.trace.value_weighted(1, 2).lengths
-    assert np.allclose(step.value_weighted(1, 2).lengths, wanted[8:9, :9], atol=1e-5)
+    assert generation.trace is not None
+    expected = generation.trace.value_weighted(1, 2).lengths
+    assert np.allclose(step.value_weighted(1, 2).lengths, expected[8:9, :9], atol=1e-5)
     assert repr(step.value_weighted(1, 2)).splitlines()[1].split()[:2] == ["0", "1"]
 
 

@@ -66,14 +66,14 @@ def test_the_card_is_reproduced(pocket: GPT2) -> None:
     """The heads' jobs, on texts sampled as for the model card."""
     card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
     rows = re.findall(r"^(\d) +(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) ", card, re.MULTILINE)
-    wanted = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
+    expected = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
     rng = np.random.default_rng(HELD_OUT_SEED)
     drawn = {kind: [sample(rng, kind).text for _ in range(TEXTS)] for kind in MEASURED}
     every = [text for kind in MEASURED for text in drawn[kind]]
-    found = attnlab.atlas(pocket, every, ["previous", "first"], progress=False)
+    atlas = attnlab.atlas(pocket, every, ["previous", "first"], progress=False)
     recitals = attnlab.atlas(pocket, drawn["recital"], ["induction"], progress=False)
-    for job, share in zip(("previous", "first", "induction"), wanted, strict=True):
-        mean = (recitals if job == "induction" else found)[job].mean
+    for job, share in zip(("previous", "first", "induction"), expected, strict=True):
+        mean = (recitals if job == "induction" else atlas)[job].mean
         assert np.abs(mean - share).max() <= 0.005 + 1e-6, job
 
 
@@ -86,21 +86,21 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     """The error of a ratio: a text of 5 tokens in windows of 2 counts three times."""
     given = ["The dog", "The", "The dog chased the ball"]
     assert [len(pocket.tokenizer.encode(text)) for text in given] == [2, 1, 5]
-    found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)["lengths"]
+    atlas = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)["lengths"]
     sums, places = np.array([2, 1, 5]), np.array([1, 1, 3])
     mean = 8 / 5
     error = math.sqrt(3 / 2 * ((sums - mean * places) ** 2).sum()) / 5
-    np.testing.assert_allclose(found.mean, np.full((2, 4), mean))
-    np.testing.assert_allclose(found.error, np.full((2, 4), error))
-    assert (found.texts == 3).all()
-    assert (found.places == 5).all()
+    np.testing.assert_allclose(atlas.mean, np.full((2, 4), mean))
+    np.testing.assert_allclose(atlas.error, np.full((2, 4), error))
+    assert (atlas.texts == 3).all()
+    assert (atlas.places == 5).all()
     # Ties go to the earlier passage.
-    assert [(p.text, p.start, p.value) for p in found.most(1, 3)] == [
+    assert [(p.text, p.start, p.value) for p in atlas.most(1, 3)] == [
         ("text 0", 0, 2.0),
         ("text 2", 0, 2.0),
         ("text 2", 2, 2.0),
     ]
-    least = found.least(0, 0)
+    least = atlas.least(0, 0)
     assert [(p.text, p.start, p.value) for p in least[:2]] == [("text 1", 0, 1), ("text 2", 4, 1)]
     assert pocket.tokenizer.decode(least[1].ids) == " ball"
     assert least[0].content == given[1]
@@ -110,40 +110,40 @@ def test_errors_equal_those_of_resampling(pocket: GPT2) -> None:
     """Enough samples of texts to estimate the spread of their means."""
     rng = np.random.default_rng(1)
     makes = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
-    found = [attnlab.atlas(pocket, one, ["first"], progress=False)["first"] for one in makes]
-    spread = np.std([one.mean for one in found], axis=0, ddof=1)
-    estimated = np.mean([one.error for one in found], axis=0)
+    atlas = [attnlab.atlas(pocket, one, ["first"], progress=False)["first"] for one in makes]
+    spread = np.std([one.mean for one in atlas], axis=0, ddof=1)
+    estimated = np.mean([one.error for one in atlas], axis=0)
     assert (estimated / spread > 0.6).all()
     assert (estimated / spread < 1.6).all()
 
 
 def test_windows_have_the_ids_of_their_text(pocket: GPT2) -> None:
     text = " ".join(texts(30))
-    found = attnlab.atlas(pocket, [text], [lengths], window=50, progress=False)
+    atlas = attnlab.atlas(pocket, [text], [lengths], window=50, progress=False)
     ids = pocket.tokenizer.encode(text)
-    assert found.tokens == len(ids)
-    assert found["lengths"].places[0, 0] == -(-len(ids) // 50)
-    for passage in found["lengths"].most(0, 0) + found["lengths"].least(0, 0):
+    assert atlas.tokens == len(ids)
+    assert atlas["lengths"].places[0, 0] == -(-len(ids) // 50)
+    for passage in atlas["lengths"].most(0, 0) + atlas["lengths"].least(0, 0):
         assert list(passage.ids) == ids[passage.start : passage.start + 50]
     with pytest.raises(InvalidValueError, match="window must be an integer from 2 to 128"):
         attnlab.atlas(pocket, [text], window=129)
 
 
 def test_one_text_has_no_error(pocket: GPT2) -> None:
-    found = attnlab.atlas(pocket, ["The dog chased the ball."], progress=False)
-    assert np.isnan(found["first"].error).all()
-    assert "no error with one text" in found["first"].table()
-    assert np.isnan(found["loss"].error)
+    atlas = attnlab.atlas(pocket, ["The dog chased the ball."], progress=False)
+    assert np.isnan(atlas["first"].error).all()
+    assert "no error with one text" in atlas["first"].table()
+    assert np.isnan(atlas["loss"].error)
 
 
 def test_few_long_texts_are_reported(pocket: GPT2) -> None:
     """Texts of 1, 1 and 10 windows have an effective number of 144 / 102."""
     long = pocket.tokenizer.decode(pocket.tokenizer.encode(" ball") * 20)
     given = ["The", "The", long]
-    found = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
-    assert found["lengths"].places[0, 0] == 12
-    assert "effective sample is 1.4 texts" in repr(found)
-    assert f'<p class="warning">{found.caution}</p>' in found.to_html(language="en")
+    atlas = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
+    assert atlas["lengths"].places[0, 0] == 12
+    assert "effective sample is 1.4 texts" in repr(atlas)
+    assert f'<p class="warning">{atlas.caution}</p>' in atlas.to_html(language="en")
     assert not attnlab.atlas(pocket, ["The", "The dog"], [lengths], progress=False).caution
     # With many other texts, one long one is no problem.
     many = ["The"] * 100 + [long * 2]
@@ -182,8 +182,8 @@ def test_a_function_that_can_not_work_is_refused_before_any_work(
     assert not capsys.readouterr().err
     # A measure that works on one text of the first chunk is accepted.
     few = ["", "The", "The dog", "The dog barked", "The"]
-    found = attnlab.atlas(pocket, few, [picky], chunk=4, progress=False)
-    assert [name for name, _ in found.faults] == ["text 0", "text 1", "text 3", "text 4"]
+    atlas = attnlab.atlas(pocket, few, [picky], chunk=4, progress=False)
+    assert [name for name, _ in atlas.faults] == ["text 0", "text 1", "text 3", "text 4"]
 
 
 class Backwards(Executor):
@@ -234,10 +234,10 @@ def test_four_processes_give_the_same_bits(start: str, alone: Atlas, pocket: GPT
     context = multiprocessing.get_context(start)
     with ProcessPoolExecutor(4, mp_context=context) as executor:
         for model in ("pocket", pocket):
-            found = attnlab.atlas(
+            atlas = attnlab.atlas(
                 model, texts(20), MEASURES, executor=executor, chunk=3, progress=False
             )
-            assert bits(found) == bits(alone)
+            assert bits(atlas) == bits(alone)
 
 
 @pytest.mark.slow
@@ -249,10 +249,10 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
         n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
     )
     with cluster, distributed.Client(cluster) as client:
-        found = attnlab.atlas(
+        atlas = attnlab.atlas(
             pocket, texts(20), MEASURES, executor=client.get_executor(), chunk=3, progress=False
         )
-    assert bits(found) == bits(alone)
+    assert bits(atlas) == bits(alone)
 
 
 @pytest.mark.slow
@@ -291,9 +291,9 @@ def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
         attnlab.atlas(pocket, [*given[:39], short], [deadly, "loss"], executor=executor, **kept)
     before = sorted(tmp_path.glob("chunk-*"))
     assert len(before) == 4
-    found = attnlab.atlas(pocket, given, [deadly, "loss"], **kept)
+    atlas = attnlab.atlas(pocket, given, [deadly, "loss"], **kept)
     expected = attnlab.atlas(pocket, given, [deadly, "loss"], chunk=8, progress=False)
-    assert bits(found) == bits(expected)
+    assert bits(atlas) == bits(expected)
 
 
 def test_an_executor_that_can_do_nothing() -> None:
@@ -328,15 +328,15 @@ def test_a_model_goes_to_workers_once(pocket: GPT2, monkeypatch: pytest.MonkeyPa
 def test_texts_that_can_not_be_measured_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
     file = tmp_path / "corpus.txt"
     file.write_bytes("\n\ufeffThe dog barked.\n\n".encode() + b"\xff\xfe\n" + b"A cat meowed.\r\n")
-    found = attnlab.atlas(pocket, file, ["loss"], progress=False)
-    assert found.texts == 2
-    ((name, reason),) = found.faults
+    atlas = attnlab.atlas(pocket, file, ["loss"], progress=False)
+    assert atlas.texts == 2
+    ((name, reason),) = atlas.faults
     assert name == "line 4"
     assert "can't decode byte 0xff" in reason
-    assert "1 could not be measured" in repr(found)
+    assert "1 could not be measured" in repr(atlas)
     mixed: list[Any] = ["The dog barked.", "", 3, "\ud800", "A cat meowed."]
-    found = attnlab.atlas(pocket, mixed, ["loss"], progress=False)
-    assert [name for name, _ in found.faults] == ["text 1", "text 2", "text 3"]
+    atlas = attnlab.atlas(pocket, mixed, ["loss"], progress=False)
+    assert [name for name, _ in atlas.faults] == ["text 1", "text 2", "text 3"]
     with pytest.raises(InvalidValueError, match="no text could be measured: text 0: not a string"):
         attnlab.atlas(pocket, [3], progress=False)  # type: ignore[list-item]
 
@@ -389,18 +389,18 @@ def test_a_table_is_no_list_of_texts() -> None:
 def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> None:
     """Texts in Python are unchanged; in files, all line breaks are equivalent."""
     given = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]
-    found = attnlab.atlas(pocket, given, [lengths], progress=False)
-    assert not found.faults
+    atlas = attnlab.atlas(pocket, given, [lengths], progress=False)
+    assert not atlas.faults
     encoded = [pocket.tokenizer.encode(text) for text in given]
-    assert found.tokens == sum(map(len, encoded))
-    extremes = found["lengths"].most(0, 0) + found["lengths"].least(0, 0)
+    assert atlas.tokens == sum(map(len, encoded))
+    extremes = atlas["lengths"].most(0, 0) + atlas["lengths"].least(0, 0)
     assert {one.text: one.ids for one in extremes} == {
         f"text {n}": tuple(ids) for n, ids in enumerate(encoded)
     }
 
     def corpora(texts: list[str]) -> set[str]:
         """A file and a directory, with any kind of line breaks."""
-        found = set()
+        atlas = set()
         for number, end in enumerate(("\n", "\r\n")):
             directory = tmp_path / str(number)
             directory.mkdir(exist_ok=True)
@@ -409,8 +409,8 @@ def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> Non
             file = tmp_path / f"{number}.txt"
             file.write_bytes((end.join(texts) + end).encode("utf-8-sig"))
             for place in (file, directory):
-                found.add(attnlab.atlas(pocket, place, ["loss"], progress=False).corpus)
-        return found
+                atlas.add(attnlab.atlas(pocket, place, ["loss"], progress=False).corpus)
+        return atlas
 
     plain = attnlab.atlas(pocket, ["The dog", "A cat"], ["loss"], progress=False).corpus
     assert corpora(["The dog", "A cat"]) == {plain}
@@ -658,21 +658,21 @@ def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
     assert losses.lines() == []
     assert "layer  head" not in repr(losses)
     assert losses.loss in repr(losses)
-    found = losses.compare(others)
-    assert found.difference["loss"] == others["loss"].mean - losses["loss"].mean
-    _, line = found.table().splitlines()
-    assert line.split()[:2] == ["loss", f"{found.difference['loss']:+.2f}"]
-    grid, _, _ = found._grid()
-    assert grid == [[found.difference["loss"] / found.error["loss"]]]
+    comparison = losses.compare(others)
+    assert comparison.difference["loss"] == others["loss"].mean - losses["loss"].mean
+    _, line = comparison.table().splitlines()
+    assert line.split()[:2] == ["loss", f"{comparison.difference['loss']:+.2f}"]
+    grid, _, _ = comparison._grid()
+    assert grid == [[comparison.difference["loss"] / comparison.error["loss"]]]
     message = "only loss, which isn.t measured by head"
-    for asked in (
+    for call in (
         losses.to_html,
         lambda: losses.head(0, 0),
         lambda: losses.dataset,
         lambda: losses.explore(pocket),
     ):
         with pytest.raises(InvalidValueError, match=message):
-            asked()
+            call()
 
 
 def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
@@ -764,14 +764,17 @@ def test_as_a_dataset(alone: Atlas) -> None:
 
 def test_compared(alone: Atlas) -> None:
     other = attnlab.atlas("pocket", texts(20, seed=1), MEASURES, progress=False)
-    found = alone.compare(other)
-    assert (found.batches, found.title) == (0, found.title.replace("the same", "other"))
+    comparison = alone.compare(other)
+    assert (comparison.batches, comparison.title) == (
+        0,
+        comparison.title.replace("the same", "other"),
+    )
     first, second = alone["entropy"], other["entropy"]
-    np.testing.assert_array_equal(found.difference["entropy"], second.mean - first.mean)
-    np.testing.assert_allclose(found.error["entropy"] ** 2, first.error**2 + second.error**2)
-    times = [abs(float(line.split()[-1])) for line in found.table().splitlines()[1:]]
+    np.testing.assert_array_equal(comparison.difference["entropy"], second.mean - first.mean)
+    np.testing.assert_allclose(comparison.error["entropy"] ** 2, first.error**2 + second.error**2)
+    times = [abs(float(line.split()[-1])) for line in comparison.table().splitlines()[1:]]
     assert times == sorted(times, reverse=True)
-    assert len(times) == found.lines_shown
+    assert len(times) == comparison.lines_shown
     with pytest.raises(InvalidTypeError, match="other must be Atlas; got 3"):
         alone.compare(3)  # type: ignore[arg-type]
     first = attnlab.atlas("pocket", texts(2), ["first"], progress=False)
@@ -807,13 +810,13 @@ def test_compared_text_by_text(pocket: GPT2, tmp_path: Path) -> None:
     first, second = (
         attnlab.atlas(pocket, given, [measure], progress=False) for measure in (lengths, twice)
     )
-    found = first.compare(second)
+    comparison = first.compare(second)
     ids = [pocket.tokenizer.encode(text) for text in given]
     differences = np.array([len(one) + one[0] % 5 for one in ids])
-    np.testing.assert_allclose(found.difference["lengths"], differences.mean())
+    np.testing.assert_allclose(comparison.difference["lengths"], differences.mean())
     error = differences.std(ddof=1) / math.sqrt(20)
-    np.testing.assert_allclose(found.error["lengths"], error)
-    assert found.batches == 20
+    np.testing.assert_allclose(comparison.error["lengths"], error)
+    assert comparison.batches == 20
     # Lines of a file and the texts of a list are the same texts, however many are in a chunk.
     (tmp_path / "corpus.txt").write_text("\n".join(given) + "\n", encoding="utf-8")
     lines = attnlab.atlas(pocket, tmp_path / "corpus.txt", [twice], chunk=3, progress=False)
@@ -843,10 +846,10 @@ def test_errors_of_differences_equal_those_of_resampling() -> None:
         for tally, value in zip(atlases, values, strict=True):
             tally.add_text(number, n * value, n)
     first, second = map(of_tally, atlases)
-    found = first.compare(second)
-    assert found.batches == 75
-    spread = found.difference["first"].std()
-    estimated = math.sqrt((found.error["first"] ** 2).mean())
+    comparison = first.compare(second)
+    assert comparison.batches == 75
+    spread = comparison.difference["first"].std()
+    estimated = math.sqrt((comparison.error["first"] ** 2).mean())
     assert estimated == pytest.approx(spread, rel=0.1)  # 0.03 of each by chance
     apart = math.sqrt((first["first"].error ** 2 + second["first"].error ** 2).mean())
     assert apart / estimated == pytest.approx(1 / math.sqrt(1 - together), rel=0.1)
@@ -881,12 +884,12 @@ def test_compared_where_one_lacks_the_last_texts() -> None:
         longer.add_text(number, values[:1, number], np.ones(1))
         if number < 128:
             shorter.add_text(number, values[1:, number], np.ones(1))
-    found = of_tally(shorter).compare(of_tally(longer))
-    assert found.batches == 65
+    comparison = of_tally(shorter).compare(of_tally(longer))
+    assert comparison.batches == 65
     a, b = values[0], values[1, :128]
     d = np.append(a - a.mean(), 0).reshape(65, 2).sum(axis=1) / 129
     d[:64] -= (b - b.mean()).reshape(64, 2).sum(axis=1) / 128
-    np.testing.assert_allclose(found.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
+    np.testing.assert_allclose(comparison.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
 
 
 def test_batches_without_a_place_do_not_count() -> None:
@@ -923,8 +926,8 @@ def test_a_model_is_found_again_from_anywhere(
     monkeypatch.chdir(tmp_path)
     for given in ("./mine", Path("mine"), GPT2.from_pretrained("mine")):
         out = {"directory": "out", "progress": False}
-        found = attnlab.atlas(given, ["The dog barked."], ["first"], **out)
-        assert found.model_given == str(tmp_path / "mine")
+        atlas = attnlab.atlas(given, ["The dog barked."], ["first"], **out)
+        assert atlas.model_given == str(tmp_path / "mine")
         assert f"--model {tmp_path / 'mine'} --atlas ." in Path("out", PAGE).read_text("utf-8")
     named = attnlab.atlas("pocket", ["The dog barked."], ["first"], progress=False)
     assert named.model_given == "pocket"
@@ -960,17 +963,17 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
 
 def test_the_heads_that_stand_out(alone: Atlas, pocket: GPT2) -> None:
     """By how many of its errors the largest mean is above the median, read back from the page."""
-    found = attnlab.atlas(pocket, texts(20), progress=False)
-    wanted = {}
+    atlas = attnlab.atlas(pocket, texts(20), progress=False)
+    expected = {}
     for name in ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"]:
-        mean, error = found[name].mean.ravel(), found[name].error.ravel()
+        mean, error = atlas[name].mean.ravel(), atlas[name].error.ravel()
         best = max(range(len(mean)), key=mean.__getitem__)
-        wanted[name] = (*divmod(best, 4), (mean[best] - np.median(mean)) / error[best])
-    standouts = found.standouts()
-    assert {one.measure: (one.layer, one.head, one.errors) for one in standouts} == wanted
+        expected[name] = (*divmod(best, 4), (mean[best] - np.median(mean)) / error[best])
+    standouts = atlas.standouts()
+    assert {one.measure: (one.layer, one.head, one.errors) for one in standouts} == expected
     errors = [one.errors for one in standouts]
     assert errors == sorted(errors, reverse=True)
-    page = found.to_html(language="en")
+    page = atlas.to_html(language="en")
     table = page.partition('id="summary"')[2].partition("</table>")[0]
     rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
     for one, (_, place, errors_above, mean, median) in zip(standouts, rows, strict=True):
@@ -990,8 +993,8 @@ def one_text(model: GPT2) -> Atlas:
 
 
 def test_families_have_one_scale(pocket: GPT2) -> None:
-    found = attnlab.atlas(pocket, texts(20), progress=False)
-    families = found.families()
+    atlas = attnlab.atlas(pocket, texts(20), progress=False)
+    families = atlas.families()
     assert [[one.name for one in measures] for measures in families.values()] == [
         ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"],
         [
@@ -1000,11 +1003,11 @@ def test_families_have_one_scale(pocket: GPT2) -> None:
         ],
         [f"{name}_by_value" for name in ["first", "previous", "same", "induction"]],
     ]
-    assert found["same"].scale == found["induction_by_value"].scale == WEIGHTS
-    assert found["entropy"].scale == found["entropy_without_first"].scale
-    largest = max(found[name].mean.max() for name in ("entropy", "entropy_without_first"))
-    assert found["entropy"].scale.bound == largest
-    page = found.to_html(language="en")
+    assert atlas["same"].scale == atlas["induction_by_value"].scale == WEIGHTS
+    assert atlas["entropy"].scale == atlas["entropy_without_first"].scale
+    largest = max(atlas[name].mean.max() for name in ("entropy", "entropy_without_first"))
+    assert atlas["entropy"].scale.bound == largest
+    page = atlas.to_html(language="en")
     for n, measures in enumerate(families.values()):
         _, _, map_of_family = page.partition(f'class="maps m{n} few"')
         shown = map_of_family.partition('<div class="maps')[0].partition("</section>")[0]
@@ -1015,9 +1018,9 @@ def test_families_have_one_scale(pocket: GPT2) -> None:
 
 def test_the_switch_of_families(pocket: GPT2, tmp_path: Path, browser: Any) -> None:
     """It needs no script, and the keyboard moves it."""
-    found = attnlab.atlas(pocket, texts(6), progress=False)
+    atlas = attnlab.atlas(pocket, texts(6), progress=False)
     file = tmp_path / "atlas.html"
-    file.write_text(found.to_html(language="en"), encoding="utf-8")
+    file.write_text(atlas.to_html(language="en"), encoding="utf-8")
     page = browser.new_page()
     page.goto(file.as_uri())
     names = "h3s => h3s.filter((h3) => h3.checkVisibility()).map((h3) => h3.textContent)"
@@ -1052,11 +1055,11 @@ def test_the_time_left_is_estimated(
 
 def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> None:
     """A cell shows its head, a measure its texts, without requests or console messages."""
-    file, console, asked = tmp_path / "atlas.html", [], []
+    file, console, requested = tmp_path / "atlas.html", [], []
     file.write_text(alone.to_html(language="en"), encoding="utf-8")
     page = browser.new_page()
     page.on("console", lambda message: console.append(message.text))
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(file.as_uri())
     first = alone.standouts()[0]
     shown = page.locator("section.head:visible")
@@ -1084,4 +1087,4 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     assert not shown.count()
     page.close()
     assert not console
-    assert {url.partition("#")[0] for url in asked} == {file.as_uri()}
+    assert {url.partition("#")[0] for url in requested} == {file.as_uri()}

@@ -113,9 +113,9 @@ def test_every_passage_opens_with_the_ids_that_it_had(
 
 
 def test_links_open_tabs_from_a_notebooks_frame_too(explorer: Explorer) -> None:
-    found = re.search('sandbox="([^"]*)"', explorer._repr_html_())
-    assert found
-    assert {"allow-popups", "allow-popups-to-escape-sandbox"} <= {*found[1].split()}
+    match = re.search('sandbox="([^"]*)"', explorer._repr_html_())
+    assert match
+    assert {"allow-popups", "allow-popups-to-escape-sandbox"} <= {*match[1].split()}
 
 
 def test_the_page_of_ones_own_texts(explorer: Explorer) -> None:
@@ -127,10 +127,10 @@ def test_the_page_of_ones_own_texts(explorer: Explorer) -> None:
 def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
     token = parts_of(explorer)[1]
     for place in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
-        for asked in (place, place.replace("0.0.0", "0.0.9")):
-            status, _, content = answer(explorer, "GET", f"/?token={token}&passage={asked}")
-            assert status == 404, asked
-            assert content.endswith(b"<p>No such passage in the atlas.</p>"), asked
+        for call in (place, place.replace("0.0.0", "0.0.9")):
+            status, _, content = answer(explorer, "GET", f"/?token={token}&passage={call}")
+            assert status == 404, call
+            assert content.endswith(b"<p>No such passage in the atlas.</p>"), call
     with pocket.explore() as other:
         link = f"/?token={parts_of(other)[1]}&passage=induction.most.0.0.0"
         assert answer(other, "GET", link)[0] == 404
@@ -240,8 +240,8 @@ def test_a_file_with_advice(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
 
 
 def test_a_directory_is_opened(tmp_path: Path) -> None:
-    found = attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
-    assert repr(attnlab.open_atlas(tmp_path)) == repr(found)
+    result = attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
+    assert repr(attnlab.open_atlas(tmp_path)) == repr(result)
     (tmp_path / "atlas.safetensors").unlink()
     with pytest.raises(MissingFileError, match=r"atlas\.safetensors not found: the run hasn't"):
         attnlab.open_atlas(tmp_path)
@@ -252,8 +252,8 @@ def test_the_command(tmp_path: Path) -> None:
     attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
     command = ["explore", "--atlas", str(tmp_path), "--no-browser", "--model"]
     # Without --model, the atlas's model takes precedence over ATTNLAB_MODEL.
-    for asked in (command[:-1], [*command, "pocket"]):
-        process = start(*asked)
+    for call in (command[:-1], [*command, "pocket"]):
+        process = start(*call)
         served = link_of(process)
         assert urlsplit(served.url).path == "/atlas"
         assert len(links_of(page_of(served, served.url))) == 8 * 2 * 3

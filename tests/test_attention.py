@@ -182,8 +182,8 @@ def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
 
 def test_keys_that_no_row_may_see_are_left_out() -> None:
     T = 2 * ROWS + 3
-    found = [(rows.start, keys.stop) for rows, keys in row_blocks(causal_mask(T))]
-    assert found == [(0, ROWS), (ROWS, 2 * ROWS), (2 * ROWS, T)]
+    actual = [(rows.start, keys.stop) for rows, keys in row_blocks(causal_mask(T))]
+    assert actual == [(0, ROWS), (ROWS, 2 * ROWS), (2 * ROWS, T)]
 
 
 def test_headings_say_X_where_the_memory_is_X() -> None:
@@ -437,8 +437,8 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
     assert result.output.shape == (*leading, 3, 6)
     Xs, memories = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (X, memory))
     for place in np.ndindex(leading):
-        wanted = by_loops(Xs[place], memories[place], W, 2, full[place])
-        assert np.allclose(result.output[place], wanted, rtol=0, atol=1e-11)
+        expected = by_loops(Xs[place], memories[place], W, 2, full[place])
+        assert np.allclose(result.output[place], expected, rtol=0, atol=1e-11)
     shares = sum(head.output for head in result.heads)
     assert np.allclose(shares + W["b_O"], result.output, rtol=0, atol=1e-11)
     for h, head in enumerate(result.heads):

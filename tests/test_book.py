@@ -99,9 +99,9 @@ def of_audience(audience: str, language: str = "en") -> dict[str, list[Cell]]:
 
 def graded(every: list[Cell]) -> dict[str, Cell]:
     """The cells that nbgrader handles, by their ids."""
-    found = [cell for cell in every if "nbgrader" in cell.metadata]
-    by_id = {cell.metadata["nbgrader"]["grade_id"]: cell for cell in found}
-    assert len(by_id) == len(found)
+    actual = [cell for cell in every if "nbgrader" in cell.metadata]
+    by_id = {cell.metadata["nbgrader"]["grade_id"]: cell for cell in actual}
+    assert len(by_id) == len(actual)
     return by_id
 
 
@@ -109,23 +109,23 @@ def graded(every: list[Cell]) -> dict[str, Cell]:
 def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: str) -> None:
     tasks = 0
     for number, every in of_audience("home", language).items():
-        asked = [EXERCISE.match(cell.text) for cell in every if cell.is_prose]
-        for found, (cell, after) in zip(
+        request = [EXERCISE.match(cell.text) for cell in every if cell.is_prose]
+        for actual, (cell, after) in zip(
             [EXERCISE.match(cell.text) if cell.is_prose else None for cell in every],
             zip(every, [*every[1:], every[-1]], strict=True),
             strict=True,
         ):
-            if found is None:
+            if actual is None:
                 continue
-            points = POINTS[found[3]]
-            if found[1] in PREDICTION:
-                assert all(words in after.text for words in PREDICTION[found[1]])
+            points = POINTS[actual[3]]
+            if actual[1] in PREDICTION:
+                assert all(words in after.text for words in PREDICTION[actual[1]])
                 about = after.metadata["nbgrader"]
-                assert about["grade_id"] == f"{number}-exercise-{found[2]}"
+                assert about["grade_id"] == f"{number}-exercise-{actual[2]}"
                 assert (about["points"], about["solution"]) == (points, True)
             else:
                 assert after.text.endswith("raise NotImplementedError\n"), cell.text
-        tasks += sum(found is not None for found in asked)
+        tasks += sum(actual is not None for actual in request)
         folds = [cell.text for cell in every if cell.text.startswith("<details>")]
         hints = [fold for fold in folds if re.search("Hint|提示", fold)]
         stubs = [cell for cell in every if "raise NotImplementedError" in cell.text]
@@ -165,11 +165,11 @@ def test_learners_see_no_distractions(chapter: Path) -> None:
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
 def test_exercises_and_changes(chapter: Path) -> None:
     """Two to five exercises whose answers a test computes, and five ways to change it."""
-    found = answers("\n\n".join(cell.text for cell in prose(text_of(chapter))))
-    assert 2 <= len(found) <= 5
-    assert list(found) == list(range(1, len(found) + 1))
+    actual = answers("\n\n".join(cell.text for cell in prose(text_of(chapter))))
+    assert 2 <= len(actual) <= 5
+    assert list(actual) == list(range(1, len(actual) + 1))
     tests = (Path(__file__).parent / "chapters" / f"test_{chapter.stem}.py").read_text("utf-8")
-    for number in found:
+    for number in actual:
         assert f"def test_exercise_{number}(" in tests
         assert f"answer(CHAPTER, {number})" in tests
     changes = tests.partition(": Changes = {\n")[2].partition("\n@pytest")[0]
@@ -203,11 +203,11 @@ def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_slides_hold_all_of_a_chapter(language: str) -> None:
     for number, every in of_audience("home", language).items():
-        found = list(slides(every))
-        joined = "".join("".join(cell.text.split()) for cell in found)
+        result = list(slides(every))
+        joined = "".join("".join(cell.text.split()) for cell in result)
         assert joined == "".join("".join(cell.text.split()) for cell in every), number
-        kinds = [cell.metadata["slideshow"]["slide_type"] for cell in found]
-        headings = [cell.text for cell in found if cell.is_prose and cell.text.startswith("#")]
+        kinds = [cell.metadata["slideshow"]["slide_type"] for cell in result]
+        headings = [cell.text for cell in result if cell.is_prose and cell.text.startswith("#")]
         assert kinds[0] == "slide"
         assert kinds.count("slide") == len(headings) >= 4
-        assert all(cell.text.strip() for cell in found)
+        assert all(cell.text.strip() for cell in result)

@@ -30,18 +30,18 @@ def by_merges(piece: str, merges: list[Pair]) -> list[str]:
 def made_up(seed: int) -> tuple[dict[str, int], list[Pair]]:
     """A vocabulary over a, b and c, with merges and ids sometimes in different orders."""
     rng = np.random.default_rng(seed)
-    there, merges = ["a", "b", "c"], []
+    symbols, merges = ["a", "b", "c"], []
     for _ in range(rng.integers(1, 12)):
-        first, second = rng.choice(there, 2).tolist()
+        first, second = rng.choice(symbols, 2).tolist()
         if len(first + second) <= 6 and (first, second) not in merges:
             merges.append((first, second))
-            there.append(first + second)
-    made = list(dict.fromkeys(there[3:]))
+            symbols.append(first + second)
+    joined = list(dict.fromkeys(symbols[3:]))
     if seed % 8 == 0:
         merges = [merges[i] for i in rng.permutation(len(merges))]
     if seed % 8 == 1:
-        made = [made[i] for i in rng.permutation(len(made))]
-    return {symbol: id for id, symbol in enumerate([*byte_symbols(), *made])}, merges
+        joined = [joined[i] for i in rng.permutation(len(joined))]
+    return {symbol: id for id, symbol in enumerate([*byte_symbols(), *joined])}, merges
 
 
 def texts(seed: int) -> list[str]:
@@ -76,8 +76,8 @@ def test_bba() -> None:
     ],
 )
 def test_what_ranks_do_not_tell_is_left_alone(merges: list[Pair], text: str) -> None:
-    made = dict.fromkeys(first + second for first, second in merges)
-    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *made])}
+    result = dict.fromkeys(first + second for first, second in merges)
+    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *result])}
     assert Merges(ids, merges).encode(text) is None
 
 
@@ -134,8 +134,8 @@ def test_the_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_ranks_tell_is_done_by_tiktoken(merges: list[Pair], text: str) -> None:
-    made = [first + second for first, second in merges]
-    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *made])}
+    result = [first + second for first, second in merges]
+    ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *result])}
     expected = [ids[symbol] for symbol in by_merges(text, merges)]
     assert Merges(ids, merges).encode(text) == expected
 

@@ -69,9 +69,9 @@ class Page(HTMLParser):
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        found = dict(attributes)
-        self.anchors |= {name for name in (found.get("id"), found.get("name")) if name}
-        self.links += [link for link in (found.get("href"), found.get("src")) if link is not None]
+        result = dict(attributes)
+        self.anchors |= {name for name in (result.get("id"), result.get("name")) if name}
+        self.links += [link for link in (result.get("href"), result.get("src")) if link is not None]
 
 
 def test_every_chapter_is_in_both_languages(book: Path) -> None:
@@ -151,9 +151,9 @@ def test_llms_txt_lists_every_english_page(book: Path) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pages_are_quiet_and_alone(book: Path, browser: Any, language: str) -> None:
     """No page requests anything external, has errors, or is wider than a phone."""
-    asked, said, wide = [], [], []
+    requested, said, wide = [], [], []
     page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     for file in sorted((book / language).glob("*.html")):
@@ -162,7 +162,9 @@ def test_pages_are_quiet_and_alone(book: Path, browser: Any, language: str) -> N
         if width > 390:
             wide.append((file.name, width))
     page.close()
-    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))] == []
+    assert [
+        url for url in requested if not url.startswith(("file:", "data:", "blob:", "about:"))
+    ] == []
     assert said == []
     assert wide == []
 

@@ -31,53 +31,53 @@ def with_arrays(odd: GPT2, arrays: dict[str, Any]) -> GPT2:
 
 def changed(odd: GPT2, arrays: dict[str, Any], head: bool, mlp: bool) -> GPT2:
     """A model with noise in head 1.2's values and output, or in MLP 0, or in both."""
-    rng, made = np.random.default_rng(0), {name: array.copy() for name, array in arrays.items()}
-    names = {name.removeprefix("transformer."): name for name in made}
+    rng, result = np.random.default_rng(0), {name: array.copy() for name, array in arrays.items()}
+    names = {name.removeprefix("transformer."): name for name in result}
     D, H = odd.config.n_embd, odd.config.n_head
     columns = slice(2 * D + 2 * (D // H), 2 * D + 3 * (D // H))
     noise = rng.normal(size=(D, D // H)), rng.normal(size=(D // H, D))
     if head:
-        made[names["h.1.attn.c_attn.weight"]][:, columns] += 0.5 * noise[0]
-        made[names["h.1.attn.c_proj.weight"]][2 * (D // H) : 3 * (D // H)] += 0.5 * noise[1]
+        result[names["h.1.attn.c_attn.weight"]][:, columns] += 0.5 * noise[0]
+        result[names["h.1.attn.c_proj.weight"]][2 * (D // H) : 3 * (D // H)] += 0.5 * noise[1]
     if mlp:
-        weight = made[names["h.0.mlp.c_proj.weight"]]
+        weight = result[names["h.0.mlp.c_proj.weight"]]
         weight += 0.2 * np.random.default_rng(1).normal(size=weight.shape)
-    return with_arrays(odd, made)
+    return with_arrays(odd, result)
 
 
 def divergences(base: GPT2, other: GPT2) -> Any:
     """The mean over positions of Σ p log(p / q) of each text."""
-    found = []
+    result = []
     for text in TEXTS:
         p, q = (np.exp(model.trace(text).logits) for model in (base, other))
         p, q = (x / x.sum(axis=-1, keepdims=True) for x in (p, q))
-        found.append((p * np.log(p / q)).sum(axis=-1).mean())
-    return np.array(found)
+        result.append((p * np.log(p / q)).sum(axis=-1).mean())
+    return np.array(result)
 
 
 def test_swapping_back(odd: GPT2, arrays: dict[str, Any]) -> None:
     tuned = changed(odd, arrays, head=True, mlp=True)
-    found = attnlab.compare(odd, tuned, TEXTS, progress=False)
+    comparison = attnlab.compare(odd, tuned, TEXTS, progress=False)
     before = divergences(odd, tuned)
-    np.testing.assert_allclose(found.before, before, atol=1e-12)
-    rows = {part: found.divergences[:, n] for n, part in enumerate(found.parts)}
+    np.testing.assert_allclose(comparison.before, before, atol=1e-12)
+    rows = {part: comparison.divergences[:, n] for n, part in enumerate(comparison.parts)}
     without_head = divergences(odd, changed(odd, arrays, head=False, mlp=True))
     without_mlp = divergences(odd, changed(odd, arrays, head=True, mlp=False))
     np.testing.assert_allclose(rows["layer 1 head 2"], without_head, atol=1e-12)
     np.testing.assert_allclose(rows["layer 0 MLP"], without_mlp, atol=1e-12)
     for part, row in rows.items():
         if part not in ("layer 1 head 2", "layer 0 MLP"):
-            np.testing.assert_array_equal(row, found.before)
-    restored = dict(zip(found.parts, found.restored, strict=True))
+            np.testing.assert_array_equal(row, comparison.before)
+    restored = dict(zip(comparison.parts, comparison.restored, strict=True))
     expected = 1 - without_head.sum() / before.sum()
     assert restored["layer 1 head 2"] == pytest.approx(expected)
     residuals = before - without_head - expected * before
     error = np.sqrt((residuals**2).sum() / 6) / before.mean()
-    errors = dict(zip(found.parts, found.standard_errors, strict=True))
+    errors = dict(zip(comparison.parts, comparison.standard_errors, strict=True))
     assert errors["layer 1 head 2"] == pytest.approx(error)
-    assert {part for part, *_ in found.ranked()[:2]} == {"layer 1 head 2", "layer 0 MLP"}
+    assert {part for part, *_ in comparison.ranked()[:2]} == {"layer 1 head 2", "layer 0 MLP"}
     for shown in ("layer 1 head 2", "± standard error", "nats per token", "3 texts"):
-        assert shown in repr(found)
+        assert shown in repr(comparison)
 
 
 def test_every_part_together_is_the_whole_model(odd: GPT2, arrays: dict[str, Any]) -> None:

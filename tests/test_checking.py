@@ -411,8 +411,8 @@ def test_an_explanation_by_float32_is_reported(odd: GPT2) -> None:
     assert check({"blocks.0.mlp.hidden": hidden}, trace).agrees  # recognized as float32
     both = {"blocks.0.mlp.hidden": hidden.astype("float32"), "blocks.0.mlp.activated": activated}
     assert check(both, trace).agrees  # converting from float32 doesn't add precision
-    off = check({"blocks.0.mlp.activated": activated + 1e-3}, trace)
-    assert "float32" not in repr(off)
+    difference = check({"blocks.0.mlp.activated": activated + 1e-3}, trace)
+    assert "float32" not in repr(difference)
 
 
 # ---- one head, a layer, the whole model; what numbers may come in --------------------------------
@@ -487,8 +487,8 @@ def test_half_precision_is_held_to_its_own_rounding(odd: GPT2) -> None:
     attention = odd.trace(ids_of("odd")).blocks[0].attention
     assert check({"Q": attention.Q.astype("float16")}, attention).agrees
     assert check({"Q": attention.Q.astype("float16").astype("float32")}, attention).agrees
-    off = (attention.Q * 1.1).astype("float16")
-    assert not check({"Q": off}, attention).agrees
+    difference = (attention.Q * 1.1).astype("float16")
+    assert not check({"Q": difference}, attention).agrees
 
 
 @pytest.mark.parametrize("back", [False, True])

@@ -1302,9 +1302,9 @@ def test_what_is_no_parameters_path(path: Any) -> None:
     on_disk = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
     for parameters in (on_disk, ParameterVector(on_disk.config)):
         assert path not in parameters
-        for asked in (parameters.given, parameters.rows, parameters.__getitem__):
+        for call in (parameters.given, parameters.rows, parameters.__getitem__):
             with pytest.raises(UnknownParameterError, match="there is no parameter "):
-                asked(path)
+                call(path)
 
 
 @pytest.mark.parametrize("variant", [5, [1] * 100_000, "a/b", "", " " * 1000, "\x1b[2J"], ids=str)

@@ -203,13 +203,13 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, places: An
     if path is None:
         name = options[1]
         path = name if "." in name else f"blocks.0.attention.heads.0.{name}"
-    wanted = trace.explain(path, *places)
+    expected = trace.explain(path, *places)
     out, _ = run("explain", "t h e n", *options)
-    assert out.strip() == wanted.text(80)
+    assert out.strip() == expected.text(80)
     content = answer("explain", "t h e n", *options)
     assert content["numbers"]["step"] == content["step"] == path
-    assert content["title"] == wanted.title
-    value = wanted.numbers["value"]
+    assert content["title"] == expected.title
+    value = expected.numbers["value"]
     assert content["numbers"]["value"] == (None if value == -np.inf else value)
 
 
@@ -504,9 +504,9 @@ def test_the_answer_of_a_terminal(tmp_path: Path) -> None:
     )
     os.close(theirs)
     assert process.stderr is not None
-    asked = b""
-    while not asked.endswith(b"[y/N] "):
-        asked += process.stderr.read(1)
+    request = b""
+    while not request.endswith(b"[y/N] "):
+        request += process.stderr.read(1)
     os.write(ours, b"\x04")
     _, err = process.communicate(timeout=60)
     os.close(ours)
@@ -895,20 +895,20 @@ def test_check(tmp_path: Path) -> None:
 def test_atlas(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(b"the hen in a thin inn\n\xff\nthe hen in the inn, the hen\n")
-    found = attnlab.atlas(ODD, corpus, ["induction", "loss"], progress=False)
+    atlas = attnlab.atlas(ODD, corpus, ["induction", "loss"], progress=False)
     given = ("atlas", str(corpus), "--measure", "induction", "--measure", "loss")
     content = answer(*given, "--out", str(tmp_path / "out"))
     assert content["texts"] == 2
     assert [fault["text"] for fault in content["faults"]] == ["line 2"]
     induction, loss = content["measures"]
-    assert induction["mean"] == found["induction"].mean.tolist()
-    assert loss["error"] == float(found["loss"].error)
+    assert induction["mean"] == atlas["induction"].mean.tolist()
+    assert loss["error"] == float(atlas["loss"].error)
     out, _ = run(*given, "--out", str(tmp_path / "out"), COLUMNS="300")
     assert out.startswith("Atlas of 2 texts, ")
-    assert found.loss in out
+    assert atlas.loss in out
     assert "line 2 could not be measured: " in out
     (opened,) = re.findall(r"Python: attnlab.open_atlas\('(.*)'\)", out)
-    assert repr(attnlab.open_atlas(opened)) == repr(found)
+    assert repr(attnlab.open_atlas(opened)) == repr(atlas)
     assert f"Page: {tmp_path / 'out' / 'atlas.html'}" in out
     opens = f"Explorer: attnlab explore --model {ODD} --atlas {tmp_path / 'out'}"
     assert opens in out

@@ -164,8 +164,8 @@ def in_picture(trace: Trace, step: str) -> list[str]:
     pixels = (255 * imread(io.BytesIO(written.getvalue()))[..., :3]).round().astype(int)
     T, to_paper = len(trace.tokens), picture.axes.transData.transform
     places = [to_paper((j, i)) * 100 / picture.figure.dpi for i in range(T) for j in range(T)]
-    found = [pixels[-1 - round(y), round(x)] for x, y in places]
-    return ["#" + bytes(one.tolist()).hex() for one in found]
+    colours = [pixels[-1 - round(y), round(x)] for x, y in places]
+    return ["#" + bytes(one.tolist()).hex() for one in colours]
 
 
 def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -196,18 +196,18 @@ def test_a_number_has_the_same_colour_in_every_view(
         *filter(None, light)
     ]
     assert in_terminal(trace, step, monkeypatch) == [*filter(None, light)]
-    for scheme, wanted in (("light", light), ("dark", dark)):
+    for scheme, expected in (("light", light), ("dark", dark)):
         page = open_page(trace, color_scheme=scheme)
         page.locator(".map").nth(8).click()
         page.locator(f"#steps input[value={step}]").dispatch_event("click")
         drawn(page)
         cells = page.locator(".heatmap").evaluate(CELLS)
         bits = np.array(cells, np.uint32).ravel()
-        found = ["#" + bytes([b & 255, b >> 8 & 255, b >> 16 & 255]).hex() for b in bits.tolist()]
-        same = [a == b for a, b, is_there in zip(found, wanted, there, strict=True) if is_there]
+        actual = ["#" + bytes([b & 255, b >> 8 & 255, b >> 16 & 255]).hex() for b in bits.tolist()]
+        same = [a == b for a, b, is_there in zip(actual, expected, there, strict=True) if is_there]
         # The page computes in float32, so a number near a boundary may cross it.
         assert np.mean(same) > 0.97
-        apart = [np.abs(rgb(a) - rgb(b)).max() for a, b in zip(found, wanted, strict=True) if b]
+        apart = [np.abs(rgb(a) - rgb(b)).max() for a, b in zip(actual, expected, strict=True) if b]
         assert max(apart) <= 3
 
 

@@ -89,8 +89,8 @@ def test_cancelling_sums_get_larger_tolerances() -> None:
     for step in ("raw_scores", "scores"):
         stage = next(s for s in compare(exact, single).stages if s.path == step)
         assert stage.agrees
-        off = np.abs(getattr(single, step) - getattr(exact, step)).max()
-        assert stage.difference == off > 0
+        difference = np.abs(getattr(single, step) - getattr(exact, step)).max()
+        assert stage.difference == difference > 0
 
 
 def test_a_row_with_cancelling_perturbations_gets_the_median_tolerance() -> None:
@@ -232,18 +232,18 @@ def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -
     other = GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer)
     text = "The dog chased the ball, but it"
     a, b = pocket.trace(text), other.trace(text)
-    found = compare(a, b)
-    assert found.are_models
-    assert found.heads[:2] == ((1, 2), (1, 0))
-    for layer, head in found.heads:
+    comparison = compare(a, b)
+    assert comparison.are_models
+    assert comparison.heads[:2] == ((1, 2), (1, 0))
+    for layer, head in comparison.heads:
         difference = np.abs(a.head(layer, head).weights - b.head(layer, head).weights)
         moved = np.mean([sum(row) / 2 for row in difference])
-        assert found.changes is not None
-        assert found.changes[layer, head] == pytest.approx(moved, abs=1e-7)
-    assert found.changes[0].max() == 0
-    lines = repr(found).splitlines()
+        assert comparison.changes is not None
+        assert comparison.changes[layer, head] == pytest.approx(moved, abs=1e-7)
+    assert comparison.changes[0].max() == 0
+    lines = repr(comparison).splitlines()
     assert lines[2] == "Two models; the first step that differs is blocks.1.attention.Q."
-    assert lines[5].split() == ["1", "2", f"{found.changes[1, 2]:.3f}"]
+    assert lines[5].split() == ["1", "2", f"{comparison.changes[1, 2]:.3f}"]
 
     edited = compare(a, a.edited({"blocks.0.attention.heads.1.context": 0}))
     assert not edited.are_models

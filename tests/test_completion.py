@@ -83,9 +83,9 @@ def completed(shell: Any, text: str) -> list[str]:
     """IPython's completions of a text, which must not compute steps."""
     shell.stdin.write(f"{text}\n")
     shell.stdin.flush()
-    found = shell.stdout.readline().split()
+    names = shell.stdout.readline().split()
     assert "blocks.0.output" not in shell.stdout.readline().split()
-    return [name.removeprefix(text) for name in found]
+    return [name.removeprefix(text) for name in names]
 
 
 @pytest.mark.parametrize(

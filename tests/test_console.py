@@ -165,14 +165,14 @@ def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_thread_may_run_a_program_too() -> None:
     """Only the main thread may set the handler of Ctrl-C."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    found: list[int] = []
+    result: list[int] = []
     try:
-        thread = threading.Thread(target=lambda: found.append(exit_status(lambda: 5)))
+        thread = threading.Thread(target=lambda: result.append(exit_status(lambda: 5)))
         thread.start()
         thread.join()
     finally:
         signal.signal(signal.SIGINT, handler)
-    assert found == [5]
+    assert result == [5]
 
 
 def test_every_lesson_is_prepared_before_it_prints() -> None:

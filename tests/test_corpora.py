@@ -73,14 +73,14 @@ def test_one_row_a_text_and_head() -> None:
     lines = [TEXTS[0], "A shy girl", "The dog saw the dog"]
     Path("corpus.txt").write_text("\n".join(lines), encoding="utf-8")
     measures = run_recipe("pandas")["MEASURES"]
-    found = pandas.read_parquet("heads").set_index(["text", "layer", "head"])
+    actual = pandas.read_parquet("heads").set_index(["text", "layer", "head"])
     model = attnlab.GPT2.from_pretrained("pocket")
-    assert len(found) == len(lines) * 8
+    assert len(actual) == len(lines) * 8
     # The file's lines with their ends, as the recipe reads them; scores of jobs from elsewhere.
     for number, line in enumerate(lines):
         jobs = model.trace(line + "\n" * (number < 2)).jobs()
         for name in measures:
-            mine = found.loc[number][name].to_numpy().reshape(2, 4)
+            mine = actual.loc[number][name].to_numpy().reshape(2, 4)
             expected = jobs.attention[jobs.jobs.index(name)]
             np.testing.assert_allclose(mine, expected, rtol=1e-5, atol=1e-7)
 
@@ -151,7 +151,7 @@ def test_a_stream_resumes_without_computing_again() -> None:
     done = {file: file.stat().st_mtime_ns for file in Path("run").glob("chunk-*")}
     assert done
     read.clear()
-    found = attnlab.atlas("pocket", stream(3), **settings)
+    atlas = attnlab.atlas("pocket", stream(3), **settings)
     assert read == TEXTS
     assert done.items() <= {f: f.stat().st_mtime_ns for f in Path("run").glob("chunk-*")}.items()
-    assert repr(found) == repr(attnlab.atlas("pocket", TEXTS, chunk=1, progress=False))
+    assert repr(atlas) == repr(attnlab.atlas("pocket", TEXTS, chunk=1, progress=False))

@@ -30,45 +30,45 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
     pair: tuple[Trace, Trace],
 ) -> None:
     clean, corrupted = pair
-    found = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
+    patching = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
     ends = measured(clean), measured(corrupted)
-    for layer, head in np.ndindex(found.restored.shape):
+    for layer, head in np.ndindex(patching.restored.shape):
         one, other = (trace.head(layer, head) for trace in pair)
         change = (one.context @ one.W_O - other.context @ other.W_O)[-1]
         x = corrupted.blocks[-1].output[-1] + change
         x = (x - x.mean()) / np.sqrt(x.var() + corrupted.epsilon)
         logits = (x * corrupted.gain + corrupted.bias) @ corrupted.W_U
         share = (logits[TOKEN] - logits[OTHER] - ends[1]) / (ends[0] - ends[1])
-        assert found.restored[layer, head] == pytest.approx(share, abs=1e-12)
-    assert "Path patching from blocks.*.attention.heads.*.output to final" in repr(found)
-    assert found.note.split()[0] in repr(found)
+        assert patching.restored[layer, head] == pytest.approx(share, abs=1e-12)
+    assert "Path patching from blocks.*.attention.heads.*.output to final" in repr(patching)
+    assert patching.note.split()[0] in repr(patching)
 
 
 def test_a_sender_after_the_receiver_restores_nothing(pair: tuple[Trace, Trace]) -> None:
     receiver = "blocks.0.attention.heads.1.Q"
-    found = attnlab.path_patch(*pair, receiver=receiver, metric=METRIC, progress=False)
-    assert (found.restored == 0).all()
-    found = attnlab.path_patch(*pair, "embedding", receiver, metric=METRIC, progress=False)
-    assert found.restored.shape == ()
+    patching = attnlab.path_patch(*pair, receiver=receiver, metric=METRIC, progress=False)
+    assert (patching.restored == 0).all()
+    patching = attnlab.path_patch(*pair, "embedding", receiver, metric=METRIC, progress=False)
+    assert patching.restored.shape == ()
     # The head's whole query in the clean run, since only the embedding precedes block 0.
     query = pair[0].head(0, 1).Q
     patched = measured(pair[1].edited({receiver: query}))
     ends = measured(pair[0]), measured(pair[1])
-    assert found.restored == pytest.approx((patched - ends[1]) / (ends[0] - ends[1]), abs=1e-12)
+    assert patching.restored == pytest.approx((patched - ends[1]) / (ends[0] - ends[1]), abs=1e-12)
 
 
 def test_every_edge_together_is_the_clean_run_and_none_the_corrupted(
     pair: tuple[Trace, Trace],
 ) -> None:
-    found = attnlab.edges(*pair, metric=METRIC, progress=False)
-    count = int(np.isfinite(found.effects).sum())
+    edges = attnlab.edges(*pair, metric=METRIC, progress=False)
+    count = int(np.isfinite(edges.effects).sum())
     L, H = pair[0].config.n_layer, pair[0].config.n_head
     before = [1 + (H + 1) * n for n in range(L + 1)]  # senders before each block, and after all
     assert count == sum(3 * H * n + n + H for n in before[:-1]) + before[-1]
-    whole, none = found.circuit(count), found.circuit(0)
+    whole, none = edges.circuit(count), edges.circuit(0)
     np.testing.assert_allclose(whole.trace.next_logits, pair[0].next_logits, atol=1e-12)
     np.testing.assert_allclose(none.trace.next_logits, pair[1].next_logits, atol=1e-12)
-    assert found.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
+    assert edges.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
     assert repr(whole) == f"Circuit of {count} edges, faithfulness 1.000"
 
 
@@ -85,16 +85,16 @@ def test_gradients_are_exact_for_a_small_change(odd: GPT2) -> None:
 
 
 def test_the_strongest_edges_are_shown(pair: tuple[Trace, Trace]) -> None:
-    found = attnlab.edges(*pair, metric=METRIC, progress=False)
-    strongest = found.strongest(3)
-    sizes = np.sort(np.abs(found.effects[np.isfinite(found.effects)]))[::-1]
+    edges = attnlab.edges(*pair, metric=METRIC, progress=False)
+    strongest = edges.strongest(3)
+    sizes = np.sort(np.abs(edges.effects[np.isfinite(edges.effects)]))[::-1]
     assert [abs(effect) for *_, effect in strongest] == pytest.approx(sizes[:3])
     for sender, receiver, effect in strongest:
-        index = found.senders.index(sender), found.receivers.index(receiver)
-        assert found.effects[index] == effect
-        assert f"{effect:+.3f}" in found.table()
-    assert f"20 of {np.isfinite(found.effects).sum()} edges" in repr(found)
-    alt = found.plot(n=3, language="en").alt
+        index = edges.senders.index(sender), edges.receivers.index(receiver)
+        assert edges.effects[index] == effect
+        assert f"{effect:+.3f}" in edges.table()
+    assert f"20 of {np.isfinite(edges.effects).sum()} edges" in repr(edges)
+    alt = edges.plot(n=3, language="en").alt
     assert alt.count("→") == 3
     assert f"{strongest[0][-1]:+.3f}" in alt
 
@@ -122,10 +122,10 @@ def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
     edited = corrupted.edited({"blocks.1.attention.output": 0})
     with pytest.raises(InvalidValueError, match=r"edited at blocks\.1\.attention\.output"):
         attnlab.edges(clean, edited, metric=METRIC)
-    found = attnlab.edges(clean, corrupted, metric=METRIC, progress=False)
+    edges = attnlab.edges(clean, corrupted, metric=METRIC, progress=False)
     for n in (0, "x"):
         with pytest.raises(InvalidValueError, match="n must be"):
-            found.plot(n=n)  # type: ignore[arg-type]
+            edges.plot(n=n)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError):
         attnlab.edges(clean, corrupted, metric=METRIC, progress=False).circuit(10**6)
 

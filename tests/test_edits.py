@@ -68,12 +68,12 @@ def test_every_step_edited_against_transformers(
     last = f"blocks.{trace.config.n_layer - 1}"
     for n, (kinds, wanted) in enumerate(zip(cases(layer, head), expected, strict=True)):
         edited = trace.edited(edits_of(trace, kinds, n))
-        found = [edited.logits[:, ::66].ravel(), edited.next_logits[::33]]
-        found.append(attnlab.at(edited, f"{last}.attention.weights")[:, -1, 0])
-        found.append(attnlab.at(edited, f"{last}.mid")[-1, :4])
+        actual = [edited.logits[:, ::66].ravel(), edited.next_logits[::33]]
+        actual.append(attnlab.at(edited, f"{last}.attention.weights")[:, -1, 0])
+        actual.append(attnlab.at(edited, f"{last}.mid")[-1, :4])
         scale = max(1, np.abs(wanted).max())
-        assert np.abs(np.concatenate(found) - wanted).max() <= TOLERANCE[dtype] * scale, kinds
-        assert {x.dtype for x in found} == {np.dtype(dtype)}, kinds
+        assert np.abs(np.concatenate(actual) - wanted).max() <= TOLERANCE[dtype] * scale, kinds
+        assert {x.dtype for x in actual} == {np.dtype(dtype)}, kinds
 
 
 class ByHand(dict[str, Any]):
@@ -111,8 +111,8 @@ class ByHand(dict[str, Any]):
         self.left -= {path}
         if path in self.edits:
             edit = self.edits[path]
-            made = edit(value) if callable(edit) else edit
-            value = np.broadcast_to(made, np.shape(value)).astype(np.asarray(value).dtype)
+            result = edit(value) if callable(edit) else edit
+            value = np.broadcast_to(result, np.shape(value)).astype(np.asarray(value).dtype)
         self[path] = value
         return value
 
@@ -128,15 +128,15 @@ class ByHand(dict[str, Any]):
     def thirds(self, place: str, name: str, W: Any) -> Any:
         """W_QKV or b_QKV, then its thirds, then those of each head."""
         W = self.put(f"{place}.{name}_QKV", W)
-        made = []
+        result = []
         for letter, third in zip("QKV", np.split(W, 3, axis=-1), strict=True):
             columns = np.split(self.put(f"{place}.{name}_{letter}", third), self.H, axis=-1)
             of_heads = [
                 self.put(f"{place}.heads.{h}.{name}_{letter}", one) for h, one in enumerate(columns)
             ]
             self[f"{place}.{name}_{letter}"] = np.concatenate(of_heads, axis=-1)
-            made.append(self[f"{place}.{name}_{letter}"])
-        self[f"{place}.{name}_QKV"] = np.concatenate(made, axis=-1)
+            result.append(self[f"{place}.{name}_{letter}"])
+        self[f"{place}.{name}_QKV"] = np.concatenate(result, axis=-1)
         return self[f"{place}.{name}_QKV"]
 
     def attention(self, place: str, residual: Any, epsilon: Any, mask: Any, given: Any) -> Any:
@@ -214,14 +214,16 @@ def check(trace: Trace, by_hand: ByHand, order: list[str]) -> None:
     for path in order:
         if path.endswith(("rows_of_W_E", "activation", "by_root")):
             continue
-        found, wanted = attnlab.at(trace, path), by_hand[path]
+        actual, expected = attnlab.at(trace, path), by_hand[path]
         if path.endswith(".attention.mask"):  # one for all heads, or one for each
-            wanted = wanted if np.ndim(found) == 3 else wanted[0]
-        assert np.shape(found) == np.shape(wanted), path
-        kept = np.isfinite(wanted)
-        assert np.array_equal(kept, np.isfinite(found)), path
-        off = np.abs(np.subtract(found, wanted, where=kept, out=np.zeros(kept.shape), dtype=float))
-        assert off.max() <= 1e-9 * max(1, np.abs(np.where(kept, wanted, 0)).max()), path
+            expected = expected if np.ndim(actual) == 3 else expected[0]
+        assert np.shape(actual) == np.shape(expected), path
+        kept = np.isfinite(expected)
+        assert np.array_equal(kept, np.isfinite(actual)), path
+        difference = np.abs(
+            np.subtract(actual, expected, where=kept, out=np.zeros(kept.shape), dtype=float)
+        )
+        assert difference.max() <= 1e-9 * max(1, np.abs(np.where(kept, expected, 0)).max()), path
 
 
 def edit_of(trace: Trace, path: str, seed: int) -> Any:
@@ -364,9 +366,9 @@ def test_what_does_not_depend_on_an_edit_is_the_same_array(odd: GPT2, first: str
             or (words[:3] == ["blocks", "1", "mlp"] and words[-1] in ("X", "hidden", "activated"))
             or (words[:2] == ["blocks", "2"] and words[-1] in (*BLOCK_STEPS, *after))
         )
-        found = attnlab.at(one, path)
-        if isinstance(found, np.ndarray):
-            assert (found is attnlab.at(other, path)) == (not depends), path
+        actual = attnlab.at(one, path)
+        if isinstance(actual, np.ndarray):
+            assert (actual is attnlab.at(other, path)) == (not depends), path
 
 
 # Steps that depend on a block's input, besides those after the weights.
@@ -413,12 +415,12 @@ def test_a_long_edited_text_goes_by_rows_where_it_can(
     model = random_model(140, 2)
     trace = model.trace(np.arange(140))
     edited = trace.edited({f"blocks.1.attention.{path}": lambda x: x[...]})
-    made = []
+    result = []
     monkeypatch.setattr(
-        attnlab.MultiHeadAttention.raw_scores, "equation", lambda Q, K: made.append(Q)
+        attnlab.MultiHeadAttention.raw_scores, "equation", lambda Q, K: result.append(Q)
     )
     assert edited.next_logits.shape == (256,)
-    assert not made
+    assert not result
     assert np.allclose(edited.next_logits, trace.next_logits, rtol=1e-12)
 
 
@@ -485,12 +487,12 @@ def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
     further = {"blocks.0.mid": 1, f"{layer}.heads.0.W_Q": lambda x: -x}
     for several in (*({path: edit} for path, edit in edits.items()), edits):
         edited = trace.edited(several).edited({"embedding": lambda x: x * 2})
-        made = {path: attnlab.at(edited, path) for path in (*several, "embedding")}
+        result = {path: attnlab.at(edited, path) for path in (*several, "embedding")}
         for copied in (copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
             check_same(edited, copied(edited))
         # In a copy, functions are replaced by their results.
         copied = copy.deepcopy(edited).edited(further)
-        check_same(trace.edited(made).edited(further), copied)
+        check_same(trace.edited(result).edited(further), copied)
     pair = pickle.loads(pickle.dumps((trace, trace.edited({f"{layer}.X": 0}))))
     assert pair[0].blocks[0].output is pair[1].blocks[0].output
     assert not pair[1].blocks[1].attention.X.flags.writeable
@@ -523,13 +525,13 @@ def test_threads_that_read_one_edited_trace(odd: GPT2) -> None:
 
         def look(n: int, edited: Trace = edited) -> list[Any]:
             order = paths[n:] + paths[:n]
-            found = {path: attnlab.at(edited, path) for path in order}
-            return [found[path] for path in paths]
+            values = {path: attnlab.at(edited, path) for path in order}
+            return [values[path] for path in paths]
 
         with ThreadPoolExecutor(8) as pool:
             looked = list(pool.map(look, range(0, 80, 10)))
-        for found in zip(*looked, strict=True):
-            assert all(one is found[0] or one == found[0] for one in found)
+        for result in zip(*looked, strict=True):
+            assert all(one is result[0] or one == result[0] for one in result)
 
 
 def test_an_edited_trace_is_copied_while_another_thread_reads_it(odd: GPT2) -> None:
@@ -613,12 +615,12 @@ def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> Non
     for step in written.steps:
         rows, keys = slice(step.cached, step.cached + step.computed), step.cached + step.computed
         for layer in range(3):
-            found, wanted = (trace.blocks[layer].attention for trace in (step.trace, whole))
+            actual, expected = (trace.blocks[layer].attention for trace in (step.trace, whole))
             for name in ("X", "Q", "context", "output"):
-                check_close(getattr(found, name), getattr(wanted, name)[..., rows, :])
-            check_close(found.weights, wanted.weights[:, rows, :keys])
+                check_close(getattr(actual, name), getattr(expected, name)[..., rows, :])
+            check_close(actual.weights, expected.weights[:, rows, :keys])
             for name in "KV":
-                check_close(getattr(found, name), getattr(wanted, name)[:, :keys])
+                check_close(getattr(actual, name), getattr(expected, name)[:, :keys])
         check_close(step.trace.next_logits, whole.logits[keys - 1])
         if step.token is not None:
             assert step.token.id == whole.logits[keys - 1].argmax()
@@ -628,11 +630,11 @@ def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> Non
     assert [token.id for token in streamed] == [token.id for token in written.chosen]
 
 
-def check_close(found: Any, wanted: Any) -> None:
-    if isinstance(found, Trace):
-        found, wanted = found.logits, wanted.logits
-    assert found.shape == wanted.shape
-    assert np.abs(found - wanted).max() <= 1e-5 * max(1, np.abs(wanted).max())
+def check_close(actual: Any, expected: Any) -> None:
+    if isinstance(actual, Trace):
+        actual, expected = actual.logits, expected.logits
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
 
 
 def test_edits_hold_where_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
@@ -649,14 +651,14 @@ def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) ->
     step = written.steps[2].trace
     others = [one.trace.blocks[1].attention.K.copy() for one in written.steps]
     edits = {"blocks.0.mlp.output": lambda x: -x, "blocks.1.attention.heads.1.K": lambda x: x / 2}
-    wanted = step.edited(edits)
-    assert not np.array_equal(wanted.blocks[1].attention.K, others[2])
+    expected = step.edited(edits)
+    assert not np.array_equal(expected.blocks[1].attention.K, others[2])
     for one, K in zip(written.steps, others, strict=True):
         assert np.array_equal(one.trace.blocks[1].attention.K, K)
     for copied in (copy.deepcopy(step), pickle.loads(pickle.dumps(step))):
         assert np.array_equal(copied.blocks[1].attention.K, others[2])
-        check_same(copied.edited(edits), wanted)
-        check_same(copy.deepcopy(copied.edited(edits)), wanted)
+        check_same(copied.edited(edits), expected)
+        check_same(copy.deepcopy(copied.edited(edits)), expected)
 
 
 # ---- what can't be edited ----------------------------------------------------------------------
@@ -874,8 +876,8 @@ def test_what_a_number_may_be(odd: GPT2, zero: Any) -> None:
         assert not attnlab.at(edited, path).any()
         assert attnlab.at(edited, path).dtype == np.float32
     for form in (lambda x: x + 2, lambda x: Tensor(x + 2), lambda x: list(np.array(x + 2))):
-        found = trace.edited({"embedding": form}).embedding
-        assert np.array_equal(found, trace.embedding + np.float32(2))
+        actual = trace.edited({"embedding": form}).embedding
+        assert np.array_equal(actual, trace.embedding + np.float32(2))
 
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.array(2), Tensor(2)])

@@ -45,21 +45,21 @@ def of_head(whole: Any, name: str, h: int, H: int) -> Any:
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES])
 def test_each_step_equals_its_equation_of_its_needs(name: str, dtype: str) -> None:
     """Bit for bit, from the equations alone."""
-    model, made = GPT2.from_pretrained(REFERENCE / name, dtype=dtype), 0
+    model, count = GPT2.from_pretrained(REFERENCE / name, dtype=dtype), 0
     trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])
     for result, step in every_step(trace):
-        path, found = f"{result._prefix}{step}", getattr(result, step)
+        path, actual = f"{result._prefix}{step}", getattr(result, step)
         equation, needed = result.steps[step].equation, needs(trace, path)
-        if isinstance(found, np.ndarray) and found.dtype.kind == "f":
-            assert found.dtype == dtype, path
-        if isinstance(result, Head) and found is not None and step != "output":
+        if isinstance(actual, np.ndarray) and actual.dtype.kind == "f":
+            assert actual.dtype == dtype, path
+        if isinstance(result, Head) and actual is not None and step != "output":
             layer, h = result.path.rsplit(".heads.")
             whole = at(trace, f"{layer}.{step}")
-            assert np.array_equal(found, of_head(whole, step, int(h), model.config.n_head)), path
+            assert np.array_equal(actual, of_head(whole, step, int(h), model.config.n_head)), path
         elif equation is not None and needed:  # an untied output matrix is given
-            assert np.array_equal(found, equation(*(at(trace, one) for one in needed))), path
-            made += 1
-    assert made > 50
+            assert np.array_equal(actual, equation(*(at(trace, one) for one in needed))), path
+            count += 1
+    assert count > 50
 
 
 def test_a_step_has_its_equations_name_or_declares_parameters() -> None:
@@ -94,12 +94,12 @@ def draw(*shape: int, dtype: Any = np.float64, seed: int = 0) -> Any:
     return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(dtype)
 
 
-def close(found: Array, wanted: Array, dtype: Any) -> bool:
+def close(actual: Array, expected: Array, dtype: Any) -> bool:
     """Equal up to rounding, relative to the largest number that is summed."""
-    assert found.dtype == wanted.dtype == dtype
-    assert found.shape == wanted.shape
-    noise = TOLERANCE[dtype] * max(1.0, float(np.abs(wanted).max()))
-    return np.allclose(found, wanted, rtol=TOLERANCE[dtype], atol=noise)
+    assert actual.dtype == expected.dtype == dtype
+    assert actual.shape == expected.shape
+    noise = TOLERANCE[dtype] * max(1.0, float(np.abs(expected).max()))
+    return np.allclose(actual, expected, rtol=TOLERANCE[dtype], atol=noise)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -112,18 +112,18 @@ def test_fast_forms_of_rows(T: int, leading: tuple[int, ...], dtype: Any) -> Non
     assert close(fast.affine(x, W, None), equations.affine(x, W, None), dtype)
     assert close(fast.logits(x, W), equations.logits(x, W), dtype)
     gain, bias = draw(5, dtype=dtype, seed=1), draw(5, dtype=dtype, seed=2)
-    wanted = equations.layer_norm(x, gain, bias, 1e-3)
-    assert close(fast.layer_norm(x, gain, bias, 1e-3), wanted, dtype)
+    expected = equations.layer_norm(x, gain, bias, 1e-3)
+    assert close(fast.layer_norm(x, gain, bias, 1e-3), expected, dtype)
     activated = equations.gelu(x)
     gelu, relu = equations.gelu, equations.relu
     assert close(fast.activated(x, gelu), activated, dtype)
     assert close(fast.activated(x, relu), relu(x), dtype)
     W_2, b_2 = draw(7, 5, dtype=dtype), draw(5, dtype=dtype, seed=3)
     hidden = equations.affine(x, W, b)
-    wanted = equations.affine(equations.gelu(hidden), W_2, b_2)
-    assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu), wanted, dtype)
+    expected = equations.affine(equations.gelu(hidden), W_2, b_2)
+    assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu), expected, dtype)
     known = equations.gelu(hidden)
-    assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu, known), wanted, dtype)
+    assert close(fast.mlp_output(x, W, b, W_2, b_2, gelu, known), expected, dtype)
     assert np.array_equal(known, equations.gelu(hidden))
     assert np.array_equal(x, before)  # the input isn't changed
     assert close(fast.gelu(x, out=x), activated, dtype)  # except on request
@@ -177,16 +177,16 @@ def test_fast_weights_and_context(Tq: int, leading: Any, dtype: Any) -> None:
         drawn = np.where(rng.random((*of_scores, Tq, Tk)) < 0.3, 0, 1 / 0.7).astype(dtype)
         for mask, dropout in itertools.product(masks(rng, of_scores, Tq, Tk), (None, drawn)):
             weights, context = textbook(Q, K, V, scale, mask, dropout)
-            found = fast.weights(Q, K, scale, mask, dropout)
-            assert close(found, weights, dtype)
-            assert ((found == 0) == (weights == 0)).all()
-            for known in (None, found):
+            actual = fast.weights(Q, K, scale, mask, dropout)
+            assert close(actual, weights, dtype)
+            assert ((actual == 0) == (weights == 0)).all()
+            for known in (None, actual):
                 by_rows = fast.context(Q, K, V, scale, mask, dropout, known)
                 assert close(by_rows, context, dtype)
                 if by_rows.ndim > 2:  # joined without a copy, as the heads are adjacent
                     assert np.shares_memory(equations.concat(by_rows), by_rows)
             assert np.array_equal(
-                fast.context(Q, K, V, scale, mask, dropout, found),
+                fast.context(Q, K, V, scale, mask, dropout, actual),
                 fast.context(Q, K, V, scale, mask, dropout),
             )
 
@@ -197,8 +197,8 @@ def test_fast_context_is_as_wide_as_the_widest_of_its_parts(one: int) -> None:
     parts[one] = np.ones((5, 2), np.float64)
     Q, K, V = parts
     mask = np.ones((5, 5), dtype=bool)
-    wanted = equations.context(equations.softmax(equations.raw_scores(Q, K)), V).dtype
-    assert fast.context(Q, K, V, 1.0, mask, None).dtype == wanted == np.float64
+    expected = equations.context(equations.softmax(equations.raw_scores(Q, K)), V).dtype
+    assert fast.context(Q, K, V, 1.0, mask, None).dtype == expected == np.float64
     assert fast.weights(Q, K, 1.0, mask, None).dtype == np.result_type(Q, K)
 
 
@@ -225,19 +225,22 @@ def chains(T: int, dtype: Any) -> Iterator[Result]:
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("T", [5, 128, 129, 257])
 def test_a_run_of_fast_forms_is_one_of_equations(T: int, dtype: Any) -> None:
-    made = 0
+    count = 0
     for result in (of_random_numbers(T, dtype), *chains(T, dtype)):
         assert result._run.is_long == (T > fast.SHORT)
         long, short = result.fork(), result.fork()
         long._run.is_long, short._run.is_long = True, False
         for (part, name), (other, _) in zip(every_step(long), every_step(short), strict=True):
-            found, wanted = getattr(part, name), getattr(other, name)
-            if not isinstance(wanted, np.ndarray) or wanted.dtype.kind != "f":
-                assert np.array_equal(found, wanted), (part.path, name)
+            actual, expected = getattr(part, name), getattr(other, name)
+            if not isinstance(expected, np.ndarray) or expected.dtype.kind != "f":
+                assert np.array_equal(actual, expected), (part.path, name)
                 continue
-            made += part.steps[name].fast is not None
-            finite = np.isfinite(wanted)
-            assert (np.isfinite(found) == finite).all(), (part.path, name)
-            noise = 4 * TOLERANCE[dtype] * max(1.0, float(np.abs(wanted[finite]).max()))
-            assert np.allclose(found[finite], wanted[finite], rtol=0, atol=noise), (part.path, name)
-    assert made > 40
+            count += part.steps[name].fast is not None
+            finite = np.isfinite(expected)
+            assert (np.isfinite(actual) == finite).all(), (part.path, name)
+            noise = 4 * TOLERANCE[dtype] * max(1.0, float(np.abs(expected[finite]).max()))
+            assert np.allclose(actual[finite], expected[finite], rtol=0, atol=noise), (
+                part.path,
+                name,
+            )
+    assert count > 40

@@ -106,8 +106,8 @@ def test_the_intermediate_numbers(odd: GPT2) -> None:
 
     numbers = trace.explain("blocks.1.mlp.X", 3, 4).numbers
     mid = of("blocks.1.mid")[3]
-    wanted = {"mean": mid.mean(), "variance": mid.var(), "deviation": mid.std()}
-    assert {name: numbers[name] for name in wanted} == pytest.approx(wanted, rel=1e-4)
+    expected = {"mean": mid.mean(), "variance": mid.var(), "deviation": mid.std()}
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected, rel=1e-4)
     assert numbers["normalised"] == pytest.approx((mid[4] - mid.mean()) / mid.std(), rel=1e-4)
     assert numbers["gain"] == of("blocks.1.mlp.gain")[4]
     for path, place, terms in (
@@ -154,7 +154,7 @@ def worked_out(line: Line) -> tuple[float, float] | None:
 
 @pytest.mark.parametrize("name", ["odd", *RELATIVES])
 def test_every_line_evaluates_in_python(name: str) -> None:
-    trace, found = GPT2.from_pretrained(REFERENCE / name).trace([5, 80, 5, 7, 120]), 0
+    trace, actual = GPT2.from_pretrained(REFERENCE / name).trace([5, 80, 5, 7, 120]), 0
     for part, step in every_step(trace):
         if getattr(part, step) is None or is_of_all_heads(part, step):
             continue
@@ -163,8 +163,8 @@ def test_every_line_evaluates_in_python(name: str) -> None:
         for line in [one for one in explanation.lines if isinstance(one, Line)]:
             if worked := worked_out(line):
                 assert worked[0] == pytest.approx(worked[1], rel=2e-5, abs=1e-6), line.text
-                found += 1
-    assert found > 60
+                actual += 1
+    assert actual > 60
 
 
 # ---- by hand -------------------------------------------------------------------------------------
@@ -522,14 +522,14 @@ def test_a_stored_number_that_does_not_follow_is_refused(odd: GPT2, of: str) -> 
         with pytest.raises(DisagreementError, match=f"^{name} is stored as"):
             part._explained(name, None, column)
         refused.append(name)
-    wanted = {
+    expected = {
         "whole": "token_embedding position_embedding embedding final logits next_logits",
         "block": "mid output",
         "attention": "X QKV scale context output",
         "head": "Q K V scale raw_scores scores masked_scores weights context output",
         "mlp": "X hidden activated output",
     }
-    assert sorted(refused) == sorted(wanted[of].split())
+    assert sorted(refused) == sorted(expected[of].split())
 
 
 @pytest.mark.parametrize("T", [5, 70], ids=["short", "long"])

@@ -70,19 +70,19 @@ def answer(
     """The answer to a request like the page's, with changed headers."""
     address, token = parts_of(explorer)
     headers = {"host": address, "origin": f"http://{address}", "authorization": f"Bearer {token}"}
-    wanted = {name: value for name, value in (headers | changes).items() if value is not None}
+    expected = {name: value for name, value in (headers | changes).items() if value is not None}
     content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     connection = HTTPConnection(address, timeout=PATIENCE)
     with contextlib.closing(connection):
         connection.putrequest(method, path, skip_host=True)
-        for name, value in wanted.items():
+        for name, value in expected.items():
             connection.putheader(name, value)
         if content is not None:
             connection.putheader("content-length", str(len(content)))
         connection.endheaders(content)
         response = connection.getresponse()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return response.status, found, response.read()
+        actual = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, actual, response.read()
 
 
 def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
@@ -120,8 +120,8 @@ def names(explorer: Explorer) -> list[str]:
     _, token = parts_of(explorer)
     path = f"/?token={token}"
     _, _, content = answer(explorer, "GET", path, authorization=None, origin=None)
-    (found,) = re.findall(r'id="names">(.*?)</script>', content.decode())
-    return [symbol for _, symbol, *_ in json.loads(found)]
+    (block,) = re.findall(r'id="names">(.*?)</script>', content.decode())
+    return [symbol for _, symbol, *_ in json.loads(block)]
 
 
 # ---- what it answers -----------------------------------------------------------------------------
@@ -242,9 +242,9 @@ def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
 
 def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
     described, attention = traced(explorer), pocket.trace(TEXT).blocks[1].attention
-    found = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
+    actual = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
     np.testing.assert_array_equal(
-        found.reshape(3, 4, 8, 32), [attention.Q, attention.K, attention.V]
+        actual.reshape(3, 4, 8, 32), [attention.Q, attention.K, attention.V]
     )
 
 
@@ -253,15 +253,15 @@ def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
     body = {"trace": described["id"], "count": 6, "temperature": 0}
     status, _, content = answer(explorer, "POST", "/write", body)
     assert status == 200
-    found, expected = json.loads(content), pocket.generate(TEXT, 6, temperature=0)
-    assert found["ids"] == expected.tokens.ids.tolist()
-    assert found["text"] == expected.whole_text
-    assert [token["id"] for token in found["chosen"]] == expected.new.ids.tolist()
-    assert [token["probability"] for token in found["chosen"]] == [1.0] * 6
+    actual, expected = json.loads(content), pocket.generate(TEXT, 6, temperature=0)
+    assert actual["ids"] == expected.tokens.ids.tolist()
+    assert actual["text"] == expected.whole_text
+    assert [token["id"] for token in actual["chosen"]] == expected.new.ids.tolist()
+    assert [token["probability"] for token in actual["chosen"]] == [1.0] * 6
     # And the model's own probabilities, before top-k and top-p.
-    logits = pocket.trace(found["ids"]).logits[7:13].astype(np.float64)
+    logits = pocket.trace(actual["ids"]).logits[7:13].astype(np.float64)
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    assert [token["share"] for token in found["chosen"]] == pytest.approx(
+    assert [token["share"] for token in actual["chosen"]] == pytest.approx(
         shares.max(axis=1), rel=1e-4
     )
 
@@ -269,22 +269,22 @@ def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
 def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
     settings: Any = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "seed": 7}
     body = {"trace": traced(explorer)["id"], "count": 9, **settings}
-    found = json.loads(answer(explorer, "POST", "/write", body)[2])
+    actual = json.loads(answer(explorer, "POST", "/write", body)[2])
     expected = pocket.generate(TEXT, 9, **settings)
-    assert found["text"] == expected.whole_text
-    assert [token["probability"] for token in found["chosen"]] == [
+    assert actual["text"] == expected.whole_text
+    assert [token["probability"] for token in actual["chosen"]] == [
         pytest.approx(token.probability) for token in expected.chosen
     ]
 
 
 def test_writing_on_with_a_head_ablated(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, TEXT, [1, 2], [0])["id"]
-    found = json.loads(
+    actual = json.loads(
         answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
     )
     edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.mlp.output": 0}
     expected = pocket.generate(TEXT, 5, temperature=0, edits=edits)
-    assert found["text"] == expected.whole_text
+    assert actual["text"] == expected.whole_text
     assert expected.whole_text != pocket.generate(TEXT, 5, temperature=0).whole_text
 
 
@@ -370,11 +370,11 @@ def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
 def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
     text = "".join(f"The hen {n} " for n in range(60))
     words = refusal(explorer, "/trace", {"text": text})
-    found = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, up to “(.*)”\.", words)
-    assert found
+    match = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, up to “(.*)”\.", words)
+    assert match
     tokenizer = GPT2.from_pretrained("pocket").tokenizer
-    assert int(found[1]) == len(tokenizer.encode(text))
-    fits = text[: text.index(found[2]) + len(found[2])]
+    assert int(match[1]) == len(tokenizer.encode(text))
+    fits = text[: text.index(match[2]) + len(match[2])]
     assert len(tokenizer.encode(fits)) == 128
 
 

@@ -95,10 +95,10 @@ def shows(page: Any, trace: Trace, layer: int, head: int, nth: int = 0) -> None:
         to_cell(page, i, j, nth)
         weight = trace.head(layer, head).weights[i, j]
         assert agrees(page.locator("#heatmaps .readout").nth(nth).locator("data"), weight)
-    wanted = [token.probability for token in trace.next_tokens(5)]
+    expected = [token.probability for token in trace.next_tokens(5)]
     end = time.monotonic() + PATIENCE
-    while following(page, nth) != pytest.approx(wanted, abs=6e-5):
-        assert time.monotonic() < end, (following(page, nth), wanted)
+    while following(page, nth) != pytest.approx(expected, abs=6e-5):
+        assert time.monotonic() < end, (following(page, nth), expected)
 
 
 def following(page: Any, nth: int) -> list[float]:
@@ -297,10 +297,10 @@ def wanted_changes(before: Trace, now: Trace, places: tuple[int, int], **setting
     return [(symbol(id), a[id], b[id], b[id] - a[id]) for id in rows]
 
 
-def agrees_with(page: Any, *wanted: Any, **settings: Any) -> None:
-    rows, found = wanted_changes(*wanted, **settings), changes(page)
-    assert [name for name, *_ in found] == [name for name, *_ in rows]
-    for (_, *texts), (_, *numbers) in zip(found, rows, strict=True):
+def agrees_with(page: Any, *expected: Any, **settings: Any) -> None:
+    rows, actual = wanted_changes(*expected, **settings), changes(page)
+    assert [name for name, *_ in actual] == [name for name, *_ in rows]
+    for (_, *texts), (_, *numbers) in zip(actual, rows, strict=True):
         shown = [float(text.replace("−", "-")) for text in texts]
         assert shown == pytest.approx(numbers, abs=6e-5)
         if abs(numbers[2]) >= 6e-5:
@@ -465,8 +465,8 @@ def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_liv
     assert "Generated greedily" in page.locator("#sampled").inner_text()
     logits = pocket.trace(written.whole_text).logits[7:12].astype(np.float64)
     shares = [Sampling().probabilities(row).max() for row in logits]
-    found = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
-    assert found == pytest.approx(shares, rel=1e-4)
+    actual = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
+    assert actual == pytest.approx(shares, rel=1e-4)
     symbols = [token.symbol for token in written.tokens[8:]]
     assert page.locator("#sampled li .symbol").all_inner_texts() == symbols
     assert page.locator("#sampled .bar").count() == 5
@@ -487,8 +487,8 @@ def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_liv
         logits = pocket.trace(written.whole_text).logits[at].astype(np.float64)
         best = np.sort(Sampling(top_k=2).probabilities(logits))[:-3:-1]
         until(page, "document.querySelectorAll('.next data').length === 2")
-        found = [float(d.get_attribute("value")) for d in page.locator(".next data").all()]
-        assert found == pytest.approx(best, rel=1e-3)
+        actual = [float(d.get_attribute("value")) for d in page.locator(".next data").all()]
+        assert actual == pytest.approx(best, rel=1e-3)
 
 
 def test_invalid_texts_are_reported(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
@@ -523,10 +523,10 @@ def is_off(page: Any) -> bool:
     """Whether all controls that need the explorer are disabled, and no others."""
     asks = ["#look", "#compare", "#back", "#write", "#count", "#end", "#head-toggle", "#mlp-toggle"]
     asks += ["#ablated button"] * page.locator("#ablated button").count()
-    off = {page.locator(one).first.is_disabled() for one in asks}
+    difference = {page.locator(one).first.is_disabled() for one in asks}
     assert page.locator("#sampling input:enabled").count() == 3
     assert page.locator("#theme").is_enabled()
-    (all_off,) = off | {page.locator("#prompt").get_attribute("readonly") is not None}
+    (all_off,) = difference | {page.locator("#prompt").get_attribute("readonly") is not None}
     return bool(all_off)
 
 

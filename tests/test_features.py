@@ -72,10 +72,10 @@ def test_the_values_are_those_of_saelens(name: str, tmp_path: Path) -> None:
     first = attnlab.open_sparse_autoencoder("pocket" if name == "pocket" else SAVED / name)
     first.save(tmp_path / "again")
     for sae in (first, attnlab.open_sparse_autoencoder(tmp_path / "again")):
-        found = sae.encode(recorded["x"])
+        actual = sae.encode(recorded["x"])
         atol = 1e-6 if name == "topk" else 1e-12  # whose decoder norms are moved in float32
-        np.testing.assert_allclose(found, recorded["activations"], rtol=0, atol=atol)
-        decoded = sae.decode(found, recorded["x"])
+        np.testing.assert_allclose(actual, recorded["activations"], rtol=0, atol=atol)
+        decoded = sae.decode(actual, recorded["x"])
         np.testing.assert_allclose(decoded, recorded["reconstruction"], rtol=0, atol=atol)
         assert sae.path == PATHS.get(name, "blocks.0.output")
 
@@ -146,49 +146,49 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_a_step_is_its_features_b_dec_and_the_error(odd: Trace) -> None:
     for name, path in PATHS.items():
         sae = attnlab.open_sparse_autoencoder(SAVED / name)
-        found = odd.features(sae)
+        actual = odd.features(sae)
         x = attnlab.at(odd, path)
-        np.testing.assert_allclose(found.reconstruction + found.error, x, atol=1e-12)
-        parts = found.shares.sum(axis=-1) + found.bias_share + found.error_share
+        np.testing.assert_allclose(actual.reconstruction + actual.error, x, atol=1e-12)
+        parts = actual.shares.sum(axis=-1) + actual.bias_share + actual.error_share
         np.testing.assert_allclose(parts, 1, atol=1e-9)
         scale = {"layer_norm": x.std(axis=-1, ddof=1), "topk": np.sqrt((x**2).mean(axis=-1))}
-        one = int(found.activations[2].argmax())
-        written = found.activations[2, one] * sae.W_dec[one] * scale.get(name, np.ones(4))[2]
+        one = int(actual.activations[2].argmax())
+        written = actual.activations[2, one] * sae.W_dec[one] * scale.get(name, np.ones(4))[2]
         share = written @ x[2] / (x[2] @ x[2])
-        assert found.shares[2, one] == pytest.approx(share)
+        assert actual.shares[2, one] == pytest.approx(share)
 
 
 def test_scaling_a_feature_keeps_the_error(odd: Trace) -> None:
     sae = attnlab.open_sparse_autoencoder(SAVED / "topk")
-    found = odd.features(sae)
-    one, other = (int(n) for n in np.argsort(-found.activations[3])[:2])
-    edited = odd.edited(found.scaled(one, 0)).edited(found.scaled(other, 2))
-    activations = np.array(found.activations)
+    actual = odd.features(sae)
+    one, other = (int(n) for n in np.argsort(-actual.activations[3])[:2])
+    edited = odd.edited(actual.scaled(one, 0)).edited(actual.scaled(other, 2))
+    activations = np.array(actual.activations)
     activations[:, one] = 0
     activations[:, other] *= 2
-    expected = sae.decode(activations, found.x) + found.error
+    expected = sae.decode(activations, actual.x) + actual.error
     np.testing.assert_allclose(attnlab.at(edited, sae.path), expected, atol=1e-12)
     assert not np.allclose(edited.logits, odd.logits)
-    same = odd.edited(found.scaled(one, 1))
+    same = odd.edited(actual.scaled(one, 1))
     np.testing.assert_allclose(same.logits, odd.logits, atol=1e-12)
 
 
 def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
     """At the end of the stream, switching it off takes away activation · writes / deviation."""
     sae = attnlab.open_sparse_autoencoder(SAVED / "jumprelu")
-    found = odd.features(sae)
-    one = int(found.activations[1].argmax())
+    actual = odd.features(sae)
+    one = int(actual.activations[1].argmax())
     vocab = odd.config.vocab_size
-    writes = found.writes(one, vocab)
+    writes = actual.writes(one, vocab)
     per_activation = np.empty(vocab)
     per_activation[writes.ids] = writes.numbers
     step = 1e-4  # so small that the deviation stays
-    edited = odd.edited(found.scaled(one, 1 + step))
+    edited = odd.edited(actual.scaled(one, 1 + step))
     x = odd.blocks[-1].output[1]
-    direct = found.activations[1, one] * per_activation / np.sqrt(x.var() + odd.epsilon)
+    direct = actual.activations[1, one] * per_activation / np.sqrt(x.var() + odd.epsilon)
     final = (x - x.mean()) / np.sqrt(x.var() + odd.epsilon)
     written = sae.W_dec[one].astype(float)
-    along = found.activations[1, one] * (written - written.mean()) @ final / len(x)
+    along = actual.activations[1, one] * (written - written.mean()) @ final / len(x)
     through = along * (final * odd.gain) @ odd.W_U / np.sqrt(x.var() + odd.epsilon)
     change = (edited.logits[1] - odd.logits[1]) / step
     np.testing.assert_allclose(change, direct - through, atol=1e-3 * np.abs(direct).max())
@@ -199,33 +199,33 @@ def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
 
 
 def test_the_top_features_of_a_token(trace: Trace) -> None:
-    found = trace.features(attnlab.open_sparse_autoencoder("pocket"))
-    top = found.top("it", 3)
+    actual = trace.features(attnlab.open_sparse_autoencoder("pocket"))
+    top = actual.top("it", 3)
     assert top.position == 7
-    order = sorted(range(256), key=lambda one: -found.activations[7, one])
+    order = sorted(range(256), key=lambda one: -actual.activations[7, one])
     assert list(top.features) == order[:3]
     assert top.shares.sum() == pytest.approx(1, abs=1e-5)
-    assert top.shares[-1] == found.error_share[7]
+    assert top.shares[-1] == actual.error_share[7]
     lines = repr(top).splitlines()
-    raised = " ".join(token.symbol for token in found.writes(order[0], 3).tokens)
+    raised = " ".join(token.symbol for token in actual.writes(order[0], 3).tokens)
     assert lines[2].startswith(f"feature {order[0]}")
     assert lines[2].endswith(raised)
     assert [line.split()[0] for line in lines[5:8]] == ["other", "b_dec", "error"]
-    assert len(found.top(0, 100).features) == 8  # no more are active
-    assert f"#{order[0]} " in repr(found).splitlines()[9]
-    assert "error" in found._repr_html_()
-    nothing = trace.edited({"blocks.0.output": 0.0}).features(found.sae)
+    assert len(actual.top(0, 100).features) == 8  # no more are active
+    assert f"#{order[0]} " in repr(actual).splitlines()[9]
+    assert "error" in actual._repr_html_()
+    nothing = trace.edited({"blocks.0.output": 0.0}).features(actual.sae)
     assert np.isnan(nothing.error_share).all()
     np.testing.assert_allclose(nothing.error, -nothing.reconstruction)
     assert "nan" in repr(nothing)
     # A path of one's own: the stream that block 1 reads is the one that block 0 writes.
-    same = trace.features(found.sae, "blocks.1.input")
-    np.testing.assert_array_equal(same.activations, found.activations)
+    same = trace.features(actual.sae, "blocks.1.input")
+    np.testing.assert_array_equal(same.activations, actual.activations)
 
 
 def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
     sae = attnlab.open_sparse_autoencoder("pocket")
-    found = trace.features(sae)
+    features = trace.features(sae)
     for given in (None, "pocket", tmp_path):
         with pytest.raises(InvalidTypeError, match="sae must be a SparseAutoencoder"):
             trace.features(given)  # type: ignore[arg-type]
@@ -245,14 +245,14 @@ def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
         odd.features(attnlab.open_sparse_autoencoder(unknown))
     for feature in (256, -257):
         with pytest.raises(OutOfRangeError, match="features are 0 to 255"):
-            found.scaled(feature, 0)
+            features.scaled(feature, 0)
     with pytest.raises(InvalidTypeError, match="feature must be an integer"):
-        found.writes("dog")  # type: ignore[arg-type]
+        features.writes("dog")  # type: ignore[arg-type]
     for factor in (np.nan, np.inf, -np.inf, "0"):
         with pytest.raises(InvalidValueError, match="factor must be a number"):
-            found.scaled(3, factor)  # type: ignore[arg-type]
+            features.scaled(3, factor)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="k must be an integer"):
-        found.top(0, 0)
+        features.top(0, 0)
     with pytest.raises(InvalidTypeError, match="traces must be"):
         sae.evaluate(trace)  # type: ignore[arg-type]
 
@@ -264,10 +264,10 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     """The figures of the model card, on some of its texts."""
     texts = texts_of(99, 60)
     sae = attnlab.open_sparse_autoencoder("pocket")
-    found = sae.evaluate(pocket.trace(texts))
-    assert found.explained > 0.93
-    assert found.active == pytest.approx(8)
-    own, reconstruction, bias = found.losses
+    actual = sae.evaluate(pocket.trace(texts))
+    assert actual.explained > 0.93
+    assert actual.active == pytest.approx(8)
+    own, reconstruction, bias = actual.losses
     assert own < reconstruction < own + 0.2
     assert bias > 6
     # One text by itself.
@@ -277,7 +277,7 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     for row, one in enumerate((trace, edited)):
         logits = one.logits[:-1].astype(float)
         loss = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), one.ids[1:]]
-        assert found.each[row, 3] == pytest.approx(loss.mean(), abs=1e-4)
+        assert actual.each[row, 3] == pytest.approx(loss.mean(), abs=1e-4)
     few = sae.evaluate(pocket.trace([texts[3]]))
     x = features.x.astype(float)
     explained = 1 - (features.error.astype(float) ** 2).sum() / ((x - x.mean(axis=0)) ** 2).sum()
@@ -304,22 +304,22 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
 def test_training_explains_more_and_repeats(pocket: GPT2, tmp_path: Path) -> None:
     texts, path = texts_of(3, 40), "blocks.0.mlp.output"
     settings: Any = {"features": 40, "k": 5, "seed": 1, "progress": False}
-    made, again, less = (
+    result, again, less = (
         attnlab.sparse_autoencoder(pocket, texts, path, steps=steps, **settings)
         for steps in (60, 60, 10)
     )
-    np.testing.assert_array_equal(made.W_enc, again.W_enc)
-    np.testing.assert_allclose(np.linalg.norm(made.W_dec, axis=-1), 1, atol=1e-6)
-    more, fewer = (one.evaluate(pocket.trace(texts)) for one in (made, less))
+    np.testing.assert_array_equal(result.W_enc, again.W_enc)
+    np.testing.assert_allclose(np.linalg.norm(result.W_dec, axis=-1), 1, atol=1e-6)
+    more, fewer = (one.evaluate(pocket.trace(texts)) for one in (result, less))
     assert more.explained > fewer.explained > 0
     assert more.active <= 5
-    made.save(tmp_path / "made")
+    result.save(tmp_path / "made")
     opened = attnlab.open_sparse_autoencoder(tmp_path / "made")
-    assert repr(opened) == repr(made)
-    assert "40 features" in repr(made)
-    features, wanted = (pocket.trace(TEXT).features(one) for one in (opened, made))
-    np.testing.assert_array_equal(features.activations, wanted.activations)
-    assert isinstance(made, SparseAutoencoder)
+    assert repr(opened) == repr(result)
+    assert "40 features" in repr(result)
+    features, expected = (pocket.trace(TEXT).features(one) for one in (opened, result))
+    np.testing.assert_array_equal(features.activations, expected.activations)
+    assert isinstance(result, SparseAutoencoder)
 
 
 def test_gradients_are_those_of_small_differences() -> None:
@@ -356,12 +356,12 @@ def test_training_is_asked_for_something_possible(pocket: GPT2) -> None:
 def test_the_command_makes_what_is_shipped(tmp_path: Path) -> None:
     """Up to rounding, which differs between machines; and its docstring has the measures."""
     printed = autoencoder.make(str(tmp_path / "made"))
-    made, shipped = (
+    result, shipped = (
         load_file(folder / "sae_weights.safetensors")
         for folder in (tmp_path / "made", POCKET_AUTOENCODER)
     )
     assert printed.split("explained variance ")[1][:4] == "0.95"
-    same = np.abs(made["W_dec"] @ shipped["W_dec"].T).max(axis=0)
+    same = np.abs(result["W_dec"] @ shipped["W_dec"].T).max(axis=0)
     assert (same > 0.99).mean() > 0.9
     losses = [line.split()[-2] for line in printed.splitlines()[2:5]]
     table = [line.split()[-1] for line in str(autoencoder.__doc__).splitlines()[9:12]]

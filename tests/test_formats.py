@@ -215,10 +215,10 @@ def way_from(directory: Path) -> str:
 
 def check_same(new: Path) -> None:
     """Check that a new directory has the reference model's tokenizer and numbers."""
-    made, original = GPT2.from_pretrained(new), GPT2.from_pretrained(REFERENCE / "odd")
+    model, original = GPT2.from_pretrained(new), GPT2.from_pretrained(REFERENCE / "odd")
     for text in ("the hen in a thin inn", " naïve ☃"):
-        assert made.tokenizer.encode(text) == original.tokenizer.encode(text)
-        assert np.array_equal(made.trace(text).logits, original.trace(text).logits)
+        assert model.tokenizer.encode(text) == original.tokenizer.encode(text)
+        assert np.array_equal(model.trace(text).logits, original.trace(text).logits)
 
 
 def test_the_way_from_a_pickle(tmp_path: Path) -> None:
@@ -484,8 +484,8 @@ def test_what_transformers_saves_opens(tmp_path: Path) -> None:
     for directory in opened:
         variant = "fp16" if "variant" in directory.name else None
         model = GPT2.from_pretrained(directory, variant=variant)
-        wanted = tuned if "tuned" in directory.name else original
-        assert np.allclose(model.trace(ids).logits, wanted, atol=1e-5), directory.name
+        expected = tuned if "tuned" in directory.name else original
+        assert np.allclose(model.trace(ids).logits, expected, atol=1e-5), directory.name
         assert ("without the head" in model.parameters.origin) == (
             "For" in directory.name or "Heads" in directory.name
         )

@@ -55,12 +55,12 @@ def test_cached_logits_are_the_uncached_ones_at_every_step(name: str) -> None:
         # All but the last id, whose rows would not fit: there are 17 positions.
         generated = model.generate(case["prompt"], len(case["new"]), temperature=0, trace=True)
         recorded = ARRAYS[f"greedy.{name}.{i}.logits"]
-        for step, wanted in zip(generated.steps, recorded, strict=False):
+        for step, expected in zip(generated.steps, recorded, strict=False):
             seen = case["prompt"] + case["new"]
             seen = seen[: step.cached + step.computed]
             logits = step.trace.next_logits
             assert np.allclose(logits, model.trace(seen).logits[-1], rtol=0, atol=1e-11)
-            assert np.allclose(logits[::3], wanted, rtol=0, atol=1e-10)
+            assert np.allclose(logits[::3], expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -132,10 +132,10 @@ def test_every_number_of_a_step_is_of_the_models_dtype(dtype: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     generated = model.generate("the hen", 2, temperature=0, trace=True)
     for step in generated.steps:
-        found = {name: getattr(part, name) for part, name in every_step(step.trace)}
+        actual = {name: getattr(part, name) for part, name in every_step(step.trace)}
         floats = {
             name: x.dtype
-            for name, x in found.items()
+            for name, x in actual.items()
             if isinstance(x, np.ndarray) and x.dtype.kind == "f"
         }
         assert {"K", "V", "weights", "next_logits"} <= floats.keys()
@@ -270,11 +270,11 @@ def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
     assert len(recorded) == len(RECORDED["settings"]) == 75
     for i, settings in enumerate(RECORDED["settings"]):
         computed = Sampling(**settings).probabilities(logits)
-        wanted = recorded[i]
+        expected = recorded[i]
         if splits_tie[i] and logits.size > 16:
             # torch doesn't specify which of equal logits it keeps, only how many.
-            computed, wanted = np.sort(computed), np.sort(wanted)
-        assert np.allclose(computed, wanted, rtol=1e-12, atol=1e-15), settings
+            computed, expected = np.sort(computed), np.sort(expected)
+        assert np.allclose(computed, expected, rtol=1e-12, atol=1e-15), settings
 
 
 def test_sampling_at_the_edges() -> None:
@@ -317,8 +317,10 @@ def test_draws_fit_the_probabilities(settings: dict[str, Any]) -> None:
 LARGEST_DRAW = 1 - 2**-53
 
 
-@pytest.mark.parametrize(("drawn", "wanted"), [(0.0, 1), (0.4999, 1), (0.5, 3), (LARGEST_DRAW, 3)])
-def test_a_draw_at_the_edges(drawn: float, wanted: int) -> None:
+@pytest.mark.parametrize(
+    ("drawn", "expected"), [(0.0, 1), (0.4999, 1), (0.5, 3), (LARGEST_DRAW, 3)]
+)
+def test_a_draw_at_the_edges(drawn: float, expected: int) -> None:
     """u in [0, 1); ids with probability 0 are never drawn."""
 
     class Fixed(np.random.Generator):
@@ -326,7 +328,7 @@ def test_a_draw_at_the_edges(drawn: float, wanted: int) -> None:
             return drawn
 
     rng = Fixed(np.random.PCG64())
-    assert Sampling(top_k=2).draw([0.0, 7.0, 1.0, 7.0, 0.0], rng) == (wanted, 0.5)
+    assert Sampling(top_k=2).draw([0.0, 7.0, 1.0, 7.0, 0.0], rng) == (expected, 0.5)
     if drawn == LARGEST_DRAW:  # more than the floating-point sum of ten times 0.1
         assert Sampling().draw([3.0] * 10, rng) == (9, pytest.approx(0.1))
 
@@ -395,7 +397,7 @@ def test_one_model_used_from_8_threads() -> None:
     written = [alone.generate(prompt, 8, seed=1).new.ids.tolist() for prompt in prompts]
     shared = GPT2.from_pretrained(REFERENCE / "sharded")
     one_trace = shared.trace(prompts[0])
-    found: list[Any] = [None] * 8
+    actual: list[Any] = [None] * 8
     start = threading.Barrier(8)
 
     def work(i: int) -> None:
@@ -403,7 +405,7 @@ def test_one_model_used_from_8_threads() -> None:
         logits = shared.trace(prompts[i]).logits
         weights = one_trace.blocks[2].attention.weights
         ids = shared.generate(prompts[i], 8, seed=1).new.ids.tolist()
-        found[i] = (logits, weights, ids)
+        actual[i] = (logits, weights, ids)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     for thread in threads:
@@ -411,7 +413,7 @@ def test_one_model_used_from_8_threads() -> None:
     for thread in threads:
         thread.join()
     for i in range(8):
-        logits, weights, ids = found[i]
+        logits, weights, ids = actual[i]
         assert np.array_equal(logits, expected[i])
         assert np.array_equal(weights, alone.trace(prompts[0]).blocks[2].attention.weights)
         assert ids == written[i]

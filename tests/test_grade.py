@@ -32,8 +32,8 @@ def handed_in(number: str, audience: str = "learner") -> dict[str, Any]:
 
 
 def cell_of(notebook: dict[str, Any], grade_id: str) -> dict[str, Any]:
-    (found,) = (cell for cell in notebook["cells"] if id_of(cell) == grade_id)
-    return found  # type: ignore[no-any-return]
+    (actual,) = (cell for cell in notebook["cells"] if id_of(cell) == grade_id)
+    return actual  # type: ignore[no-any-return]
 
 
 def written(number: str, *changes: tuple[str, str]) -> dict[str, Any]:

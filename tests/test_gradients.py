@@ -57,12 +57,12 @@ def differences(loss: Callable[[], float], x: Array, step: float = 1e-5) -> Arra
     return slopes
 
 
-def check(y: Callable[[], Array], d_y: Array, inputs: list[Array], found: list[Array]) -> None:
+def check(y: Callable[[], Array], d_y: Array, inputs: list[Array], actual: list[Array]) -> None:
     """The gradients of Σ d_y · y, each against finite differences, relative error under 1e-6."""
-    for x, d_x in zip(inputs, found, strict=True):
-        wanted = differences(lambda: float((d_y * y()).sum()), x)
+    for x, d_x in zip(inputs, actual, strict=True):
+        expected = differences(lambda: float((d_y * y()).sum()), x)
         assert d_x.shape == x.shape
-        assert np.linalg.norm(d_x - wanted) < 1e-6 * np.linalg.norm(wanted)
+        assert np.linalg.norm(d_x - expected) < 1e-6 * np.linalg.norm(expected)
 
 
 def test_linear() -> None:
@@ -83,16 +83,16 @@ def test_a_saturated_softmax_learns_nothing() -> None:
 
 def test_masked_scores() -> None:
     x, d_y, mask = *rng.standard_normal((2, 3, 5)), rng.standard_normal((3, 5)) > 0
-    found = masked_scores_scores(mask, d_y)
-    check(lambda: np.nan_to_num(masked_scores(x, mask), neginf=0), d_y, [x], [found])
+    gradient = masked_scores_scores(mask, d_y)
+    check(lambda: np.nan_to_num(masked_scores(x, mask), neginf=0), d_y, [x], [gradient])
 
 
 @pytest.mark.parametrize("eps", [1e-5, 0.7])
 def test_layer_norm(eps: float) -> None:
     x, gain, bias = (rng.standard_normal(shape) for shape in ((2, 3, 5), (5,), (5,)))
     d_y = rng.standard_normal((2, 3, 5))
-    found = layer_norm_gradient(x, gain, eps, d_y)
-    check(lambda: layer_norm(x, gain, bias, eps), d_y, [x, gain, bias], [*found])
+    gradients = layer_norm_gradient(x, gain, eps, d_y)
+    check(lambda: layer_norm(x, gain, bias, eps), d_y, [x, gain, bias], [*gradients])
 
 
 def test_gelu() -> None:
@@ -109,16 +109,16 @@ def test_attention(dropout: float) -> None:
     def context() -> Array:
         return attention(Q, K, V, mask, dropout, rng=3).context
 
-    found = attention_gradient(attention(Q, K, V, mask, dropout, rng=3), d_context)
-    check(context, d_context, [Q, K, V], [*found])
+    gradients = attention_gradient(attention(Q, K, V, mask, dropout, rng=3), d_context)
+    check(context, d_context, [Q, K, V], [*gradients])
 
 
 def test_long_attention() -> None:
     """With more queries than one block of rows."""
     T = 131
     Q, K, V, d_context = (rng.standard_normal((T, 3)) for _ in range(4))
-    found = attention_gradient(attention(Q, K, V, causal_mask(T)), d_context)
-    for x, d_x in zip((Q, K, V), found, strict=True):
+    gradients = attention_gradient(attention(Q, K, V, causal_mask(T)), d_context)
+    for x, d_x in zip((Q, K, V), gradients, strict=True):
         part = x[-2:]  # a view: changing it changes x
 
         def context() -> Array:
@@ -159,8 +159,8 @@ def test_embedding() -> None:
 def test_cross_entropy() -> None:
     logits, targets = rng.standard_normal((2, 3, 5)), np.array([[0, 4, 1], [2, 2, 3]])
     d_logits = cross_entropy(logits, targets)[1]
-    wanted = differences(lambda: cross_entropy(logits, targets)[0], logits)
-    assert np.linalg.norm(d_logits - wanted) < 1e-6 * np.linalg.norm(wanted)
+    expected = differences(lambda: cross_entropy(logits, targets)[0], logits)
+    assert np.linalg.norm(d_logits - expected) < 1e-6 * np.linalg.norm(expected)
 
 
 def test_cross_entropy_by_hand() -> None:
@@ -203,11 +203,11 @@ def test_whole_model_against_pytorch(dtype: str, tolerance: float) -> None:
     assert gradients.dtype == dtype
     for path in gradients:
         name = tensor_name(path)
-        wanted = RECORDED[f"gradient.of.{name}"]
+        expected = RECORDED[f"gradient.of.{name}"]
         every = 1 if "bias" in name or "ln_" in name else 7
-        found = gradients[path].ravel()[::every]
-        assert found.shape == wanted.shape
-        assert np.abs(found - wanted).max() < tolerance * np.abs(wanted).max(), name
+        actual = gradients[path].ravel()[::every]
+        assert actual.shape == expected.shape
+        assert np.abs(actual - expected).max() < tolerance * np.abs(expected).max(), name
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 0.7])

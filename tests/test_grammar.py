@@ -56,9 +56,9 @@ def test_unknown_kind() -> None:
 
 
 def test_corpus_is_one_sample_a_line() -> None:
-    made = corpus(1, 30)
-    assert made.text.endswith("\n")
-    assert made.text.splitlines() == [each.text for each in made.samples]
+    result = corpus(1, 30)
+    assert result.text.endswith("\n")
+    assert result.text.splitlines() == [each.text for each in result.samples]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,9 +150,9 @@ def test_equal_texts_have_equal_nats(kind: str) -> None:
 
 
 def test_corpus_counts_the_choice_of_kinds() -> None:
-    made = corpus(2, 40)
-    kinds = sum(-math.log(DECK.count(each.kind) / len(DECK)) for each in made.samples)
-    assert made.nats == pytest.approx(kinds + sum(each.nats for each in made.samples))
+    result = corpus(2, 40)
+    kinds = sum(-math.log(DECK.count(each.kind) / len(DECK)) for each in result.samples)
+    assert result.nats == pytest.approx(kinds + sum(each.nats for each in result.samples))
     assert Corpus(()).nats == 0
 
 
@@ -211,9 +211,9 @@ def test_quotes_close() -> None:
 def test_verbs_agree_with_their_subject() -> None:
     attracted = 0
     for text in texts("agreement"):
-        found = re.fullmatch(r"The (\w+) (.+) (is|are) \w+\.", text)
-        assert found
-        subject, between, verb = found.groups()
+        match = re.fullmatch(r"The (\w+) (.+) (is|are) \w+\.", text)
+        assert match
+        subject, between, verb = match.groups()
         assert (subject in grammar.HERDS) == (verb == "is")
         attracted += between.endswith("s") == (verb == "is")
     assert attracted > 50
@@ -222,11 +222,11 @@ def test_verbs_agree_with_their_subject() -> None:
 def test_verdicts() -> None:
     verdicts = Counter[str]()
     for text in texts("weather"):
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"It’s \w+ (\w+) in (\w+)\. ([A-Z]\w+) is (\w+), and (\w+) is (\w+)\.", text
         )
-        assert found
-        sky, season, *rest = found.groups()
+        assert match
+        sky, season, *rest = match.groups()
         for activity, verdict in zip(rest[::2], rest[1::2], strict=True):
             own = grammar.ACTIVITIES[activity.lower()]
             assert grammar.VERDICTS[sky == own[0], season == own[1]] == verdict
@@ -246,8 +246,8 @@ def test_the_other_one() -> None:
         assert len(names) == 4
         assert set(names[:2]) == set(names[2:])
     for text in texts("question"):
-        facts, asked, answer, _ = re.split(r"\. Who has the |\? |\.$", text)
-        assert re.search(rf"{answer} has an? {asked}\b", facts)
+        facts, request, answer, _ = re.split(r"\. Who has the |\? |\.$", text)
+        assert re.search(rf"{answer} has an? {request}\b", facts)
 
 
 def test_colours_are_recalled() -> None:
@@ -260,11 +260,11 @@ def test_colours_are_recalled() -> None:
 
 def test_comparisons_are_reversed() -> None:
     for text in texts("comparison"):
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"The (\w+) is (\w+) than the (\w+), so the \3 is (\w+) than the \1\.", text
         )
-        assert found
-        assert grammar.OPPOSITES[found[2]] == found[4]
+        assert match
+        assert grammar.OPPOSITES[match[2]] == match[4]
 
 
 def test_counting_continues() -> None:

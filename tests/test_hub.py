@@ -177,12 +177,12 @@ class Request(BaseHTTPRequestHandler):
         etag = hash(content).hexdigest()
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": commit}
         size = len(content)
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(asked[1]) if asked else 0
+        request = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(request[1]) if request else 0
         headers["Content-Length"] = str(size - start)
-        if asked:
+        if request:
             headers["Content-Range"] = f"bytes {start}-{size - 1}/{size}"
-        self.send(206 if asked else 200, headers, content[start:stop])
+        self.send(206 if request else 200, headers, content[start:stop])
 
     def refuse(self, status: int, code: str = "") -> bool:
         self.send(status, {"X-Error-Code": code} if code else {}, b"")
@@ -219,9 +219,9 @@ class Outcome:
         """Check that the call found the whole reference model."""
         assert not self.error, self
         directory = Path(self.directory)
-        found = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
+        actual = {file.name: file.read_bytes() for file in directory.iterdir() if file.is_file()}
         expected = contents(model)
-        assert {name: found.get(name) for name in expected} == expected
+        assert {name: actual.get(name) for name in expected} == expected
         return directory
 
 
@@ -264,9 +264,9 @@ class Client:
             contextlib.redirect_stderr(stderr),
         ):
             forget_connections()
-            found = hub_calls.outcome(name, options)
+            outcome = hub_calls.outcome(name, options)
             forget_connections()
-        return self._only_here(Outcome(stderr.getvalue(), **found))
+        return self._only_here(Outcome(stderr.getvalue(), **outcome))
 
     def start(self, *names: str, **variables: str) -> Process:
         """A process that downloads models in turn."""
@@ -305,7 +305,7 @@ class Client:
         with self.start(*names, **variables) as process:
             output, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        return [self._only_here(Outcome(errors, **found)) for found in json.loads(output)]
+        return [self._only_here(Outcome(errors, **actual)) for actual in json.loads(output)]
 
     def _only_here(self, outcome: Outcome) -> Outcome:
         """The outcome of a call that contacted only this hub."""
@@ -570,7 +570,7 @@ def test_config_and_weights_in_the_cache_are_completed_where_they_are(
     for outcome in map(client.ask, names):
         assert outcome.check_model(model) == snapshot
     assert hub.sent() == dict.fromkeys(vocabulary, 1)
-    assert [found.name for found in client.cache.glob("models--*")] == [snapshot.parts[-3]]
+    assert [actual.name for actual in client.cache.glob("models--*")] == [snapshot.parts[-3]]
 
 
 def test_weights_in_the_cache_that_the_hub_no_longer_has(hub: Hub, client: Client) -> None:

@@ -39,26 +39,26 @@ def places(text: Sample, tokens: Tokens) -> dict[str, list[tuple[int, int]]]:
 
 
 def test_places(tokenizer: Tokenizer) -> None:
-    made = Sample("creature", "A sad cat wept.", 0.0, (Link("adjective", (6, 9), (2, 5)),))
-    assert places(made, tokenizer.tokens(made.text)) == {
+    text = Sample("creature", "A sad cat wept.", 0.0, (Link("adjective", (6, 9), (2, 5)),))
+    assert places(text, tokenizer.tokens(text.text)) == {
         "previous": [(1, 0), (2, 1), (3, 2), (4, 3)],
         "first": [(1, 0), (2, 0), (3, 0), (4, 0)],
         "adjective": [(2, 1)],
     }
-    made = Sample("recital", "Say: one two. Again: one two.", 0.0, ())
+    text = Sample("recital", "Say: one two. Again: one two.", 0.0, ())
     # Say : one two . Again : one two .
-    found = places(made, tokenizer.tokens(made.text))
-    assert found["induction"] == [(6, 2), (7, 3), (8, 4), (9, 5)]
+    actual = places(text, tokenizer.tokens(text.text))
+    assert actual["induction"] == [(6, 2), (7, 3), (8, 4), (9, 5)]
 
 
 def test_places_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
-    made = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (2, 5), (0, 1)),))
-    tokens = tokenizer.tokens(made.text)
+    text = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (2, 5), (0, 1)),))
+    tokens = tokenizer.tokens(text.text)
     last = tokens.texts.index(" wept") - 1
     assert last > 1
-    assert places(made, tokens)["adjective"] == [(last, 0)]
-    made = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (6, 10), (2, 5)),))
-    assert places(made, tokens)["adjective"] == [(last + 1, key) for key in range(1, last + 1)]
+    assert places(text, tokens)["adjective"] == [(last, 0)]
+    text = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (6, 10), (2, 5)),))
+    assert places(text, tokens)["adjective"] == [(last + 1, key) for key in range(1, last + 1)]
 
 
 def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: Tokenizer) -> None:

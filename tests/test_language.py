@@ -46,7 +46,7 @@ def odd() -> GPT2:
 
 
 @pytest.mark.parametrize(
-    ("variables", "wanted"),
+    ("variables", "expected"),
     [
         ({}, "en"),
         ({"LANG": "C.UTF-8"}, "en"),
@@ -65,13 +65,13 @@ def odd() -> GPT2:
     ids=str,
 )
 def test_the_readers_language(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wanted: str
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
 ) -> None:
     for name in language.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert language_of() == wanted
+    assert language_of() == expected
     assert language_of("zh") == "zh"
     assert language_of("en") == "en"
 
@@ -156,9 +156,9 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
-        found = said_in_javascript(source)
-        assert len(found) == len(re.findall(SAID, source)), file.name
-        said.update(found)
+        messages = said_in_javascript(source)
+        assert len(messages) == len(re.findall(SAID, source)), file.name
+        said.update(messages)
     said.update(
         re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
     )
@@ -181,9 +181,9 @@ def test_gettexts_own_reader_reads_the_same(tmp_path: Path) -> None:
     msgfmt = shutil.which("msgfmt")
     if msgfmt is None:
         pytest.skip("gettext is not installed")
-    made = tmp_path / "zh.mo"
-    subprocess.run([msgfmt, "-c", "-o", made, VIEWS / "zh.po"], check=True, capture_output=True)
-    with made.open("rb") as file:
+    result = tmp_path / "zh.mo"
+    subprocess.run([msgfmt, "-c", "-o", result, VIEWS / "zh.po"], check=True, capture_output=True)
+    with result.open("rb") as file:
         catalogue = gettext.GNUTranslations(file)
     for english, chinese in words().items():
         assert catalogue.gettext(english) == chinese

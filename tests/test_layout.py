@@ -41,7 +41,7 @@ def imports_of(room: str) -> set[str]:
     """The other packages that a package imports."""
     file = PACKAGE / f"{room}.py"
     sources = [file] if file.is_file() else sorted((PACKAGE / room).rglob("*.py"))
-    found = set()
+    result = set()
     for source in sources:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -50,8 +50,8 @@ def imports_of(room: str) -> set[str]:
                 names = [alias.name for alias in node.names]
             else:
                 continue
-            found |= {name.split(".")[1] for name in names if name.startswith("attnlab.")}
-    return (found & set(ORDER)) - {room}
+            result |= {name.split(".")[1] for name in names if name.startswith("attnlab.")}
+    return (result & set(ORDER)) - {room}
 
 
 def test_every_room_has_its_place() -> None:
@@ -88,11 +88,11 @@ def test_imports_run_one_way(room: str) -> None:
 
 def modules_of(file: Path) -> set[str]:
     """The modules of attnlab that a file imports, for types alone too."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            result |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return result
 
 
 def test_no_two_files_of_a_folder_import_each_other() -> None:

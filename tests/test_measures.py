@@ -49,42 +49,42 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("look", "keys", "sums", "places"), BY_HAND)
 def test_shares_by_hand(look: str, keys: Any, sums: float, places: float) -> None:
-    found = share(WEIGHTS, np.asarray(TARGETS[look](TOKENS), float), keys)
-    np.testing.assert_allclose(found.sums, [sums])
-    np.testing.assert_allclose(found.places, [places])
+    actual = share(WEIGHTS, np.asarray(TARGETS[look](TOKENS), float), keys)
+    np.testing.assert_allclose(actual.sums, [sums])
+    np.testing.assert_allclose(actual.places, [places])
 
 
 def test_entropy_by_hand() -> None:
     two = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
     three = -0.5 * math.log(0.5) - 0.3 * math.log(0.3) - 0.2 * math.log(0.2)
-    found = entropy(WEIGHTS, EVERY)
-    np.testing.assert_allclose((found.sums, found.places), [[two + three], [2]])
+    actual = entropy(WEIGHTS, EVERY)
+    np.testing.assert_allclose((actual.sums, actual.places), [[two + three], [2]])
     # Without the first token, query 2 has 0.6 and 0.4 of 0.5, and query 1 only one key.
     rest = -0.6 * math.log(0.6) - 0.4 * math.log(0.4)
-    found = entropy(WEIGHTS, WITHOUT_FIRST)
-    np.testing.assert_allclose((found.sums, found.places), [[rest / 2], [0.5]])
+    actual = entropy(WEIGHTS, WITHOUT_FIRST)
+    np.testing.assert_allclose((actual.sums, actual.places), [[rest / 2], [0.5]])
     one_place = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
     assert entropy(one_place, np.ones(2)).sums == 0
 
 
 def test_size_by_hand() -> None:
     """It writes (3, 4), then (0, 2), into a stream with norms 10 and 1."""
-    found = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
-    np.testing.assert_allclose((found.sums, found.places), [[0.5 + 2.0], [2]])
+    actual = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
+    np.testing.assert_allclose((actual.sums, actual.places), [[0.5 + 2.0], [2]])
 
 
 def in_loops(trace: Trace) -> dict[str, Any]:
     """Sums and places (L, H) of every measure, query by query and key by key, in float64."""
     T, ids = len(trace.tokens), trace.ids
     shape = trace.config.n_layer, trace.config.n_head
-    found = {name: np.zeros((2, *shape)) for name in MEASURES}
+    actual = {name: np.zeros((2, *shape)) for name in MEASURES}
     for layer, h in np.ndindex(*shape):
         head, block = trace.head(layer, h), trace.blocks[layer]
         W = head.weights.astype(np.float64)
         length = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in head.V @ head.W_O]
         stream = np.sqrt((block.input.astype(np.float64) ** 2).sum(axis=1))
         written = np.sqrt(((head.context @ head.W_O).astype(np.float64) ** 2).sum(axis=1))
-        found["size"][:, layer, h] = (written / stream).sum(), T
+        actual["size"][:, layer, h] = (written / stream).sum(), T
         for q in range(1, T):
             copies = [k for k in range(q) if ids[k] == ids[q]]
             looks = {
@@ -94,24 +94,24 @@ def in_loops(trace: Trace) -> dict[str, Any]:
                 "induction": {copies[-1] + 1: 1} if copies else {},
                 "distance": {k: q - k for k in range(q)},
             }
-            for look, wanted in looks.items():
-                left = {k: n for k, n in wanted.items() if k > 0}
+            for look, expected in looks.items():
+                left = {k: n for k, n in expected.items() if k > 0}
                 for name, keys, values, start in (
-                    (look, wanted, [1.0] * T, 0),
+                    (look, expected, [1.0] * T, 0),
                     (f"{look}_without_first", left, [1.0] * T, 1),
-                    (f"{look}_by_value", wanted, length, 0),
+                    (f"{look}_by_value", expected, length, 0),
                 ):
                     if name in MEASURES and keys:
                         there = sum(W[q, k] * values[k] * n for k, n in keys.items())
                         seen = sum(W[q, k] * values[k] for k in range(start, q + 1))
-                        found[name][:, layer, h] += there, seen
+                        actual[name][:, layer, h] += there, seen
             row = [p for p in W[q, : q + 1] if p > 0]
-            found["entropy"][:, layer, h] += -sum(p * math.log(p) for p in row), 1
+            actual["entropy"][:, layer, h] += -sum(p * math.log(p) for p in row), 1
             left_over = W[q, 1 : q + 1].sum()
             if q > 1 and left_over:
                 row = [p / left_over for p in W[q, 1 : q + 1] if p > 0]
                 disorder = -sum(p * math.log(p) for p in row)
-                found["entropy_without_first"][:, layer, h] += disorder * left_over, left_over
+                actual["entropy_without_first"][:, layer, h] += disorder * left_over, left_over
     losses = []
     for t in range(T - 1):
         logits = trace.logits[t].astype(np.float64)
@@ -120,8 +120,8 @@ def in_loops(trace: Trace) -> dict[str, Any]:
         parts = trace.attribution(int(ids[t + 1]), position=t)
         everything = [*parts.heads.ravel(), *parts.mlps, parts.embedding]
         least = sorted(everything)[-LARGEST_WRITERS]
-        found["writer"] += np.stack([parts.heads >= least, np.ones(shape)])
-    return found | {"loss": np.array([sum(losses), T - 1])}
+        actual["writer"] += np.stack([parts.heads >= least, np.ones(shape)])
+    return actual | {"loss": np.array([sum(losses), T - 1])}
 
 
 @pytest.mark.parametrize("model", ["odd", "one_head", "float64", "reordered", "silu"])
@@ -129,12 +129,12 @@ def test_as_plain_loops_have_it(model: str) -> None:
     opened = GPT2.from_pretrained(REFERENCE / model)
     rng = np.random.default_rng(3)
     ids = rng.integers(0, 6, opened.config.n_positions)
-    expected, found = (
+    expected, actual = (
         in_loops(opened.trace(ids)),
         measured(opened.trace(ids), checked_measures(None)),
     )
-    assert list(found) == list(MEASURES)
-    for name, numbers in found.items():
+    assert list(actual) == list(MEASURES)
+    for name, numbers in actual.items():
         np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
         np.testing.assert_allclose(numbers.places, expected[name][1], rtol=2e-5, err_msg=name)
 
@@ -144,17 +144,17 @@ def test_long_windows_of_the_pocket_model() -> None:
     """Temporary arrays of the fast forms of steps."""
     pocket = GPT2.from_pretrained("pocket")
     ids = np.random.default_rng(0).integers(0, 40, 70)
-    expected, found = (
+    expected, actual = (
         in_loops(pocket.trace(ids)),
         measured(pocket.trace(ids), checked_measures(None)),
     )
-    for name, numbers in found.items():
+    for name, numbers in actual.items():
         np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
 
 
 def test_one_token_has_no_place_but_size() -> None:
-    found = measured(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
-    assert {name for name, numbers in found.items() if numbers.places.any()} == {"size"}
+    actual = measured(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
+    assert {name for name, numbers in actual.items() if numbers.places.any()} == {"size"}
 
 
 def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +201,12 @@ def some(trace: Trace) -> Any:
 
 def test_measures_of_a_users_own() -> None:
     trace = GPT2.from_pretrained("pocket").trace([1, 2, 3])
-    found = measured(trace, checked_measures([even, "loss", some]))
-    assert list(found) == ["even", "loss", "some"]
-    assert (found["even"].sums == 3).all()
-    assert (found["even"].places == 1).all()
-    assert (found["some"].places == np.eye(2, 4)).all()
-    assert (found["some"].sums == 3 * np.eye(2, 4)).all()
+    actual = measured(trace, checked_measures([even, "loss", some]))
+    assert list(actual) == ["even", "loss", "some"]
+    assert (actual["even"].sums == 3).all()
+    assert (actual["even"].places == 1).all()
+    assert (actual["some"].places == np.eye(2, 4)).all()
+    assert (actual["some"].sums == 3 * np.eye(2, 4)).all()
     for function, pattern in (
         (fails, "the measure fails failed: AttributeError"),
         (misshaped, r"shape \(2, 4\); got shape \(4, 2\)"),

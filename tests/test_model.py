@@ -67,9 +67,9 @@ def check(model: GPT2, expected: Arrays, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_arrays_by_the_names_of_a_checkpoint(model: str) -> None:
-    made = GPT2.from_arrays(config_of(model), arrays_of(model), TOKENIZER)
-    assert made.parameters.dtype == np.float32
-    check(made, expected_of(model))
+    result = GPT2.from_arrays(config_of(model), arrays_of(model), TOKENIZER)
+    assert result.parameters.dtype == np.float32
+    check(result, expected_of(model))
     in_float64 = GPT2.from_arrays(config_of(model), arrays_of(model), TOKENIZER, dtype="float64")
     check(in_float64, expected_of(model), 1e-10)
 
@@ -79,9 +79,9 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
     directory = REFERENCE / model
     paths = dict(Checkpoint(directory, config_of(model)))
     assert ("W_U" in paths) == (model == "silu")
-    made = GPT2.from_arrays(config_of(model), paths, TOKENIZER)
-    check(made, expected_of(model))
-    again = GPT2.from_arrays(config_of(model), made.parameters, TOKENIZER)
+    result = GPT2.from_arrays(config_of(model), paths, TOKENIZER)
+    check(result, expected_of(model))
+    again = GPT2.from_arrays(config_of(model), result.parameters, TOKENIZER)
     for path in paths:
         np.testing.assert_array_equal(again.parameters[path], paths[path])
 
@@ -250,8 +250,8 @@ def tensors_of(model: str, **more: Any) -> dict[str, Tensor]:
     ],
 )
 def test_tensors(model: str, more: dict[str, Any]) -> None:
-    made = GPT2.from_arrays(config_of(model), tensors_of(model, **more), TOKENIZER)
-    check(made, expected_of(model))
+    result = GPT2.from_arrays(config_of(model), tensors_of(model, **more), TOKENIZER)
+    check(result, expected_of(model))
 
 
 class Raising:
@@ -340,8 +340,8 @@ def test_tensors_of_bfloat16() -> None:
     tensors = {
         path: Tensor(array, "bfloat16", gradients=True) for path, array in checkpoint.items()
     }
-    made = GPT2.from_arrays(config_of("bfloat16"), tensors, TOKENIZER)
-    check(made, expected_of("bfloat16"))
+    model = GPT2.from_arrays(config_of("bfloat16"), tensors, TOKENIZER)
+    check(model, expected_of("bfloat16"))
 
 
 # What isn't a GPT-2
@@ -492,9 +492,9 @@ def test_a_wrapped_model(places: tuple[str, ...]) -> None:
 
 def test_a_model_with_another_head() -> None:
     tensors = tensors_of("odd") | {"score.weight": Tensor(np.ones((2, 35), np.float32))}
-    made = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
-    check(made, expected_of("odd"))
-    assert made.parameters.origin == (
+    model = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
+    check(model, expected_of("odd"))
+    assert model.parameters.origin == (
         "from arrays in memory, without the head for sequence classification (score.weight)"
     )
 
@@ -551,9 +551,9 @@ class Slow:
 def test_tokenizers_in_memory(tokenizer: Any, name: str) -> None:
     """Compare with transformers' ids."""
     recorded = json.loads((REFERENCE / "tokenizers.json").read_text(encoding="utf-8"))
-    made = tokenizer_in_memory(tokenizer, 400)
+    result = tokenizer_in_memory(tokenizer, 400)
     for text, (ids, *_) in zip(recorded["texts"], recorded["5"][name]["values"], strict=True):
-        assert made.encode(text, special=True) == ids
+        assert result.encode(text, special=True) == ids
 
 
 def test_a_tokenizer_with_more_tokens_than_rows() -> None:
@@ -770,10 +770,10 @@ def test_matrices_of_tensors() -> None:
     rng = np.random.default_rng(0)
     X, W = rng.standard_normal((3, 4)), rng.standard_normal((4, 2))
     expected = self_attention(X, W, W, W)
-    made = self_attention(
+    result = self_attention(
         *(Tensor(array, gradients=True, device="mps:0") for array in (X, W, W, W))
     )
-    np.testing.assert_array_equal(made.context, expected.context)
+    np.testing.assert_array_equal(result.context, expected.context)
     with pytest.raises(TypeError, match=r"W_Q isn't an array of numbers: .*meta"):
         self_attention(X, Tensor(W, device="meta"), W, W)
 
@@ -792,9 +792,9 @@ def test_a_result_is_no_array(odd: GPT2) -> None:
 def test_attentions_and_hidden_states_as_transformers_gives_them(model: str) -> None:
     """The recorded values were compared with its output_attentions and output_hidden_states."""
     expected = expected_of(model)
-    made = GPT2.from_pretrained(REFERENCE / model, dtype="float64")
-    config, T = made.config, len(expected["ids"])
-    trace = made.trace(expected["ids"])
+    result = GPT2.from_pretrained(REFERENCE / model, dtype="float64")
+    config, T = result.config, len(expected["ids"])
+    trace = result.trace(expected["ids"])
     attentions, states = trace.attentions, trace.hidden_states
     assert isinstance(attentions, tuple)
     assert isinstance(states, tuple)

@@ -440,9 +440,9 @@ RESULTS = (
 
 @pytest.fixture(scope="module")
 def drawn(odd: GPT2) -> dict[str, tuple[Any, Any]]:
-    found = results(odd)
-    assert (*found,) == RESULTS
-    return found
+    actual = results(odd)
+    assert (*actual,) == RESULTS
+    return actual
 
 
 def numbers_in(shown: Page) -> list[float]:

@@ -86,10 +86,10 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def test_a_forward_pass_has_ids_of_its_own() -> None:
     ids = np.array([[5, 80, 5], [1, 2, 3]])
     forward = ForwardPass(ids, odd().parameters)
-    wanted = ForwardPass(ids.copy(), odd().parameters).logits
+    expected = ForwardPass(ids.copy(), odd().parameters).logits
     ids[:] = 7
     assert forward.ids.tolist() == [[5, 80, 5], [1, 2, 3]]
-    assert np.array_equal(forward.logits, wanted)
+    assert np.array_equal(forward.logits, expected)
 
 
 def test_what_is_dropped_stays_the_callers() -> None:
@@ -114,12 +114,12 @@ def test_parameters_in_training_can_be_written_to_and_move_no_trace() -> None:
     model = GPT2(parameters, Tokenizer.of_bytes())
     trace = model.trace([5, 80, 5])
     assert trace.embedding.shape == forward.embedding.shape
-    wanted = ForwardPass([5, 80, 5], parameters.copy()).logits
+    expected = ForwardPass([5, 80, 5], parameters.copy()).logits
     for array in (parameters.vector, *parameters.values()):
         array[...] += 1
-    assert np.array_equal(forward.logits, wanted)
-    assert np.array_equal(trace.logits, wanted)
-    assert np.array_equal(model.trace([5, 80, 5]).logits, wanted)
+    assert np.array_equal(forward.logits, expected)
+    assert np.array_equal(trace.logits, expected)
+    assert np.array_equal(model.trace([5, 80, 5]).logits, expected)
 
 
 def test_a_view_that_is_read_only_moves_no_trace_either() -> None:
@@ -127,9 +127,9 @@ def test_a_view_that_is_read_only_moves_no_trace_either() -> None:
     view = vector.view()
     view.flags.writeable = False
     forward = ForwardPass([5, 80, 5], ParameterVector(CONFIG, view))
-    wanted = ForwardPass([5, 80, 5], ParameterVector(CONFIG, vector.copy())).logits
+    expected = ForwardPass([5, 80, 5], ParameterVector(CONFIG, vector.copy())).logits
     vector += 1
-    assert np.array_equal(forward.logits, wanted)
+    assert np.array_equal(forward.logits, expected)
 
 
 def test_read_only_parameters_are_not_copied() -> None:
@@ -168,26 +168,26 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 
 
-def results(made: Any) -> tuple[Result, ...]:
+def results(objects: Any) -> tuple[Result, ...]:
     """The results in an object that aren't parts of others."""
-    if not isinstance(made, Generation):
-        return (made,)
-    assert made.trace is not None
-    return (made.trace, *(step.trace for step in made.steps))
+    if not isinstance(objects, Generation):
+        return (objects,)
+    assert objects.trace is not None
+    return (objects.trace, *(step.trace for step in objects.steps))
 
 
-def parts(made: Any) -> dict[str, Any]:
+def parts(objects: Any) -> dict[str, Any]:
     """Every step of each result in an object."""
-    looks = enumerate(map(look, results(made)))
+    looks = enumerate(map(look, results(objects)))
     return {f"{i}.{path}": value for i, steps in looks for path, value in steps.items()}
 
 
-def arrays(made: Any) -> Iterator[tuple[str, Any]]:
+def arrays(objects: Any) -> Iterator[tuple[str, Any]]:
     """Every array reachable from an object by attributes."""
-    for path, value in parts(made).items():
+    for path, value in parts(objects).items():
         if isinstance(value, np.ndarray):
             yield path, value
-    for result in results(made):
+    for result in results(objects):
         if result.tokens is not None:
             yield "tokens.ids", result.tokens.ids
             yield "tokens[1:].ids", result.tokens[1:].ids
@@ -201,18 +201,18 @@ def arrays(made: Any) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("what", MADE)
 @pytest.mark.parametrize("before", ["looked at", "not looked at"])
 def test_copies_show_the_same_and_stay_read_only(what: str, how: str, before: str) -> None:
-    made = MADE[what]()
+    result = MADE[what]()
     if before == "looked at":
-        parts(made)
-    copied = COPIES[how](made)
+        parts(result)
+    copied = COPIES[how](result)
     again = COPIES[how](copied)
-    assert type(copied) is type(made)
-    for one in (made, copied, again):
+    assert type(copied) is type(result)
+    for one in (result, copied, again):
         for path, array in arrays(one):
             assert not array.flags.writeable, path
-    assert equal(parts(copied), parts(made))
-    assert equal(parts(again), parts(made))
-    assert repr(again) == repr(made)
+    assert equal(parts(copied), parts(result))
+    assert equal(parts(again), parts(result))
+    assert repr(again) == repr(result)
 
 
 @pytest.mark.parametrize("how", COPIES)
@@ -274,9 +274,9 @@ def test_an_unread_pass_is_copied_with_its_cached_keys() -> None:
     cache.length = 3
     forward = ForwardPass([7], parameters, cache)
     copied = pickle.loads(pickle.dumps(forward))
-    wanted = ForwardPass([5, 80, 5, 7], parameters).logits[-1:]
+    expected = ForwardPass([5, 80, 5, 7], parameters).logits[-1:]
     for one in (copied, forward):
-        assert np.allclose(one.logits, wanted, rtol=0, atol=1e-5)
+        assert np.allclose(one.logits, expected, rtol=0, atol=1e-5)
 
 
 # ---- threads -------------------------------------------------------------------------------------
@@ -296,8 +296,8 @@ def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
         return activated(*x)
 
     monkeypatch.setattr(step, "equation", slow)
-    trace, found = model.trace([5, 80, 5]), []
-    thread = threading.Thread(target=lambda: found.append(trace.logits), name="stuck")
+    trace, actual = model.trace([5, 80, 5]), []
+    thread = threading.Thread(target=lambda: actual.append(trace.logits), name="stuck")
     thread.start()
     try:
         assert is_stuck.wait(60)
@@ -305,11 +305,11 @@ def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
         assert other.head(2, 1).weights.shape == (3, 3)
         first = trace.logits
         assert np.array_equal(first, other.logits)
-        assert found == []
+        assert actual == []
     finally:
         go_on.set()
         thread.join(60)
-    assert found[0] is trace.logits is first
+    assert actual[0] is trace.logits is first
 
 
 @pytest.mark.parametrize("T", [6, LONG])
@@ -319,7 +319,7 @@ def test_eight_threads_see_the_same_trace(T: int) -> None:
     ids = np.random.default_rng(1).integers(0, 256, T)
     alone = model.trace(ids)
     paths = [(part.path, name) for part, name in every_step(alone)]
-    wanted = {f"{path}.{name}": part_at(alone, path, name) for path, name in paths}
+    expected = {f"{path}.{name}": part_at(alone, path, name) for path, name in paths}
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -329,8 +329,8 @@ def test_eight_threads_see_the_same_trace(T: int) -> None:
             order = random.Random(seed).sample(paths, len(paths))
             start.wait()
             for i, (path, name) in enumerate(order):
-                found = part_at(shared, path, name)
-                if not equal({f"x.{name}": found}, {f"x.{name}": wanted[f"{path}.{name}"]}):
+                actual = part_at(shared, path, name)
+                if not equal({f"x.{name}": actual}, {f"x.{name}": expected[f"{path}.{name}"]}):
                     wrong.append((path, name))
                 if i % 40 == seed:
                     pickle.dumps(shared)
@@ -350,7 +350,7 @@ def test_eight_threads_see_the_same_trace(T: int) -> None:
         sys.setswitchinterval(interval)
     assert [error.exc_value for error in failed] == []
     assert wrong == []
-    assert equal(look(shared), wanted)
+    assert equal(look(shared), expected)
 
 
 def part_at(result: Any, path: str, name: str) -> Any:
@@ -408,14 +408,14 @@ OF_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "c
 
 
 @pytest.mark.parametrize("first", ["layer", "head"])
-@pytest.mark.parametrize("made", ["trace", "heads", "generation"])
-def test_heads_are_views_of_what_the_layer_has(made: str, first: str) -> None:
+@pytest.mark.parametrize("kind", ["trace", "heads", "generation"])
+def test_heads_are_views_of_what_the_layer_has(kind: str, first: str) -> None:
     for name in (*OF_HEAD, "X", "memory", "mask", "W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O"):
         attention = {
             "trace": lambda: odd().trace([5, 80, 5]).blocks[1].attention,
             "heads": lambda: layer(5, mask=causal_mask(5)),
             "generation": lambda: generation(odd()).steps[1].trace.blocks[1].attention,
-        }[made]()
+        }[kind]()
         head = attention.heads[2]
         looked_at = (head, attention) if first == "head" else (attention, head)
         one, other = (getattr(result, name) for result in looked_at)
@@ -440,20 +440,20 @@ def test_long_heads_are_views_or_the_same_to_the_bit(name: str, cross: bool) -> 
 @pytest.mark.parametrize("what", MADE)
 @pytest.mark.parametrize("before", ["looked at", "not looked at"])
 def test_a_repr_keeps_nothing(what: str, before: str) -> None:
-    made = MADE[what]()
+    built = MADE[what]()
     if before == "looked at":
-        parts(made)
+        parts(built)
     # The last one of each kind, which depends on most of the others.
-    kinds = {type(part): part for result in results(made) for part, _ in every_step(result)}
-    runs = [result._run.values for result in results(made)]
+    kinds = {type(part): part for result in results(built) for part, _ in every_step(result)}
+    runs = [result._run.values for result in results(built)]
     there = [dict(values) for values in runs]
-    for shown in (*kinds.values(), *results(made)):
+    for shown in (*kinds.values(), *results(built)):
         assert repr(shown)
         assert shown._repr_html_()
-    assert repr(made)
-    for values, wanted in zip(runs, there, strict=True):
-        assert values.keys() == wanted.keys()
-        assert all(values[path] is wanted[path] for path in wanted)
+    assert repr(built)
+    for values, expected in zip(runs, there, strict=True):
+        assert values.keys() == expected.keys()
+        assert all(values[path] is expected[path] for path in expected)
 
 
 def test_views_keep_nothing() -> None:
@@ -528,8 +528,8 @@ def test_a_head_reads_what_it_needs(name: str) -> None:
     parameters = Read(odd().parameters)
     trace = GPT2(parameters, odd().tokenizer).trace([5, 80, 5])
     assert getattr(trace.head(0, 2), name).shape[0] == 3
-    wanted = {f"blocks.0.attention.{path}" for path in ("gain", "bias", "W_QKV", "b_QKV")}
-    assert set(parameters.read) == {"rows of W_E", "W_P", *wanted}
+    expected = {f"blocks.0.attention.{path}" for path in ("gain", "bias", "W_QKV", "b_QKV")}
+    assert set(parameters.read) == {"rows of W_E", "W_P", *expected}
     assert len(parameters.read) == len(set(parameters.read))
 
 
@@ -569,7 +569,7 @@ def class_of(hint: Any) -> Any:
 
 def test_what_holds_arrays_is_compared_as_an_object() -> None:
     """Arrays have no single truth value of ==, which would be an error."""
-    found = set()
+    result = set()
     for module in modules():
         names = vars(module)
         for kind in [x for x in names.values() if isinstance(x, type)]:
@@ -577,9 +577,9 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
                 hints = " ".join(field.type for field in dataclasses.fields(kind))
                 types = [class_of(names.get(word)) for word in re.findall(r"\w+", hints)]
                 if any(isinstance(t, type) and issubclass(t, np.ndarray | Result) for t in types):
-                    found.add(kind.__name__)
+                    result.add(kind.__name__)
                     assert kind.__eq__ is object.__eq__, kind
-    assert found == {
+    assert result == {
         "Shown",
         "Grid",
         "Generation",

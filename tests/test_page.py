@@ -236,7 +236,7 @@ def test_the_arithmetic_is_numpys(
 ) -> None:
     wanted = attention(*(x.astype(np.float64) for x in (Q, K, V)), mask=mask)
     (H, T, Dh), Tk = Q.shape, K.shape[1]
-    found = pure.evaluate(
+    actual = pure.evaluate(
         """([graph, sizes, values, bits, steps]) => {
             const trace = { ...sizes, edited: {}, mask: unpackedMask(bits, sizes.T * sizes.Tk),
                 graph: new Graph(graph), given: { n_head: sizes.H, by_root: true },
@@ -255,12 +255,12 @@ def test_the_arithmetic_is_numpys(
         ],
     )
     for step in (*MATRICES, "context"):
-        expected, computed = getattr(wanted, step), np.array(found[step], dtype=np.float64)
+        expected, computed = getattr(wanted, step), np.array(actual[step], dtype=np.float64)
         assert computed.shape == expected.shape
         scale = max(1.0, np.abs(expected[np.isfinite(expected)]).max())
         assert np.array_equal(np.isneginf(computed), np.isneginf(expected)), step
         assert np.allclose(computed, expected, rtol=0, atol=1e-6 * scale), step
-    assert (np.array(found["weights"])[:, ~mask] == 0).all()
+    assert (np.array(actual["weights"])[:, ~mask] == 0).all()
 
 
 def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
@@ -268,8 +268,8 @@ def test_small_and_large_numbers_have_an_exponent(browser: Any) -> None:
     page.add_script_tag(content=(HERE / "draw.js").read_text(encoding="utf-8"))
     shown = {0: "0.0000", 1e-4: "0.0001", 9.99e-5: "9.990e-5", -9.99e-5: "-9.990e-5"}
     shown |= {999_999: "999999.0000", 1e6: "1.000e+6", -1e6: "-1.000e+6", 1e300: "1.000e+300"}
-    found = page.evaluate("(numbers) => numbers.map((x) => format(x))", [*shown])
-    assert found == [*shown.values()]
+    actual = page.evaluate("(numbers) => numbers.map((x) => format(x))", [*shown])
+    assert actual == [*shown.values()]
     # In a table all numbers have the same decimals, and those that round to 0 no sign.
     fixed = page.evaluate("[9e-5, 1e-5, -1e-5, 1e6, -Infinity].map((x) => fixed(x, 4))")
     assert fixed == ["0.0001", "0.0000", "0.0000", "1.000e+6", "-inf"]
@@ -305,8 +305,8 @@ def test_every_view_opens(odd: GPT2, open_page: Open) -> None:
         ends = page.locator(".ticks span").all_inner_texts()
         values = getattr(trace.head(0, 0), step)
         bound = np.abs(values[np.isfinite(values)]).max()
-        wanted = [0, 1] if step == "weights" else [-bound, bound]
-        assert [float(ends[0]), float(ends[-1])] == pytest.approx(wanted, rel=1e-3)
+        expected = [0, 1] if step == "weights" else [-bound, bound]
+        assert [float(ends[0]), float(ends[-1])] == pytest.approx(expected, rel=1e-3)
         assert ("hatched: masked" in page.locator(".legend").inner_text()) == (
             step in ("masked_scores", "weights")
         )
@@ -415,8 +415,8 @@ def check_colours(page: Any, values: NDArray[np.float64], bound: float, nth: int
     at, named = ticks(page, nth)
     assert at == [0, 0.5, 1]
     assert named == pytest.approx([-bound, 0, bound], rel=1e-3)
-    wanted = (values / bound + 1) / 2
-    assert np.allclose(shown_in(page, nth), wanted, rtol=0, atol=SHADES, equal_nan=True)
+    expected = (values / bound + 1) / 2
+    assert np.allclose(shown_in(page, nth), expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
 def test_a_cells_colour_is_found_in_the_legend(odd: GPT2, open_page: Open) -> None:
@@ -425,8 +425,8 @@ def test_a_cells_colour_is_found_in_the_legend(odd: GPT2, open_page: Open) -> No
     page.locator(".map").nth(8).click()
     at, named = ticks(page)
     assert at == pytest.approx(np.sqrt(named))
-    wanted = np.sqrt(seen(trace, 1, 3, "weights"))
-    assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
+    expected = np.sqrt(seen(trace, 1, 3, "weights"))
+    assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
     for step in MATRICES[:3]:
         page.locator(f"#steps input[value={step}]").dispatch_event("click")
         values = seen(trace, 1, 3, step)
@@ -452,9 +452,9 @@ def test_a_scrolled_heatmap_shows_what_is_in_sight(odd: GPT2, open_page: Open) -
     rows = (middles >= top) & (middles < top + height)
     columns = (middles >= left) & (middles < left + width)
     values = seen(trace, 0, 0, "raw_scores")
-    wanted = np.where(rows[:, None] & columns, (values / np.abs(values).max() + 1) / 2, np.nan)
-    assert 0 < np.isfinite(wanted).sum() < wanted.size
-    assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
+    expected = np.where(rows[:, None] & columns, (values / np.abs(values).max() + 1) / 2, np.nan)
+    assert 0 < np.isfinite(expected).sum() < expected.size
+    assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
 
     labels = {
         (name, text, int((x + left) // cell) if "top" in name else int((y + top) // cell))
@@ -508,18 +508,18 @@ def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: 
             .evaluate(f"(canvas) => {{ {PIXELS} return [canvas.width, ...pixels]; }}")
         )
         shares = [np.flatnonzero(np.arange(T) * size // T == n) for n in range(size)]
-        wanted = np.full((size, size), np.nan)
+        expected = np.full((size, size), np.nan)
         for r, c in zip(*np.tril_indices(size), strict=True):
             cells = values[np.ix_(shares[r], shares[c])].ravel()
-            wanted[r, c] = cells[np.nanargmax(np.abs(cells))]
-        wanted = np.sign(wanted) * np.sqrt(np.abs(wanted))
-        wanted = (wanted + 1) / 2 if nth == 2 else wanted
+            expected[r, c] = cells[np.nanargmax(np.abs(cells))]
+        expected = np.sign(expected) * np.sqrt(np.abs(expected))
+        expected = (expected + 1) / 2 if nth == 2 else expected
         shown = places(pixels, legend(page, nth)).reshape(size, size)
         if nth == 2:  # query 1 has two weights, so one gains what the other loses
             shown[0, 0] = max(shown[0, 0], 1 - shown[0, 0])
-            wanted[0, 0] = max(wanted[0, 0], 1 - wanted[0, 0])
+            expected[0, 0] = max(expected[0, 0], 1 - expected[0, 0])
         assert size < T
-        assert np.allclose(shown, wanted, rtol=0, atol=SHADES, equal_nan=True)
+        assert np.allclose(shown, expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
 def check_arithmetic(
@@ -534,17 +534,17 @@ def check_arithmetic(
     product, weight, V = head.Q[i] * head.K[j], head.weights[i, j], head.V[:, d]
     line = article.locator('[data-step="context"] .sum')
     assert line.inner_text().startswith(f"component {d}: key {j} adds ")
-    wanted = [weight, V[j], weight * V[j], head.context[i, d]]
-    for shown, number in zip(line.locator("data").all(), wanted, strict=True):
+    expected = [weight, V[j], weight * V[j], head.context[i, d]]
+    for shown, number in zip(line.locator("data").all(), expected, strict=True):
         assert agrees(shown, number, scale)
     masked = head.masked_scores[i]
     exponentials = np.exp(masked - masked.max())
     numbers = [shown_as(x)[1] for x in article.locator('[data-step="weights"] data').all()]
     shifted = masked[j] - masked.max()
-    wanted = [masked[j], masked.max(), shifted, shifted, exponentials[j]]
-    wanted += [*exponentials[np.isfinite(masked)], exponentials.sum()]
-    wanted += [exponentials[j], exponentials.sum()]
-    assert numbers[: len(wanted)] == pytest.approx(wanted, rel=1e-5, abs=1e-6)
+    expected = [masked[j], masked.max(), shifted, shifted, exponentials[j]]
+    expected += [*exponentials[np.isfinite(masked)], exponentials.sum()]
+    expected += [exponentials[j], exponentials.sum()]
+    assert numbers[: len(expected)] == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
     def cells(rows: str) -> NDArray[np.float64]:
         table = article.locator(f'[data-rows="{rows}"] tbody tr').all()
@@ -556,14 +556,14 @@ def check_arithmetic(
     columns.append(head.weights[i] * V)
     assert np.allclose(cells("key"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
     foot = [shown_as(x)[1] for x in article.locator('[data-rows="key"] tfoot data').all()]
-    wanted = [exponentials.sum(), 1, head.context[i, d]]
-    assert foot == pytest.approx(wanted, rel=1e-5, abs=1e-5)
+    expected = [exponentials.sum(), 1, head.context[i, d]]
+    assert foot == pytest.approx(expected, rel=1e-5, abs=1e-5)
     headings = article.locator('[data-rows="key"] thead th').all_inner_texts()
     assert headings[-2:] == [f"V[·, {d}]", "weight × V"]
     for rows, n in (("component", d), ("key", j)):
         marked = "(all) => all.map((row) => row.ariaCurrent === 'true')"
-        found = article.locator(f'[data-rows="{rows}"] tbody tr').evaluate_all(marked)
-        assert np.flatnonzero(found).tolist() == [n]
+        actual = article.locator(f'[data-rows="{rows}"] tbody tr').evaluate_all(marked)
+        assert np.flatnonzero(actual).tolist() == [n]
 
 
 def test_the_arithmetic_follows_one_component(odd: GPT2, open_page: Open) -> None:
@@ -669,8 +669,8 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
         to_cell(page, i, j)
         first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
         readouts = page.locator(".readout data").all()
-        for shown, wanted in zip(readouts, (first, second, second - first), strict=True):
-            assert agrees(shown, wanted, 100)
+        for shown, expected in zip(readouts, (first, second, second - first), strict=True):
+            assert agrees(shown, expected, 100)
     page.keyboard.press("Enter")
     assert page.locator("#sums article[data-trace]").count() == 2
     rows = page.locator(".compared tbody tr").all()
@@ -678,8 +678,8 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
     for step, row in zip(MATRICES, rows, strict=True):
         first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
         numbers = (first, second, second - first)
-        for shown, wanted in zip(row.locator("data").all(), numbers, strict=True):
-            assert agrees(shown, wanted, 100)
+        for shown, expected in zip(row.locator("data").all(), numbers, strict=True):
+            assert agrees(shown, expected, 100)
     to_cell(page, 0, 5, nth=2)
     page.keyboard.press("Enter")
     assert page.locator(".compared tbody tr").nth(2).inner_text().split()[-3:] == [
@@ -707,8 +707,8 @@ def test_two_traces_share_a_scale_and_their_difference_has_its_own(
         at, named = ticks(page, 2)
         assert named == [-1, -0.25, 0, 0.25, 1]
         assert at == pytest.approx((np.sign(named) * np.sqrt(np.abs(named)) + 1) / 2)
-        wanted = (np.sign(b - a) * np.sqrt(np.abs(b - a)) + 1) / 2
-        assert np.allclose(shown_in(page, 2), wanted, rtol=0, atol=SHADES, equal_nan=True)
+        expected = (np.sign(b - a) * np.sqrt(np.abs(b - a)) + 1) / 2
+        assert np.allclose(shown_in(page, 2), expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
 def test_two_traces_without_a_difference(odd: GPT2, open_page: Open) -> None:
@@ -919,7 +919,7 @@ def test_the_page_computes_on_from_what_is_edited(odd: GPT2, open_page: Open) ->
     for number, one in enumerate((trace, edited)):
         for layer, h in np.ndindex(3, 5):
             head = one.head(layer, h)
-            found = page.evaluate(
+            actual = page.evaluate(
                 f"""() => {{
                     const head = headOf(traces[{number}], {layer}, {h});
                     const rows = (f) => Array.from({{ length: 12 }}, (_, i) =>
@@ -929,10 +929,10 @@ def test_the_page_computes_on_from_what_is_edited(odd: GPT2, open_page: Open) ->
                 }}"""
             )
             for step in MATRICES:
-                wanted, shown = getattr(head, step), np.array(found[step], dtype=float)
-                assert np.array_equal(np.isneginf(wanted), np.isneginf(shown)), (head.title, step)
-                kept = np.isfinite(wanted)
-                assert np.allclose(shown[kept], wanted[kept], rtol=1e-5, atol=1e-5), step
+                expected, shown = getattr(head, step), np.array(actual[step], dtype=float)
+                assert np.array_equal(np.isneginf(expected), np.isneginf(shown)), (head.title, step)
+                kept = np.isfinite(expected)
+                assert np.allclose(shown[kept], expected[kept], rtol=1e-5, atol=1e-5), step
 
 
 def test_the_arithmetic_marks_edits(odd: GPT2, open_page: Open) -> None:
@@ -998,9 +998,9 @@ def test_an_edited_number_is_seen_where_the_mask_lets_none_through(
         is_edited = page.locator("#formula").inner_text().endswith(", edited in B")
         assert is_edited == (layer > 0)
         values = getattr(edited.head(layer, h), step)
-        wanted = (values / np.abs(values).max() + 1) / 2 if layer == 2 else np.sqrt(values)
+        expected = (values / np.abs(values).max() + 1) / 2 if layer == 2 else np.sqrt(values)
         if layer < 2:
-            assert np.allclose(shown_in(page, 1), wanted, rtol=0, atol=SHADES)
+            assert np.allclose(shown_in(page, 1), expected, rtol=0, atol=SHADES)
         assert not np.isnan(shown_in(page, 1)).any()
         assert np.array_equal(np.isnan(shown_in(page, 0)), ~trace.mask)
         readouts = page.locator(".readout").all_inner_texts()

@@ -63,8 +63,8 @@ class Firefox:
         return self.driver.find_elements("css selector", selector)[nth]
 
     def text(self, selector: str) -> str:
-        found: str = self.one(selector).text
-        return found
+        shown: str = self.one(selector).text
+        return shown
 
     def press(self, *keys: str) -> None:
         """Send keys to the focused element."""
@@ -85,12 +85,12 @@ def firefox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firefox]:
             from marionette_driver.marionette import Marionette
     except ImportError:
         lacking('Firefox is driven by marionette_driver: pip install "attnlab[browsers]"')
-    found = next(filter(None, map(shutil.which, FIREFOX)), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, FIREFOX)), None)
+    if executable is None:
         lacking("the page's tests in Firefox need it: apt-get install firefox-esr")
     log = tmp_path_factory.mktemp("firefox") / "log"
     driver = Marionette(
-        bin=found,
+        bin=executable,
         headless=True,
         port=free_port(),
         gecko_log=str(log),
@@ -154,8 +154,8 @@ def test_each_step_is_shown(opened: Firefox, trace: Trace) -> None:
         assert opened.text("#formula") == f"{step} = {trace.head(0, 0).formula_of(step)}"
         shown = opened.run("return document.querySelector('.readout data').value")
         head = trace.head(0, 0)
-        wanted = getattr(head, step)[-1, head.weights[-1].argmax()]
-        assert float(shown) == pytest.approx(float(wanted), rel=1e-5)
+        expected = getattr(head, step)[-1, head.weights[-1].argmax()]
+        assert float(shown) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_next_tokens(opened: Firefox, trace: Trace) -> None:
@@ -168,14 +168,14 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     trace = model.trace("The hen saw the cat").edited({"blocks.1.attention.heads.2.context": 0})
     ids = ".".join(map(str, trace.tokens.ids))
     firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2")
-    wanted = trace.next_tokens(1)[0].probability
-    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    expected = trace.next_tokens(1)[0].probability
+    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
     firefox.one("#prompt").clear()
     firefox.one("#prompt").send_keys("The cat")
     firefox.press("\ue007")  # Enter
     ablated = {"blocks.1.attention.heads.2.context": 0}
-    wanted = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
-    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    expected = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
+    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
     assert firefox.complaints() == []
 
 
@@ -191,7 +191,7 @@ def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
     firefox.run("document.querySelector('#files').hidden = false")  # keys go to what is shown
     firefox.one("#files").send_keys("\n".join(files))
     model = GPT2.from_pretrained(directory)
-    wanted = model.trace("the hen in").next_tokens(1)[0].probability
-    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    expected = model.trace("the hen in").next_tokens(1)[0].probability
+    firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
     assert firefox.text("#summary").startswith("3 layers × 2 heads")
     assert firefox.complaints() == []

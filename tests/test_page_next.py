@@ -80,9 +80,9 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
     assert ids[0] == ids[2] == np.lexsort([np.arange(logits.size), -logits])[:n].tolist()
     for chosen, one in zip(settings, computed, strict=True):
         sampling = Sampling(**chosen)
-        wanted = sampling.probabilities(logits)
-        assert one["renormalized"] == pytest.approx(wanted[ids[0]], rel=1e-6, abs=1e-12), chosen
-        others = 1 - wanted[ids[0]].sum()
+        expected = sampling.probabilities(logits)
+        assert one["renormalized"] == pytest.approx(expected[ids[0]], rel=1e-6, abs=1e-12), chosen
+        others = 1 - expected[ids[0]].sum()
         assert one["others"]["renormalized"] == pytest.approx(others, rel=1e-6, abs=1e-6), chosen
         second = sampling.probabilities(-logits)[ids[1]]
         assert one["second"] == pytest.approx(second, rel=1e-6, abs=1e-12), chosen
@@ -91,8 +91,8 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
         before = Sampling(chosen["temperature"]).probabilities(logits)
         assert one["probabilities"] == pytest.approx(before[ids[0]], rel=1e-6, abs=1e-300)
         if before.min() > 0 or chosen["top_p"]:  # otherwise, zero probabilities weren't cut
-            assert one["count"] == np.count_nonzero(wanted), chosen
-            assert [not by for by in one["cutBy"]] == (wanted[ids[0]] > 0).tolist(), chosen
+            assert one["count"] == np.count_nonzero(expected), chosen
+            assert [not by for by in one["cutBy"]] == (expected[ids[0]] > 0).tolist(), chosen
 
 
 @pytest.mark.parametrize("logits", list(logits_of_many_kinds()))
@@ -110,7 +110,7 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
         for top_k in (None, min(TOKENS, logits.size))
         for top_p in (None, 0.5, 0.99)
     ]
-    found = pure.evaluate(
+    actual = pure.evaluate(
         """([vocab, stops, [values, logits], ids, every]) => {
             const at = positionOf(Float32Array.from(values), vocab, stops);
             return every.map((one) => {
@@ -122,16 +122,16 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
         }""",
         [logits.size, STOPS, packs, some, every],
     )
-    for chosen, shares in zip(every, found, strict=True):
-        wanted = Sampling(**chosen).probabilities(logits.astype(np.float64))[some]
-        assert shares == pytest.approx(wanted, rel=1e-5, abs=1e-12), chosen
+    for chosen, shares in zip(every, actual, strict=True):
+        expected = Sampling(**chosen).probabilities(logits.astype(np.float64))[some]
+        assert shares == pytest.approx(expected, rel=1e-5, abs=1e-12), chosen
 
 
 def test_a_token_is_drawn_by_the_cumulated_probabilities(pure: Any) -> None:
     shares = [0.5, 0.125, 0.375]
     us = [0.0, 0.25, 0.4999, 0.5, 0.6, 0.625, 0.9999]
-    found = pure.evaluate("([us, p]) => us.map((u) => drawnBy(u, p))", [us, shares])
-    assert found == np.searchsorted(np.cumsum(shares), us, side="right").tolist()
+    actual = pure.evaluate("([us, p]) => us.map((u) => drawnBy(u, p))", [us, shares])
+    assert actual == np.searchsorted(np.cumsum(shares), us, side="right").tolist()
     assert pure.evaluate("drawnBy(0.7, [0.5, 0.1])") == -1
 
 
@@ -146,11 +146,11 @@ def test_the_pages_own_generator_is_mulberry32(pure: Any) -> None:
             yield (mixed ^ mixed >> 14) / 2**32
 
     for seed in (0, 7):
-        found = pure.evaluate(
+        actual = pure.evaluate(
             f"(() => {{ const next = generator({seed}); "
             "return Array.from({ length: 5 }, next); })()"
         )
-        assert found == [*wanted(seed)]
+        assert actual == [*wanted(seed)]
 
 
 # ---- what a page includes ------------------------------------------------------------------------
@@ -216,25 +216,25 @@ def check_table(
     """Compare a table with NumPy, step by step, and with `Sampling`."""
     logits = trace.logits[place].astype(np.float64)
     order = np.lexsort([np.arange(logits.size), -logits])[: len(rows_of(page, nth))]
-    wanted = Sampling(**settings).probabilities(logits)
+    expected = Sampling(**settings).probabilities(logits)
     scaled = logits / settings["temperature"]
     exponentials = np.exp(scaled - scaled.max())
     probabilities = exponentials / exponentials.sum()
     cells, numbers = rows_of(page, nth), held(page, "tbody", nth)
     cumulated = 0.0
-    for id, texts, found in zip(order, cells, numbers, strict=True):
+    for id, texts, actual in zip(order, cells, numbers, strict=True):
         assert texts[0] == trace.vocabulary.token(int(id)).symbol
         steps = [logits[id], scaled[id], scaled[id] - scaled.max(), exponentials[id]]
         steps.append(probabilities[id])
-        cumulated += wanted[id]
-        if wanted[id]:
-            steps += [wanted[id], cumulated]
+        cumulated += expected[id]
+        if expected[id]:
+            steps += [expected[id], cumulated]
         else:
             assert texts[-2:] in (["top-k", ""], ["top-p", ""])
-        assert found == pytest.approx(steps, rel=1e-5, abs=1e-5)
+        assert actual == pytest.approx(steps, rel=1e-5, abs=1e-5)
     others, total = held(page, "tfoot", nth)
     rest = np.delete(np.arange(logits.size), order)
-    sums = [x[rest].sum() for x in (exponentials, probabilities, wanted)]
+    sums = [x[rest].sum() for x in (exponentials, probabilities, expected)]
     assert others == pytest.approx(sums, rel=1e-5, abs=1e-6)
     assert total == pytest.approx([exponentials.sum(), 1, 1], rel=1e-5)
 
@@ -286,8 +286,8 @@ def test_sliders_go_from_logits_to_probabilities(odd: GPT2, open_page: Open) -> 
         for nth, stop in enumerate(stops, start=1):
             move(page, nth, stop)
         check_table(page, trace, 7, settings)
-        wanted = Sampling(**settings).probabilities(trace.logits[7])
-        count = np.count_nonzero(wanted)
+        expected = Sampling(**settings).probabilities(trace.logits[7])
+        count = np.count_nonzero(expected)
         said = page.locator("#predictions .chain").inner_text()
         assert (
             f"{count} of 263 tokens are left" if count < 263 else "No tokens are cut off"
@@ -372,11 +372,11 @@ def test_the_list_is_one_stop_of_tab(odd: GPT2, open_page: Open) -> None:
     until(page, "document.querySelectorAll('.next .chip').length === 5")
     here = "[...document.querySelectorAll('.next .chip')].indexOf(document.activeElement)"
     page.locator(".flow .chip.query").focus()
-    found = []
+    result = []
     for key in ("Tab", "ArrowDown", "End", "Home", "Tab"):
         page.keyboard.press(key)
-        found.append(page.evaluate(here))
-    assert found == [0, 1, 4, 0, -1]
+        result.append(page.evaluate(here))
+    assert result == [0, 1, 4, 0, -1]
 
 
 def test_a_narrow_table_is_read_to_its_end(odd: GPT2, open_page: Open) -> None:

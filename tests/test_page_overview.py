@@ -83,8 +83,8 @@ def story(page: Any) -> list[str]:
 
 
 def opened(page: Any) -> list[int]:
-    found: list[int] = page.evaluate("[selection.layer, selection.head]")
-    return found
+    place: list[int] = page.evaluate("[selection.layer, selection.head]")
+    return place
 
 
 def probabilities(trace: Trace) -> NDArray[np.float64]:
@@ -127,8 +127,8 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
         [trace.attribution(id).heads for id in range(trace.config.vocab_size)],
         axes=1,
     )
-    wanted = np.abs(trace.attribution(top).heads - mean)
-    largest = {divmod(int(n), 12) for n in np.argsort(wanted.ravel())[-8:]}
+    expected = np.abs(trace.attribution(top).heads - mean)
+    largest = {divmod(int(n), 12) for n in np.argsort(expected.ravel())[-8:]}
     heads = np.frombuffer(pack(trace, "story"), "<f4")[11:].reshape(-1, 9)
     assert {(int(layer), int(head)) for layer, head in heads[:, :2]} == largest
     long = pack(gpt2_shaped(odd, 400, n_layer=2, n_embd=96), "story")
@@ -200,13 +200,13 @@ def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, lo
     far = max(
         i - j for i in drawn_tokens for j in range(1, i - 1) if weights[:, :, i, j].max() >= 0.5
     )
-    found = page.evaluate("picture.findFarthest()")
-    layer, head, i, j = (found[name] for name in ("layer", "head", "i", "j"))
-    assert (i - j, found["weight"]) == (far, pytest.approx(weights[layer, head, i, j], rel=1e-5))
+    farthest = page.evaluate("picture.findFarthest()")
+    layer, head, i, j = (farthest[name] for name in ("layer", "head", "i", "j"))
+    assert (i - j, farthest["weight"]) == (far, pytest.approx(weights[layer, head, i, j], rel=1e-5))
     query, key = (trace.tokens[n].text.strip() for n in (i, j))
     assert page.locator(".farthest").inner_text() == (
         f"Head {layer}.{head}: Of the tokens drawn, “{query}” looks farthest back, by {far}: "
-        f"at “{key}” ({percent(found['weight'])} of its attention)."
+        f"at “{key}” ({percent(farthest['weight'])} of its attention)."
     )
 
 
@@ -249,14 +249,14 @@ def test_the_picture_shows_the_traces_numbers(
 ) -> None:
     page = look(ball, viewport={"width": size[0], "height": size[1]})
     curves = page.evaluate("picture.curves.map((one) => Object.values(one))")
-    found = {tuple(place): weight for *place, weight in curves}
-    wanted = {
+    actual = {tuple(place): weight for *place, weight in curves}
+    expected = {
         (layer, head, i, j): float(ball.head(layer, head).weights[i, j])
         for layer, head, i, j in np.ndindex(2, 4, 8, 8)
         if j < i and ball.head(layer, head).weights[i, j] >= 0.12
     }
-    assert found.keys() == wanted.keys()
-    assert all(abs(found[one] - wanted[one]) < 1e-6 for one in wanted)
+    assert actual.keys() == expected.keys()
+    assert all(abs(actual[one] - expected[one]) < 1e-6 for one in expected)
     words = [name.strip() for name in page.locator("#picture .line").all_inner_texts()]
     assert words == [token.text.strip() for token in ball.tokens]
     likely = page.locator(".leaving .word").all_inner_texts()
@@ -637,27 +637,27 @@ def test_at_most_six_sizes_of_type(pocket: GPT2, watched: Watched) -> None:
             page = settled(
                 watched.open(f"{explorer.url}#depth=look", viewport={"width": width, "height": 900})
             )
-            found = [page.evaluate(SIZES)]
+            sizes_seen = [page.evaluate(SIZES)]
             for level in ("block", "head", "matrix"):
                 page.evaluate(f"showLevel('{level}')")
-                found.append(page.evaluate(SIZES))
+                sizes_seen.append(page.evaluate(SIZES))
             page.evaluate("openArithmetic(heatmaps[0].cursor)")
-            found.append(page.evaluate(SIZES))
+            sizes_seen.append(page.evaluate(SIZES))
             page.evaluate("present(true)")
-            found.append(page.evaluate(SIZES))
+            sizes_seen.append(page.evaluate(SIZES))
             page.evaluate("present(false)")
             page.evaluate("setDepth('lab')")
             until(page, "document.querySelector('#stop .chain, #stop .table')")
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             page.evaluate("openArithmetic(heatmaps[0].cursor)")
-            found.append(page.evaluate(SIZES))
+            sizes_seen.append(page.evaluate(SIZES))
             page.locator("#prompt").fill("The cat chased the ball, but it")
             page.locator("#prompt").press("Enter")
             until(page, "traceHistory.length === 2")
             page.locator("#compare").check()
             until(page, "document.querySelector('#change table')")
-            found.append(page.evaluate(SIZES))
-            assert len({size for sizes in found for size in sizes}) <= 6, found
+            sizes_seen.append(page.evaluate(SIZES))
+            assert len({size for sizes in sizes_seen for size in sizes}) <= 6, sizes_seen
 
 
 def test_comparing_keeps_the_map_in_sight(pocket: GPT2, tmp_path: Path, watched: Watched) -> None:

@@ -68,19 +68,21 @@ def sent(value: Any) -> Any:
     }
 
 
-def agree(found: Any, wanted: Any, slack: float | None = None) -> bool:
+def agree(actual: Any, expected: Any, slack: float | None = None) -> bool:
     """Whether the page's value equals NumPy's: type, shape and, within tolerance, numbers."""
-    if not isinstance(wanted, np.ndarray):
-        return bool(found == wanted or found == pytest.approx(wanted, rel=1e-15))
-    numbers = np.reshape(np.array(found["numbers"], dtype=float), found["shape"])
-    finite = np.isfinite(wanted)
-    largest = np.abs(wanted[finite]).max(initial=0)
-    off = np.abs(numbers[finite] - wanted[finite]) if numbers.shape == wanted.shape else None
+    if not isinstance(expected, np.ndarray):
+        return bool(actual == expected or actual == pytest.approx(expected, rel=1e-15))
+    numbers = np.reshape(np.array(actual["numbers"], dtype=float), actual["shape"])
+    finite = np.isfinite(expected)
+    largest = np.abs(expected[finite]).max(initial=0)
+    difference = (
+        np.abs(numbers[finite] - expected[finite]) if numbers.shape == expected.shape else None
+    )
     return bool(
-        found["type"] == TYPES[wanted.dtype.str[1:]]
-        and off is not None
-        and np.array_equal(numbers[~finite], wanted[~finite])
-        and off.max(initial=0) <= (slack or SLACK[str(wanted.dtype)]) * largest
+        actual["type"] == TYPES[expected.dtype.str[1:]]
+        and difference is not None
+        and np.array_equal(numbers[~finite], expected[~finite])
+        and difference.max(initial=0) <= (slack or SLACK[str(expected.dtype)]) * largest
     )
 
 
@@ -148,19 +150,19 @@ def arguments_of(
     dtype: Any,
     kind: str,
 ) -> list[Any]:
-    found = []
+    result = []
     for name in inspect.signature(function).parameters:
         shape = SHAPES.get(f"{function.__name__}.{name}", SHAPES.get(name))
         if name in ("ids", "positions"):
-            found.append(rng.integers(0, ROWS, (*leading, Tq)))
+            result.append(rng.integers(0, ROWS, (*leading, Tq)))
         elif name == "mask":
-            found.append(rng.random((Tq, Tk)) < 0.5)
+            result.append(rng.random((Tq, Tk)) < 0.5)
         elif shape is None:
-            found.append(OTHERS[name])
+            result.append(OTHERS[name])
         else:
             outer = () if name in WITHOUT_LEADING else leading
-            found.append(random_array(rng, (*outer, *shape), dtype, kind))
-    return found
+            result.append(random_array(rng, (*outer, *shape), dtype, kind))
+    return result
 
 
 @pytest.mark.parametrize("kind", ["in order", "view"])
@@ -172,10 +174,10 @@ def test_every_equation_is_numpys(
     rng = np.random.default_rng(0)
     for leading in LEADING:
         given = arguments_of(function, rng, leading, dtype, kind)
-        wanted = function(*given)
+        expected = function(*given)
         call = "([name, all]) => sent(equations[name](...all.map(received)))"
-        found = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
-        assert agree(found, wanted), leading
+        actual = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
+        assert agree(actual, expected), leading
         optional = [
             n
             for n, name in enumerate(inspect.signature(function).parameters)
@@ -183,29 +185,29 @@ def test_every_equation_is_numpys(
         ]
         for n in optional:  # an absent bias, no dropout
             given[n] = None
-            found = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
-            assert agree(found, function(*given)), leading
+            actual = computing.evaluate(call, [function.__name__, [*map(sent, given)]])
+            assert agree(actual, function(*given)), leading
 
 
 def test_scales_of_gpt2s_relatives(computing: Any) -> None:
     K = np.zeros((H, Tk, Dh), np.float32)
     for by_root, number in ((True, None), (False, None), (True, 3), (False, 2)):
-        found = computing.evaluate(
+        actual = computing.evaluate(
             "([K, ...how]) => equations.scale_of_layer(received(K), ...how)",
             [sent(K), by_root, number],
         )
-        assert found == equations.scale_of_layer(K, by_root, number)
+        assert actual == equations.scale_of_layer(K, by_root, number)
 
 
 def test_mixed_types_and_shapes_that_do_not_fit(computing: Any) -> None:
     rng = np.random.default_rng(0)
     narrow, wide = rng.normal(size=(5, 3)).astype(np.float32), rng.normal(size=(3, 5))
-    for name, wanted in (("add", narrow.T + wide), ("matmul", narrow @ wide)):
+    for name, expected in (("add", narrow.T + wide), ("matmul", narrow @ wide)):
         given = [sent(narrow.T if name == "add" else narrow), sent(wide)]
-        found = computing.evaluate(
+        actual = computing.evaluate(
             "([name, a, b]) => sent(nd[name](received(a), received(b)))", [name, *given]
         )
-        assert agree(found, wanted)
+        assert agree(actual, expected)
         refused = computing.evaluate(
             "([name, a]) => { try { nd[name](received(a), received(a)); } catch (error) {"
             "return error.message; } }",
@@ -323,9 +325,9 @@ def test_a_whole_pass_is_the_librarys(computing: Any, name: str, dtype: str) -> 
     directory: Path | str = name if name == "pocket" else REFERENCE / name
     trace = GPT2.from_pretrained(directory, dtype=dtype).trace(TEXT)
     paths = paths_of(trace)
-    for path, found in zip(paths, looked_at(computing, trace, {}, paths), strict=True):
+    for path, actual in zip(paths, looked_at(computing, trace, {}, paths), strict=True):
         slack = {"float32": 5e-6, "float64": 1e-12}[dtype]
-        assert agree(found, at(trace, path), slack), path
+        assert agree(actual, at(trace, path), slack), path
 
 
 def edits_of_many_kinds() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -366,14 +368,14 @@ def test_an_edited_run_is_the_librarys(computing: Any, edits: dict[str, Any]) ->
     computed = looked_at(computing, trace, edits, paths)
     edited = trace.edited(edits)
     assert not np.array_equal(edited.logits, trace.logits)
-    for path, found in zip(paths, computed, strict=True):
-        assert agree(found, at(edited, path), 1e-12), path
+    for path, actual in zip(paths, computed, strict=True):
+        assert agree(actual, at(edited, path), 1e-12), path
 
 
 def test_functions_as_edits_and_original_values(computing: Any) -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(TEXT)
     path = "blocks.1.attention.heads.2.weights"
-    found = computing.evaluate(
+    actual = computing.evaluate(
         """([graph, given, path]) => {
             const edits = { [path]: (x) => nd.divide(x, 2) };
             const run = new Run(new Graph(graph), givenIn(given), edits);
@@ -387,10 +389,10 @@ def test_functions_as_edits_and_original_values(computing: Any) -> None:
     )
     edited = trace.edited({path: lambda x: x / 2})
     head = edited.head(1, 2)
-    for one, wanted in zip(
-        found, (edited.logits, head.weights, head.unedited("weights")), strict=True
+    for one, expected in zip(
+        actual, (edited.logits, head.weights, head.unedited("weights")), strict=True
     ):
-        assert agree(one, wanted, 1e-12)
+        assert agree(one, expected, 1e-12)
 
 
 def test_an_edit_that_would_change_nothing_is_refused(computing: Any) -> None:
@@ -410,8 +412,8 @@ def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> No
     given = {f"blocks.1.attention.{name}": sent(getattr(attention, name)) for name in "QKV"}
     given |= {"mask": sent(trace.mask), "n_head": trace.config.n_head, "by_root": True}
     path = "blocks.1.attention.heads.0.weights"
-    found = computing.evaluate(PASSES, [as_data(trace._run.graph), given, {}, [path]])
-    assert agree(found[0], at(trace, path))
+    actual = computing.evaluate(PASSES, [as_data(trace._run.graph), given, {}, [path]])
+    assert agree(actual[0], at(trace, path))
 
 
 def test_the_graph_as_data_is_the_graph() -> None:
@@ -456,7 +458,7 @@ def test_products_are_numpys(
     around = rng.normal(size=(m + 1, 2 * p) if kind != "columns" else (p, m + 3))
     b = around.astype(np.float32)
     b = {"rows": b[1:, p:], "columns": b[:, 3:].T, "neither": b[1:, ::2]}[kind]
-    used, found = compiled.evaluate(
+    used, actual = compiled.evaluate(
         """([a, b, isIts]) => {
             [a, b] = [a, b].map(received);
             const data = isIts ? made.numbers.subarray(7, 7 + b.data.length) : b.data;
@@ -471,7 +473,7 @@ def test_products_are_numpys(
         [sent(a), sent(b), is_its],
     )
     assert used == (kind != "neither")
-    assert agree(found, a @ b)
+    assert agree(actual, a @ b)
 
 
 # JavaScript: call a function of arrays, and say whether WebAssembly computed it.
@@ -498,9 +500,9 @@ def test_operators_of_rows_are_numpys(compiled: Any, name: str, shape: tuple[int
     others += [rng.normal(size=(*shape[:-1], 1)).astype(np.float32)]
     for y in [*others, 0.3, np.concatenate([x, x], axis=-1)[..., 3 : 3 + shape[-1]]]:
         for given in ([x, y], [y, x]):
-            used, found = compiled.evaluate(CALLED, [name, [sent(one) for one in given], None])
+            used, actual = compiled.evaluate(CALLED, [name, [sent(one) for one in given], None])
             assert used
-            assert agree(found, getattr(np, name)(*given), 1e-7)
+            assert agree(actual, getattr(np, name)(*given), 1e-7)
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "square"])
@@ -512,42 +514,42 @@ def test_functions_of_rows_are_numpys(compiled: Any, name: str) -> None:
             [0, -0.0, -100, -1e30, 100, 1e30, -np.inf, np.inf],
         ]
     ).astype(np.float32)
-    used, found = compiled.evaluate(CALLED, [name, [sent(x)], None])
+    used, actual = compiled.evaluate(CALLED, [name, [sent(x)], None])
     assert used
     with np.errstate(over="ignore", under="ignore"):
-        wanted = getattr(np, name)(x)
-    numbers = np.array([np.inf if one is None else one for one in found["numbers"]])
-    assert np.allclose(numbers, wanted, rtol=1e-6, atol=1e-37)
+        expected = getattr(np, name)(x)
+    numbers = np.array([np.inf if one is None else one for one in actual["numbers"]])
+    assert np.allclose(numbers, expected, rtol=1e-6, atol=1e-37)
 
 
 def test_numbers_chosen_and_reduced_are_numpys(compiled: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(4, 7, 131)).astype(np.float32)
     mask = rng.random((7, 131)) < 0.5
-    used, found = compiled.evaluate(CALLED, ["where", [sent(mask), sent(x), -1e30], None])
+    used, actual = compiled.evaluate(CALLED, ["where", [sent(mask), sent(x), -1e30], None])
     assert used
-    assert agree(found, np.where(mask, x, np.float32(-1e30)), 1e-9)
+    assert agree(actual, np.where(mask, x, np.float32(-1e30)), 1e-9)
     for name in ("sum", "max"):
         how = {"axis": -1, "keepdims": True}
-        used, found = compiled.evaluate(CALLED, [name, [sent(x)], how])
+        used, actual = compiled.evaluate(CALLED, [name, [sent(x)], how])
         assert used
-        assert agree(found, getattr(x.astype(float), name)(**how).astype(np.float32), 1e-7)
+        assert agree(actual, getattr(x.astype(float), name)(**how).astype(np.float32), 1e-7)
 
 
 def test_what_others_have_is_not_overwritten(computing: Any) -> None:
     x = np.linspace(-2, 2, 12).astype(np.float32).reshape(3, 4)
     before = x.copy()
     for name in ("gelu", "silu", "exact_gelu", "softmax", "mean"):
-        found = computing.evaluate(
+        actual = computing.evaluate(
             "([name, x]) => { const given = received(x); equations[name](given);"
             " return sent(given); }",
             [name, sent(x)],
         )
-        assert agree(found, before, 1e-9)
+        assert agree(actual, before, 1e-9)
 
 
 @pytest.mark.parametrize(
-    ("line", "wanted"),
+    ("line", "expected"),
     [
         ("(x + y) * x", "nd.multiply.over(0, nd.add(x, y), x)"),
         ("x - made(x)", "nd.subtract.over(1, x, made(x))"),
@@ -558,24 +560,24 @@ def test_what_others_have_is_not_overwritten(computing: Any) -> None:
         ("(x + y) @ y", "nd.matmul(nd.add(x, y), y)"),
     ],
 )
-def test_new_arrays_are_overwritten(line: str, wanted: str) -> None:
+def test_new_arrays_are_overwritten(line: str, expected: str) -> None:
     others = "def same(x): return x\ndef made(x): return x * x\n"
     script = javascript(f"{others}def f(x, y): return {line}", "equations.py")
-    assert f"return {wanted};" in script
+    assert f"return {expected};" in script
 
 
 @pytest.mark.slow
 def test_what_is_compiled_is_the_source(tmp_path: Path) -> None:
     text = Path(translate.__file__).with_name("product.ts")
-    found = re.search(r"assemblyscript (\S+):\n//   npx (.*) -o product.wasm", text.read_text())
-    assert found is not None
+    match = re.search(r"assemblyscript (\S+):\n//   npx (.*) -o product.wasm", text.read_text())
+    assert match is not None
     compiler = os.environ.get("ATTNLAB_ASC") or shutil.which("asc")
     if compiler is None:
-        lacking(f"npm install assemblyscript@{found[1]}, and ATTNLAB_ASC names its asc")
+        lacking(f"npm install assemblyscript@{match[1]}, and ATTNLAB_ASC names its asc")
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    if found[1] not in version.stdout:
-        lacking(f"asc is another one than {found[1]}: {version.stdout}")
-    arguments = found[2].replace("asc product.ts", "").split()
-    made = tmp_path / "product.wasm"
-    subprocess.run([compiler, text, *arguments, "-o", made], check=True, capture_output=True)
-    assert made.read_bytes() == text.with_suffix(".wasm").read_bytes()
+    if match[1] not in version.stdout:
+        lacking(f"asc is another one than {match[1]}: {version.stdout}")
+    arguments = match[2].replace("asc product.ts", "").split()
+    result = tmp_path / "product.wasm"
+    subprocess.run([compiler, text, *arguments, "-o", result], check=True, capture_output=True)
+    assert result.read_bytes() == text.with_suffix(".wasm").read_bytes()

@@ -367,7 +367,7 @@ def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path
         return abs(after.probability - before.probability)
 
     head = max(np.ndindex(3, 5), key=lambda place: change(*place))
-    for link, wanted in (
+    for link, expected in (
         ("", [*head, "weights", 11, most(*head, 11)]),
         ("#layer=1&head=2&query=9", [1, 2, "weights", 9, most(1, 2, 9)]),
         ("#head=4&step=scores&query=7&key=3&layer=2", [2, 4, "scores", 7, 3]),
@@ -375,7 +375,7 @@ def test_a_link_opens_the_page_where_it_was(odd: GPT2, open_page: Open, tmp_path
         ("#query=1e9&key=2.5", [0, 0, "weights", 11, 2]),
         ("#%F0%9F%92%A9&look=magic", [*head, "weights", 11, most(*head, 11)]),
     ):
-        assert opened_at(page, link) == wanted, link
+        assert opened_at(page, link) == expected, link
     assert opened_at(page, "#layer=2&head=1&query=5&step=scores")[:2] == [2, 1]
     assert page.locator("#head-title").inner_text() == "Layer 2, head 1"
     assert page.locator("#steps input:checked").get_attribute("value") == "scores"
@@ -399,13 +399,13 @@ def test_a_link_keeps_the_arithmetic_that_is_open(
     page.keyboard.press("Enter")
     page.locator('[data-rows="component"] button').nth(4).click()
     page.locator(".map").nth(13).click()  # another head, with the arithmetic still open
-    wanted = page.locator("#panel").inner_text()
-    assert wanted.startswith("Arithmetic of layer 1, head 2, query 9, key 3")
+    expected = page.locator("#panel").inner_text()
+    assert expected.startswith("Arithmetic of layer 1, head 2, query 9, key 3")
     until(page, "location.hash.includes('open=layer.1.head.2.query.9.key.3.component.4')")
     until(page, "location.hash.includes('layer=2&head=3')")
     assert opened_at(page, page.evaluate("location.hash"))[:2] == [2, 3]
     until(page, "document.querySelector('#sums article') !== null")
-    assert page.locator("#panel").inner_text() == wanted
+    assert page.locator("#panel").inner_text() == expected
     page.locator("#close").click()
     until(page, "!location.hash.includes('open')")
     for link in ("#open=", "#open=layer.1", "#open=magic", "#open=layer.x.head.1.query.1.key.0"):
@@ -430,9 +430,9 @@ def test_the_link_follows_what_is_chosen(odd: GPT2, open_page: Open, tmp_path: P
 
 
 def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None:
-    page, said = browser.new_page(), []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    page, messages = browser.new_page(), []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.set_content("<iframe width=900 height=700 sandbox='allow-scripts'></iframe>")
     html = odd.trace(TEXT).to_html()
     page.locator("iframe").evaluate("(frame, html) => { frame.srcdoc = html; }", html)
@@ -440,7 +440,7 @@ def test_a_frame_without_an_address_has_no_link(odd: GPT2, browser: Any) -> None
     frame.locator(".mini").nth(7).click()
     assert frame.locator("#head-title").inner_text() == "Layer 1, head 2"
     page.wait_for_timeout(400)
-    assert said == []
+    assert messages == []
     page.close()
 
 
@@ -560,8 +560,8 @@ def test_texts_are_aligned_by_what_they_share(browser: Any) -> None:
     source = (HERE / "align.js").read_text(encoding="utf-8")
 
     def aligned(*texts: tuple[int, ...]) -> list[list[int | None]]:
-        found = page.evaluate(f"(texts) => {{ {source}; return aligned(texts); }}", list(texts))
-        return list(found)
+        rows = page.evaluate(f"(texts) => {{ {source}; return aligned(texts); }}", list(texts))
+        return list(rows)
 
     assert aligned((5, 6, 7)) == [[0], [1], [2]]
     assert aligned((1, 2, 3), (1, 9, 3)) == [[0, 0], [1, 1], [2, 2]]
@@ -625,10 +625,10 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     for i, j in ((10, 8), (9, 7), (3, 3), (6, 0)):
         to_cell(page, i, j, nth=2)
         shown = page.locator(".readout data")
-        for nth, wanted in enumerate(
+        for nth, expected in enumerate(
             (a.head(1, 2).weights[in_a[i], in_a[j]], b.head(1, 2).weights[in_b[i], in_b[j]])
         ):
-            assert agrees(shown.nth(nth), wanted)
+            assert agrees(shown.nth(nth), expected)
         assert agrees(shown.nth(2), difference[i, j])
     to_cell(page, 10, 8, nth=2)
     pairs = page.locator(".readout .pair").all_inner_texts()
@@ -639,10 +639,10 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#arithmetic-title").inner_text().endswith("query 10 | 12, key 8 | 10")
     for row, step in zip(page.locator(".compared tbody tr").all(), MATRICES, strict=True):
         first, second = getattr(a.head(1, 2), step)[10, 8], getattr(b.head(1, 2), step)[12, 10]
-        for shown, wanted in zip(
+        for shown, expected in zip(
             row.locator("data").all(), (first, second, second - first), strict=True
         ):
-            assert agrees(shown, wanted, 100)
+            assert agrees(shown, expected, 100)
     page.locator('[data-trace="1"] [data-rows="key"] button').nth(2).click()
     assert page.locator("#arithmetic-title").inner_text().endswith("key 2")
     page.keyboard.press("Escape")
@@ -685,12 +685,12 @@ def test_changed_tokens_are_marked(odd: GPT2, open_page: Open) -> None:
     other = next(id for id in range(50) if id not in ids)
     page = open_page(odd.trace(ids), odd.trace([*ids[:3], other, *ids[4:], other]))
     marks = "(all) => all.map((one) => ['changed', 'added'].find((c) => one.classList.contains(c)))"
-    for nth, wanted in enumerate(([None] * 12, [*[None] * 12, "added"])):
+    for nth, expected in enumerate(([None] * 12, [*[None] * 12, "added"])):
         chips = page.locator(".flow").nth(nth).locator(".chip")
-        wanted[3] = "changed"
-        assert chips.evaluate_all(marks) == wanted
+        expected[3] = "changed"
+        assert chips.evaluate_all(marks) == expected
     assert page.locator(".flow .chip").nth(3).get_attribute("aria-label").endswith("another token")
-    assert page.locator("#alignment li").evaluate_all(marks) == wanted
+    assert page.locator("#alignment li").evaluate_all(marks) == expected
     first, changed, new = odd.tokenizer.tokens([ids[0], ids[3], other]).symbols
     rows = page.locator("#alignment li").all_inner_texts()
     assert [re.sub(r"\s", "", rows[n]) for n in (0, 3, 12)] == [
@@ -813,8 +813,8 @@ def test_high_contrast_keeps_what_colours_mean(odd: GPT2, open_page: Open, schem
     for one, other in zip(marked, others, strict=True):
         grounds = [x.first.evaluate(style, "backgroundColor") for x in (one, other)]
         assert grounds[0] != grounds[1]
-    wanted = np.sqrt(np.where(np.tri(12) > 0, odd.trace(TEXT).head(0, 0).weights, np.nan))
-    assert np.allclose(shown_in(page), wanted, rtol=0, atol=SHADES, equal_nan=True)
+    expected = np.sqrt(np.where(np.tri(12) > 0, odd.trace(TEXT).head(0, 0).weights, np.nan))
+    assert np.allclose(shown_in(page), expected, rtol=0, atol=SHADES, equal_nan=True)
 
 
 @pytest.mark.parametrize("width", [320, 390])
@@ -866,11 +866,11 @@ def choose_look(page: Any, look: str) -> None:
 
 def lines_of(page: Any) -> dict[str, NDArray[np.float64]]:
     """The weights (12, 12) that lines show, by colour; 0 if there is no line or a faint one."""
-    found: dict[str, NDArray[np.float64]] = {}
+    result: dict[str, NDArray[np.float64]] = {}
     for colour, alpha, ((_, start), (_, end)) in page.evaluate("strokes"):
         i, j = int(start // 24), int(end // 24)
-        found.setdefault(colour, np.zeros((12, 12)))[i, j] = alpha**2 if alpha > 0.06 else 0
-    return found
+        result.setdefault(colour, np.zeros((12, 12)))[i, j] = alpha**2 if alpha > 0.06 else 0
+    return result
 
 
 def drawn_weights(head: Head) -> NDArray[np.float64]:
@@ -885,8 +885,8 @@ def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
     choose_look(page, "lines")
     assert page.locator("#heatmaps, #zoom, #steps").locator("visible=true").count() == 0
     ((_, weights),) = lines_of(page).items()
-    wanted = drawn_weights(trace.head(1, 2))
-    assert np.allclose(weights, wanted, atol=1e-4)
+    expected = drawn_weights(trace.head(1, 2))
+    assert np.allclose(weights, expected, atol=1e-4)
     # The token under the pointer: a query's lines, or those to a key.
     for x, n in ((0.1, 9), (0.9, 3)):
         page.mouse.move(0, 0)
@@ -897,7 +897,7 @@ def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
         ((_, weights),) = lines_of(page).items()
         place = np.arange(12) == n
         meant = place[:, None] if x < 0.5 else place
-        assert np.allclose(weights, wanted * meant, atol=1e-4)
+        assert np.allclose(weights, expected * meant, atol=1e-4)
         assert page.evaluate("[describedPlace().query, describedPlace().key]")[x > 0.5] == n
         assert selected(page)[3] == 11
     page.mouse.move(0, 0)
@@ -1030,8 +1030,8 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     ):
         strip = page.locator(f".stripes.{name}")
         pixels = strip.evaluate(f"(canvas) => {{ {PIXELS} return pixels; }}")
-        found = places(pixels, signed).reshape(values.shape)
-        assert np.allclose(found, (values / bound + 1) / 2, rtol=0, atol=SHADES)
+        actual = places(pixels, signed).reshape(values.shape)
+        assert np.allclose(actual, (values / bound + 1) / 2, rtol=0, atol=SHADES)
     page.locator(".stripes.qk").scroll_into_view_if_needed()
     box = box_of(page, ".stripes.qk")
     page.mouse.move(box["left"] + box["width"] * 2.5 / 7, box["top"] + 3.5 * 22)
@@ -1039,8 +1039,8 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     readout = page.locator("#strips .readout")
     assert readout.inner_text().startswith("component 2 of query 8 and key 3:")
     numbers = [head.Q[8, 2], head.K[3, 2], products[3, 2]]
-    for shown, wanted in zip(readout.locator("data").all(), numbers, strict=True):
-        assert agrees(shown, wanted)
+    for shown, expected in zip(readout.locator("data").all(), numbers, strict=True):
+        assert agrees(shown, expected)
     rows[5].locator("button").click()
     assert page.locator("#arithmetic-title").inner_text().endswith("query 8, key 5")
     page.locator("#close").click()

@@ -140,18 +140,18 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
     positions = page.evaluate(POSITIONS)
     assert positions[-1] == len(trace.tokens) - 1
     for position in {positions[0], positions[-1]}:
-        found = page.evaluate(ROWS, [0, position])
-        assert [*found] == [*stops(trace), "probabilities"]
+        actual = page.evaluate(ROWS, [0, position])
+        assert [*actual] == [*stops(trace), "probabilities"]
         likeliest = trace.fork().logits[position].astype(float)
         shares = np.exp(likeliest - likeliest.max()) / np.exp(likeliest - likeliest.max()).sum()
-        for path, row in found.items():
+        for path, row in actual.items():
             if path in ("logits", "probabilities"):
-                wanted = np.sort(likeliest if path == "logits" else shares)[: -len(row) - 1 : -1]
+                expected = np.sort(likeliest if path == "logits" else shares)[: -len(row) - 1 : -1]
                 assert len(row) == min(TOKENS, trace.config.vocab_size)
             else:
-                wanted = row_of(trace, path, position)
-            assert np.shape(row) == wanted.shape, path
-            assert np.abs(row - wanted).max() <= SLACK * np.abs(wanted).max(), path
+                expected = row_of(trace, path, position)
+            assert np.shape(row) == expected.shape, path
+            assert np.abs(row - expected).max() <= SLACK * np.abs(expected).max(), path
 
 
 # ---- computed rows -------------------------------------------------------------------------------
@@ -159,16 +159,16 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
 
 def test_erf_is_that_of_python(pure: Any) -> None:
     x = [-30.0, -6, -5.9, -2, -0.5, -0.469, -0.46875, -1e-9, 0, 0.1, 0.4, 0.47, 1, 3, 4, 4.1, 9]
-    found = pure.evaluate("(all) => all.map((x) => 2 * equations.normal_cdf(x) - 1)", x)
-    wanted = [math.erf(one / math.sqrt(2)) for one in x]
-    assert found == pytest.approx(wanted, rel=1e-15, abs=2e-16)
+    actual = pure.evaluate("(all) => all.map((x) => 2 * equations.normal_cdf(x) - 1)", x)
+    expected = [math.erf(one / math.sqrt(2)) for one in x]
+    assert actual == pytest.approx(expected, rel=1e-15, abs=2e-16)
 
 
 def test_a_sums_largest_terms_and_the_others(open_page: Open, odd: GPT2) -> None:
     page = open_page(odd.trace("the hen"))
     terms = [1, -5, 0.5, 5, -0.25, 3]
-    found = page.evaluate("(terms) => largestTerms(terms, 3)", terms)
-    assert found == {"largest": [1, 3, 5], "sum": 3, "rest": 1.25}
+    actual = page.evaluate("(terms) => largestTerms(terms, 3)", terms)
+    assert actual == {"largest": [1, 3, 5], "sum": 3, "rest": 1.25}
     assert page.evaluate("largestTerms([2, -7], 3)") == {"largest": [1, 0], "sum": -5, "rest": 0}
 
 
@@ -209,9 +209,11 @@ def small() -> Trace:
     return random_model(4).trace(TEXT)
 
 
-def near(found: Any, wanted: Any) -> bool:
+def near(actual: Any, expected: Any) -> bool:
     """Equal up to float32 rounding."""
-    return bool(np.abs(np.asarray(found) - wanted).max() <= 2e-6 * max(1, np.abs(wanted).max()))
+    return bool(
+        np.abs(np.asarray(actual) - expected).max() <= 2e-6 * max(1, np.abs(expected).max())
+    )
 
 
 def test_the_products_of_linear_maps(open_page: Open, small: Trace) -> None:
@@ -224,18 +226,18 @@ def test_the_products_of_linear_maps(open_page: Open, small: Trace) -> None:
                 arithmetic = go_to(page, path, c)
                 x = row_of(small, f"blocks.{layer}.{needed}", i)
                 column = at(small, f"blocks.{layer}.{map_}")[:, c]
-                b, wanted = at(small, f"blocks.{layer}.{bias}")[c], row_of(small, path, i)[c]
+                b, expected = at(small, f"blocks.{layer}.{bias}")[c], row_of(small, path, i)[c]
                 assert near(numbers(arithmetic.locator("tfoot tr").nth(-2)), [b]), path
-                assert near(numbers(arithmetic.locator("tfoot tr").last), [wanted]), path
+                assert near(numbers(arithmetic.locator("tfoot tr").last), [expected]), path
                 shown = numbers(arithmetic.locator("tfoot"))
                 largest = [numbers(row)[-1] for row in arithmetic.locator("tbody tr").all()]
                 assert np.all(np.diff(np.abs(largest)) <= 0)
-                assert near(sum(largest) + shown[0] + b, wanted), path  # and the others
+                assert near(sum(largest) + shown[0] + b, expected), path  # and the others
                 terms = terms_of(arithmetic)
                 assert near(terms[:, 0], x), path
                 assert near(terms[:, 1], column), path
                 assert near(terms[:, 2], x * column), path
-                assert near(terms[:, 2].sum() + b, wanted), path
+                assert near(terms[:, 2].sum() + b, expected), path
                 assert min(np.abs(largest)) >= np.sort(np.abs(terms[:, 2]))[-len(largest)] - 1e-9
 
 
@@ -293,12 +295,12 @@ def test_the_lines_of_layer_norm(open_page: Open, small: Trace) -> None:
         lines = [numbers(line) for line in go_to(page, path, 5).locator("li").all()]
         deviation = math.sqrt(x.var() + 1e-5)
         normalised = (x[5] - x.mean()) / deviation
-        wanted = row_of(small, path, i)[5]
+        expected = row_of(small, path, i)[5]
         assert near(lines[0], [x.sum(), x.mean()])
         assert near(lines[1], [x.var() * len(x), x.var()])
         assert near(lines[2], [x.var(), 1e-5, deviation])
         assert near(lines[3], [x[5], x.mean(), deviation, normalised])
-        assert near(lines[4], [normalised, result.gain[5], result.bias[5], wanted]), path
+        assert near(lines[4], [normalised, result.gain[5], result.bias[5], expected]), path
 
 
 def test_the_sums_of_the_stream(open_page: Open, small: Trace) -> None:
@@ -351,9 +353,9 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
         assert values[-2][-1] == pytest.approx(share(x), rel=1e-12)
         if activation == "gelu_new":
             inside = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-            wanted = [[x, x, inside], [inside, share(x)]]
-            for found, numbers_of_line in zip(values, wanted, strict=False):
-                assert found == pytest.approx(numbers_of_line, rel=1e-12)
+            expected = [[x, x, inside], [inside, share(x)]]
+            for actual, numbers_of_line in zip(values, expected, strict=False):
+                assert actual == pytest.approx(numbers_of_line, rel=1e-12)
         else:
             assert len(values) == 2
         assert near(shown[-1], mlp.activated[i, c])
@@ -399,19 +401,19 @@ def test_an_edited_number_also_shows_its_equations_result(open_page: Open) -> No
         ),
         (EDITS["parameters"], set()),
     ):
-        trace, found = random_model(2).trace(TEXT).edited(edits), set()
+        trace, actual = random_model(2).trace(TEXT).edited(edits), set()
         i = len(trace.tokens) - 1
         paths = [path for path in stops(trace)[:-1] if path not in EDITS["before blocks"]]
-        for path, c, shown, made in open_page(trace).evaluate(EDITED_HERE, paths):
+        for path, c, shown, computed in open_page(trace).evaluate(EDITED_HERE, paths):
             assert near(shown, row_of(trace, path, i)[c]), path
-            if made is not None:
-                found.add(path)
+            if computed is not None:
+                actual.add(path)
                 place, _, name = path.rpartition(".")
                 result = at(trace, place) if place else trace
                 if result.is_edited(name):
-                    wanted = np.moveaxis(result.unedited(name), -2, 0)[i].ravel()[c]
-                    assert near(made, wanted), path
-        assert found == marked - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
+                    expected = np.moveaxis(result.unedited(name), -2, 0)[i].ravel()[c]
+                    assert near(computed, expected), path
+        assert actual == marked - {"blocks.1.attention.QKV", "blocks.0.attention.residual"}
 
 
 def test_an_edited_logit(open_page: Open) -> None:
@@ -684,11 +686,11 @@ def test_a_trace_from_a_file_has_no_parameters(
         )
     }
     there |= {"blocks.1.mlp.hidden", "blocks.1.mlp.activated"}
-    found = page.evaluate(ROWS, [0, i])
-    assert {path for path in stops(small)[:-1] if found[path]} == there
+    actual = page.evaluate(ROWS, [0, i])
+    assert {path for path in stops(small)[:-1] if actual[path]} == there
     for path in there:
-        assert np.abs(found[path] - row_of(small, path, i)).max() <= 1e-6, path
-    assert found["logits"][0] == pytest.approx(float(small.next_logits.max()))
+        assert np.abs(actual[path] - row_of(small, path, i)).max() <= 1e-6, path
+    assert actual["logits"][0] == pytest.approx(float(small.next_logits.max()))
     page.evaluate("goTo('blocks.0.attention.X', 0)")
     needs = "This needs the model's parameters; the trace is from a file."
     assert page.locator("#stop-missing").inner_text() == needs
@@ -770,12 +772,12 @@ def test_unknown_packs(small: Trace) -> None:
 
 def test_columns_that_are_asked_for(small: Trace) -> None:
     """Any columns, as requested by a served page."""
-    found = np.frombuffer(pack(small, "columns.blocks.2.attention.W_K.3.5"), "<f4").reshape(2, 16)
+    actual = np.frombuffer(pack(small, "columns.blocks.2.attention.W_K.3.5"), "<f4").reshape(2, 16)
     attention = small.blocks[2].attention
-    assert np.array_equal(found[:, :15], attention.W_K[:, 3:5].T)
-    assert np.array_equal(found[:, 15], attention.b_K[3:5])
-    found = np.frombuffer(pack(small, "columns.W_U.200.201"), "<f4")
-    assert np.array_equal(found, [*small.W_E[200], 0])
+    assert np.array_equal(actual[:, :15], attention.W_K[:, 3:5].T)
+    assert np.array_equal(actual[:, 15], attention.b_K[3:5])
+    actual = np.frombuffer(pack(small, "columns.W_U.200.201"), "<f4")
+    assert np.array_equal(actual, [*small.W_E[200], 0])
 
 
 @pytest.mark.slow

@@ -64,16 +64,16 @@ def opened(page: Any, trace: Trace, changes: list[Any]) -> None:
 
 
 def numbers_of(page: Any, name: str) -> Any:
-    found = page.evaluate("async (name) => [...(await source.step(made, name))]", name)
-    return np.array(found, dtype=np.float64)
+    numbers = page.evaluate("async (name) => [...(await source.step(made, name))]", name)
+    return np.array(numbers, dtype=np.float64)
 
 
-def off(found: Any, wanted: Any) -> float:
+def off(actual: Any, expected: Any) -> float:
     """The difference of numbers, relative to the largest."""
-    assert found.shape == wanted.shape
-    finite = np.isfinite(wanted)
-    assert np.array_equal(found[~finite], wanted[~finite])
-    return float(np.abs(found - wanted)[finite].max() / max(1.0, np.abs(wanted[finite]).max()))
+    assert actual.shape == expected.shape
+    finite = np.isfinite(expected)
+    assert np.array_equal(actual[~finite], expected[~finite])
+    return float(np.abs(actual - expected)[finite].max() / max(1.0, np.abs(expected[finite]).max()))
 
 
 @pytest.mark.parametrize("name", ["pocket", *MODELS, *RELATIVES])
@@ -131,24 +131,24 @@ def check_numbers(
             "columns.W_U.3.5",
         ]
         for pack_ in names:
-            wanted = np.frombuffer(pack(trace, pack_), "<f4").astype(np.float64)
-            assert off(numbers_of(page, pack_), wanted) < 1e-5, (changes, pack_)
+            expected = np.frombuffer(pack(trace, pack_), "<f4").astype(np.float64)
+            assert off(numbers_of(page, pack_), expected) < 1e-5, (changes, pack_)
         described = page.evaluate(
             "(({ runs, packs, graph, names, mask, ...described }) => described)(made)"
         )
-        wanted = json.loads(json.dumps(description_of(trace, "en")))
+        expected = json.loads(json.dumps(description_of(trace, "en")))
         if not any("weights" in change for change in changes):  # the library adds the sums
-            assert described["note"] == wanted["note"]
+            assert described["note"] == expected["note"]
         for key in ("tokens", "edited", "excerpt", "layers", "H", "Dh"):
-            assert described[key] == wanted[key], key
-        assert np.allclose(described["scales"], wanted["scales"], rtol=1e-7)
+            assert described[key] == expected[key], key
+        assert np.allclose(described["scales"], expected["scales"], rtol=1e-7)
         for key in ("edited", "packed", "D", "F", "vocab", "activation", "stops"):
-            assert described["way"][key] == wanted["way"][key], key
+            assert described["way"][key] == expected["way"][key], key
         assert page.evaluate("description.steps.scale.formula") == head_of(trace).formula_of(
             "scale"
         )
         for key in ("vocab", "rows", "n"):
-            assert described["prediction"][key] == wanted["prediction"][key], key
+            assert described["prediction"][key] == expected["prediction"][key], key
 
 
 def head_of(trace: Trace) -> Any:
@@ -224,15 +224,15 @@ def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> No
     page.add_script_tag(content=source("bpe.js"))
     page.evaluate("(data) => { window.made = new Tokenizer(data); }", gpt2_tokenizer.as_data())
     texts = [*HOSTILE, *random_texts(10_000)]
-    found = page.evaluate("(texts) => texts.map((text) => made.encode(text))", texts)
-    assert found == [gpt2_tokenizer.encode(text) for text in texts]
-    shown = page.evaluate("(all) => all.map((ids) => made.tokens(ids))", found[:2000])
+    actual = page.evaluate("(texts) => texts.map((text) => made.encode(text))", texts)
+    assert actual == [gpt2_tokenizer.encode(text) for text in texts]
+    shown = page.evaluate("(all) => all.map((ids) => made.tokens(ids))", actual[:2000])
     for text, tokens in zip(texts, shown, strict=False):
-        wanted = gpt2_tokenizer.tokens(text)
+        expected = gpt2_tokenizer.tokens(text)
         assert [(one["symbol"], one["text"], one["bytes"]) for one in tokens] == [
-            (printable(one.symbol), printable(one.text), one.bytes.hex(" ")) for one in wanted
+            (printable(one.symbol), printable(one.text), one.bytes.hex(" ")) for one in expected
         ]
-        assert [one["part_of"] for one in tokens] == [*map(printable, wanted.part_of)]
+        assert [one["part_of"] for one in tokens] == [*map(printable, expected.part_of)]
     page.close()
 
 
@@ -256,10 +256,10 @@ def pocket() -> GPT2:
 
 
 def written(page: Any, ids: list[int], **how: Any) -> list[int]:
-    found = page.evaluate(
+    answer = page.evaluate(
         "async ([ids, how]) => (await source.generate({ ids, ablated: [] }, how)).ids", [ids, how]
     )
-    return list(found)
+    return list(answer)
 
 
 @pytest.mark.parametrize("name", ["pocket", "odd", "sharded", "gelu"])
@@ -270,8 +270,8 @@ def test_it_writes_what_the_library_writes(name: str, play: Play) -> None:
     greedy = {"temperature": 0, "top_k": None, "top_p": None}
     positions = model.config.n_positions
     room = positions - len(prompt)
-    wanted = model.generate(TEXT, min(30, room), temperature=0).tokens.ids.tolist()
-    assert written(page, prompt, count=min(30, room), **greedy) == wanted
+    expected = model.generate(TEXT, min(30, room), temperature=0).tokens.ids.tolist()
+    assert written(page, prompt, count=min(30, room), **greedy) == expected
     assert len(written(page, prompt, count=100, **greedy)) == min(len(prompt) + 100, positions)
     drawn = {"count": 10, "temperature": 1.5, "top_k": 7, "top_p": 0.9}
     first, again, other = (written(page, prompt, seed=seed, **drawn) for seed in (1, 1, 2))
@@ -290,11 +290,11 @@ def test_texts_heads_and_what_is_compared(pocket: GPT2, play: Play) -> None:
     before = pocket.trace("The hen saw the cat")
     after = before.edited({"blocks.1.attention.heads.2.context": 0})
     for nth, trace in enumerate((before, after)):
-        wanted = [token.probability for token in trace.next_tokens(5)]
+        expected = [token.probability for token in trace.next_tokens(5)]
         list_ = f"document.querySelectorAll('.next')[{nth}]"
-        found = f"[...{list_}.querySelectorAll('data')].map((x) => +x.value)"
-        until(page, f"Math.abs({found}[0] - {wanted[0]}) < 1e-5")
-        assert page.evaluate(found) == pytest.approx(wanted, abs=1e-5)
+        actual = f"[...{list_}.querySelectorAll('data')].map((x) => +x.value)"
+        until(page, f"Math.abs({actual}[0] - {expected[0]}) < 1e-5")
+        assert page.evaluate(actual) == pytest.approx(expected, abs=1e-5)
     page.locator("#back").click()
     page.locator("#compare").uncheck()
     idle(page)
@@ -312,8 +312,8 @@ def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
 
     def shows(edits: dict[str, Any], words: str) -> None:
         trace = pocket.trace("The cat chased the ball, but it").edited(edits)
-        wanted = trace.next_tokens(1)[0].probability
-        until(page, f"Math.abs({probability} - {wanted}) < 1e-5")
+        expected = trace.next_tokens(1)[0].probability
+        until(page, f"Math.abs({probability} - {expected}) < 1e-5")
         idle(page)
         assert " ".join(page.locator("#ablated").inner_text().split()) == words
 
@@ -513,9 +513,9 @@ def test_files_that_do_not_open(wrong: str, refusing: Any, tmp_path: Path) -> No
     DAMAGED[wrong](directory)
     with pytest.raises(AttnlabError) as caught:
         GPT2.from_pretrained(directory).trace([1]).logits  # noqa: B018
-    wanted = plain(caught.value, directory).partition(" (")[0]
-    found = refused(refusing, directory)
-    assert found.startswith(wanted), (found, wanted)
+    expected = plain(caught.value, directory).partition(" (")[0]
+    actual = refused(refusing, directory)
+    assert actual.startswith(expected), (actual, expected)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()))
@@ -606,16 +606,16 @@ def test_notes_on_what_is_not_visible_in_a_text(refusing: Any, text: str, notes:
 
 def test_a_seed_makes_generation_reproducible(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
-    found = []
+    result = []
     for seed in ("7", "7", "8"):
         page.locator("#seed").fill(seed)
         page.locator("#write").click()
         until(page, "document.querySelectorAll('#sampled li').length === 10")
         idle(page)
-        found.append(page.locator("#prompt").input_value())
+        result.append(page.locator("#prompt").input_value())
         page.locator("#back").click()
         idle(page)
-    assert found[0] == found[1] != found[2]
+    assert result[0] == result[1] != result[2]
     page.locator("#seed").fill("-1")
     page.locator("#write").click()
     assert page.evaluate("document.querySelector('#seed').matches(':invalid')")
@@ -662,8 +662,8 @@ def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
     ask(page, "the hen in")
     choose(page, REFERENCE / "sharded")
     model = model_named("sharded")
-    wanted = [token.probability for token in model.trace("the hen in").next_tokens(5)]
-    until(page, f"Math.abs(+document.querySelector('.next data')?.value - {wanted[0]}) < 1e-5")
+    expected = [token.probability for token in model.trace("the hen in").next_tokens(5)]
+    until(page, f"Math.abs(+document.querySelector('.next data')?.value - {expected[0]}) < 1e-5")
     assert page.locator("#summary").inner_text().startswith("3 layers × 2 heads")
     assert page.locator("#back").is_disabled()
     page.locator("#write").click()
@@ -702,8 +702,8 @@ def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path
     inner = page.frames[1]
     until(inner, "document.querySelector('.readout data') !== null")
     ask(inner, "The hen saw the cat")
-    wanted = pocket.trace("The hen saw the cat").next_tokens(1)[0].probability
-    until(inner, f"Math.abs(+document.querySelector('.next data')?.value - {wanted}) < 1e-5")
+    expected = pocket.trace("The hen saw the cat").next_tokens(1)[0].probability
+    until(inner, f"Math.abs(+document.querySelector('.next data')?.value - {expected}) < 1e-5")
     choose(inner, REFERENCE / "odd")
     until(inner, "document.querySelector('#summary').textContent.startsWith('3 layers')")
     page.close()
@@ -767,8 +767,8 @@ def test_the_lens_and_the_shares_are_the_librarys(name: str, play: Play) -> None
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
         opened(page, trace, changes)
         for position, id in ((len(trace.tokens) - 1, 7), (1, model.config.vocab_size - 1)):
-            found = numbers_of(page, f"shares.{position}.{id}")
-            lens, shares = found[: 4 * (2 * L + 1)].reshape(-1, 4), found[4 * (2 * L + 1) :]
+            actual = numbers_of(page, f"shares.{position}.{id}")
+            lens, shares = actual[: 4 * (2 * L + 1)].reshape(-1, 4), actual[4 * (2 * L + 1) :]
             whole, own = trace.logit_lens(), trace.logit_lens().of(id)
             assert lens[:, 0].tolist() == whole.ids[:, position].tolist()
             assert off(lens[:, 1], whole.probabilities[:, position]) < 1e-5

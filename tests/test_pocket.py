@@ -70,9 +70,11 @@ def test_logits_against_transformers(dtype: str) -> None:
     for prompt, name in ((PROMPT, "curly"), (PROMPT.replace("’", "'"), "straight")):
         trace = model.trace(prompt)
         assert trace.tokens.ids.tolist() == recorded[f"{name}.ids"].tolist()
-        wanted = recorded[f"{name}.logits"]
-        scale = max(1, np.abs(wanted).max())
-        assert np.abs(trace.logits - wanted).max() < (1e-5 if dtype == "float32" else 1e-10) * scale
+        expected = recorded[f"{name}.logits"]
+        scale = max(1, np.abs(expected).max())
+        assert (
+            np.abs(trace.logits - expected).max() < (1e-5 if dtype == "float32" else 1e-10) * scale
+        )
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT.replace("’", "'")])
@@ -127,8 +129,8 @@ def test_the_cards_jobs_of_heads(pocket: GPT2) -> None:
     assert len(rows) == pocket.config.n_layer * pocket.config.n_head
     for row in rows:
         layer, number, *shares = row
-        found = jobs.attention[:, int(layer), int(number)]
-        assert np.allclose(found, np.array(shares, float), rtol=0, atol=0.0051)
+        actual = jobs.attention[:, int(layer), int(number)]
+        assert np.allclose(actual, np.array(shares, float), rtol=0, atol=0.0051)
     assert np.allclose(jobs.even, np.array(evenly[1:], float), rtol=0, atol=0.0051)
 
 

@@ -44,15 +44,15 @@ def test_what_follows_is_the_same_to_the_bit(name: str, dtype: str, tmp_path: Pa
     assert opened.config == trace.config
     for path in ("embedding", "final", "next_logits", "mask"):
         assert np.array_equal(at(opened, path), at(trace, path)), path
-    for layer, (block, wanted) in enumerate(zip(opened.blocks, trace.blocks, strict=True)):
+    for layer, (block, expected) in enumerate(zip(opened.blocks, trace.blocks, strict=True)):
         for step in ("input", "mid", "output"):
-            assert np.array_equal(getattr(block, step), getattr(wanted, step)), step
-        assert block.attention.scale == wanted.attention.scale
+            assert np.array_equal(getattr(block, step), getattr(expected, step)), step
+        assert block.attention.scale == expected.attention.scale
         for step in FOLLOW:
             computed = getattr(block.attention, step)
             assert computed.dtype == dtype
             assert not computed.flags.writeable
-            assert np.array_equal(computed, getattr(wanted.attention, step)), step
+            assert np.array_equal(computed, getattr(expected.attention, step)), step
         head = trace.head(layer, -1)
         assert np.array_equal(opened.head(layer, -1).weights, head.weights)
         assert (
@@ -65,8 +65,8 @@ def test_what_follows_is_the_same_to_the_bit(name: str, dtype: str, tmp_path: Pa
 
 def test_its_page_has_the_traces_heads(trace: Trace, tmp_path: Path) -> None:
     pages = (open_trace(written(trace, tmp_path)).to_html(), trace.to_html())
-    heads, wanted = (re.findall(r'id="trace-0-attention.*</script>', page) for page in pages)
-    assert heads == wanted
+    heads, expected = (re.findall(r'id="trace-0-attention.*</script>', page) for page in pages)
+    assert heads == expected
     assert len(heads) == len(trace.blocks)
 
 

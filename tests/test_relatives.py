@@ -98,13 +98,13 @@ def test_long_texts_have_the_same_activation(name: str, dtype: str) -> None:
     model = model_of(dtype, activation_function=name, n_inner=19)
     ids = np.arange(250)
     kept, passing = (model.trace(ids).blocks[0].mlp for _ in range(2))
-    wanted = ACTIVATIONS[name].function(kept.hidden)
+    expected = ACTIVATIONS[name].function(kept.hidden)
     tolerance = {"float32": 1e-4, "float64": 1e-11}[dtype]
-    assert np.allclose(kept.activated, wanted, rtol=tolerance, atol=tolerance)
-    wanted = wanted @ kept.W_2 + kept.b_2
+    assert np.allclose(kept.activated, expected, rtol=tolerance, atol=tolerance)
+    expected = expected @ kept.W_2 + kept.b_2
     for output in (kept.output, passing.output):
         assert output.dtype == dtype
-        assert np.allclose(output, wanted, rtol=tolerance, atol=tolerance)
+        assert np.allclose(output, expected, rtol=tolerance, atol=tolerance)
     assert np.array_equal(kept.hidden, kept.X @ kept.W_1 + kept.b_1), "changed in place"
 
 
@@ -305,8 +305,8 @@ def test_gradients_by_differences(settings: dict[str, Any]) -> None:
         direction[path][...] = rng.standard_normal(direction[path].shape)
         step = 1e-6 * direction.vector
         slope = (run(parameters.vector + step)[0] - run(parameters.vector - step)[0]) / 2e-6
-        wanted = float(gradients.vector @ direction.vector)
-        assert slope == pytest.approx(wanted, rel=1e-5, abs=1e-8), path
+        expected = float(gradients.vector @ direction.vector)
+        assert slope == pytest.approx(expected, rel=1e-5, abs=1e-8), path
 
 
 def test_training_one_with_an_output_matrix_of_its_own(tmp_path: Path) -> None:

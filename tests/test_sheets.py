@@ -43,17 +43,17 @@ def recalculated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]
         for sheet, cells in (changes or {}).items():
             for cell, value in cells.items():
                 book[sheet][cell] = value
-        bare, made = home / "bare.xlsx", home / "made"
+        bare, result = home / "bare.xlsx", home / "made"
         book.save(bare)
         assert openpyxl.load_workbook(bare, data_only=True)[book.sheetnames[-1]]["B3"].value is None
-        to_xlsx = ["--headless", "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", made]
+        to_xlsx = ["--headless", "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", result]
         subprocess.run(
             ["soffice", f"-env:UserInstallation={home.as_uri()}", *to_xlsx, bare],
             check=True,
             capture_output=True,
             timeout=300,
         )
-        return openpyxl.load_workbook(made / "bare.xlsx", data_only=True)
+        return openpyxl.load_workbook(result / "bare.xlsx", data_only=True)
 
     return recalculate
 
@@ -65,10 +65,10 @@ def numbers(book: Any, sheet: str) -> Any:
 
 def close(book: Any, sheet: str, expected: Any) -> None:
     """Within 1e-6 of a step's numbers, or of the largest of them."""
-    found, expected = numbers(book, sheet), np.asarray(expected, float)
-    expected = np.where(np.isneginf(expected), -1e308, expected).reshape(found.shape)
+    actual, expected = numbers(book, sheet), np.asarray(expected, float)
+    expected = np.where(np.isneginf(expected), -1e308, expected).reshape(actual.shape)
     largest = np.abs(expected[expected > -1e300]).max()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * max(1.0, largest))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6 * max(1.0, largest))
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_formulas_that_can_be_read(tmp_path: Path) -> None:
         ("weights", "C4"): "=weights.exp!C4/SUM(weights.exp!B4:D4)",
         ("context", "C4"): "=MMULT(weights!B4:D4,V!C3:C5)",
     }
-    found = {at: book[at[0]][at[1]].value for at in cells}
+    actual = {at: book[at[0]][at[1]].value for at in cells}
     # Early versions of the library put names of sheets in quotes.
-    plain = {at: x.replace("'", "") if isinstance(x, str) else x for at, x in found.items()}
+    plain = {at: x.replace("'", "") if isinstance(x, str) else x for at, x in actual.items()}
     assert plain == cells
     assert [book["weights"][at].value for at in ("A3", "A4", "B2", "C2")] == ["=猫()", "吃"] * 2
     assert book["weights"]["A3"].data_type == "s"  # a token isn't a formula

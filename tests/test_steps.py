@@ -94,9 +94,9 @@ def test_needs(odd: GPT2, path: str) -> None:
 
 def test_needs_are_asked_of_a_part_and_answered_from_the_whole(odd: GPT2) -> None:
     block = odd.trace("the hen").blocks[1]
-    wanted = ("blocks.1.attention.context", "blocks.1.attention.W_O", "blocks.1.attention.b_O")
-    assert needs(block, "attention.concat") == wanted[:1]
-    assert needs(block.attention, "output") == ("blocks.1.attention.concat", *wanted[1:])
+    expected = ("blocks.1.attention.context", "blocks.1.attention.W_O", "blocks.1.attention.b_O")
+    assert needs(block, "attention.concat") == expected[:1]
+    assert needs(block.attention, "output") == ("blocks.1.attention.concat", *expected[1:])
     assert needs(attention([[1.0]], [[1.0]], [[1.0]]), "context") == ("weights", "V")
 
 
@@ -210,12 +210,12 @@ def test_values_may_have_leading_axes_that_queries_and_keys_lack(
     Q, K, V = random(T, 3), random(T, 3, seed=1), random(*leading, T, 2, seed=2)
     for order in (("weights", "context"), ("context", "weights")):
         result = attention(Q, K, V, causal_mask(T))
-        found = {name: getattr(result, name) for name in order}
-        assert found["weights"].shape == (T, T)
-        assert found["context"].shape == (*leading, T, 2)
+        actual = {name: getattr(result, name) for name in order}
+        assert actual["weights"].shape == (T, T)
+        assert actual["context"].shape == (*leading, T, 2)
         for place in np.ndindex(leading):
             alone = attention(Q, K, V[place], causal_mask(T)).context
-            assert np.allclose(found["context"][place], alone, rtol=1e-13, atol=1e-14)
+            assert np.allclose(actual["context"][place], alone, rtol=1e-13, atol=1e-14)
 
 
 def test_the_weights_of_a_head_run_no_more_than_they_need(odd: GPT2) -> None:
@@ -236,10 +236,10 @@ def config() -> GPT2Config:
 def parameters(**changed: Any) -> ParameterVector:
     """Small random parameters, some replaced, with __ for the dots in their paths."""
     vector = np.float32(0.1 * random(parameter_count(config())))
-    made = ParameterVector(config(), vector)
+    result = ParameterVector(config(), vector)
     for path, value in changed.items():
-        made[path.replace("__", ".")][...] = value
-    return made
+        result[path.replace("__", ".")][...] = value
+    return result
 
 
 SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
@@ -353,12 +353,12 @@ def test_what_is_no_steps_name(odd: GPT2, name: Any) -> None:
     trace = odd.trace("the hen")
     results = (trace, trace.blocks[0], trace.blocks[0].attention, trace.head(0, 0), heads_of(3))
     for result in results:
-        for asked in (
+        for call in (
             *(result.axes_of, result.formula_of, result.heading_of),
             *(result.is_stored, result.is_edited, result.unedited),
         ):
             with pytest.raises(AttnlabError, match=r"has no step .*; its steps are "):
-                asked(name)
+                call(name)
 
 
 @pytest.mark.parametrize("kind", [Attention, SelfAttention, Head, MultiHeadAttention, MLP, Block])

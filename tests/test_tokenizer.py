@@ -321,17 +321,17 @@ def test_a_token_has_an_id_symbol_text_and_bytes(changed: Any, message: str) -> 
     "id", [-1, 263, 10**400, 2.0, True, None, "a", [71], np.arange(3), np.ma.masked_equal(71, 71)]
 )
 def test_ids_that_a_vocabulary_has_not(id: Any) -> None:
-    for asked in (TINY.vocabulary.token, TINY.vocabulary.bytes_of):
+    for call in (TINY.vocabulary.token, TINY.vocabulary.bytes_of):
         with pytest.raises(AttnlabError, match=r"token's id must be an integer from 0 to 262"):
-            asked(id)
+            call(id)
     assert TINY.vocabulary.token(np.uint8(84)).id.__class__ is int
 
 
 @pytest.mark.parametrize("rows", [0, -1, 263.0, True, None, "a", np.arange(3), json, 10**400])
 def test_rows_must_be_a_number(rows: Any) -> None:
-    for asked in (TINY.for_rows, TINY.vocabulary.for_rows):
+    for call in (TINY.for_rows, TINY.vocabulary.for_rows):
         with pytest.raises(AttnlabError, match=r"rows must be an integer (of at least|from) 1"):
-            asked(rows)
+            call(rows)
 
 
 @pytest.mark.parametrize("special", [1, None, "a", np.array([1, 2]), []])
@@ -373,9 +373,9 @@ def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
             call(spaces)
     assert len(model.tokenizer.encode((" " * 500_000 + "x") * 2)) > 2
     texts = ["The dog barked.", spaces, "A cat meowed."]
-    found = attnlab.atlas(model, texts, ["loss"], progress=False)
-    assert found.texts == 2
-    assert found.faults[0][0] == "text 1"
+    atlas = attnlab.atlas(model, texts, ["loss"], progress=False)
+    assert atlas.texts == 2
+    assert atlas.faults[0][0] == "text 1"
     assert capfd.readouterr().err == ""
 
 

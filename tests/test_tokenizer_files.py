@@ -171,9 +171,9 @@ def test_settings_of_a_tokenizer_in_memory() -> None:
 
     for name in ("saved_by_5", "unigram"):
         file = REFERENCE / "tokenizers" / name / "tokenizer.json"
-        made = Tokenizer(json.loads(tokenizers.Tokenizer.from_file(str(file)).to_str()))
+        tokenizer = Tokenizer(json.loads(tokenizers.Tokenizer.from_file(str(file)).to_str()))
         for text, ids, *_ in recorded_values("5", name):
-            assert made.encode(text, special=True) == ids
+            assert tokenizer.encode(text, special=True) == ids
 
 
 ROBERTA = {"type": "RobertaProcessing", "sep": ["]", 93], "cls": ["[", 91]} | {
@@ -444,12 +444,12 @@ def test_special_tokens_need_no_merge(tmp_path: Path) -> None:
 def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
     """`#version` may be an ordinary token, and begin a merge."""
     letters = [*"#version:"]
-    made = ["".join(letters[: n + 1]) for n in range(1, len(letters))]
-    merges = [f"{whole[:-1]} {whole[-1]}" for whole in made]
+    result = ["".join(letters[: n + 1]) for n in range(1, len(letters))]
+    merges = [f"{whole[:-1]} {whole[-1]}" for whole in result]
     assert merges[-1] == "#version :"
     ids = opened("two_files").settings["model"]["vocab"]
     ids = {symbol: id for symbol, id in ids.items() if id < 256}
-    ids |= {symbol: id for id, symbol in enumerate(made, start=256)}
+    ids |= {symbol: id for id, symbol in enumerate(result, start=256)}
     (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
     for heading in ("#version: 0.2\n", ""):
         (tmp_path / "merges.txt").write_text(heading + "\n".join(merges), encoding="utf-8")

@@ -38,10 +38,10 @@ STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
 
 def part(trace: ForwardPass, path: str) -> Any:
     """The step at a path such as blocks.0.attention.X."""
-    found: Any = trace
+    value: Any = trace
     for name in path.split("."):
-        found = found[int(name)] if name.isdigit() else getattr(found, name)
-    return found
+        value = value[int(name)] if name.isdigit() else getattr(value, name)
+    return value
 
 
 @pytest.fixture(scope="module")
@@ -379,8 +379,8 @@ def test_sequences_side_by_side_are_each_as_if_alone(odd: GPT2) -> None:
     for place in np.ndindex(2, 3):
         alone = odd.trace(ids[place])
         for path in ("embedding", "blocks.1.attention.weights", "blocks.2.mlp.hidden", "logits"):
-            found, wanted = part(together, path)[place], part(alone, path)
-            assert np.abs(found - wanted).max() < 1e-5 * max(1, np.abs(wanted).max()), path
+            actual, expected = part(together, path)[place], part(alone, path)
+            assert np.abs(actual - expected).max() < 1e-5 * max(1, np.abs(expected).max()), path
     assert repr(together).startswith(
         "Forward pass of 2 x 3 x 17 tokens through 3 blocks of 5 heads"
     )

@@ -113,33 +113,33 @@ def test_what_is_a_list_of_texts(pocket: GPT2) -> None:
     ],
 )
 def test_pairs_are_patched_as_each_alone(pairs: tuple[Traces, Traces], parts: str) -> None:
-    found = attnlab.patch(*pairs, parts, metric=METRICS, progress=False)
+    patching = attnlab.patch(*pairs, parts, metric=METRICS, progress=False)
     linear = attnlab.attribution_patch(*pairs, parts, metric=METRICS)
     for number, metric in enumerate(METRICS):
         one, other = (side[number] for side in pairs)
         alone = attnlab.patch(one, other, parts, metric=metric, progress=False)
-        assert found.clean[number] == pytest.approx(alone.clean, abs=1e-12)
+        assert patching.clean[number] == pytest.approx(alone.clean, abs=1e-12)
         change = alone.clean - alone.corrupted
-        np.testing.assert_allclose(found.effects[number], alone.restored * change, atol=1e-12)
+        np.testing.assert_allclose(patching.effects[number], alone.restored * change, atol=1e-12)
         alone = attnlab.attribution_patch(one, other, parts, metric=metric)
         np.testing.assert_allclose(linear.effects[number], alone.restored * change, atol=1e-12)
 
 
 def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
-    found = attnlab.patch(*pairs, metric=METRICS, progress=False)
-    change = found.clean - found.corrupted
-    ratio = found.effects.sum(axis=0) / change.sum()
-    np.testing.assert_allclose(found.restored, ratio, atol=1e-14)
+    patching = attnlab.patch(*pairs, metric=METRICS, progress=False)
+    change = patching.clean - patching.corrupted
+    ratio = patching.effects.sum(axis=0) / change.sum()
+    np.testing.assert_allclose(patching.restored, ratio, atol=1e-14)
     # The jackknife, another way to the error of a ratio, agrees to first order in 1 / n.
     copies = 100
-    effects, changes = np.tile(found.effects[:, 1, 0], copies), np.tile(change, copies)
+    effects, changes = np.tile(patching.effects[:, 1, 0], copies), np.tile(change, copies)
     left_out = (effects.sum() - effects) / (changes.sum() - changes)
     n = len(effects)
     jackknife = np.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
-    scaled = found.standard_errors[1, 0] * np.sqrt(4 * 3 / (n * (n - 1)) * copies)
+    scaled = patching.standard_errors[1, 0] * np.sqrt(4 * 3 / (n * (n - 1)) * copies)
     assert scaled == pytest.approx(jackknife, rel=0.01)
     for shown in ("4 pairs", "± standard error", "Cochran", "a target for each pair"):
-        assert shown in repr(found)
+        assert shown in repr(patching)
     single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
     assert np.isnan(single.standard_errors).all()
     assert "1 pairs" in repr(single)
@@ -160,15 +160,15 @@ def test_a_function_is_measured_pair_by_pair(pairs: tuple[Traces, Traces]) -> No
 
 def test_positions_of_texts_of_one_length(pairs: tuple[Traces, Traces]) -> None:
     same = [side[::2] for side in pairs]
-    found = attnlab.patch(*same, metric=METRICS[::2], by_position=True, progress=False)
+    patching = attnlab.patch(*same, metric=METRICS[::2], by_position=True, progress=False)
     for number in range(2):
         one, other = (side[number] for side in same)
         alone = attnlab.patch(
             one, other, metric=METRICS[2 * number], by_position=True, progress=False
         )
         expected = alone.restored * (alone.clean - alone.corrupted)
-        np.testing.assert_allclose(found.effects[number], expected, atol=1e-12)
-    assert "Ġhen" not in found.table()
+        np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
+    assert "Ġhen" not in patching.table()
     with pytest.raises(InvalidValueError, match="texts of one length; got 2 to 11 tokens"):
         attnlab.patch(*pairs, metric=METRICS, by_position=True, progress=False)
 
@@ -176,20 +176,21 @@ def test_positions_of_texts_of_one_length(pairs: tuple[Traces, Traces]) -> None:
 def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
     tokens = [" rolled", " hooted", " flew", " flew"]
-    found = clean.attribution(list(tokens), " rang")
+    attribution = clean.attribution(list(tokens), " rang")
     each = [trace.attribution(of, " rang") for trace, of in zip(clean, tokens, strict=True)]
     np.testing.assert_allclose(
-        found.heads, np.mean([one.heads for one in each], axis=0), atol=1e-12
+        attribution.heads, np.mean([one.heads for one in each], axis=0), atol=1e-12
     )
     totals = np.array([one.total for one in each])
-    assert found.total == pytest.approx(totals.mean())
-    assert found.standard_errors["total"] == pytest.approx(totals.std(ddof=1) / 2)
-    assert found.heads.sum() + found.mlps.sum() + found.embedding + found.bias == pytest.approx(
-        found.total
+    assert attribution.total == pytest.approx(totals.mean())
+    assert attribution.standard_errors["total"] == pytest.approx(totals.std(ddof=1) / 2)
+    assert (
+        attribution.heads.sum() + attribution.mlps.sum() + attribution.embedding + attribution.bias
+        == pytest.approx(attribution.total)
     )
-    assert "mean of 4 texts" in repr(found)
+    assert "mean of 4 texts" in repr(attribution)
     with pytest.raises(InvalidTypeError, match=r"of one of \.each"):
-        found.by_token()
+        attribution.by_token()
     gradients = clean.gradients(list(tokens), " rang")
     alone = clean[2].gradients(" flew", " rang")
     np.testing.assert_allclose(gradients[2].embedding, alone.embedding, atol=1e-12)
@@ -207,8 +208,8 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
 def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, Traces]) -> None:
     settings = {"receiver": ["blocks.1.mlp.X", "final"], "progress": False}
     paths = attnlab.path_patch(*pairs, "blocks.*.mlp.output", metric=METRICS, **settings)
-    found = attnlab.edges(*pairs, metric=METRICS, steps=2, progress=False)
-    circuit, count = found.circuit(9), int(np.isfinite(found.effects).sum())
+    result = attnlab.edges(*pairs, metric=METRICS, steps=2, progress=False)
+    circuit, count = result.circuit(9), int(np.isfinite(result.effects).sum())
     changes, kept = np.empty((2, 4))
     for number, metric in enumerate(METRICS):
         pair = [side[number] for side in pairs]
@@ -219,38 +220,38 @@ def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, T
         )
         edges = attnlab.edges(*pair, metric=metric, steps=2, progress=False)
         expected = edges.effects * changes[number]
-        np.testing.assert_allclose(found.each[number], expected, atol=1e-12)
+        np.testing.assert_allclose(result.each[number], expected, atol=1e-12)
         kept[number] = Circuit(edges, circuit.edges).faithfulness * changes[number]
     np.testing.assert_allclose(paths.restored, paths.effects.sum(axis=0) / changes.sum())
-    np.testing.assert_allclose(found.effects, found.each.sum(axis=0) / changes.sum())
-    residuals = found.each - found.effects * changes[:, None, None]
+    np.testing.assert_allclose(result.effects, result.each.sum(axis=0) / changes.sum())
+    residuals = result.each - result.effects * changes[:, None, None]
     errors = np.sqrt((residuals**2).sum(axis=0) / 12) / abs(changes.mean())
-    np.testing.assert_allclose(found.standard_errors, errors)
+    np.testing.assert_allclose(result.standard_errors, errors)
     assert circuit.faithfulness == pytest.approx(kept.sum() / changes.sum())
     assert repr(circuit).startswith("Circuit of 9 edges, faithfulness 0.9")
     assert " ± " in repr(circuit)
-    assert found.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
+    assert result.faithfulness([0, count]) == pytest.approx([0, 1], abs=1e-12)
     for title, shown in (
         ("Path patching from blocks.*.mlp.output to blocks.1.mlp.X, final: a target", paths),
-        ("Edges, by integrated gradients, 2 steps: a target for each pair", found),
+        ("Edges, by integrated gradients, 2 steps: a target for each pair", result),
     ):
         assert repr(shown).startswith(title)
         assert "± standard error" in repr(shown)
-    assert f"20 of {count} edges" in repr(found)
+    assert f"20 of {count} edges" in repr(result)
 
 
 def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
     tokens = [" rolled", " hooted", " flew", " flew"]
     for given, position in ((tokens, -1), (" rang", 1)):
-        found = clean.logit_lens(given, position)
+        actual = clean.logit_lens(given, position)
         of_texts = given if isinstance(given, list) else [given] * 4
         each = [trace.logit_lens().of(of) for trace, of in zip(clean, of_texts, strict=True)]
         for name in ("probabilities", "ranks"):
             numbers = np.array([getattr(one, name)[:, position] for one in each])
-            np.testing.assert_allclose(getattr(found, name), numbers.mean(axis=0), atol=1e-12)
+            np.testing.assert_allclose(getattr(actual, name), numbers.mean(axis=0), atol=1e-12)
             errors = numbers.std(axis=0, ddof=1) / 2
-            np.testing.assert_allclose(found.standard_errors[name], errors, atol=1e-12)
+            np.testing.assert_allclose(actual.standard_errors[name], errors, atol=1e-12)
     own = clean.logit_lens()
     assert own.ranks[-1] == 1
     assert own.probabilities[-1] == pytest.approx(
@@ -284,8 +285,8 @@ def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
         attnlab.patch(clean, corrupted[0], metric=" dog")
     with pytest.raises(InvalidValueError, match="got 4 and 2 texts"):
         attnlab.patch(clean, corrupted[:2], metric=" dog")
-    wanted = r"same model and number of tokens; got .* \(pair 0\)"
-    with pytest.raises(InvalidValueError, match=wanted):
+    expected = r"same model and number of tokens; got .* \(pair 0\)"
+    with pytest.raises(InvalidValueError, match=expected):
         attnlab.patch(clean[:2], corrupted[1:3], metric=" dog")
     with pytest.raises(InvalidValueError, match="a value for each of the 4 texts; got 3"):
         attnlab.patch(clean, corrupted, metric=METRICS[:3])
@@ -306,12 +307,12 @@ def test_texts_of_several_lengths_have_no_position_in_a_title(
 ) -> None:
     clean, corrupted = pairs
     parts = "blocks.*.output"
-    made = [
+    result = [
         attnlab.patch(clean, corrupted, parts, metric=" dog", progress=False),
         attnlab.attribution_patch(clean, corrupted, parts, metric=" dog"),
         attnlab.patch(clean, corrupted, "mask", metric=" dog", progress=False),
     ]
-    for one in made:
+    for one in result:
         assert "the logit of Ġdog\n" in str(one)
         assert "at position" not in str(one)
 

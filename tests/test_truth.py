@@ -107,10 +107,10 @@ def test_interactions_of_known_games() -> None:
     """A pair that is worth 1 only together, beside a third that is worth 2 alone."""
     subsets = np.arange(8)
     v = (subsets & 3 == 3) + 2.0 * (subsets >> 2 & 1)
-    found = interaction_indices(v)
-    np.testing.assert_allclose(found[0, 1], 1, atol=1e-14)
-    np.testing.assert_allclose([found[0, 2], found[1, 2]], 0, atol=1e-14)
-    assert np.isnan(np.diag(found)).all()
+    actual = interaction_indices(v)
+    np.testing.assert_allclose(actual[0, 1], 1, atol=1e-14)
+    np.testing.assert_allclose([actual[0, 2], actual[1, 2]], 0, atol=1e-14)
+    assert np.isnan(np.diag(actual)).all()
     either = (subsets & 3 > 0).astype(float)  # one replaces the other
     np.testing.assert_allclose(interaction_indices(either)[1, 0], -1, atol=1e-14)
     three = np.array([float(subset & 7 == 7) for subset in range(16)])  # as the note says
@@ -130,10 +130,10 @@ def test_circuits_are_the_smallest(truth: Truth) -> None:
     for task in truth.tasks:
         v = truth.values(task).mean(axis=0)
         share = (v - v[0]) / (v[-1] - v[0])
-        found = truth.circuits(task)
-        size = len(found[0][0])
+        actual = truth.circuits(task)
+        size = len(actual[0][0])
         assert share[kept.sum(axis=1) < size].max() < 0.9
-        for parts, faithfulness in found:
+        for parts, faithfulness in actual:
             subset = sum(1 << PARTS.index(part) for part in parts)
             assert len(parts) == size
             assert share[subset] == pytest.approx(faithfulness)
@@ -149,13 +149,13 @@ def test_spearman() -> None:
 
 @pytest.mark.slow
 def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> None:
-    found = truth.methods(pocket)
-    assert found.correlations.shape == (len(found.names), len(truth.tasks))
-    for m, t in np.ndindex(found.correlations.shape):
+    actual = truth.methods(pocket)
+    assert actual.correlations.shape == (len(actual.names), len(truth.tasks))
+    for m, t in np.ndindex(actual.correlations.shape):
         right = truth.shapley().values[t]
-        assert spearman(found.scores[m, t], right) == pytest.approx(found.correlations[m, t])
+        assert spearman(actual.scores[m, t], right) == pytest.approx(actual.correlations[m, t])
     # The effects of all edges of a part add up to the linear effect of the part.
-    np.testing.assert_allclose(found.scores[1], found.scores[2], atol=1e-10)
+    np.testing.assert_allclose(actual.scores[1], actual.scores[2], atol=1e-10)
     # Patching of head 1.2 in the first pronoun pair, by an edit.
     pairs = [one for one in truth.sentences if one.task == "pronoun"]
     effects = []
@@ -166,8 +166,8 @@ def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> No
         before = corrupted.next_logits
         effects.append((patched - before)[right] - (patched - before)[wrong])
     task, part = truth.tasks.index("pronoun"), PARTS.index("1.2")
-    assert found.scores[0, task, part] == pytest.approx(np.mean(effects))
-    assert "Methods that patch" in repr(found)
+    assert actual.scores[0, task, part] == pytest.approx(np.mean(effects))
+    assert "Methods that patch" in repr(actual)
 
 
 def test_the_card_tells_what_the_table_holds(truth: Truth) -> None:

@@ -26,39 +26,39 @@ def texts_of(seed: int, count: int) -> list[str]:
 
 
 def test_the_pocket_models_lens_beats_the_logit_lens(pocket: GPT2) -> None:
-    found = attnlab.open_tuned_lens("pocket").losses(pocket, texts_of(HELD_OUT_SEED, 60))
-    assert found.stops == ("embedding", "blocks.0.output", "blocks.1.output")
-    first, second, last = found.logit - found.tuned
+    losses = attnlab.open_tuned_lens("pocket").losses(pocket, texts_of(HELD_OUT_SEED, 60))
+    assert losses.stops == ("embedding", "blocks.0.output", "blocks.1.output")
+    first, second, last = losses.logit - losses.tuned
     assert first > 5
     assert second > 0.5
     assert last == 0
-    assert (np.diff(found.tuned) < 0).all()
+    assert (np.diff(losses.tuned) < 0).all()
     alone = pocket.trace(texts_of(HELD_OUT_SEED, 60)[0])
     logits = alone.logits[:-1].astype(float)
     own = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), alone.ids[1:]]
-    assert found.each[0, -1, 0] == pytest.approx(own.mean(), abs=1e-5)
-    errors = found.each[0].std(axis=-1, ddof=1) / np.sqrt(60)
-    np.testing.assert_allclose(found.tuned_errors, errors)
-    assert "Belrose" in repr(found)
+    assert losses.each[0, -1, 0] == pytest.approx(own.mean(), abs=1e-5)
+    errors = losses.each[0].std(axis=-1, ddof=1) / np.sqrt(60)
+    np.testing.assert_allclose(losses.tuned_errors, errors)
+    assert "Belrose" in repr(losses)
     assert POCKET_LENS.stat().st_size < 200_000
 
 
 def test_training_lowers_the_loss_and_repeats(pocket: GPT2, tmp_path: Path) -> None:
     texts = texts_of(3, 30)
-    made, again = (
+    result, again = (
         attnlab.tuned_lens(pocket, texts, steps=8, seed=1, progress=False) for _ in range(2)
     )
-    for stop in made.stops:
-        np.testing.assert_array_equal(made.W[stop], again.W[stop])
-    found = made.losses(pocket, texts)
-    assert (found.tuned[:-1] < found.logit[:-1]).all()
-    made.save(tmp_path / "lens.safetensors")
+    for stop in result.stops:
+        np.testing.assert_array_equal(result.W[stop], again.W[stop])
+    losses = result.losses(pocket, texts)
+    assert (losses.tuned[:-1] < losses.logit[:-1]).all()
+    result.save(tmp_path / "lens.safetensors")
     opened = attnlab.open_tuned_lens(tmp_path / "lens.safetensors")
-    assert opened.stops == made.stops
+    assert opened.stops == result.stops
     trace = pocket.trace(TEXT)
-    for stop in (*made.stops, "blocks.1.output"):
-        np.testing.assert_array_equal(opened.logits(trace, stop), made.logits(trace, stop))
-    np.testing.assert_allclose(made.logits(trace, "blocks.1.output"), trace.logits, atol=1e-4)
+    for stop in (*result.stops, "blocks.1.output"):
+        np.testing.assert_array_equal(opened.logits(trace, stop), result.logits(trace, stop))
+    np.testing.assert_allclose(result.logits(trace, "blocks.1.output"), trace.logits, atol=1e-4)
 
 
 def test_gradients_are_those_of_small_differences(pocket: GPT2) -> None:
@@ -93,10 +93,10 @@ def test_what_it_reads_in_a_text(pocket: GPT2) -> None:
 
 
 def test_losses_of_one_text_have_no_errors(pocket: GPT2) -> None:
-    found = attnlab.open_tuned_lens("pocket").losses(pocket, [TEXT])
-    assert np.isnan(found.tuned_errors).all()
-    assert "nan" not in str(found)
-    assert f"{found.tuned[0]:.3f}" in str(found)
+    losses = attnlab.open_tuned_lens("pocket").losses(pocket, [TEXT])
+    assert np.isnan(losses.tuned_errors).all()
+    assert "nan" not in str(losses)
+    assert f"{losses.tuned[0]:.3f}" in str(losses)
 
 
 def test_what_is_refused(pocket: GPT2, tmp_path: Path) -> None:

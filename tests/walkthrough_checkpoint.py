@@ -73,9 +73,9 @@ class Figures:
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
 
-    def deviations(self, **made: Array) -> Array:
+    def deviations(self, **steps: Array) -> Array:
         """(made - published) / half a unit of the last digit, flat; in [-1, 1] where they agree."""
-        each = [(made[name] - self.tables[name]) / self.half_units[name] for name in made]
+        each = [(steps[name] - self.tables[name]) / self.half_units[name] for name in steps]
         return np.concatenate([table.ravel() for table in each])
 
     def rows_of_tokens(self, name: str, other_rows: Array) -> Array:
@@ -169,9 +169,9 @@ def fit_attention(figures: Figures) -> tuple[Array, Array]:
     def deviations(x: Array) -> Array:
         scores, V = unpack(x)
         weights = causal_softmax(scores)
-        made = {"V": V[figures.token_rows], "weights": weights, "context": weights @ V}
+        result = {"V": V[figures.token_rows], "weights": weights, "context": weights @ V}
         # Penalize V itself too, so that it is small where the figures don't determine it.
-        return np.concatenate([figures.deviations(scores=scores, **made), V.ravel()])
+        return np.concatenate([figures.deviations(scores=scores, **result), V.ravel()])
 
     V = figures.rows_of_tokens("V", np.zeros(3))
     return unpack(fit(deviations, np.concatenate([figures["scores"].ravel(), V.ravel()])))
