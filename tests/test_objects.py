@@ -168,26 +168,26 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 
 
-def results(objects: Any) -> tuple[Result, ...]:
+def results(traced: Any) -> tuple[Result, ...]:
     """The results in an object that aren't parts of others."""
-    if not isinstance(objects, Generation):
-        return (objects,)
-    assert objects.trace is not None
-    return (objects.trace, *(step.trace for step in objects.steps))
+    if not isinstance(traced, Generation):
+        return (traced,)
+    assert traced.trace is not None
+    return (traced.trace, *(step.trace for step in traced.steps))
 
 
-def parts(objects: Any) -> dict[str, Any]:
+def parts(traced: Any) -> dict[str, Any]:
     """Every step of each result in an object."""
-    looks = enumerate(map(look, results(objects)))
+    looks = enumerate(map(look, results(traced)))
     return {f"{i}.{path}": value for i, steps in looks for path, value in steps.items()}
 
 
-def arrays(objects: Any) -> Iterator[tuple[str, Any]]:
+def arrays(traced: Any) -> Iterator[tuple[str, Any]]:
     """Every array reachable from an object by attributes."""
-    for path, value in parts(objects).items():
+    for path, value in parts(traced).items():
         if isinstance(value, np.ndarray):
             yield path, value
-    for result in results(objects):
+    for result in results(traced):
         if result.tokens is not None:
             yield "tokens.ids", result.tokens.ids
             yield "tokens[1:].ids", result.tokens[1:].ids
