@@ -322,7 +322,7 @@ for what, array in {
     "context of one head": head.context,
     "concat, all heads joined": trace.blocks[0].attention.concat,
 }.items():
-    print(f"  {what:<26}{' x '.join(map(str, array.shape))}")
+    print(f"  {' x '.join(map(str, array.shape)):<10}{what}")
 
 # %% [markdown]
 # **cos π** is -1, not 0.
