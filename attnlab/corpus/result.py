@@ -264,7 +264,7 @@ class HeadProfile(Analysis):
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.views.language import say
+        from attnlab.support.messages import say
         from attnlab.views.plot import drawn_in, plot_profile
 
         numbers, errors = (

@@ -488,7 +488,7 @@ class GPT2:
             The model has more than 300 MB of parameters, or its tokenizer isn't GPT-2's.
         """
         from attnlab.checkpoints.rules import rules
-        from attnlab.views.language import language_of
+        from attnlab.support.language import language_of
         from attnlab.views.notebook import Frame
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
@@ -515,7 +515,7 @@ class GPT2:
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,
         )
-        return f"{sizes}\n{self.parameters.origin}"
+        return f"{sizes!s}\n{self.parameters.origin!s}"
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import model_view

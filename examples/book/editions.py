@@ -46,7 +46,7 @@ CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
 
-# A string or a comment in code; and the Chinese of each, as the source has it, or empty if it stays.
+# A string or a comment in code, and the Chinese of each as the source has it; empty if it stays.
 TEXT = re.compile(r'"""(.+?)"""|"((?:[^"\\\n]|\\.)*)"|# (.+)')
 IN_CHINESE = dict(
     re.findall(
