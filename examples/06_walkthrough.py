@@ -21,13 +21,13 @@
 
 # %%
 import math
-import textwrap
 
 import numpy as np
 
 import attnlab
 from attnlab import figures, walkthrough
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import Paragraph
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -275,7 +275,7 @@ for prompt in (PROMPT, straight):
     print(f"\n{prompt}    {len(tokens)} tokens")
     print(" ".join(tokens.symbols))
 print("\nCompared with the published figures:")
-print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
+print(Paragraph(walkthrough.reproduce(model, straight).reason))
 
 # %% [markdown]
 # ## 6.9 Where the article is wrong

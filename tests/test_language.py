@@ -426,7 +426,7 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     said = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|src=\S*", "", "".join(chinese), flags=re.S)
     read = re.findall(r'(?:title|alt|aria-label)="([^"]*)"|>([^<>]+)<', said)
     words = re.compile(r"[A-Za-z]{3,}")
-    head, origin = trace.head(0, 0), repr(pocket).partition("from ")[2]
+    head, origin = trace.head(0, 0), pocket.parameters.origin
     calls = ".tokens .blocks[layer] .head(layer, head) .attention .mlp .show tokens=slice(None)"
     kept = [calls, "model.trace(text) model.generate GPT2 MLP float32 logit inf", origin, path]
     kept += [*map(head.heading_of, head.steps), *trace.tokens.texts]

@@ -28,7 +28,11 @@ class Message(str):
     values: dict[str, object]
 
     def __new__(cls, template: str, **values: object) -> Message:
-        message = super().__new__(cls, template.format(**values) if values else template)
+        raw = {
+            name: str.__str__(value) if isinstance(value, str) else value
+            for name, value in values.items()
+        }
+        message = super().__new__(cls, template.format(**raw) if values else template)
         message.template, message.values = template, values
         if isinstance(template, Message):
             message.template, message.values = template.template, template.values
