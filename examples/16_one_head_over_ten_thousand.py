@@ -511,9 +511,9 @@ def my_even_head(mask: Array, V: Array) -> dict[str, Array]:
 
 # %%
 print("\n16.9 Your own head that attends evenly")
-head = anecdote.head(*ONE)
-even = attnlab.attention(np.zeros_like(head.Q), head.K, head.V, mask=head.mask)
-print(checked(even, my_even_head, head.mask, head.V))
+idle = anecdote.head(*ONE)
+even = attnlab.attention(np.zeros_like(idle.Q), idle.K, idle.V, mask=idle.mask)
+print(checked(even, my_even_head, idle.mask, idle.V))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

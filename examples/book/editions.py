@@ -20,8 +20,9 @@ answers and no solutions; `teacher` notebooks have the answers in place of the p
 solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
 its solution is in `solutions/`.
 
-Slides are notebooks for `jupyter nbconvert --to slides --execute`: a slide for each section, with
-its first paragraph; the paragraphs after it are the speaker's notes, code and answers further down.
+Slides are notebooks for `jupyter nbconvert --to slides --execute`, with the options on the book's
+page on notebooks: a slide for each section, with its first paragraph; the paragraphs after it are
+the speaker's notes, code and answers further down.
 
 Task cells have nbgrader's metadata, and `teacher` notebooks mark solutions and tests as nbgrader
 expects. So `nbgrader generate_assignment` accepts `teacher` notebooks, and `grade.py` accepts
