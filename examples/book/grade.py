@@ -75,7 +75,7 @@ IN_CHINESE = {
     "It didn't end within {seconds} seconds.": "{seconds} 秒内没有结束。",
     "It ended the whole process.": "它结束了整个进程。",
     "The cell {cell} is missing.": "缺少单元格 {cell}。",
-    "The cell {cell} was changed; the published one was run.": "单元格 {cell} 改过；运行的是原来的。",
+    "The cell {cell} was changed; the published one was run.": "单元格 {cell} 改过，运行了原版。",
 }
 STATUSES = ("started", "returned", "not written", "out of memory", "stopped", "finished")  # its own
 
