@@ -384,8 +384,8 @@ print(checked(right, my_learning_step, Q, K, wanted, 2.0))
 #
 # <details><summary>Hint 2</summary>
 #
-# Then 13.1, for each row: `w * (d_weights - total)`, where `total` is the row sum of `w *
-# d_weights`, with `keepdims=True`.
+# Then 13.1, for each row: `w * (d_weights - total)`, where `total` is the sum of each row of
+# `w * d_weights`, with `keepdims=True`.
 #
 # <details><summary>Hint 3</summary>
 #

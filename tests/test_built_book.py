@@ -12,12 +12,12 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from book import CHAPTERS
 from conftest import needs
-from editions import cells, edition
 from pages import until
 
 import attnlab
@@ -254,9 +254,9 @@ def test_the_pdfs_have_every_chapter(tmp_path: Path) -> None:
     for language in LANGUAGES:
         pages = pypdf.PdfReader(tmp_path / f"attnlab-{language}.pdf").pages
         assert len(pages) > 150
-        text = "".join("".join(page.extract_text().split()) for page in pages)
-        for chapter in CHAPTERS:
-            heading, *_ = cells(edition(chapter, language))
-            title = heading.heading.removeprefix("# ").partition(". ")[2]
-            assert "".join(title.split()) in text, title
-        assert ("Yourprediction:" if language == "en" else "你的预测：") in text
+        text = normalize("NFKC", "".join(page.extract_text() for page in pages))
+        summary, answer = (
+            ("Summary", "0.3462 to 0.3590") if language == "en" else ("小结", "0.3590")
+        )
+        assert text.count(summary) >= len(CHAPTERS)
+        assert answer in " ".join(text.split())  # of an exercise, unfolded

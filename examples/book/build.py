@@ -54,24 +54,24 @@ a {{ color: var(--accent) }}</style>
 """
 
 
-def linked(script: str) -> str:
+def with_links(script: str) -> str:
     """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
     return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, PLAYGROUND.sub(embedded, script)))
 
 
 def embedded(found: re.Match[str]) -> str:
-    """A link to the playground, and below its paragraph the playground in a frame."""
-    words, link, rest = escape(found[1]), escape(found[2]), found[3]
-    frame = f'<iframe class="playground" src="{link}" title="{words}" loading="lazy"></iframe>'
-    return f'<a href="{link}">{words}</a>{rest}\n#\n# {frame}'
+    """A link to the playground, with the playground itself in a frame below the paragraph."""
+    label, link, rest = escape(found[1]), escape(found[2]), found[3]
+    frame = f'<iframe class="playground" src="{link}" title="{label}" loading="lazy"></iframe>'
+    return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 
 
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
     for chapter in CHAPTERS:
-        notebook = jupytext.reads(linked(lesson(chapter, language, "home")), fmt="py:percent")
+        notebook = jupytext.reads(with_links(lesson(chapter, language, "home")), fmt="py:percent")
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
@@ -81,7 +81,7 @@ def lay_out(source: Path, language: str) -> None:
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
-def started(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
+def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
     """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
     lay_out(work / language, language)
     settings = {
@@ -103,7 +103,7 @@ def started(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
 
 def built(work: Path, builder: str = "html") -> bool:
     """Build both editions in parallel; False if Sphinx fails or warns."""
-    running = [started(work, language, builder) for language in LANGUAGES]
+    running = [start_sphinx(work, language, builder) for language in LANGUAGES]
     statuses = [process.wait() for process in running]
     return not any(statuses)
 
