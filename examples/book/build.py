@@ -2,9 +2,11 @@
 
     pip install -e ".[book]"
     python examples/book/build.py DIRECTORY
+    python examples/book/build.py pdf DIRECTORY
 
 Open DIRECTORY/index.html. Each edition also has the chapters' notebooks, for Jupyter. Graphviz
-draws the diagram (`apt-get install graphviz`).
+draws the diagram (`apt-get install graphviz`). The second command writes attnlab-en.pdf and
+attnlab-zh.pdf, with all answers unfolded; Chromium prints them (`apt-get install chromium`).
 
 If ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
 `en/03_one_head_by_hand.ipynb`, so that Colab or Binder can run it, for example
@@ -79,7 +81,7 @@ def lay_out(source: Path, language: str) -> None:
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
-def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
+def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
     """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
     lay_out(work / language, language)
     settings = {
@@ -91,7 +93,7 @@ def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E"),
-            *("-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
+            *("-b", builder, "-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
             *("-d", str(work / f"{language}.doctrees")),
             *(str(work / language), str(work / "out" / language)),
         ],
@@ -99,14 +101,37 @@ def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
     )
 
 
-def build(directory: Path) -> int:
-    """Build both editions in parallel; returns 1 if Sphinx fails or warns."""
+def built(work: Path, builder: str = "html") -> bool:
+    """Build both editions in parallel; False if Sphinx fails or warns."""
+    running = [start_sphinx(work, language, builder) for language in LANGUAGES]
+    statuses = [process.wait() for process in running]
+    return not any(statuses)
+
+
+def pdf(directory: Path) -> int:
+    """Print each edition, on one page of Sphinx's, to a PDF; returns 1 if something fails."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("Printing the PDF needs Chromium (apt-get install chromium).")
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        running = [start_sphinx(work, language) for language in LANGUAGES]
-        statuses = [process.wait() for process in running]
-        if any(statuses):
+        if not built(work, "singlehtml"):
+            return 1
+        for language in LANGUAGES:
+            page = (work / "out" / language / "index.html").as_uri()
+            to = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
+            options = ("--headless", "--no-sandbox", "--no-pdf-header-footer")
+            subprocess.run([browser, *options, to, page], check=True, stderr=subprocess.DEVNULL)
+    return 0
+
+
+def build(directory: Path) -> int:
+    """Build both editions as pages; returns 1 if Sphinx fails or warns."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        if not built(work):
             return 1
         for language in LANGUAGES:
             shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
@@ -120,6 +145,9 @@ def build(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(build(Path(sys.argv[1])))
+    match sys.argv[1:]:
+        case ["pdf", directory]:
+            sys.exit(pdf(Path(directory)))
+        case [directory]:
+            sys.exit(build(Path(directory)))
+    sys.exit(__doc__)
