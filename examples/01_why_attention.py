@@ -111,8 +111,15 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # recurrence too: any word is one step away from any other, and all words are processed at once, by
 # matrix products. The price is that T words have T² pairs ([chapter 17](17_where_next.py)).
 #
-# The dates: ELIZA, a therapist made of rules, 1966; recurrent networks, the 1980s; LSTM, 1997;
-# attention on top of a recurrent network, 2014; the Transformer, 2017; GPT, a decoder alone, 2018.
+# "I come from Pune, India", a text begins, and after many sentences it ends with "I speak ...": a
+# word at the start decides the last one. With attention they are one step apart.
+#
+# * 1966: ELIZA, a therapist made of rules (Weizenbaum).
+# * 1980s: recurrent networks.
+# * 1997: LSTM, a recurrent network that forgets less.
+# * 2014: attention on top of a recurrent network.
+# * 2017: the Transformer, attention without recurrence.
+# * 2018: GPT, the Transformer's decoder alone.
 #
 # One question remains: where do the weights come from?
 

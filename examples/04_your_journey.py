@@ -92,7 +92,8 @@ pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 # width: by √2, with the matrices here.
 #
 # The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
-# PyTorch's `Linear` does, around 0. The picture shows the second.
+# PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows by how much
+# those of the second variant differ from it: every word gives most to "Your".
 
 # %%
 print("\n4.2 With W_Q, W_K and W_V")
@@ -111,7 +112,7 @@ for variant, how in variants.items():
     print(
         figures.verdict(inputs, 6, **{name: (getattr(head, name), stage[name]) for name in names})
     )
-head
+pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
@@ -323,7 +324,7 @@ print(
         concat=(both.concat, recorded["multi_head"]["concatenated"]),
     )
 )
-both
+pictures.heatmap(both.concat, rows=words, columns=columns, title="concat")
 
 # %% [markdown]
 # ## 4.6 Heads differ because they start differently
@@ -392,8 +393,8 @@ pictures.curves(
 )
 
 # %% [markdown]
-# Here are the two heads that started differently, after training. Two different attention patterns
-# can produce what one pattern, used twice, can't.
+# Here are the two heads that started differently, after training. Two different **attention
+# patterns** can produce what one pattern, used twice, can't.
 
 # %%
 for h, one in enumerate(different.heads):
