@@ -104,6 +104,8 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # alone, as a relay runner receives one baton. Read a paragraph, close your eyes and translate it:
 # you have the same problem.
 #
+# <!-- drawing: relay -->
+#
 # In 2014 Bahdanau, Cho and Bengio removed the bottleneck: keep a vector for every word, and let
 # each step of the translation take a weighted sum of **all** of them, with weights recomputed each
 # time: for "je", say, 80 % of h₁ and 10 % each of h₂ and h₃. That is **attention**. (Their weights

@@ -290,7 +290,10 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 #
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
 # its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
-# two columns from head 0, two from head 1.
+# two columns from head 0, two from head 1. Drawn beside a single head of full width D, whose three
+# maps are D × D: H heads have maps of D × D/H, as many numbers in all, but H rows of weights.
+#
+# <!-- drawing: heads -->
 #
 # The library also takes the heads' matrices side by side, as GPT-2 stores them. The output matrix
 # `W_O` then mixes the columns. Our figures stop before that, so here `W_O` is the identity matrix,

@@ -23,8 +23,10 @@ from html import escape
 from pathlib import Path
 
 import jupytext  # type: ignore[import-untyped]
+import typeset
 from api import names, reference
 from diagram import diagram
+from drawings import DRAWINGS, drawing, shown
 from editions import CHAPTERS, lesson
 from question_bank import page
 
@@ -33,8 +35,10 @@ from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
+EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
+FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
 CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
+DRAWING = re.compile("<!-- drawing: (\\w+) -->")
 PLAYGROUND = re.compile(r"\[([^\]]+)\]\((playground\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
 FRONT = f"""<!DOCTYPE html>
@@ -55,7 +59,9 @@ a {{ color: var(--accent) }}</style>
 def linked(script: str) -> str:
     """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
-    return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, PLAYGROUND.sub(embedded, script)))
+    equation = r'<a href="equations.html#\1"><code>\1</code></a>'
+    script = FUNCTION.sub(source, EQUATION.sub(equation, PLAYGROUND.sub(embedded, script)))
+    return CHAPTER.sub(r"](\1.ipynb)", script)
 
 
 def embedded(found: re.Match[str]) -> str:
@@ -69,12 +75,17 @@ def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
     for chapter in CHAPTERS:
-        notebook = jupytext.reads(linked(lesson(chapter, language, "home")), fmt="py:percent")
+        script = linked(lesson(chapter, language, "home"))
+        script = DRAWING.sub(lambda found: shown(found[1], language), script)
+        notebook = jupytext.reads(script, fmt="py:percent")
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
+    (source / "equations.md").write_text(typeset.page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")
+    for name in DRAWINGS:
+        (source / f"{name}.svg").write_text(drawing(name, language), encoding="utf-8")
     if language == "en":
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
@@ -110,8 +121,9 @@ def build(directory: Path) -> int:
             return 1
         for language in LANGUAGES:
             shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
-            for notebook in (work / language).glob("*.ipynb"):
-                shutil.copy(notebook, directory / language)
+            for file in ("*.ipynb", "*.svg"):
+                for found in (work / language).glob(file):
+                    shutil.copy(found, directory / language)
             model = attnlab.GPT2.from_pretrained("pocket")
             model.playground(directory / language / "playground.html", language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")

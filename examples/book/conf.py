@@ -3,8 +3,11 @@
 import inspect
 import os
 import re
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
+from docutils.nodes import SkipNode  # type: ignore[import-untyped]
+from latex2mathml.converter import convert
 from sphinx.locale import _
 from sphinx.search.en import SearchEnglish
 
@@ -42,6 +45,7 @@ class SearchPairs(SearchEnglish):
 
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 
 # The pages' colours and fonts, by furo's names for them.
 COLOURS = {
@@ -170,8 +174,17 @@ def with_chinese(app: Any, pagename: str, template: str, context: Any, doctree: 
     context["_"] = context["gettext"] = furo_in_chinese
 
 
+def mathml(writer: Any, node: Any, display: Literal["inline", "block"] = "block") -> None:
+    """Write TeX as MathML, which browsers show without a script."""
+    tag = "span" if display == "inline" else "div"
+    equation = convert(node.astext(), display=display)
+    writer.body.append(f'<{tag} class="math">{equation}</{tag}>')
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
     app.add_search_language(SearchPairs)
+    app.add_html_math_renderer("mathml", (partial(mathml, display="inline"), None), (mathml, None))
     if is_english:
         app.connect("autodoc-process-docstring", to_restructured_text)
     else:
