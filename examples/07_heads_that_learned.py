@@ -196,7 +196,7 @@ creature.plot_tokens(1, 3)
 
 # %%
 ways = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
-arrows = {}
+arrows: dict[str, Array] = {}
 for text in (CREATURE, "A sleepy blue creature"):
     one = pocket.trace(text)
     finder = one.head(1, 3)
@@ -423,9 +423,9 @@ pictures.heatmap([*courses.values()], rows=[*courses], columns=stops, title="cos
 # %%
 TOWER, BESIDE = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
 moved = {"tower": np.array(TOWER)}
-for word, vector in BESIDE.items():
+for beside, vector in BESIDE.items():
     X = np.array([vector, TOWER])
-    moved[f"{word} tower"] = TOWER + attnlab.self_attention(X, *3 * [np.eye(2)]).context[-1]
+    moved[f"{beside} tower"] = TOWER + attnlab.self_attention(X, *3 * [np.eye(2)]).context[-1]
 print("\nOne word in two contexts")
 print(attnlab.table([*moved.values()], rows=[*moved], columns=["iron, Paris", "small, plastic"]))
 pictures.points(moved)

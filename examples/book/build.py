@@ -27,7 +27,7 @@ import typeset
 from api import names, reference
 from diagram import diagram
 from drawings import DRAWINGS, drawing, shown
-from editions import CHAPTERS, lesson
+from editions import CHAPTERS, LATER, lesson
 from question_bank import page
 
 import attnlab
@@ -37,7 +37,7 @@ HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
 EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
 FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
-CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
+CHAPTER = re.compile(r"\]\((?:\.\./|later/)?(\w+)\.py\)")
 DRAWING = re.compile("<!-- drawing: (\\w+) -->")
 PLAYGROUND = re.compile(r"\[([^\]]+)\]\((playground\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
@@ -74,7 +74,7 @@ def embedded(found: re.Match[str]) -> str:
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
-    for chapter in CHAPTERS:
+    for chapter in (*CHAPTERS, *LATER):
         script = linked(lesson(chapter, language, "home"))
         script = DRAWING.sub(lambda found: shown(found[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")

@@ -43,6 +43,7 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+LATER = [EXAMPLES / "later" / f"{name}.py" for name in ("rope", "mla", "moe")]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
 
@@ -328,13 +329,13 @@ def main(arguments: list[str]) -> int:
         case ["write", audience, directory, *rest] if audience in (*AUDIENCES, "slides"):
             write(audience, Path(directory), *(rest or ["en"]))
         case ["mark", number]:
-            (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+            (chapter,) = (one for one in (*CHAPTERS, *LATER) if one.name.startswith(number))
             file = translation_of(chapter)
             before = file.read_text(encoding="utf-8") if file.exists() else ""
             file.write_text(marked(chapter.read_text(encoding="utf-8"), before), encoding="utf-8")
         case []:
             found = 0
-            for chapter in CHAPTERS:
+            for chapter in (*CHAPTERS, *LATER):
                 file = translation_of(chapter)
                 there = file.read_text(encoding="utf-8") if file.exists() else ""
                 for heading in stale(chapter.read_text(encoding="utf-8"), there):
