@@ -19,8 +19,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
 import typeset
@@ -28,6 +30,8 @@ from api import names, reference
 from diagram import diagram
 from drawings import DRAWINGS, drawing, shown
 from editions import CHAPTERS, LATER, lesson
+from folding import folded
+from nbformat.v4 import new_code_cell
 from question_bank import page
 
 import attnlab
@@ -71,6 +75,16 @@ def embedded(found: re.Match[str]) -> str:
     return f'<a href="{link}">{words}</a>{rest}\n#\n# {frame}'
 
 
+def in_view(cell: Any) -> Iterator[Any]:
+    """A notebook's cell, as several if the page folds parts of it."""
+    if cell.cell_type != "code" or "nbgrader" in cell.metadata:
+        yield cell
+        return
+    for part, is_folded in folded(cell.source):
+        about = {"tags": ["hide-input"]} if is_folded else {}
+        yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
+
+
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
@@ -78,6 +92,7 @@ def lay_out(source: Path, language: str) -> None:
         script = linked(lesson(chapter, language, "home"))
         script = DRAWING.sub(lambda found: shown(found[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")
+        notebook.cells = [part for cell in notebook.cells for part in in_view(cell)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")

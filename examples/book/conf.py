@@ -120,6 +120,8 @@ nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
+nb_code_prompt_show = "Show the code" if is_english else "显示代码"
+nb_code_prompt_hide = "Hide the code" if is_english else "收起代码"
 
 add_module_names = False
 autodoc_member_order = "bysource"
