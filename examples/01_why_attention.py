@@ -157,7 +157,7 @@ print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decim
 
 # %% [markdown]
 # The lengths differ, and no step makes them 1. Subtracting the mean and dividing by the standard
-# deviation makes all of them √D; LayerNorm then multiplies by a learned gain and adds a learned
+# deviation makes all of them √D; **LayerNorm** then multiplies by a learned gain and adds a learned
 # bias, and they differ again. With the prompt above the pocket model's rows are between 7.34 and
 # 8.33 long after LayerNorm. So there the dot product and the cosine say nearly the same: their
 # ratio is almost constant. Queries and keys (section 1.5) may have any length, and use it: a longer

@@ -151,7 +151,8 @@ print(attnlab.table([alpha, cut(alpha)], rows=rows, columns=words))
 # ## 4.3 The causal mask: no word sees the future
 #
 # A model that predicts the next word must not see it: it is **autoregressive**. In each row (the
-# word that asks), every column to the right of the diagonal is masked. `True` means: may attend.
+# word that asks), every column to the right of the diagonal is masked: the **causal mask**. `True`
+# means: may attend.
 #
 # With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, transposed.

@@ -46,7 +46,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
 #
 # In the grammar dogs bark and balls roll, and nothing else does. So after "it" two words make
 # sense, and to know them the model has to know which animal and which thing were mentioned. It
-# does. (A token's `logit` is the score from which softmax makes its probability.)
+# does. (A token's **logit** is the score from which softmax makes its probability.)
 
 # %%
 trace = pocket.trace(TEXT)
