@@ -98,9 +98,20 @@ def fitting(out: str, command: str) -> Any:
         raise AssertionError(f"{constant} is no JSON")
 
     content = json.loads(out, parse_constant=refuse)
-    schema().validate(content)
+    schema().validate(shortened(content))
     assert content["command"] == command
     return content
+
+
+def shortened(value: Any) -> Any:
+    """The same JSON, but lists of numbers hold one of each type: validating each takes seconds."""
+    if isinstance(value, dict):
+        return {key: shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        of_types = {type(item): item for item in value}
+        is_numbers = set(of_types) <= {int, float, type(None)}
+        return list(of_types.values()) if is_numbers else [shortened(item) for item in value]
+    return value
 
 
 def test_the_command_is_installed() -> None:

@@ -265,7 +265,12 @@ def random_model(T: int, n_layer: int) -> GPT2:
     return GPT2(ParameterVector(config, vector), Tokenizer.of_bytes())
 
 
-@pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
+SHORT_AND_LONG = pytest.mark.parametrize(
+    "T", [pytest.param(5, id="short"), pytest.param(140, id="long", marks=pytest.mark.slow)]
+)
+
+
+@SHORT_AND_LONG
 def test_no_step_shows_anything_but_what_follows(T: int) -> None:
     """Any edits, with steps read in any order, in the edited trace or before editing."""
     model, rng = random_model(T, 3), np.random.default_rng(1)
@@ -284,7 +289,7 @@ def test_no_step_shows_anything_but_what_follows(T: int) -> None:
         check(fresh, plain, order)
 
 
-@pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
+@SHORT_AND_LONG
 def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> None:
     """All edits apply: a whole's and then its parts', in one dict or in several."""
     model, rng = random_model(T, 3), np.random.default_rng(2)
@@ -925,7 +930,7 @@ def test_a_thousand_edits(odd: GPT2) -> None:
 # ---- shown ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("T", [5, 140], ids=["short", "long"])
+@SHORT_AND_LONG
 def test_every_edited_step_is_explained(T: int) -> None:
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):

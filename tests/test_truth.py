@@ -146,6 +146,7 @@ def test_spearman() -> None:
     assert spearman(np.array([1, 1, 2]), np.array([5, 5, 9])) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> None:
     found = truth.methods(pocket)
     assert found.correlations.shape == (len(found.names), len(truth.tasks))
