@@ -28,7 +28,7 @@ model = attnlab.GPT2.default()
 
 ONE, OTHER = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"
-LAYER, HEAD = 1, 2  # in the pocket model it attends from "it" to an animal
+LAYER, HEAD = 1, 2  # in the pocket model, from it to an animal
 SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by word
 SCALE = 1.0  # standard deviation of the numbers of its words
 

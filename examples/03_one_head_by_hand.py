@@ -29,6 +29,7 @@ import attnlab
 from attnlab import figures, pictures
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -348,14 +349,13 @@ linear_weight = W_Q.T
 print("\n3.8 Rows or columns")
 print("\nScores with words as columns: a column is the word that asks")
 print(attnlab.table(turned, rows=words, columns=words))
-habits = {
-    "rows     Q  = X W_Q": (X.shape, W_Q.shape, Q.shape),
-    "columns  Qᵀ = W_Qᵀ Xᵀ": (W_Q.T.shape, X.T.shape, as_columns["Q"].shape),
-    "Linear   Q  = X weightᵀ": (X.shape, linear_weight.shape, (X @ linear_weight.T).shape),
-}
+habits = [
+    ["by rows", "Q  = X W_Q", X.shape, W_Q.shape, Q.shape],
+    ["by columns", "Qᵀ = W_Qᵀ Xᵀ", W_Q.T.shape, X.T.shape, as_columns["Q"].shape],
+    ["Linear", "Q  = X weightᵀ", X.shape, linear_weight.shape, (X @ linear_weight.T).shape],
+]
 print()
-for habit, (left, right, product) in habits.items():
-    print(f"  {habit:24} {left} {right} -> {product}")
+print(align([[*map(str, habit)] for habit in habits], left=range(5)))
 print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - scores).max():.0e}")
 
 # %% [markdown]

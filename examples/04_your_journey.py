@@ -393,7 +393,9 @@ ends = [
 ]
 print(attnlab.table(ends, rows=["start differently", "start alike"], columns=["off", "apart"]))
 pictures.curves(
-    {"start alike": off_alike, "start differently": off_different}, x_name="step", y_name="off"
+    {"start alike": off_alike, "start differently": off_different},
+    x_name="training step",
+    y_name="off",
 )
 
 # %% [markdown]

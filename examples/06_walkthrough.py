@@ -21,13 +21,13 @@
 
 # %%
 import math
-import textwrap
 
 import numpy as np
 
 import attnlab
 from attnlab import figures, walkthrough
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import Paragraph
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -275,7 +275,7 @@ for prompt in (PROMPT, straight):
     print(f"\n{prompt}    {len(tokens)} tokens")
     print(" ".join(tokens.symbols))
 print("\nCompared with the published figures:")
-print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
+print(Paragraph(walkthrough.reproduce(model, straight).reason))
 
 # %% [markdown]
 # ## 6.9 Where the article is wrong
@@ -322,7 +322,7 @@ for what, array in {
     "context of one head": head.context,
     "concat, all heads joined": trace.blocks[0].attention.concat,
 }.items():
-    print(f"  {what:<26}{' x '.join(map(str, array.shape))}")
+    print(f"  {' x '.join(map(str, array.shape)):<10}{what}")
 
 # %% [markdown]
 # **cos π** is -1, not 0.

@@ -263,9 +263,12 @@ copied, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
 
 print(f"\nWeight of the last token on {recital.tokens.symbols[copied]}, and the next word\n")
 rows = {"all heads": recital, "without the head of layer 0": without(recital, PREVIOUS)}
-for what, one in rows.items():
-    weight, (chance,) = one.head(*INDUCTION).weights[-1, copied], probabilities(one, next_word)
-    print(f"  {what:<29}weight {weight:.2f}   {next_word[0].symbol} {chance:.2f}")
+found = [
+    [one.head(*INDUCTION).weights[-1, copied], *probabilities(one, next_word)]
+    for one in rows.values()
+]
+columns = ["weight", next_word[0].symbol]
+print(attnlab.table(found, rows=[*rows], columns=columns, decimals=2))
 
 # %% [markdown]
 # Clark and others (2019, "What Does BERT Look At?") sorted BERT's heads like that: some attend to
@@ -365,10 +368,12 @@ habits = {
 }
 even = (1 / (i + 1)).mean()
 print(f"\nMean weight of all tokens but the first (even shares: {even:.2f}; 1/T: {1 / T:.2f})\n")
+lines = []
 for where, mean in habits.items():
     order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:2]]
     best = ",  ".join(f"layer {n} head {h}: {mean[n, h]:.2f}" for n, h in order)
-    print(f"  {where:<16} all heads: {mean.mean():.2f};  {best}")
+    lines.append([where, f"{mean.mean():.2f}", best])
+print(align([["", "all heads", "largest"], *lines], left=(0, 2)))
 
 # %% [markdown]
 # ## 7.7 Context changes a word's vector

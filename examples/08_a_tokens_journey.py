@@ -280,7 +280,9 @@ losses = -np.log(np.maximum(of_targets, 1e-300))
 print("\n8.8 Each token, its target, and the probability the model gave it")
 arrows = [f"{a} -> {b}" for a, b in pairwise(story.tokens.symbols)]
 print(
-    attnlab.table(np.stack([of_targets, losses], 1), rows=arrows, columns=["probability", "loss"])
+    attnlab.table(
+        np.stack([of_targets, losses], 1), rows=arrows, columns=["probability", "loss in nats"]
+    )
 )
 if len(targets):
     by_library, _ = cross_entropy(story.logits[:-1], targets)

@@ -70,10 +70,13 @@ for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
 # %%
 one, other = layers[0]
 print("\nContexts of layer 0, largest difference")
-for name, masks in {"with the mask": (one.mask, other.mask), "without": (None, None)}.items():
+for name, masks in {
+    "with the mask": (one.mask, other.mask),
+    "without the mask": (None, None),
+}.items():
     before = attnlab.attention(one.Q, one.K, one.V, masks[0]).context
     after = attnlab.attention(other.Q, other.K, other.V, masks[1]).context
-    print(f"  {name:14} {np.abs(before - after[:, both]).max():.1e}")
+    print(f"  {name}  {np.abs(before - after[:, both]).max():.1e}")
 
 # %% [markdown]
 # ## 11.2 One step by hand
@@ -118,7 +121,7 @@ generated = model.generate(ids, NEW, temperature=0, trace=True)
 symbols = generated.tokens.symbols
 
 print("\n11.3 Step by step")
-lines = [["step", "computed", "cached", "Q of a head", "K of a head", "chose"]]
+lines = [["step no.", "computed", "cached", "Q of a head", "K of a head", "chose"]]
 for number, step in enumerate(generated.steps):
     asking = step.trace.head(*place)
     shapes = [" x ".join(map(str, array.shape)) for array in (asking.Q, asking.K)]

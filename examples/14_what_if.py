@@ -25,6 +25,7 @@ import numpy as np
 import attnlab
 from attnlab import pictures
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -83,9 +84,11 @@ edits = {
 
 def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
+    lines = []
     for what, edit in edits.items():
         best = trace.edited(edit).next_tokens(3)
-        print(f"  {what:<26}", *(f"{word.symbol:<10}{word.probability:.2f}  " for word in best))
+        lines.append([what, *(f"{word.symbol} {word.probability:.2f}" for word in best)])
+    print(align(lines, left=range(4)))
 
 
 print("\n14.1 Edit a step\n")

@@ -40,7 +40,7 @@ prepare_script()  # for any terminal, and for pipes
 ANECDOTE = "Let’s count: three, four, five."
 ONE, OTHER = (0, 1), (1, 2)  # two heads, layer and head
 TEXTS, SEED = 1_600, 99  # number of sentences, and the seed that draws them
-KIND = None  # their kind, such as "recital"; None for the grammar's own mixture
+KIND = None  # their kind, such as recital; None for the grammar's own mixture
 COMPARED = 400  # sentences in 16.7
 ABLATED = 60  # sentences in 16.8
 

@@ -2,8 +2,8 @@
 
 `shown` is a step with its labels, which all views draw. `terminal` and `notebook` are for text and
 cells, `plot` and `pictures` draw with matplotlib, `frames` makes pandas' and xarray's, `sheets` a
-spreadsheet of formulas, `page/` is for the browser; `scale`, `colours` and `language`, with its
-Chinese in `zh.po`, serve all of them.
+spreadsheet of formulas, `page/` is for the browser; `scale`, `colours`, and the Chinese in
+`zh.po` serve all of them.
 
 Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
 what each step is for, `explain` finds the requested number by its `places`, and `evaluation`
