@@ -293,7 +293,7 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
 
 
 RELATIONS = ["previous", "first", "separator", "determiner", "induction"]
-RELATIONS += ["adjective", "animal", "thing"]  # from a noun to its mood, from "it" to these
+RELATIONS += ["adjective", "animal", "thing"]  # from a noun to its mood, from it to these
 rng = np.random.default_rng(0)
 gallery = measure_jobs((relations(sample(rng, kind)) for kind in 50 * MEASURED), RELATIONS)
 print("\nA gallery of heads: mean weight on the key of the relation\n")
