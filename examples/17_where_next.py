@@ -20,6 +20,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
 from attnlab.equations import AnyArray, Array
 from attnlab.support.console import prepare_script
 
@@ -285,6 +286,47 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 # The softmax of a single number is 1, so every row has one 1.00 and zeros otherwise: with one
 # expert the gate no longer says how sure the router is. That is why Switch Transformers multiply by
 # the expert's share among all experts.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (medium).** Write the head of 17.2, which sees itself and the `window - 1` tokens before
+# it. Return `masked_scores`, `weights` and `context`.
+
+
+# %%
+def my_windowed_head(Q: Array, K: Array, V: Array, window: int) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n17.8 Your own windowed head")
+print(checked(windowed, my_windowed_head, Q, K, V, window))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How far back is key j from query i? `i - j`. As a table: `np.arange(T)[:, None] - np.arange(T)`.
+#
+# <details><summary>Hint 2</summary>
+#
+# A key is visible if that distance is 0 or more, and less than `window`. Elsewhere the score is
+# -inf.
+#
+# <details><summary>Hint 3</summary>
+#
+# Nothing else changes: divide by the root of the number of columns of `K` before the mask, softmax
+# over the keys, then `weights @ V`.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_windowed_head`](book/solutions/chapter_17.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

@@ -9,6 +9,7 @@ They run as scripts, one in a separate process, and with `-m slow` as notebooks.
 
 import io
 import os
+import re
 import runpy
 import signal
 import subprocess
@@ -18,7 +19,9 @@ from pathlib import Path
 
 import pytest
 from book import CHAPTERS, FASTER, changed
+from book import run as run_in_process
 from conftest import needs
+from editions import SOLUTIONS
 
 from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
 
@@ -90,6 +93,16 @@ def test_chapter(
     runpy.run_path(str(faster(chapter, tmp_path)), run_name="__main__")
     output.seek(0)
     check_printed(chapter, output.read())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(SOLUTIONS.glob("chapter_*.py")), ids=name)
+def test_every_task_is_solved_by_its_solution(file: Path) -> None:
+    number = file.stem[-2:]
+    printed = run_in_process(number, FASTER.get(number, {}), is_solved=True).printed
+    tasks = len(re.findall("^def my_", file.read_text("utf-8"), re.MULTILINE))
+    assert "isn't written yet" not in printed
+    assert len(re.findall(r"(\d+) of \1 steps agree", printed)) == tasks
 
 
 def test_chapter_in_a_process(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def test_induction_takes_two_heads() -> None:
     jobs = chapter["jobs"]
     assert (jobs.best("previous"), jobs.best("induction")) == ((0, 1), (1, 2))
     assert jobs.attention[jobs.jobs.index("induction")][1, 3] > 0.8
-    assert "all heads                    0.95   1.00\n" in chapter.printed
-    assert "without the head of layer 0  0.02   0.00\n" in chapter.printed
+    assert "all heads                      0.95   1.00\n" in chapter.printed
+    assert "without the head of layer 0    0.02   0.00\n" in chapter.printed
 
 
 def test_all_heads() -> None:
