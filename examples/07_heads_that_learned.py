@@ -275,12 +275,13 @@ print(attnlab.table(found, rows=[*rows], columns=columns, decimals=2))
 # the next token or to the previous one, some to separators, some from a noun to its determiner,
 # some from "it" to what it refers to. Here is such a gallery of the pocket model's heads, measured
 # on 150 sentences of its grammar. (No head attends to the next token, or from a verb to the object
-# after it: BERT sees both sides, GPT-2 is masked.)
+# after it: BERT sees both sides, GPT-2 is masked. An adjective belongs to its noun, animal and
+# thing to the "it" after them.)
 
 # %%
 from attnlab.analysis.jobs import measure_jobs
 from attnlab.pocket.grammar import Sample, sample
-from attnlab.pocket.jobs import MEASURED, targets
+from attnlab.pocket.jobs import JOBS, MEASURED, targets
 
 
 def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
@@ -292,8 +293,7 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
     return trace, masks | targets(text, trace.tokens)
 
 
-RELATIONS = ["previous", "first", "separator", "determiner", "induction"]
-RELATIONS += ["adjective", "animal", "thing"]  # from a noun to its mood, from it to these
+RELATIONS = [*JOBS, "separator", "determiner"]
 rng = np.random.default_rng(0)
 gallery = measure_jobs((relations(sample(rng, kind)) for kind in 50 * MEASURED), RELATIONS)
 print("\nA gallery of heads: mean weight on the key of the relation\n")
