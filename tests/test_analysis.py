@@ -246,7 +246,7 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
         - float(silenced.next_logits[it.vocabulary.named(" barked").id]),
         rel=1e-5,
     )
-    with pytest.raises(ValueError, match=r"don't sum to what the heads add.*edited"):
+    with pytest.raises(ValueError, match=r"don't sum to the heads' contributions.*edited"):
         it.edited({f"{head}.context": 1}).attribution(5).by_token()
     for path in ("blocks.1.mid", "embedding", "final", "logits", "blocks.0.attention.output"):
         with pytest.raises(ValueError, match=r"don't sum to the logit.*edited"):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from book import CHAPTERS, LATER, answers, chinese
 from editions import (
-    ASKED,
     AUDIENCES,
+    EXERCISE,
     FIELD,
     IN_CHINESE,
     POINTS,
@@ -151,9 +151,9 @@ def graded(every: list[Cell]) -> dict[str, Cell]:
 def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: str) -> None:
     tasks = 0
     for number, every in of_audience("home", language).items():
-        asked = [ASKED.match(cell.text) for cell in every if cell.is_prose]
+        asked = [EXERCISE.match(cell.text) for cell in every if cell.is_prose]
         for found, (cell, after) in zip(
-            [ASKED.match(cell.text) if cell.is_prose else None for cell in every],
+            [EXERCISE.match(cell.text) if cell.is_prose else None for cell in every],
             zip(every, [*every[1:], every[-1]], strict=True),
             strict=True,
         ):

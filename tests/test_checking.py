@@ -278,7 +278,7 @@ def test_zeros_and_factors_that_are_no_dropout(pocket: GPT2) -> None:
 def test_a_token_in_front_of_the_text(odd: GPT2) -> None:
     """With its own row, as in TransformerLens, and with that row removed."""
     trace = odd.trace(ids_of("odd"))
-    steps, name = steps_of(odd, trace.ids, "in_front"), "ids = <|endoftext|> and then the text's"
+    steps, name = steps_of(odd, trace.ids, "in_front"), "ids = <|endoftext|>, then the text's ids"
     verdict = check(steps, trace)
     assert formulas(verdict) == [name]
     assert not any(stage.agrees for stage in verdict.stages)

@@ -12,7 +12,7 @@ from runs import kept
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, compare
-from attnlab.checking.comparison import MARGIN, PERTURBATION, Stage, allowed, distance
+from attnlab.checking.comparison import MARGIN, PERTURBATION, Stage, distance, tolerance_of
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError
 from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
 
@@ -95,7 +95,7 @@ def test_cancelling_sums_get_larger_tolerances() -> None:
 
 def test_a_row_with_cancelling_perturbations_gets_the_median_tolerance() -> None:
     value, by = np.full((3, 2), 7.0), PERTURBATION * np.array([[0], [1], [3]])
-    within = allowed(value, [value * (1 + by), value * (1 - by)], 2.0**-23)
+    within = tolerance_of(value, [value * (1 + by), value * (1 - by)], 2.0**-23)
     np.testing.assert_allclose(within, MARGIN * 2.0**-23 * 7 * (1 + np.array([[1], [1], [3]])))
 
 

@@ -53,7 +53,7 @@ def test_by_hand(toy: Attention) -> None:
     text = "\n".join(lines)
     assert "scale = √Dk\n  √2 = 1.4142\n" in text
     assert "scores = raw_scores / scale\n  4 / 1.4142 = 2.8284\n" in text
-    assert "2.8284 - 3.5355 = -0.70711 (the maximum is that of key 2)\n" in text
+    assert "2.8284 - 3.5355 = -0.70711 (the maximum is at key 2)\n" in text
     # e^(-1/√2) = 0.4930687, e^(-3/√2) = 0.1198733
     assert "e^(-0.70711) = 0.49307\n" in text
     assert "over the 3 unmasked keys\n  0.49307 + 0.11987 + 1 = 1.6129\n" in text

@@ -717,7 +717,7 @@ def test_a_probability_is_that_of_the_next_tokens(pocket: Trace) -> None:
     terms, row_sum = re.findall(rf"together\n([\s\d.+e-]+?) = {NUMBER}", text)[0]
     assert sum(map(float, re.split(r"\s\+\s", terms))) == pytest.approx(float(row_sum), rel=1e-4)
     assert re.search(rf"e\^\({NUMBER}\) = {NUMBER}", text)
-    assert f"(the maximum is that of id {first.id} ({first.symbol}))" in text
+    assert f"(the maximum is at id {first.id} ({first.symbol}))" in text
 
 
 def test_probabilities_by_hand(tiny: Trace) -> None:
@@ -728,7 +728,7 @@ def test_probabilities_by_hand(tiny: Trace) -> None:
     assert text.endswith(
         "\n  1 / 6.7955 = 0.14716\ncomputed from\n  logits"
     )  # 255 / 44 + 1, 44 / 299
-    assert "0 - 3.7842 = -3.7842 (the maximum is that of id 3 (" in str(
+    assert "0 - 3.7842 = -3.7842 (the maximum is at id 3 (" in str(
         trace.explain("probabilities", 0, 0)
     )
 

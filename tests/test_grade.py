@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from book import CHAPTERS
 from editions import PREDICTION, SOLUTIONS, cells, filled, for_audience
-from grade import MAX_BYTES, arrays_of, id_of, isolation, main, plain, said, tasks_of
+from grade import MAX_BYTES, arrays_of, events_of, id_of, isolated_command, main, plain, tasks_of
 
 NBFORMAT = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
 
@@ -136,9 +136,9 @@ def test_one_that_can_not_be_graded_is_named_and_others_are_graded(tmp_path: Pat
         written("10"),
         seconds=20,
     )
-    assert "It didn't end within 20 seconds." in endless["mistakes"]
+    assert "The function didn't finish within 20 seconds." in endless["mistakes"]
     assert "needs more memory than allowed" in hungry["mistakes"]
-    assert "It ended the whole process." in crash["mistakes"]
+    assert "The function ended the whole process." in crash["mistakes"]
     assert fine["10-my_cross_attention"] == "2"
 
 
@@ -150,7 +150,7 @@ def test_an_endless_task_leaves_the_other_tasks_of_a_notebook_graded(tmp_path: P
     assert "| 08-my_embedding | 0 of 1 | time limit |" in row["page"]
 
 
-@pytest.mark.skipif(not isolation(), reason="this system has no namespaces for a user")
+@pytest.mark.skipif(not isolated_command(), reason="this system has no namespaces for a user")
 def test_no_network(tmp_path: Path) -> None:
     ask = "import socket; socket.create_connection(('1.1.1.1', 53), 2)"
     (row,) = graded(tmp_path, stopping(ask))
@@ -175,7 +175,10 @@ def test_what_is_no_notebook(tmp_path: Path) -> None:
     )
     statuses = [row["status"] for row in rows]
     assert statuses[:5] == ["not a notebook"] * 5
-    assert statuses[5:] == ["no tasks of a chapter"] * 2 + ["tasks of several chapters", "graded"]
+    assert statuses[5:] == ["no tasks from a chapter"] * 2 + [
+        "tasks from several chapters",
+        "graded",
+    ]
     assert "Not graded: not a notebook." in rows[0]["page"]
     assert rows[-1]["10-my_cross_attention"] == "2"
 
@@ -234,10 +237,10 @@ def test_odd_events_and_files_are_left_out(tmp_path: Path) -> None:
     deep = "[" * 100_000
     lines = [deep, "nothing", *map(json.dumps, [*odd, event])]
     (tmp_path / "events.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert said(tmp_path) == [event]
+    assert events_of(tmp_path) == [event]
     (tmp_path / "events.jsonl").unlink()
     os.mkfifo(tmp_path / "events.jsonl")
-    assert said(tmp_path) == []
+    assert events_of(tmp_path) == []
     with pytest.raises(ValueError, match="isn't a file"):
         arrays_of(tmp_path / "events.jsonl")
     np.savez_compressed(tmp_path / "large.npz", x=np.zeros(MAX_BYTES, np.uint8))

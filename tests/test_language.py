@@ -397,7 +397,7 @@ def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.Monkey
     monkeypatch.setattr(plot, "_new_fonts", list)
     across, down, title = labels_of(odd.trace("the hen").head(0, 0).plot(language="zh"))
     assert (across, down) == ("key", "query")
-    note = "labels are in English; one with Chinese is fonts-noto-cjk (apt-get install"
+    note = "labels are in English; a font with Chinese is fonts-noto-cjk (apt-get install"
     assert note in title.replace("\n", " ")
     assert "fonts" not in labels_of(odd.trace("the hen").head(0, 0).plot())[2]
     from attnlab import pictures

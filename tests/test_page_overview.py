@@ -358,7 +358,7 @@ def test_enter_leads_in_and_escape_out(ball: Trace, look: Look) -> None:
         at_level(page, level)
         page.keyboard.press("Enter") if level != "number" else None
     sums = page.locator("#sums").inner_text()
-    assert "the maximum is that of key 1 (dog)" in sums
+    assert "the maximum is at key 1 (dog)" in sums
     assert "Ġ" not in sums
     for level in ("matrix", "head", "block", "model"):
         page.keyboard.press("Escape")

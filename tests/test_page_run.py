@@ -400,7 +400,7 @@ def test_an_edit_that_would_change_nothing_is_refused(computing: Any) -> None:
             "return error.message; } }",
             path,
         )
-        assert said == f"{path} can't be edited here; edit the whole that it is a slice of"
+        assert said == f"{path} can't be edited here; edit the array that it is a slice of"
 
 
 def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> None:

@@ -444,8 +444,8 @@ def test_walking_by_keys(open_page: Open, small: Trace) -> None:
     options = page.locator("#stops [role=option]")
     options.and_(page.locator("[aria-selected=true]")).focus()
     assert focused(page) == f"embedding, norm {np.linalg.norm(small.embedding[i]):.2f}"
-    walked = [*stops(small), "probabilities"]
-    for path in walked[3:]:
+    visited = [*stops(small), "probabilities"]
+    for path in visited[3:]:
         page.keyboard.press("ArrowDown")
         until_chosen(page, path)
         assert page.evaluate("document.activeElement.dataset.path") == path
@@ -552,7 +552,7 @@ def test_a_term_leads_to_the_number_that_it_is_of(open_page: Open, small: Trace)
     page = open_page(small)
     go_to(page, "blocks.1.mlp.hidden", 3).locator(".leads").nth(2).click()
     until_chosen(page, "blocks.1.mlp.X")
-    name = page.evaluate("[walk.path, walk.component]")
+    name = page.evaluate("[chosenStep.path, chosenStep.component]")
     column = np.abs(small.blocks[1].mlp.X[-1] * small.blocks[1].mlp.W_1[:, 3])
     assert name == ["blocks.1.mlp.X", int(np.argsort(-column)[2])]
     assert focused(page).startswith(f"component {name[1]}: ")
@@ -572,13 +572,13 @@ def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small
         for nth, (name, i) in enumerate((("Q", 7), ("K", 3), ("V", 3), ("concat", 7))):
             table.locator("thead .leads").nth(nth).click()
             path, c = f"blocks.{layer}.attention.{name}", h * Dh + 2
-            until(page, f"walked.stop.path === '{path}' && walked.position === {i}")
+            until(page, f"shownStep.stop.path === '{path}' && shownStep.position === {i}")
             until(page, f"document.querySelector('#stop-title').textContent === '{path}'")
             column = {"Q": 0, "K": 1, "V": 3, "concat": 5}[name]
             shown = numbers(table.locator("tbody tr").nth(2))[column]
             assert near(row_of(trace, path, i)[c], shown)
             assert numbers(page.locator(".reading")) == [pytest.approx(shown, abs=1e-6)]
-            assert page.evaluate("walked.trace.number") == number
+            assert page.evaluate("shownStep.trace.number") == number
             assert page.locator("#way-traces input:checked").count() == 1
             assert 0 <= page.locator("#way-title").bounding_box()["y"] < 100
             assert focused(page).startswith(f"component {c}: head {h}, component 2: ")
@@ -601,7 +601,7 @@ def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None
     page = open_page(small)
     go_to(page, "blocks.1.mid", 2)
     to_cell(page, 4, 1)
-    until(page, "walked.position === 4")
+    until(page, "shownStep.position === 4")
     assert "token 4" in page.locator("#way-title").inner_text()
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[4, 2])]
     assert page.locator("#way-note").is_hidden()
@@ -609,7 +609,7 @@ def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None
 
 def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT))
-    until(page, "walked !== undefined")
+    until(page, "shownStep !== undefined")
     page.evaluate(
         """async () => {
             const [at, frame] = [selection.query, () => new Promise(requestAnimationFrame)];
@@ -636,12 +636,12 @@ def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open)
     assert ways == ["way.9", "way.10", "way.11"]
     page = open_page(trace)
     to_cell(page, 4, 1)
-    until(page, "walked.position === 9")
+    until(page, "shownStep.position === 9")
     note = page.locator("#way-note")
     until(page, "document.getElementById('way-note').textContent.includes('include token 4')")
     assert note.is_visible()
     to_cell(page, 11, 0)
-    until(page, "walked.position === 11")
+    until(page, "shownStep.position === 11")
     assert note.is_hidden()
     arithmetic = go_to(page, "blocks.1.mlp.hidden", 3000)
     words = re.search(r"weights of components 0 to (\d+);", arithmetic.inner_text())
@@ -655,13 +655,13 @@ def test_the_ways_of_two_texts(open_page: Open, small: Trace) -> None:
     page = open_page(small, other)
     go_to(page, "blocks.2.mid", 2)
     page.get_by_role("radio", name="B", exact=True).dispatch_event("click")
-    until(page, "walked.trace.number === 1")
+    until(page, "shownStep.trace.number === 1")
     until_chosen(page, "embedding")  # it has no block 2
     assert page.locator("#way-parts label").count() == 4
     go_to(page, "blocks.1.mid", 2)
     assert numbers(page.locator(".reading")) == [float(other.blocks[1].mid[-1, 2])]
     page.get_by_role("radio", name="A", exact=True).dispatch_event("click")
-    until(page, "walked.trace.number === 0")
+    until(page, "shownStep.trace.number === 0")
     until_chosen(page, "blocks.1.mid")
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[-1, 2])]
 
@@ -722,8 +722,8 @@ def test_a_link_leads_to_where_the_reader_was(open_page: Open, small: Trace) -> 
         )
         page.reload()
         until_chosen(page, path)
-        until(page, f"walk.component === {component}")
-        assert page.evaluate("walked.position") == (4 if hash == link else 11)
+        until(page, f"chosenStep.component === {component}")
+        assert page.evaluate("shownStep.position") == (4 if hash == link else 11)
 
 
 def test_a_served_page_asks_for_any_column(browser: Any) -> None:
@@ -733,9 +733,9 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
     with model.explore(POCKET) as explorer:
         page = browser.new_page()
         page.goto(f"{explorer.url}#depth=lab")
-        until(page, "walked !== undefined")
+        until(page, "shownStep !== undefined")
         page.evaluate("select(3, 0)")
-        until(page, "walked.position === 3")
+        until(page, "shownStep.position === 3")
         assert page.locator("#way-note").is_hidden()
         for path, c in (("blocks.1.mlp.output", 127), ("blocks.0.attention.K", 99)):
             arithmetic = go_to(page, path, c)

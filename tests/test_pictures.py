@@ -198,7 +198,7 @@ def test_one_curve_needs_no_legend(pictures: Any) -> None:
     assert ax.get_legend() is None
     assert ax.lines[0].get_xdata().tolist() == [0, 1, 2]
     assert pictures.curves({"loss": [3, 2]}).axes.get_legend() is not None
-    assert pictures.curves({"none": [nan]}).alt == "Curves: none holds no finite number"
+    assert pictures.curves({"none": [nan]}).alt == "Curves: none has no finite numbers"
 
 
 def test_curves_differ_without_colours(pictures: Any) -> None:

@@ -409,7 +409,7 @@ def test_tokens_of_all_heads(odd: GPT2) -> None:
         (5, "tokens must be a slice; got 5"),
         (slice("a", None), "tokens must be a slice of integers"),
         (slice(None, None, 0), "tokens must be a slice of integers"),
-        (slice(9, 12), r"slice\(9, 12, None\) leaves no query; they are 0 to 3"),
+        (slice(9, 12), r"slice\(9, 12, None\) selects no query; expected 0 to 3"),
     ],
     ids=str,
 )

@@ -208,7 +208,7 @@ def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
     wanted = r"same model and number of tokens; got .* \(pair 0\)"
     with pytest.raises(InvalidValueError, match=wanted):
         attnlab.patch(clean[:2], corrupted[1:3], metric=" dog")
-    with pytest.raises(InvalidValueError, match="one for each of 4 texts; got 3"):
+    with pytest.raises(InvalidValueError, match="a value for each of the 4 texts; got 3"):
         attnlab.patch(clean, corrupted, metric=METRICS[:3])
     with pytest.raises(InvalidValueError, match="nothing to restore"):
         attnlab.patch(clean, clean, metric=METRICS, progress=False)
@@ -217,7 +217,7 @@ def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
 
 
 def test_a_slice_without_texts_is_refused(pairs: tuple[Traces, Traces]) -> None:
-    with pytest.raises(InvalidValueError, match=r"slice\(4, 6, None\) has none of the 4 texts"):
+    with pytest.raises(InvalidValueError, match=r"slice\(4, 6, None\) selects none of the 4 texts"):
         pairs[0][4:6]
     assert [len(some) for some in (pairs[0][:9], pairs[0][::-1], pairs[0][3:])] == [4, 4, 1]
 

@@ -24,7 +24,7 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
-# The tolerance of sums, relative to the sizes of their terms.
+# The tolerance for sums, relative to the sizes of their terms.
 ROUNDING = 1e-4
 
 
@@ -160,7 +160,9 @@ class ByToken(Analysis):
             values = attribution._of_heads(block.attention.V, block)  # (H, Tk)
             rows.append(weights * values)
         self.heads = read_only(np.stack(rows))
-        check_sum(np.moveaxis(self.heads, -1, 0), attribution.heads, "what the heads add", trace)
+        check_sum(
+            np.moveaxis(self.heads, -1, 0), attribution.heads, "the heads' contributions", trace
+        )
         cached = (None,) * trace.tokens_before
         tokens = cached + positions_of(trace).tokens
         self._keys = Axis("key", range(self.heads.shape[-1]), tokens)
@@ -188,6 +190,6 @@ def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            f"the parts don't sum to {what}{trace.note}. Attribution needs a trace whose sums are "
-            "not edited"
+            f"the parts don't sum to {what}{trace.note}. Attribution needs a trace without edited "
+            "sums"
         )

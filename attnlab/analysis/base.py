@@ -79,9 +79,9 @@ class Analysis(Document):
         from attnlab.views.notebook import document_view
 
         notes = map(Paragraph, filter(None, (self.meaning, self.note)))
-        return document_view(self, [self.title, *self._grids(), *self._beside(), *notes])
+        return document_view(self, [self.title, *self._grids(), *self._below_grids(), *notes])
 
-    def _beside(self) -> list[str | Table]:
+    def _below_grids(self) -> list[str | Table]:
         """What a notebook shows below the heatmaps: the lines of text that `print` shows."""
         return [piece for piece in self._tables() if isinstance(piece, str)]
 

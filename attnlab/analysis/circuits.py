@@ -134,8 +134,10 @@ class Composition(Analysis):
             for second in range(first + 1, L):
                 both = writing[first][:, np.newaxis] @ reading[second]  # (H, H, Dh, Dh)
                 sizes = norm(writing[first])[:, np.newaxis] * norm(reading[second])
-                there = sizes > 0
-                scores[first, :, second] = np.divide(norm(both), sizes, where=there, out=0 * sizes)
+                nonzero = sizes > 0
+                scores[first, :, second] = np.divide(
+                    norm(both), sizes, where=nonzero, out=0 * sizes
+                )
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:

@@ -88,7 +88,7 @@ class Edges(Analysis):
         self._count = int(self._exists.sum())
 
     def strongest(self, n: int | None = None) -> list[tuple[str, str, float]]:
-        """The `n` edges with the largest absolute effects, by default 20 or all of fewer.
+        """The `n` edges with the largest absolute effects, by default 20, or all if fewer.
 
         Each is a sender, a receiver and an effect.
         """
@@ -155,7 +155,7 @@ class Edges(Analysis):
         )
         return [Grid(self.title, self.effects, axes)]
 
-    def _beside(self) -> list[str | Table]:
+    def _below_grids(self) -> list[str | Table]:
         return [*self._tables()]
 
     def _tables(self) -> Iterator[str | Table]:
@@ -193,7 +193,7 @@ class Circuit:
             senders.setdefault(path, []).append(sender)
         # What each sender writes in the circuit minus what it writes in the corrupted run.
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
-        made, edits = corrupted, dict[str, Array]()
+        run, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):
             for reader in (one for one in self._of._readers if one.stage == stage):
                 change = np.zeros_like(corrupted.embedding)
@@ -203,11 +203,11 @@ class Circuit:
                 edits[reader.path] = (
                     at(corrupted, reader.path) if unchanged else received(corrupted, reader, change)
                 )
-            made = corrupted.edited(edits)
+            run = corrupted.edited(edits)
             for sender in self._of.senders:
                 if stage_of(sender) == stage + 1:
-                    changes[sender] = difference(made, corrupted, sender)
-        return made
+                    changes[sender] = difference(run, corrupted, sender)
+        return run
 
     @cached_property
     def faithfulness(self) -> float:
@@ -224,7 +224,7 @@ def edges(
     exact: bool = False,
     progress: bool = True,
 ) -> Edges:
-    """Measure every edge: from each head, MLP and the embedding to each later Q, K, V, MLP, logits.
+    """Measure every edge: from heads, MLPs and the embedding to later Q, K, V, MLPs and the logits.
 
     effect ≈ Σ (sender in clean - sender in corrupted) · ∂metric/∂input
              / (metric(clean) - metric(corrupted))
@@ -273,13 +273,13 @@ def edges(
     else:
         how = Message("by integrated gradients, {steps} steps", steps=steps)
     title = Message("Edges, {how}: {target}{note}", how=how, target=words, note=corrupted.note)
-    made = Edges(clean, corrupted, measure, title)
+    result = Edges(clean, corrupted, measure, title)
     if target is None or exact:
-        effects = exact_effects(made, progress)
+        effects = exact_effects(result, progress)
     else:
-        effects = linear_effects(made, target, steps, progress)
-    made.effects = read_only(np.where(made._exists, effects, np.nan))
-    return made
+        effects = linear_effects(result, target, steps, progress)
+    result.effects = read_only(np.where(result._exists, effects, np.nan))
+    return result
 
 
 def exact_effects(edges: Edges, progress: bool) -> NDArray[np.float64]:

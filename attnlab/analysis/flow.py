@@ -46,13 +46,13 @@ class Rollout(Analysis):
             "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace.note
         )
         self._tokens = positions_of(trace)
-        so_far = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)
+        rollout = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)
         layers = []
         for block in trace.fork().blocks:
             weights = block.attention.weights.mean(axis=0)
             mixed = weights + np.eye(len(weights), dtype=weights.dtype)
-            so_far = mixed / mixed.sum(axis=-1, keepdims=True) @ so_far
-            layers.append(so_far)
+            rollout = mixed / mixed.sum(axis=-1, keepdims=True) @ rollout
+            layers.append(rollout)
         self.layers = read_only(np.stack(layers))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:

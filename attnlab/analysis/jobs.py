@@ -66,7 +66,7 @@ class HeadJobs(Analysis):
     jobs : names
     attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if the text has
         none
-    even : (jobs,), the same for a head that attends evenly to all visible tokens
+    even : (jobs,), the same for uniform attention to all visible tokens
     """
 
     meaning: ClassVar[str] = (

@@ -38,7 +38,7 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, with_error
 
-# Tokens that are computed side by side: enough for fast matrix products, within little memory.
+# Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512
 
 # Rows of patched runs in a batch.
@@ -232,12 +232,14 @@ def one_each(given: Any, count: int, what: str) -> list[Any]:
     if not isinstance(given, list):
         return [given] * count
     if len(given) != count:
-        raise InvalidValueError(f"{what} must have one for each of {count} texts; got {len(given)}")
+        raise InvalidValueError(
+            f"{what} must have a value for each of the {count} texts; got {len(given)}"
+        )
     return given
 
 
 def check_pairs(clean: Any, corrupted: Any) -> None:
-    """Raise unless both are traces of several texts, in pairs of one length."""
+    """Raise unless both are traces of several texts, in pairs of equal length."""
     for traces in (clean, corrupted):
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
@@ -272,7 +274,7 @@ def patch_many(
     )
     if not is_batched:
         return patch_singly(clean, corrupted, parts, metrics, by_position, progress)
-    made: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
+    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
     patches = patches_of(clean, corrupted, parts, by_position)
     effects = np.empty((len(clean), len(patches)))
     limits = np.empty((2, len(clean)))
@@ -288,8 +290,8 @@ def patch_many(
                 measured = (row * directions).sum(axis=-1)  # (patches, texts)
                 effects[np.ix_(numbers, chosen)] = measured.T - limits[1, numbers, np.newaxis]
                 bar.update(measured.size)
-    made._set_many(corrupted[0], effects, *limits)
-    return made
+    result._set_many(corrupted[0], effects, *limits)
+    return result
 
 
 def patched_rows(
@@ -314,7 +316,7 @@ def patched_rows(
             chosen.append(number)
             start = first_change(values, before)
             if (T - start) * texts * (len(chosen) + 1) > ROWS_AT_ONCE or number == numbers[-1]:
-                # One text alone has no leading axis.
+                # A single text has no leading axis.
                 stacked = np.stack(values)
                 final = final_row(with_step(run, step, stacked, start))
                 yield chosen, final.reshape(len(chosen), texts, -1)
@@ -360,7 +362,7 @@ def patch_singly(
     progress: bool,
 ) -> MeanPatching:
     """Patch pair by pair: for metrics that are functions, and steps without rows of tokens."""
-    made: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
+    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
     with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
         found = []
         for one, other, metric in zip(clean, corrupted, metrics, strict=True):
@@ -368,8 +370,8 @@ def patch_singly(
                 patch(one, other, parts, metric=metric, by_position=by_position, progress=False)
             )
             bar.update()
-    made._set_many(corrupted[0], *effects_of(found))
-    return made
+    result._set_many(corrupted[0], *effects_of(found))
+    return result
 
 
 def attribution_patch_many(
@@ -383,7 +385,7 @@ def attribution_patch_many(
     check_pairs(clean, corrupted)
     metrics = one_each(metric, len(clean), "metric")
     patches_of(clean, corrupted, parts, by_position)  # checks lengths
-    made: MeanAttributionPatching = pairs_of(
+    result: MeanAttributionPatching = pairs_of(
         MeanAttributionPatching, clean, corrupted, parts, metric, by_position
     )
     found: dict[int, Patching] = {}
@@ -393,8 +395,8 @@ def attribution_patch_many(
             found[number] = attribution_patch(
                 one, other, parts, metric=metrics[number], by_position=by_position
             )
-    made._set_many(corrupted[0], *effects_of([found[number] for number in range(len(clean))]))
-    return made
+    result._set_many(corrupted[0], *effects_of([found[number] for number in range(len(clean))]))
+    return result
 
 
 def effects_of(found: Sequence[Patching]) -> tuple[Any, Any, Any]:
@@ -414,16 +416,16 @@ def pairs_of(
     metric: Any,
     by_position: bool,
 ) -> Any:
-    """The result of pairs, without numbers."""
+    """The result for pairs, whose numbers are set later."""
     if isinstance(metric, list):
         words: str = Message("a target for each pair")
     else:
         _, words, target = measure_of(clean[0], metric)
         words = target_of(target) if target else words
-    made = kind(corrupted[0], parts, by_position, words, (math.nan, math.nan))
+    result = kind(corrupted[0], parts, by_position, words, (math.nan, math.nan))
     if by_position:  # texts have different tokens there
-        made._positions = numbered_axis("position", len(corrupted[0].tokens))
-    return made
+        result._positions = numbered_axis("position", len(corrupted[0].tokens))
+    return result
 
 
 def attribution_many(

@@ -34,7 +34,7 @@ from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# Tokens of patched runs in a batch: enough for fast matrix products, within little memory.
+# Tokens of patched runs in a batch: enough for fast matrix products, with little memory.
 TOKENS_AT_ONCE = 256
 
 # A path, and the rows that are patched.
@@ -155,8 +155,8 @@ def patch(
     -------
     Patching
         `.restored` has an axis for each * and one for positions; `print` shows it. For several
-        pairs, a `MeanPatching` with `.standard_errors` and each pair's `.effects`; pairs of one
-        length are computed side by side, in about 300 MB beside the model for GPT-2.
+        pairs, a `MeanPatching` with `.standard_errors` and each pair's `.effects`; pairs of equal
+        length are computed side by side, which takes about 300 MB besides the model for GPT-2.
 
     Raises
     ------
@@ -177,16 +177,16 @@ def patch(
     # The bar is shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(disable=not progress, unit="run") as bar:
         limits = checked(clean, corrupted, parts, measure, by_position)
-        made = Patching(corrupted, parts, by_position, words, limits)
-        patches = [*product(made.paths, rows_of(corrupted, by_position))]
+        result = Patching(corrupted, parts, by_position, words, limits)
+        patches = [*product(result.paths, rows_of(corrupted, by_position))]
         bar.reset(total=len(patches))
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
             numbers += [share(number(one), limits) for one in measured]
             bar.update(len(group))
-    made._set(corrupted, numbers)
-    return made
+    result._set(corrupted, numbers)
+    return result
 
 
 def groups(trace: Trace, patches: list[Patch], target: Target | None) -> Iterator[list[Patch]]:
@@ -255,14 +255,14 @@ def attribution_patch(
             "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
     limits = checked(clean, corrupted, parts, measure, by_position)
-    made = AttributionPatching(corrupted, parts, by_position, words, limits)
+    result = AttributionPatching(corrupted, parts, by_position, words, limits)
     gradients = Gradients(corrupted, target)
     rows, numbers = rows_of(corrupted, by_position), []
-    for path in made.paths:
+    for path in result.paths:
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
         numbers += [float(change[..., row, :].sum()) / (limits[0] - limits[1]) for row in rows]
-    made._set(corrupted, numbers)
-    return made
+    result._set(corrupted, numbers)
+    return result
 
 
 def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:

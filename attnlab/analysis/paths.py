@@ -184,13 +184,13 @@ def path_patch(
             patched = path_patched(clean, corrupted, path, readers)
             restored.append(share(number(measure(patched)), limits))
             bar.update()
-    made = PathPatching(corrupted, sender, False, words, limits)
-    made.title = Message(
+    result = PathPatching(corrupted, sender, False, words, limits)
+    result.title = Message(
         "Path patching from {sender} to {receiver}: {target}{note}",
         sender=sender,
         receiver=", ".join(names),
         target=words,
         note=corrupted.note,
     )
-    made._set(corrupted, restored)
-    return made
+    result._set(corrupted, restored)
+    return result

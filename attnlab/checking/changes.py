@@ -24,7 +24,7 @@ from attnlab.views.shown import Axis
 # Parts that a table shows.
 PARTS_SHOWN = 20
 
-# Logits that are computed at once, of all texts of a group.
+# The number of logits computed at once, over all texts of a group.
 LOGITS_AT_ONCE = 2**23
 
 OF_HEAD = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O")
@@ -41,13 +41,13 @@ class Changes(Analysis):
 
     Attributes
     ----------
-    parts : names: the embedding (with W_U, where they are tied), heads, what attention has besides
-        its heads (LayerNorm and b_O), MLPs (with their LayerNorm) and the last LayerNorm
+    parts : their names: the embedding (with W_U if tied), heads, the rest of each attention
+        (LayerNorm and b_O), MLPs (with their LayerNorm) and the last LayerNorm
     restored : (parts,), 1 if swapping the part back makes the models equal, 0 if nothing is
         restored, below 0 if the models then differ more
     standard_errors : of `restored`, as those of a ratio of means; NaN for one text
-    divergences : (texts, parts), of each text with the part swapped back
-    before : (texts,), of each text with the tuned model
+    divergences : (texts, parts), D for each text with the part swapped back
+    before : (texts,), D for each text before any swap
     """
 
     meaning: ClassVar[str] = (
@@ -107,37 +107,39 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
             f"the models must have the same config; got {base.config} and {tuned.config}"
         )
     check_texts(texts)
-    ours, theirs = base.trace(list(texts)), tuned.trace(list(texts))
-    for one, other in zip(ours.texts, theirs.texts, strict=True):
+    base_traces, tuned_traces = base.trace(list(texts)), tuned.trace(list(texts))
+    for one, other in zip(base_traces.texts, tuned_traces.texts, strict=True):
         if not np.array_equal(one.ids, other.ids):
             raise InvalidValueError(
-                "the models' tokenizers give different tokens. Give Tokens of one of them"
+                "the models' tokenizers give different tokens. Pass Tokens from one of them"
             )
-    swaps = swaps_of(ours[0], theirs[0])
+    swaps = swaps_of(base_traces[0], tuned_traces[0])
     divergences = np.empty((len(texts), len(swaps)))
     before = np.empty(len(texts))
-    most = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
+    group_size = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
     with progress_bar(total=divergences.size, disable=not progress, unit="run") as bar:
-        for numbers in grouped([len(text) for text in ours.texts], most):
-            right = log_probabilities(ours.side_by_side(numbers)[0])
-            trace, _ = theirs.side_by_side(numbers)
-            before[numbers] = divergence(right, log_probabilities(trace.fork()))
+        for numbers in grouped([len(text) for text in base_traces.texts], group_size):
+            reference = log_probabilities(base_traces.side_by_side(numbers)[0])
+            trace, _ = tuned_traces.side_by_side(numbers)
+            before[numbers] = divergence(reference, log_probabilities(trace.fork()))
             for column, edits in enumerate(swaps.values()):
                 divergences[numbers, column] = before[numbers]
                 if edits:
                     swapped = log_probabilities(trace.edited(edits))
-                    divergences[numbers, column] = divergence(right, swapped)
+                    divergences[numbers, column] = divergence(reference, swapped)
                 bar.update(len(numbers))
     if not before.any():
-        raise InvalidValueError("the models predict the same in these texts: nothing changed")
+        raise InvalidValueError(
+            "the models make the same predictions for these texts: nothing changed"
+        )
     return Changes([*swaps], divergences, before)
 
 
 def swaps_of(base: Trace, tuned: Trace) -> dict[str, dict[str, Array]]:
     """The parameters of each part that differ, by path, with the values of the base."""
     config = base.config
-    own = () if config.tie_word_embeddings else ("W_U",)
-    paths = {"embedding": ["W_E", "W_P", *own]}
+    untied = () if config.tie_word_embeddings else ("W_U",)
+    paths = {"embedding": ["W_E", "W_P", *untied]}
     for layer in range(config.n_layer):
         attention = f"blocks.{layer}.attention"
         for head in range(config.n_head):
@@ -167,7 +169,7 @@ def log_probabilities(trace: Trace) -> Array:
     return logits
 
 
-def divergence(right: Array, other: Array) -> NDArray[np.float64]:
+def divergence(reference: Array, other: Array) -> NDArray[np.float64]:
     """Σ p (log p - log q), the mean over positions; (n, T, vocab) -> (n,), or (T, vocab) -> ()."""
-    terms = np.exp(right) * (right - other)
+    terms = np.exp(reference) * (reference - other)
     return np.asarray(terms.sum(axis=-1).mean(axis=-1))

@@ -1,6 +1,6 @@
 """Comparison of two runs, step by step, with tolerances for rounding.
 
-Tolerances are measured: every computed number is perturbed by about `PERTURBATION` of itself, and
+Tolerances are measured: every computed number is perturbed relatively by about `PERTURBATION`, and
 the forward pass is run with these perturbations. Like rounding errors, their effects grow where
 sums cancel, where a softmax is sharp, and from block to block. Scaled from `PERTURBATION` to the
 dtype's epsilon, they give how far two correct results may differ.
@@ -21,7 +21,7 @@ import numpy as np
 from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
-    can_be_made,
+    computable,
     is_from_file,
     is_given,
     upstream,
@@ -44,24 +44,24 @@ PERTURBATION = 2.0**-17
 # Several runs, since perturbations of a short row may cancel by chance.
 PERTURBED_RUNS = 4
 
-# The tolerance, as a multiple of the measured effect. GPT-2s in float32 and float64 differ by up to
-# 1, one with scores of 200 by 4.
+# The tolerance, as a multiple of the measured effect. Models in float32 and float64 differ by up to
+# 1 times the effect, one with scores of 200 by 4 times.
 MARGIN = 8.0
 
-# In half precision, few roundings are as large as a perturbation: PyTorch in float16, bfloat16 and
-# autocast differs by 1/3.
+# In half precision, few roundings are as large as a perturbation: with PyTorch in float16, bfloat16
+# and autocast, results differ by 1/3 of the effect.
 HALF_MARGIN = 1.0
 
-# Epsilons above this one are of half precision: float16's is 2⁻¹⁰, bfloat16's 2⁻⁷.
+# Larger epsilons mean half precision: float16's is 2⁻¹⁰, bfloat16's 2⁻⁷.
 HALF_EPSILON = 2.0**-12
 
-# Scores below this one are masked, whatever the mask's fill value.
+# Scores below this are masked, whatever the mask's fill value.
 MASKED = -1e8
 
 # Scores this far below the row's largest have negligible weights.
 NEGLIGIBLE = 80.0
 
-# What a notebook says below a table of stages.
+# The explanation below a table of stages in a notebook.
 MEANING = Message(
     "x rounding is the largest difference divided by what rounding explains: up to 1 the numbers "
     "agree. Two runs that agree here may still differ on another text."
@@ -162,7 +162,7 @@ class Differences(Stages):
 
     Attributes
     ----------
-    titles : of both
+    titles : of the two results
     note : other differences in words, such as the tokens
     changes : (L, H), how much of each head's attention moved to other keys, see `moved_attention`;
         None unless whole traces are compared
@@ -298,7 +298,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
 
 
 def check_uncached(result: Result) -> None:
-    """Raise for a step of generation, which lacks rows."""
+    """Raise for a step of generation, which lacks the cached tokens' rows."""
     if result.tokens_before:
         raise InvalidValueError(
             f"{result.title} is a step of generation. Use the .trace of its Generation"
@@ -349,7 +349,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
         a, b = b, a
     names = forward_order(a, activations(type(a), a._run.graph.n_layer))
     for result in (a, b):
-        paths = can_be_made(result._run, [result._prefix + name for name in names])
+        paths = computable(result._run, [result._prefix + name for name in names])
         names = [name for name in names if result._prefix + name in paths]
     runs = [a._run.fork(), b._run.fork()]
     runs += perturbed(runs[0], [a._prefix + name for name in names])
@@ -366,19 +366,19 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
                 )
             if block and name == f"{block}.attention.weights":
                 moved.append(moved_attention(one, other))
-            within = allowed(one, variants, max(epsilon_of(one), epsilon_of(other)))
-            yield stage_of(a, name, other, one, within)
+            tolerance = tolerance_of(one, variants, max(epsilon_of(one), epsilon_of(other)))
+            yield stage_of(a, name, other, one, tolerance)
         if block:
             for run in runs:
                 run.value(f"{block}.output")
 
 
-def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, within: Array) -> Stage:
-    """Compare given numbers with the right ones of a step.
+def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, tolerance: Array) -> Stage:
+    """Compare the user's numbers with a step's correct ones.
 
     Parameters
     ----------
-    within : the tolerance for rounding of each row, (..., 1)
+    tolerance : the tolerance for rounding of each row, (..., 1)
     """
     difference = distance(mine, right)
     largest = np.max(difference)
@@ -388,8 +388,8 @@ def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, within:
         name,
         right.shape,
         float(largest),
-        float(in_units_of(size, largest)),
-        float(in_units_of(within, difference).max()),
+        float(divided_by(size, largest)),
+        float(divided_by(tolerance, difference).max()),
         index,
         listed(words_of(result, name, index)) if largest else "",
     )
@@ -407,10 +407,10 @@ def distance(mine: AnyArray, right: AnyArray) -> Array:
     return np.where(np.isnan(difference), np.inf, difference)
 
 
-def in_units_of(within: Any, difference: Any) -> Array:
-    """difference / within; 0 where the difference is 0."""
+def divided_by(unit: Any, difference: Any) -> Array:
+    """difference / unit; 0 where the difference is 0."""
     with np.errstate(all="ignore"):
-        return np.where(difference == 0, 0.0, difference / within)
+        return np.where(difference == 0, 0.0, difference / unit)
 
 
 def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
@@ -433,18 +433,18 @@ def listed(words: Iterable[str]) -> str:
 
 
 def axes_of(result: Result, name: str) -> list[str]:
-    """The names of a step's axes, without leading ones."""
+    """The names of a step's axes, without leading batch axes."""
     path, _, step = name.rpartition(".")
     part: Result = at(result, path) if path else result
     return part.axes_of(step).split()
 
 
 def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
-    """The steps of a type of result with a row for each token, without aliases of a step."""
+    """The steps of a type of result that have a row for each token, except aliases."""
     for name in kind.parts:
         step = kind.steps[name]
-        is_another = step.equation is identity or name in ("mask", "dropout_mask")
-        if step.axes.startswith("T") and not is_another:
+        is_alias = step.equation is identity or name in ("mask", "dropout_mask")
+        if step.axes.startswith("T") and not is_alias:
             yield prefix + name
     for child, below in kind.children.items():
         if child == "blocks":
@@ -474,7 +474,7 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
     return [paths[path] for path in sorted(paths, key=depth.__getitem__)]
 
 
-# ---- what rounding explains ----------------------------------------------------------------------
+# ---- tolerances for rounding ---------------------------------------------------------------------
 
 
 def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
@@ -482,8 +482,8 @@ def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
     of_steps = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
-        is_made = step.equation not in (None, identity) and step.axes.startswith("T")
-        if (is_made or is_given(run, path)) and step.select is None:
+        is_computed = step.equation not in (None, identity) and step.axes.startswith("T")
+        if (is_computed or is_given(run, path)) and step.select is None:
             of_steps.append(path)
     return [
         with_equations(run, {path: perturb(path, n) for path in of_steps})
@@ -498,13 +498,13 @@ def perturb(path: str, n: int) -> Equation:
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             return value
         rng = np.random.default_rng([n, zlib.crc32(path.encode())])
-        by = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
-        return value * (1.0 + PERTURBATION * by)
+        noise = np.asarray(rng.standard_normal(value.shape, np.float32), value.dtype)
+        return value * (1.0 + PERTURBATION * noise)
 
     return perturbed_value
 
 
-def allowed(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Array:
+def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Array:
     """The tolerance for rounding of each row of a step, (..., 1).
 
     Parameters
@@ -520,16 +520,16 @@ def allowed(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> Ar
         spread = np.max(
             [row_maximum(np.where(finite, np.abs(x - value), 0.0)) for x in variants], axis=0
         )
-    grown = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
+    growth = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
     # At least the median, as perturbations of a row may cancel by chance.
     margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN
-    within: Array = margin * epsilon * size * (1.0 + np.maximum(grown, np.median(grown)))
-    return within
+    tolerance: Array = margin * epsilon * size * (1.0 + np.maximum(growth, np.median(growth)))
+    return tolerance
 
 
 def row_maximum(x: Array) -> Array:
-    found: Array = np.max(x, axis=-1, keepdims=True)
-    return found
+    maximum: Array = np.max(x, axis=-1, keepdims=True)
+    return maximum
 
 
 def epsilon_of(array: AnyArray) -> float:

@@ -1,4 +1,4 @@
-"""Exercises: check what a learner's function returns, whatever happens in it."""
+"""Exercises: check what a learner's function returns, even if it raises an error."""
 
 from __future__ import annotations
 

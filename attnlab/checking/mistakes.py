@@ -66,7 +66,7 @@ class Mistake:
         )
 
 
-# ---- the other equations -------------------------------------------------------------------------
+# ---- the mistaken equations ----------------------------------------------------------------------
 
 
 def identity(x: Array) -> Array:
@@ -82,7 +82,7 @@ def projected_and_reshaped(x: Array, W: Array, b: Array | None, n_head: int) -> 
 
 
 def transposed(value: Array) -> Array:
-    # For a matrix that isn't square, what loading it in the wrong layout gives.
+    # For a non-square matrix, this is the result of loading it in the wrong layout.
     return value.reshape(value.shape[::-1]).T
 
 
@@ -95,12 +95,12 @@ def zero(value: Array) -> Array:
 
 
 def with_zero_third(n: int) -> Equation:
-    def other(value: Array) -> Array:
+    def mistaken(value: Array) -> Array:
         changed = value.copy()
         third(changed, n)[...] = 0
         return changed
 
-    return other
+    return mistaken
 
 
 def reshaped_to_heads(x: Array, n_head: int) -> Array:
@@ -114,7 +114,7 @@ def joined(context: Array) -> Array:
 def projection(letter: str, equation: Callable[..., Array], of: str = "") -> Equation:
     """Q, K or V computed by another equation, or with the parameters of another one."""
 
-    def other(
+    def mistaken(
         x: Any = "X" if letter == "Q" else "memory",
         W: Any = f"W_{of or letter}",
         b: Any = f"b_{of or letter}",
@@ -122,32 +122,32 @@ def projection(letter: str, equation: Callable[..., Array], of: str = "") -> Equ
     ) -> Array:
         return equation(x, W, b, n_head)
 
-    return other
+    return mistaken
 
 
 def interleaved(part: int) -> Equation:
-    def other(QKV: Array, n_head: int) -> Array:
+    def mistaken(QKV: Array, n_head: int) -> Array:
         return split_heads(QKV, 3 * n_head)[..., part::3, :, :]  # q k v of head 0, of head 1, ...
 
-    return other
+    return mistaken
 
 
 def reshaped_at_once(part: int) -> Equation:
-    def other(QKV: Array, n_head: int) -> Array:
+    def mistaken(QKV: Array, n_head: int) -> Array:
         return reshaped_to_heads(QKV, 3 * n_head)[..., part * n_head : (part + 1) * n_head, :, :]
 
-    return other
+    return mistaken
 
 
 def with_mask(change: Callable[[Any], Any]) -> Equation:
-    def other(scores: Array, mask: Mask) -> Array:
+    def mistaken(scores: Array, mask: Mask) -> Array:
         seen = np.broadcast_to(change(mask), scores.shape)
         # -inf would give NaN in rows that are fully masked; a finite fill is usual there.
         fill = np.where(seen.any(axis=-1, keepdims=True), -math.inf, -1e9)
         masked: Array = np.where(seen, scores, fill.astype(scores.dtype))
         return masked
 
-    return other
+    return mistaken
 
 
 def one_ahead(mask: Mask) -> Mask:
@@ -163,19 +163,19 @@ def one_behind(mask: Mask) -> Mask:
 
 
 def softmax_over(axis: int) -> Equation:
-    def other(masked_scores: Array) -> Array:
+    def mistaken(masked_scores: Array) -> Array:
         scores = np.maximum(masked_scores, -1e9)  # all heads mask the same cells
         return softmax(scores.swapaxes(axis, -1)).swapaxes(axis, -1)
 
-    return other
+    return mistaken
 
 
 def layer_norm_by(spread: Callable[[Array, float], Array]) -> Equation:
-    def other(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    def mistaken(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
         centred = x - mean(x)
         return centred / spread(centred, epsilon) * gain + bias
 
-    return other
+    return mistaken
 
 
 def unbiased_deviation(centred: Array, epsilon: float) -> Array:
@@ -192,7 +192,7 @@ def unbiased_epsilon_outside(centred: Array, epsilon: float) -> Array:
 
 
 def normalised_after(part: str) -> Equation:
-    def other(
+    def mistaken(
         value: Array,
         gain: Any = f"{part}.gain",
         bias: Any = f"{part}.bias",
@@ -200,7 +200,7 @@ def normalised_after(part: str) -> Equation:
     ) -> Array:
         return layer_norm(value, gain, bias, epsilon)
 
-    return other
+    return mistaken
 
 
 def without_residual(update: Array) -> Array:
@@ -208,17 +208,17 @@ def without_residual(update: Array) -> Array:
 
 
 def activated_by(activation: Activation) -> Equation:
-    def other(hidden: Array) -> Array:
+    def mistaken(hidden: Array) -> Array:
         return activation(hidden)
 
-    return other
+    return mistaken
 
 
 def gelu_with(root: float = math.sqrt(2 / math.pi), cubic: float = 0.044715) -> Activation:
-    def other(x: Array) -> Array:
+    def mistaken(x: Array) -> Array:
         return 0.5 * x * (1.0 + np.tanh(root * (x + cubic * x * x * x)))
 
-    return other
+    return mistaken
 
 
 def gelu_of_squares(x: Array) -> Array:
@@ -267,17 +267,17 @@ def with_epsilon(epsilon: float) -> Equation:
 
 
 def filled_with(fill: float) -> Equation:
-    def other(scores: Array, mask: Mask) -> Array:
+    def mistaken(scores: Array, mask: Mask) -> Array:
         return np.where(mask, scores, scores.dtype.type(fill))
 
-    return other
+    return mistaken
 
 
 def lowered_by(fill: float) -> Equation:
-    def other(scores: Array, mask: Mask) -> Array:
+    def mistaken(scores: Array, mask: Mask) -> Array:
         return np.where(mask, scores, scores - scores.dtype.type(fill))
 
-    return other
+    return mistaken
 
 
 def columns_first(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
@@ -301,7 +301,7 @@ def as_bfloat16(value: Any) -> Any:
     if value is None:
         return None
     bits = value.astype(np.float32).view(np.uint32)
-    bits = bits + 0x7FFF + (bits >> 16 & 1)  # to the nearest, of two to the even one
+    bits = bits + 0x7FFF + (bits >> 16 & 1)  # round to nearest, ties to even
     return (bits & 0xFFFF0000).view(np.float32).astype(value.dtype)
 
 
@@ -339,7 +339,7 @@ STEP_LINES = {
     "logits": "logits = final @ W_U",
 }
 
-# With the parameters, and the steps computed by the same line.
+# Parameters, and steps computed by the same line, have that line too.
 LINES = STEP_LINES | {
     name: STEP_LINES[of]
     for of, names in {
@@ -424,10 +424,10 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
         return ()
 
     def moved(by: int) -> Equation:
-        def other(value: Any) -> Any:
+        def mistaken(value: Any) -> Any:
             return np.where(np.arange(len(value)) < first, value, value + by)
 
-        return other
+        return mistaken
 
     def restarted(value: Any) -> Any:
         return np.where(np.arange(len(value)) < first, value, 0)
@@ -473,10 +473,10 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
 def rounded(to: Callable[[Any], Any]) -> dict[str, Equation]:
     """All parameters, rounded."""
 
-    def other(value: Any) -> Any:
+    def mistaken(value: Any) -> Any:
         return to(value)
 
-    return dict.fromkeys(PARAMETERS, other)
+    return dict.fromkeys(PARAMETERS, mistaken)
 
 
 MISTAKES = (
@@ -672,7 +672,7 @@ MISTAKES = (
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V",
-        "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
+        "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
         COLUMNS_FIRST,
     ),
     Mistake(
@@ -681,8 +681,8 @@ MISTAKES = (
         {"attention.concat": joined_columns_first},
     ),
     Mistake(
-        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat the same way back",
-        "A head's columns lie side by side. Reshape to (T, H, Dk), then swap the first two axes.",
+        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way",
+        "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
         COLUMNS_FIRST | {"attention.concat": joined_columns_first},
     ),
     Mistake(
@@ -761,7 +761,7 @@ MISTAKES = (
             ("max(hidden, 0), ReLU", relu),
             ("tanh(hidden)", np.tanh),
             ("hidden", identity),
-            ("GELU with tanh(√(2/π) x), without the cube", gelu_with(cubic=0.0)),
+            ("GELU with tanh(√(2/π) x), without the cubic term", gelu_with(cubic=0.0)),
             ("GELU with 0.44715 for 0.044715", gelu_with(cubic=0.44715)),
             ("GELU with 0.0044715 for 0.044715", gelu_with(cubic=0.0044715)),
             ("GELU with 0.44175 for 0.044715", gelu_with(cubic=0.44175)),
@@ -773,7 +773,7 @@ MISTAKES = (
             ("GELU with √2/π for √(2/π)", gelu_with(math.sqrt(2) / math.pi)),
             ("GELU with √(π/2) for √(2/π)", gelu_with(math.sqrt(math.pi / 2))),
             ("GELU with tanh(x + 0.044715 x³), without √(2/π)", gelu_with(1.0)),
-            ("hidden · (1 + tanh(…)), GELU without its half", lambda x: 2.0 * gelu(x)),
+            ("hidden · (1 + tanh(…)), GELU without the factor 1/2", lambda x: 2.0 * gelu(x)),
             ("GELU with x² for x³", gelu_of_squares),
             ("hidden · (1 + erf(hidden)) / 2, without the root of 2", erf_without_root),
         )
@@ -829,7 +829,11 @@ MISTAKES = (
                 over_everything,
             ),
             *(
-                (f"LayerNorm with eps = {eps:g}", "The model has {epsilon}.", with_epsilon(eps))
+                (
+                    f"LayerNorm with eps = {eps:g}",
+                    "The model's eps is {epsilon}.",
+                    with_epsilon(eps),
+                )
                 for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
             ),
         )
@@ -925,13 +929,13 @@ MISTAKES = (
     ),
     Mistake(
         "the MLP's X = LayerNorm(input)",
-        "The MLP runs in parallel to attention and doesn't get its output. Its input is "
+        "The MLP runs in parallel with attention and doesn't get its output. Its input is "
         "LayerNorm(mid).",
         {"mlp.X": lambda gain, bias, epsilon, x="parent.input": layer_norm(x, gain, bias, epsilon)},
     ),
     Mistake(
         "the MLP's X = attention's X",
-        "The MLP runs in parallel to attention, with one LayerNorm for both. Its input is "
+        "The MLP runs in parallel with attention, with one LayerNorm for both. Its input is "
         "LayerNorm(mid).",
         {"mlp.X": lambda x="parent.attention.X": x},
     ),
@@ -982,10 +986,10 @@ MISTAKES = (
     ),
 )
 
-# Two that aren't equations: one changes the text, one is random.
+# Two mistakes that aren't equations: one changes the text, one is random.
 
 PREPENDED_TOKEN = Mistake(
-    "ids = <|endoftext|> and then the text's",
+    "ids = <|endoftext|>, then the text's ids",
     "A beginning-of-text token is prepended, which shifts all positions. GPT-2 doesn't need one: "
     "leave it out (in TransformerLens, prepend_bos=False).",
     {},

@@ -1,6 +1,6 @@
 """Runs in which some steps are computed by other equations.
 
-An edit replaces a step's value; this replaces its equation, which may need other steps. Steps that
+An edit replaces a step's value; this replaces its equation, whose inputs may differ. Steps that
 don't depend on it are shared with the original run.
 """
 
@@ -90,7 +90,7 @@ def is_given(run: Run, path: str) -> bool:
     node = run.graph[path]
     if not run.is_stored(path):
         return False
-    if node.step.equation is identity:  # given only if it isn't another step, as in cross-attention
+    if node.step.equation is identity:  # an alias, unless cross-attention gives it a value
         return run.value(path) is not run.value(node.needs[0])
     return node.step.equation is None or is_from_file(run)
 
@@ -103,32 +103,32 @@ def is_from_file(run: Run) -> bool:
 # ---- the graph -----------------------------------------------------------------------------------
 
 
-def upstream(graph: Graph, paths: Iterable[str], beyond: Container[str] = ()) -> list[str]:
-    """The given steps and all that they depend on, in the order of computation.
+def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -> list[str]:
+    """The given steps and all their dependencies, in the order of computation.
 
     Parameters
     ----------
-    beyond : steps at which the search ends
+    stop_at : steps at which the search ends; they are left out
     """
     found: dict[str, None] = {}
-    left = [path for path in paths if path not in beyond][::-1]
-    while left:
-        path = left[-1]
-        waiting = [
-            need for need in inputs_of(graph[path]) if need not in found and need not in beyond
+    pending = [path for path in paths if path not in stop_at][::-1]
+    while pending:
+        path = pending[-1]
+        missing = [
+            need for need in inputs_of(graph[path]) if need not in found and need not in stop_at
         ]
-        if path in found or not waiting:
-            found[left.pop()] = None
+        if path in found or not missing:
+            found[pending.pop()] = None
         else:
-            left += waiting
+            pending += missing
     return list(found)
 
 
-def can_be_made(run: Run, paths: Iterable[str]) -> set[str]:
+def computable(run: Run, paths: Iterable[str]) -> set[str]:
     """The steps that have a value or can be computed."""
-    made: dict[str, bool] = {}
+    is_computable: dict[str, bool] = {}
     for path in upstream(run.graph, paths):
         node = run.graph[path]
-        computed = not node.step.is_given and all(made[need] for need in inputs_of(node))
-        made[path] = computed or run.is_stored(path) or not is_from_file(run)
-    return {path for path in paths if made[path]}
+        computed = not node.step.is_given and all(is_computable[need] for need in inputs_of(node))
+        is_computable[path] = computed or run.is_stored(path) or not is_from_file(run)
+    return {path for path in paths if is_computable[path]}

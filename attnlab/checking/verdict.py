@@ -17,7 +17,6 @@ from attnlab.checking.comparison import (
     PERTURBATION,
     Stage,
     Stages,
-    allowed,
     axes_of,
     block_of,
     check_uncached,
@@ -29,6 +28,7 @@ from attnlab.checking.comparison import (
     perturbed,
     stage_of,
     table_of,
+    tolerance_of,
     words_of,
 )
 from attnlab.checking.mistakes import (
@@ -69,23 +69,23 @@ FLOAT32 = 2.0**-23
 # Mistakes are searched for one after another, up to this number.
 MAX_MISTAKES = 4
 
-# In a search for pairs, the most promising mistakes that are combined with a second one.
+# In a search for pairs, how many of the most promising mistakes are combined with a second one.
 MAX_FIRST = 12
 
 # With the first mistake of a pair, less than this share of the difference must remain.
-NEARER_BY = 0.95
+MAX_LEFT_FIRST = 0.95
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
-# Fewer numbers may be representable in half precision by chance.
+# Fewer numbers than this may be representable in half precision by chance.
 MIN_NUMBERS = 8
 
-# In half precision, rounding hides small mistakes: more of the difference may remain, and all
-# mistakes are reported that leave at most this multiple of the smallest remainder.
+# In half precision, rounding hides small mistakes: more of the difference may remain, and every
+# mistake that leaves at most this multiple of the smallest remainder is reported.
 MAX_LEFT_HALF = 1 / 2
 EQUALLY_NEAR = 1.25
 
-# Differing cells in a report without a known mistake.
+# Differing cells that a report lists if no known mistake explains them.
 CELLS_SHOWN = 8
 
 
@@ -107,9 +107,9 @@ class Verdict(Stages):
     mistakes : those that produce the numbers of the first differing step, each a `Mistake` with
         formula and hint; () if no known mistake does
     further : if several mistakes are combined, the alternatives for each further one
-    unexplained : later steps that still differ with all these mistakes
-    differing : without a known mistake, how many cells differ, in words
-    cells : without a known mistake, the cells with the largest differences
+    unexplained : names of later steps that still differ with all these mistakes
+    differing : if no known mistake is found, how many cells differ, in words
+    cells : if no known mistake is found, the cells with the largest differences
     stages, first, agrees : see `Stages`
     """
 
@@ -186,9 +186,9 @@ class Submission:
     layouts : the array with its axes in the step's order; several if more than one order fits
     right : the step's numbers
     epsilon : of the coarser of the two dtypes
-    within : the tolerance for rounding of each row
+    tolerance : for rounding, of each row
     stage : the comparison of the two
-    local : in half precision, the run from the user's own earlier steps that computed `right`
+    local : in half precision, the run that computed `right` from the user's own earlier steps
     """
 
     name: str
@@ -196,7 +196,7 @@ class Submission:
     layouts: tuple[AnyArray, ...]
     right: AnyArray
     epsilon: float
-    within: Array
+    tolerance: Array
     stage: Stage
     local: Run | None = None
 
@@ -215,8 +215,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
 
     Parameters
     ----------
-    mine : arrays or lists by the names of the steps. Batch axes of 1 are ignored, and the head axis
-        can be anywhere. Any subset of the steps will do, such as `weights` or `logits` alone.
+    mine : arrays or lists by the names of the steps. Batch axes of size 1 are ignored, and the head
+        axis can be anywhere. Any subset of the steps will do, such as `weights` or `logits` alone.
     trace : a trace, whose steps are named by paths, such as `blocks.0.attention.weights`; a part
         of one, such as `trace.head(0, 3)`; or what `attention` and similar functions return
 
@@ -224,7 +224,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     -------
     Verdict
         which steps agree, the first that differs, and the known mistakes that produce exactly your
-        numbers; without one, the cells that differ. `print` shows it.
+        numbers, or else the cells that differ. `print` shows it.
 
     Raises
     ------
@@ -292,13 +292,13 @@ def fits_float32(array: AnyArray) -> bool:
 def half_epsilon(array: AnyArray, right: AnyArray) -> float:
     """The epsilon of the half precision that an array was converted from, or 0.
 
-    It was converted if half precision can represent all its numbers, but not all right ones.
+    It was converted if half precision can represent all its numbers, but not all correct ones.
     """
     if array.dtype.kind != "f" or np.unique(array).size < MIN_NUMBERS:
         return 0.0
-    for through, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
+    for rounded, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
         with np.errstate(over="ignore"):
-            exact, right_exact = ((x == through(x)) | (x <= MASKED) for x in (array, right))
+            exact, right_exact = ((x == rounded(x)) | (x <= MASKED) for x in (array, right))
         if exact.all() and not right_exact.all():
             return epsilon
     return 0.0
@@ -307,7 +307,7 @@ def half_epsilon(array: AnyArray, right: AnyArray) -> float:
 def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
     """An array in all orders of axes that match a shape, its own order first.
 
-    Axes of 1 may be missing or extra, and the head axis may be anywhere.
+    Axes of size 1 may be missing or extra, and the head axis may be anywhere.
     """
     while array.ndim > len(shape) and 1 in array.shape:
         array = array.squeeze(array.shape.index(1))
@@ -355,12 +355,12 @@ def submissions(
         if fits_float32(array):
             epsilon = max(epsilon, FLOAT32)
         epsilon = max(epsilon, common, epsilon_of(right))
-        within = allowed(
+        tolerance = tolerance_of(
             right, [np.atleast_1d(variant.value(path)) for variant in variants], epsilon
         )
-        stages = (stage_of(result, name, x, right, within) for x in layouts)
+        stages = (stage_of(result, name, x, right, tolerance) for x in layouts)
         stage = min(stages, key=lambda stage: stage.rounding)
-        given.append(Submission(name, path, layouts, right, epsilon, within, stage))
+        given.append(Submission(name, path, layouts, right, epsilon, tolerance, stage))
     if common < HALF_EPSILON:
         return given
     return [max(one, from_own_inputs(result, run, one, given), key=rounding_of) for one in given]
@@ -391,24 +391,24 @@ def own_inputs(run: Run, one: Submission, given: Sequence[Submission]) -> Run:
 
 
 def nearest(one: Submission) -> AnyArray:
-    """The user's numbers in the layout that is nearest to the step."""
+    """The user's numbers in the layout that is closest to the step's numbers."""
     return min(one.layouts, key=lambda x: float(distance(x, one.right).max()))
 
 
 def from_own_inputs(
     result: Result, run: Run, one: Submission, given: Sequence[Submission]
 ) -> Submission:
-    """Compare the user's numbers with those from the user's own earlier steps."""
+    """Compare the user's numbers with those computed from the user's own earlier steps."""
     local = own_inputs(run, one, given)
     right = value_in(local, one)
     if right is None or right.dtype.kind != "f":
         return one
     variants = [np.atleast_1d(run.value(one.path)) for run in perturbed(local, [one.path])]
-    within = allowed(right, variants, one.epsilon)
-    stage = stage_of(result, one.name, nearest(one), right, within)
+    tolerance = tolerance_of(right, variants, one.epsilon)
+    stage = stage_of(result, one.name, nearest(one), right, tolerance)
     typical = root_mean_square(nearest(one), right) / usual_rounding(right, variants, one.epsilon)
     stage = replace(stage, rounding=max(stage.rounding, typical))
-    return replace(one, right=right, within=within, stage=stage, local=local)
+    return replace(one, right=right, tolerance=tolerance, stage=stage, local=local)
 
 
 def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
@@ -465,7 +465,7 @@ class Found(NamedTuple):
 
 
 def explain(verdict: Verdict, result: Result, run: Run, given: Sequence[Submission]) -> Verdict:
-    """Add to the verdict the mistakes that explain the numbers, or else cells.
+    """Add to the verdict the mistakes that explain the numbers, or else the differing cells.
 
     If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
     """
@@ -500,10 +500,10 @@ def compared_in(result: Result, run: Run, one: Submission) -> Submission:
     if right is None:
         return one
     variants = [value_in(variant, one) for variant in perturbed(run, [one.path])]
-    within = allowed(right, [value for value in variants if value is not None], one.epsilon)
-    stages = (stage_of(result, one.name, x, right, within) for x in one.layouts)
+    tolerance = tolerance_of(right, [value for value in variants if value is not None], one.epsilon)
+    stages = (stage_of(result, one.name, x, right, tolerance) for x in one.layouts)
     stage = min(stages, key=lambda stage: stage.rounding)
-    return replace(one, right=right, within=within, stage=stage)
+    return replace(one, right=right, tolerance=tolerance, stage=stage)
 
 
 def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
@@ -514,8 +514,8 @@ def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
     agree = [one for one in given if one.stage.agrees]
     first, *later = (one for one in given if not one.stage.agrees)
 
-    def fitting(beyond: Container[str]) -> Iterator[Found]:
-        for mistake, other in candidates(run, first, later, agree, beyond):
+    def fitting(stop_at: Container[str]) -> Iterator[Found]:
+        for mistake, other in candidates(run, first, later, agree, stop_at):
             if is_near(other, first):
                 variants = perturbed(other, [one.path for one in given])
                 if all(matches(other, variants, one) for one in (first, *agree)):
@@ -528,10 +528,10 @@ def find_mistakes(run: Run, given: Sequence[Submission]) -> Found | None:
     if not found:
         return None
     best = min(found, key=lambda one: len(one.left))
-    if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the nearest
+    if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
         best = min(found, key=lambda one: left_by(one.run, first))
-        within = EQUALLY_NEAR * left_by(best.run, first)
-        found = [one for one in found if left_by(one.run, first) <= within]
+        tolerance = EQUALLY_NEAR * left_by(best.run, first)
+        found = [one for one in found if left_by(one.run, first) <= tolerance]
     equal = (one.mistakes[0] for one in found if len(one.left) == len(best.left))
     return best._replace(mistakes=tuple(dict.fromkeys(equal)))
 
@@ -545,11 +545,11 @@ def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | No
     first, *later = (one for one in given if not one.stage.agrees)
     off = min(root_mean_square(x, first.right) for x in first.layouts)
     near: list[tuple[float, int, Mistake, Run]] = []
-    beyond = {one.path for one in agree}
-    for mistake, other in candidates(run, first, later, agree, beyond, everywhere=True):
+    stop_at = {one.path for one in agree}
+    for mistake, other in candidates(run, first, later, agree, stop_at, everywhere=True):
         if mistake.equations:
             left = left_by(other, first)
-            if left < NEARER_BY * off:
+            if left < MAX_LEFT_FIRST * off:
                 near.append((left, len(near), mistake, other))
     found: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
@@ -558,7 +558,7 @@ def find_pair(run: Run, given: Sequence[Submission]) -> tuple[Found, Found] | No
     for left, _, mistake, other in bar:
         if left > limit:
             break
-        for second, both in candidates(other, first, later, agree, beyond, everywhere=True):
+        for second, both in candidates(other, first, later, agree, stop_at, everywhere=True):
             pair = frozenset((id(mistake), id(second)))
             if pair in found or second.equations.keys() & mistake.equations.keys():
                 continue
@@ -581,16 +581,16 @@ def candidates(
     first: Submission,
     later: Sequence[Submission],
     agree: Sequence[Submission],
-    beyond: Container[str],
+    stop_at: Container[str],
     everywhere: bool = False,
 ) -> Iterator[tuple[Mistake, Run]]:
     """Mistakes that may explain the first differing step, each with its run.
 
     Each mistake is tried in every block, in the blocks from some block on, and in the step's block
-    alone (for code of a single block with the right input). At least one of its equations must come
+    alone (for code of a single block with correct input). At least one of its equations must come
     after the steps that agree; `matches` checks the others.
     """
-    before_first = set(upstream(run.graph, [first.path], beyond))
+    before_first = set(upstream(run.graph, [first.path], stop_at))
     paths_of: dict[str, list[str]] = {}
     for path in upstream(run.graph, [one.path for one in (first, *later, *agree)]):
         paths_of.setdefault(table_name(run.graph, path), []).append(path)
@@ -622,7 +622,7 @@ EVERYWHERE = range(-1, 10**9)
 
 
 def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
-    """The ranges of blocks in which a mistake may be made."""
+    """The ranges of blocks in which to try a mistake."""
     number = block_number(first.path)
     before = max((block_number(one.path) for one in agree), default=-1)
     starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
@@ -641,7 +641,7 @@ def first_row(one: Submission) -> int:
     """The first token whose row differs, such as the first one after a cache."""
     if one.right.ndim < 2:
         return 0
-    rows = (distance(one.layouts[0], one.right) > one.within).any(axis=-1)
+    rows = (distance(one.layouts[0], one.right) > one.tolerance).any(axis=-1)
     return int(np.argmax(rows.reshape(-1, rows.shape[-1]).any(axis=0)))
 
 
@@ -670,7 +670,7 @@ def with_prepended_token(run: Run) -> Run | None:
 
 
 def is_near(other: Run, one: Submission) -> bool:
-    """Whether another run is much nearer to the user's numbers."""
+    """Whether another run is much closer to the user's numbers."""
     value = value_in(other, one)
     if value is None:
         return False
@@ -704,8 +704,8 @@ def matches(other: Run, variants: Sequence[Run], one: Submission) -> bool:
         value, perturbed_values, one.epsilon
     ):
         return False
-    within = allowed(value, perturbed_values, one.epsilon)
-    return any((distance(x, value) <= within).all() for x in one.layouts)
+    tolerance = tolerance_of(value, perturbed_values, one.epsilon)
+    return any((distance(x, value) <= tolerance).all() for x in one.layouts)
 
 
 def value_in(run: Run, one: Submission) -> AnyArray | None:
@@ -734,7 +734,7 @@ DROPOUT_STEPS = {
 
 
 def with_dropout(run: Run, one: Submission) -> Iterator[Mistake]:
-    """Dropout, if some cells of a step are 0 and all others are larger by one factor."""
+    """Dropout, if some cells of a step are 0 and all others are scaled by the same factor."""
     name = re.sub(r"heads\.\d+\.", "", table_name(run.graph, one.path))
     if name not in DROPOUT_STEPS:
         return
@@ -743,14 +743,14 @@ def with_dropout(run: Run, one: Submission) -> Iterator[Mistake]:
     right = np.atleast_1d(run.value(what)).astype(np.float64)
     for array in one.layouts:
         left = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
-        zero = np.abs(left) <= one.within
-        kept = ~zero & (np.abs(right) > 8 * one.within)
-        dropped = zero & (np.abs(right) > 8 * one.within)
+        zero = np.abs(left) <= one.tolerance
+        kept = ~zero & (np.abs(right) > 8 * one.tolerance)
+        dropped = zero & (np.abs(right) > 8 * one.tolerance)
         if not dropped.any() or not kept.any():
             continue
         most = np.argmax(np.where(kept, np.abs(right), 0.0))
         factor = float(left.flat[most] / right.flat[most])
-        scaled = np.abs(left - factor * right) <= 2 * factor * one.within
+        scaled = np.abs(left - factor * right) <= 2 * factor * one.tolerance
         if factor > 1.001 and kept.sum() > 1 and (zero | scaled).all():
             step = DROPOUT_STEPS[name][1].rpartition(".")[2]
             formula = Message(DROPOUT.formula, name=step, share=1 - 1 / factor)
@@ -793,8 +793,8 @@ def cells_of(result: Result, one: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
     layouts = [(distance(x, one.right), x) for x in one.layouts]
     difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
-    is_off = difference > one.within
-    if not is_off.any():  # half precision: differences too large on average, none too large alone
+    is_off = difference > one.tolerance
+    if not is_off.any():  # half precision: differences too large on average, but none by itself
         is_off = difference > difference.max() / 2
     where = np.argwhere(is_off)
     words = words_of(result, one.name, tuple(where[0]))

@@ -1,4 +1,4 @@
-"""GPT-2s in memory: arrays, tensors, models and tokenizers of transformers.
+"""GPT-2 models in memory: arrays, tensors, and transformers' models and tokenizers.
 
 Objects of other libraries are recognised by their methods, without importing the libraries.
 """
@@ -160,7 +160,7 @@ def _matrix(name: str) -> str:
 
 
 def config_of(model: Any) -> GPT2Config:
-    """The config of a model of transformers, which may be wrapped in others."""
+    """The config of a transformers model, which may be wrapped in other models."""
     inner = model if callable(attribute(model, "state_dict")) else None
     for _ in WRAPPED:
         to_dict = attribute(attribute(inner, "config"), "to_dict")
@@ -170,7 +170,7 @@ def config_of(model: Any) -> GPT2Config:
         found = (attribute(inner, name) for name in WRAPPED)
         inner = next((value for value in found if value is not None), None)
     raise InvalidTypeError(
-        "model must be a GPT-2 of transformers, with a config and a state_dict(); got "
+        "model must be a transformers GPT-2, with a config and a state_dict(); got "
         f"{with_article(type(model).__name__)}. For arrays by name, use GPT2.from_arrays"
     )
 
@@ -180,7 +180,7 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
 
     Parameters
     ----------
-    tokenizer : also a Tokenizer, which is returned, or None for a model that takes only ids
+    tokenizer : one of these; a Tokenizer, which is returned; or None if the model takes only ids
     rows : rows of the embedding
     """
     if tokenizer is None:

@@ -270,7 +270,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor in a safetensors file, from byte `start`; `version` detects changes of the file."""
+    """A tensor in a safetensors file, from byte `start`; `version` detects changes to the file."""
 
     file: Path
     dtype: str

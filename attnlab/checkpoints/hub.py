@@ -136,7 +136,7 @@ def find_model(
         if not _missing(snapshot, variant):
             return snapshot
     _check_name(name)
-    # A snapshot that has the weights, from another tool, is completed.
+    # A snapshot from another tool that has only the weights is completed.
     partial = next((s for s in snapshots if not _missing_weights(s, variant)), None)
     problem = f"{name} is neither a directory nor in the hub's cache"
     if nearest := partial or next(iter(snapshots), None):
@@ -243,7 +243,7 @@ def _missing(snapshot: Path, variant: str | None) -> list[str]:
 
 
 def _missing_small(names: Collection[str]) -> list[str]:
-    """The files missing for a config and a vocabulary."""
+    """The missing files among those that a config and a vocabulary need."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
     return [name for name in needed if name not in names]

@@ -1,4 +1,4 @@
-"""The rules for a model's directory as tables, with which a page can open one.
+"""The rules for a model's directory as tables, so that a page can open one.
 
 `opening.js` uses them to read the config, the tensors and the tokenizer.
 """
@@ -21,7 +21,7 @@ from attnlab.support import files, formats
 from attnlab.text import bpe, tokenizer, tokenizer_files
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
-# A config with distinct sizes, so that shapes show which size each axis has.
+# A config with distinct sizes, so that each axis of a shape can be identified.
 PLAIN = GPT2Config(vocab_size=2, n_positions=3, n_embd=5, n_layer=1, n_head=1, n_inner=7)
 SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_mlp"}
 

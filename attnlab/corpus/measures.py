@@ -31,7 +31,7 @@ TARGETS: dict[str, Job] = {
     "distance": lambda tokens: np.tril(np.subtract.outer(*2 * (np.arange(len(tokens)),))),
 }
 
-# Variants, by the rest of the name.
+# Suffixes of the names of variants.
 PLAIN, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
 
 MEASURES: dict[str, str] = {
@@ -55,7 +55,7 @@ MEASURES: dict[str, str] = {
     "loss": "the model's cross-entropy, in nats per token",
 }
 
-# What the variants are called.
+# Headings of the variants.
 FAMILIES = {
     PLAIN: "All tokens",
     WITHOUT_FIRST: "Without the first token",
@@ -74,6 +74,7 @@ TITLES = {
     "writer": "Largest contributions",
 }
 
+# How many contributions `writer` counts as the largest.
 LARGEST_WRITERS = 3
 
 # A user-defined measure: from a trace to a number for each head (L, H), NaN where undefined.
@@ -86,7 +87,7 @@ class Sums(NamedTuple):
     Attributes
     ----------
     sums : float64 (L, H), or () for loss
-    places : as `sums`: the number of tokens, or the total weight, to divide by
+    places : same shape as `sums`; the number of tokens, or the total weight, to divide by
     """
 
     sums: NDArray[np.float64]
@@ -138,13 +139,13 @@ def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sum
 
 
 def blocks_in_turn(trace: Trace) -> Iterator[Any]:
-    """Yield the blocks in turn, keeping only the outputs of earlier ones."""
-    before = None
+    """Yield the blocks in order, keeping only the outputs of earlier ones."""
+    previous = None
     for block in trace.blocks:
-        if before is not None:
-            trace._run.values[f"{before.path}.output"] = read_only(before.output)
-        before = block.fork()
-        yield before
+        if previous is not None:
+            trace._run.values[f"{previous.path}.output"] = read_only(previous.output)
+        previous = block.fork()
+        yield previous
 
 
 def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
@@ -221,9 +222,9 @@ def entropy(weights: Array, keys: AnyArray) -> Sums:
     queries, counts = np.cumsum(keys > 0) > 1, keys > 0
     of_heads = []
     for head in weights:  # one at a time, to keep temporary arrays small
-        chosen = head[queries][:, counts]
-        left = chosen.sum(axis=-1)
-        of_heads.append((summed(surprise(chosen).sum(axis=-1) - surprise(left)), summed(left)))
+        w = head[queries][:, counts]
+        r = w.sum(axis=-1)
+        of_heads.append((summed(surprise(w).sum(axis=-1) - surprise(r)), summed(r)))
     return Sums(*np.array(of_heads).T)
 
 
@@ -259,28 +260,28 @@ class Writers:
     def __init__(self, trace: Trace) -> None:
         self._u = direction(trace.gain, trace.W_U[:, trace.ids[1:]].T)  # (T - 1, D)
         self._heads: list[Array] = []
-        self._others = [self._added(trace.embedding)]
+        self._others = [self._contribution(trace.embedding)]
 
     def add(self, heads: Array, mlp: Array) -> None:
         """Add the outputs of a block's heads, (H, T, D), and of its MLP, (T, D)."""
-        self._heads.append(self._added(heads))  # (H, T - 1)
-        self._others.append(self._added(mlp))
+        self._heads.append(self._contribution(heads))  # (H, T - 1)
+        self._others.append(self._contribution(mlp))
 
-    def _added(self, written: Array) -> Array:
-        added: Array = np.einsum("...td,td->...t", written[..., :-1, :], self._u)
-        return added
+    def _contribution(self, written: Array) -> Array:
+        contribution: Array = np.einsum("...td,td->...t", written[..., :-1, :], self._u)
+        return contribution
 
     def numbers(self) -> Sums:
         """How often each head is among the largest, (L, H)."""
         heads = np.stack(self._heads)  # (L, H, T - 1)
         everything = np.concatenate([*heads, np.stack(self._others)])
-        least = np.sort(everything, axis=0)[-LARGEST_WRITERS:][0]
-        found = (heads >= least).sum(axis=-1)
-        return Sums(found.astype(np.float64), np.full(found.shape, float(heads.shape[-1])))
+        threshold = np.sort(everything, axis=0)[-LARGEST_WRITERS:][0]
+        counts = (heads >= threshold).sum(axis=-1)
+        return Sums(counts.astype(np.float64), np.full(counts.shape, float(heads.shape[-1])))
 
 
 def loss(trace: Trace) -> Sums:
-    """-log p of each token but the first, computed some rows of logits at a time."""
+    """The sum of -log p over all tokens but the first, computed in blocks of rows."""
     total, targets = 0.0, trace.ids[1:, np.newaxis]
     for start in range(0, len(targets), ROWS):
         rows = slice(start, min(start + ROWS, len(targets)))
@@ -290,7 +291,7 @@ def loss(trace: Trace) -> Sums:
 
 
 def of_function(name: str, function: Measure, trace: Trace) -> Sums:
-    """A user-defined measure of one window, which counts once."""
+    """A user-defined measure of one window; each window has the same weight."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
         given = function(trace)

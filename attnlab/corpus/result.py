@@ -128,14 +128,14 @@ def mean_of(what: str, atlas: Atlas) -> Message:
 
 
 class Measured(Analysis):
-    """One measure of every head over a corpus, as `atlas["induction"]` gives it.
+    """One measure of every head over a corpus, as `atlas["induction"]` returns it.
 
     mean = Σ sums / Σ places, variance = N / (N - 1) Σ (sums - mean places)² / (Σ places)², over N
     texts
 
     Attributes
     ----------
-    name : of the measure
+    name : of the measure, such as "induction"
     mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
         than two texts
     texts : as `mean`, the number of texts that contributed
@@ -170,7 +170,7 @@ class Measured(Analysis):
 
     @property
     def scale(self) -> Scale:
-        """How its means become colours: as weights, or as those of all its variants."""
+        """The colour scale of its means: that of weights, or one shared by all its variants."""
         kind, _ = split(self.name)
         if kind in JOBS:
             return WEIGHTS
@@ -340,7 +340,7 @@ class Difference(Analysis):
                 else np.hypot(first.error, second.error)
             )
 
-    def _times(self, name: str) -> AnyArray:
+    def _in_errors(self, name: str) -> AnyArray:
         """The differences divided by their errors."""
         difference, error = self.difference[name], self.error[name]
         with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 where nothing varies
@@ -350,21 +350,21 @@ class Difference(Analysis):
         # Loss has no heads, so it is shown only if it is alone.
         measures = tuple(filter(is_of_heads, self.measures)) or self.measures
         names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
-        grid = np.stack([self._times(name).ravel() for name in measures], axis=1)
+        grid = np.stack([self._in_errors(name).ravel() for name in measures], axis=1)
         return grid, named_axis("head", names), named_axis("measure", measures)
 
     def _tables(self) -> Iterator[Table]:
         lines = []
         for name in self.measures:
-            times = self._times(name)
-            for at in np.ndindex(times.shape):
+            in_errors = self._in_errors(name)
+            for at in np.ndindex(in_errors.shape):
                 difference, error = with_error(
                     float(self.difference[name][at]), float(self.error[name][at])
                 )
                 sign = "" if difference.startswith("-") else "+"
                 cells = [name, _name_of(at), f"{sign}{difference}", error]
-                if not np.isnan(times[at]):
-                    lines.append((-abs(times[at]), [*cells, f"{times[at]:+.1f}"]))
+                if not np.isnan(in_errors[at]):
+                    lines.append((-abs(in_errors[at]), [*cells, f"{in_errors[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
         header = ["measure", "head", "difference", "error", "in errors"]
         yield Table([header, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
@@ -629,8 +629,8 @@ class Atlas(Document, Mapping[str, Measured]):
 
         Parameters
         ----------
-        model : the model that was measured; or one with the same shape and tokenizer, and a notice
-            on the page
+        model : the model that was measured; or one with the same shape and tokenizer, for which
+            the page shows a notice
         text_or_ids, port, language : as in `GPT2.explore`
 
         Returns
@@ -666,10 +666,9 @@ class Atlas(Document, Mapping[str, Measured]):
             )
 
     def is_of(self, model: GPT2) -> bool:
-        """Whether a model reproduces the values of the most often listed passage.
+        """Whether a model reproduces the most often listed passage's values, up to rounding.
 
-        Up to rounding. True if there are no passages, or only user-defined measures, which can't be
-        computed again.
+        True if there are no passages, or only user-defined measures, which can't be computed again.
         """
         check_kind(model, GPT2, "model")
         known = dict.fromkeys(name for name in self.measures if name in MEASURES)
@@ -703,7 +702,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
 
 def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
-    """Passages' texts, by number."""
+    """The text of each passage, by the passage's number."""
     vocabulary = model.tokenizer.vocabulary
     return {n: vocabulary.decode_bytes(one).decode(errors="replace") for n, one in ids.items()}
 
@@ -735,7 +734,7 @@ def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def check_shapes(words: dict[str, str], there: Shapes) -> None:
+def check_shapes(words: dict[str, str], shapes: Shapes) -> None:
     """Raise if metadata or shapes aren't those of an atlas, before any array is read."""
     about = json.loads(words["about"])
     heads = as_count(about["n_layer"], "n_layer", 1) * as_count(about["n_head"], "n_head", 1)
@@ -745,4 +744,4 @@ def check_shapes(words: dict[str, str], there: Shapes) -> None:
         raise InvalidValueError("measures are missing or repeated")
     if not all(is_text(about[name]) for name in ("model", "model_given", "corpus")):
         raise InvalidValueError("model and corpus must be strings")
-    Tally.check_shapes(sum(heads if is_of_heads(name) else 1 for name in measures), there)
+    Tally.check_shapes(sum(heads if is_of_heads(name) else 1 for name in measures), shapes)

@@ -111,14 +111,14 @@ def atlas(
     opened = model if isinstance(model, GPT2) else GPT2.from_pretrained(model)
     if executor is not None:
         check_kind(executor, Executor, "executor")
-    most = opened.config.n_positions
-    size = as_count(min(WINDOW, most) if window is None else window, "window", 2, most)
+    limit = opened.config.n_positions
+    size = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
     task = Task(Shared(opened, name), checked_measures(measures), size)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")
     if path is not None and is_within(path, texts):
         raise InvalidValueError(
-            f"{path} is in the directory of texts, where the run's own files would be measured; "
+            f"{path} is in the directory of texts, where the run's files would be read as texts; "
             "choose another directory"
         )
     if any(function is not None for function in task.measures.values()):
@@ -132,9 +132,9 @@ def atlas(
             else StoredTallies(path, identity(task, chunk), columns(opened.config, task.measures))
         )
         digest = hashlib.sha256()
-        with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as made:
+        with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as parts:
             total = _total(
-                task.empty_tally(), made, count_of(texts) if progress else None, progress
+                task.empty_tally(), parts, count_of(texts) if progress else None, progress
             )
         is_local = name is None or as_path(name).is_dir()
         given = directory_of(opened) if is_local else str(name)
@@ -180,7 +180,7 @@ def after_trying_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk
 
 
 def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
-    """Yield the chunks and update a digest of their texts, independent of chunk size."""
+    """Yield the chunks and add their texts to a digest, which is independent of chunk size."""
     for chunk in chunks:
         for text in chunk.texts:
             digest.update(sha256([text.content.encode()]).encode())
@@ -188,7 +188,7 @@ def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
 
 
 def _total(
-    total: Tally, made: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
+    total: Tally, chunks: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
 ) -> Tally:
     """Add the tallies of all chunks to the total, in order.
 
@@ -197,10 +197,10 @@ def _total(
     started, before = time.perf_counter(), 0
     # The bar disappears if an error comes before the first chunk is done.
     with progress_bar(total=count, unit=" texts", leave=False, disable=not progress) as bar:
-        for tally, is_new in made:
+        for tally, is_new in chunks:
             total.add(tally)
             texts = tally.texts + len(tally.faults)
-            if not is_new:  # took no time, so it says nothing about the time left
+            if not is_new:  # read from disk, so it doesn't count toward the speed
                 before += tally.tokens
                 bar.initial = bar.n + texts
             speed = (total.tokens - before) / (time.perf_counter() - started)
@@ -228,12 +228,12 @@ def tallies(
     task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
     """Yield each chunk's tally, in order, and whether it was computed in this run."""
-    most = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
+    limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
     executor = executor or SerialExecutor()
     waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
     try:
         while True:
-            for chunk in islice(chunks, most - len(waiting)):
+            for chunk in islice(chunks, limit - len(waiting)):
                 tally = stored and stored.read(chunk)
                 waiting.append((chunk, tally or _submitted(executor, task, chunk)))
             if not waiting:
@@ -282,7 +282,7 @@ class StoredTallies:
     Parameters
     ----------
     directory : of the files
-    run : what identifies the run, see `identity`
+    run : the identity of the run, see `identity`
     columns : the number of columns of a tally
     """
 

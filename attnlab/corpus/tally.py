@@ -4,8 +4,9 @@ The mean is a ratio, r = Σ sums / Σ places. Its standard error follows from Σ
 which is computed from the moments. Tallies are added in chunk order, as floating-point sums depend
 on order.
 
-Comparing two atlases of the same texts needs pairs. So the sums of batches of neighbouring texts
-are kept too, at most 128 of equal width: with more texts, neighbouring batches are merged.
+Comparing two atlases of the same texts needs paired sums, so the sums of batches of neighbouring
+texts are kept too: at most 128 batches of equal width. With more texts, neighbouring batches are
+merged.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidValueError
 from attnlab.support.sealed import Shapes
 
-# Passages kept for each measure and head: so many with the largest values, and with the smallest.
+# Passages kept for each measure and head: this many with the largest values, and as many with the
+# smallest.
 EXTREMES = 3
 
 # A passage's number: its text's number, and in the low bits its first token's position.
@@ -50,7 +52,7 @@ class Tally:
         of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
     ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: minus the value
         for the largest, the value for the smallest, infinite if missing
-    passages : int64, as `ranks`, their numbers
+    passages : int64, same shape as `ranks`, their numbers
     ids : token ids of those passages, int32 (T,)
     names : their texts' names, by text number
     texts, tokens : the numbers measured
@@ -108,7 +110,7 @@ class Tally:
         rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
         numbers = np.where(np.isinf(rank), NONE, number)
         self.ids[number], self.names[number >> TOKEN_BITS] = ids.astype(np.int32), name
-        self._sort_in(rank, numbers)
+        self._merge_extremes(rank, numbers)
 
     def add(self, later: Tally) -> None:
         """Add the tally of later texts."""
@@ -120,9 +122,9 @@ class Tally:
         self.names |= later.names
         width = max(self.width, later.width)
         self._add_batches(later.batches_of(width), width)
-        self._sort_in(later.ranks, later.passages)
+        self._merge_extremes(later.ranks, later.passages)
 
-    def _sort_in(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
+    def _merge_extremes(self, ranks: NDArray[np.float64], passages: NDArray[np.int64]) -> None:
         """Merge later passages into the extremes; ties go to the earlier passage."""
         ranks = np.concatenate([self.ranks, ranks], axis=1)
         passages = np.concatenate([self.passages, passages], axis=1)
@@ -156,17 +158,17 @@ class Tally:
         return {"names": json.dumps(names), "faults": json.dumps(self.faults)}
 
     @classmethod
-    def check_shapes(cls, columns: int, there: Shapes) -> None:
-        """Raise if shapes aren't those of a tally with so many columns."""
-        empty = cls.of(columns).tensors() if there["moments"] == (6, columns) else {}
-        (kept,), (batches,), (ids,) = (there[name] for name in ("numbers", "batch_numbers", "ids"))
+    def check_shapes(cls, columns: int, stored: Shapes) -> None:
+        """Raise if the stored shapes aren't those of a tally with this many columns."""
+        empty = cls.of(columns).tensors() if stored["moments"] == (6, columns) else {}
+        (kept,), (batches,), (ids,) = (stored[name] for name in ("numbers", "batch_numbers", "ids"))
         shapes = {name: array.shape for name, array in empty.items()} | {
             **dict.fromkeys(("numbers", "lengths"), (kept,)),
             "ids": (ids,),
             "batch_numbers": (batches,),
             "batches": (batches, 2, columns),
         }
-        if there != shapes or kept > 2 * EXTREMES * columns or batches > BATCHES:
+        if stored != shapes or kept > 2 * EXTREMES * columns or batches > BATCHES:
             raise InvalidValueError(f"the tensors don't fit {columns} columns")
 
     @classmethod

@@ -151,7 +151,7 @@ def flat(found: dict[str, Sums]) -> Sums:
 
 
 def initialize_worker() -> None:
-    """Make a worker process end silently at Ctrl-C, and when its parent is killed."""
+    """Make a worker process end silently on Ctrl-C, and when its parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
 

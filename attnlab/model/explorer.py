@@ -493,7 +493,7 @@ def edits_of(
 
 
 def is_of_cells(numbers: Sequence[Any]) -> bool:
-    """Whether numbers are queries and keys in turn."""
+    """Whether numbers are queries and keys, alternating."""
     return len(numbers) % 2 == 0 and all(is_integer(n) and n >= 0 for n in numbers)
 
 
@@ -502,7 +502,7 @@ def flipped(mask: Mask, cells: Sequence[int]) -> Mask:
 
     Parameters
     ----------
-    cells : positions of queries and keys in turn; those outside the mask are ignored
+    cells : positions of queries and keys, alternating; those outside the mask are ignored
     """
     Tq, Tk = mask.shape
     changed = mask.copy()
@@ -649,13 +649,13 @@ class TimeoutProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._began = self.loop.time()
+        self._connected_at = self.loop.time()
         self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
         others = [each for each in self.connections if isinstance(each, TimeoutProtocol)]
         active = [each for each in others if not each.transport.is_closing()]
         idle = [each for each in active if each.is_idle]
         if len(active) > MAX_CONNECTIONS and idle:
-            min(idle, key=lambda each: each._began).transport.abort()
+            min(idle, key=lambda each: each._connected_at).transport.abort()
 
     @property
     def is_idle(self) -> bool:

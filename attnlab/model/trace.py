@@ -92,7 +92,7 @@ class Trace(ForwardPass):
         vars(self).update(vocabulary=vocabulary)
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
-        """The trace of the same text with some steps replaced, and everything after them.
+        """The trace of the same text with some steps replaced and everything after them recomputed.
 
         Steps that don't depend on an edit are shared with this trace; the others are computed when
         they are read.
@@ -307,7 +307,7 @@ class Trace(ForwardPass):
         Parameters
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
-        against : a token whose logit is subtracted, in the forms of `token`; None for none
+        against : a token whose logit is subtracted, in the forms of `token`; or None
         position : the position of the logits: an index, which may be negative, or the text of a
             token, such as "it"
 
@@ -337,7 +337,7 @@ class Trace(ForwardPass):
         ----------
         of : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; None
             for the loss, the mean cross-entropy of the text's tokens
-        against : a token whose logit is subtracted, in the forms of `of`; None for none
+        against : a token whose logit is subtracted, in the forms of `of`; or None
         position : the position of the logits: an index, which may be negative, or the text of a
             token, such as "it"
 

@@ -1,4 +1,4 @@
-"""Traces of several texts, those of one length computed side by side."""
+"""Traces of several texts; texts of equal length are computed side by side."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Traces(TraceSequence, Document):
 
     @Part
     def _traces(self) -> list[Trace]:
-        made: dict[int, Trace] = {}
+        by_number: dict[int, Trace] = {}
         for numbers in self.groups():
-            made.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
-        return [made[number] for number in range(len(self))]
+            by_number.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
+        return [by_number[number] for number in range(len(self))]
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -78,7 +78,7 @@ class Traces(TraceSequence, Document):
         if isinstance(number, slice):
             texts = self.texts[number]
             if not texts:
-                raise InvalidValueError(f"{number} has none of the {len(self)} texts")
+                raise InvalidValueError(f"{number} selects none of the {len(self)} texts")
             return Traces(texts, self.vocabulary, self.parameters)
         return self._traces[number]
 
@@ -126,7 +126,7 @@ class Traces(TraceSequence, Document):
         against: Named | list[Named] | None = None,
         position: int = -1,
     ) -> tuple[Gradients, ...]:
-        """The gradients of each text, see `Trace.gradients`; the forward pass is side by side.
+        """The gradients of each text, see `Trace.gradients`; forward passes run side by side.
 
         Parameters
         ----------

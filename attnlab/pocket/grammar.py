@@ -1,6 +1,6 @@
 """A small grammar of English whose next words can be predicted only from earlier ones.
 
-The pocket model is trained only on these texts. Each kind of text needs attention for one task:
+The pocket model is trained only on these texts. Each kind of text needs attention for one task,
 such as finding the adjective that described this noun, what "it" refers to, or which word came
 next last time.
 

@@ -2,7 +2,8 @@
 
     python -m attnlab.pocket.lens FILE
 
-On 300 texts that neither has seen, the cross-entropy in nats per token is
+On 300 texts that neither the model nor the lens was trained on, the cross-entropy in nats per
+token is
 
     stop             tuned lens  logit lens
     embedding              3.18       17.08
@@ -19,13 +20,13 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
 from attnlab.training.tuned_lens import LensLosses, tuned_lens
 
-# Other texts than those of the model's training and of the losses.
+# These texts differ from those that the model was trained on and those that measure the losses.
 SEED, SAMPLES, STEPS = 7, 4_000, 500
 HELD_OUT = 300
 
 
 def make(file: str) -> LensLosses:
-    """Train the lens and write it; returns its losses on texts that it hasn't seen."""
+    """Train the lens and write it; returns its losses on held-out texts."""
     model = GPT2.from_pretrained("pocket")
     lens = tuned_lens(model, texts_of(SEED, SAMPLES), steps=STEPS)
     lens.save(file)

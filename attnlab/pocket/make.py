@@ -1,4 +1,4 @@
-"""Make the pocket model: its corpus, its vocabulary, its training, its card.
+"""Create the pocket model: corpus, vocabulary, training and model card.
 
     pip install attnlab tokenizers
     python -m attnlab.pocket.make DIRECTORY
@@ -57,10 +57,10 @@ def make(directory: Path) -> str:
         seed=TRAINING_SEED,
         directory=directory,
     )
-    made = card(run)
-    write_whole(directory / "MODEL_CARD.md", made.encode())
+    text = card(run)
+    write_whole(directory / "MODEL_CARD.md", text.encode())
     (directory / STATE).unlink()
-    return made
+    return text
 
 
 def card(run: Training) -> str:

@@ -1,4 +1,4 @@
-"""What every subset of the pocket model's ten parts does: the truth to compare methods with.
+"""What every subset of the pocket model's ten parts does: ground truth for comparing methods.
 
     python -m attnlab.pocket.truth
 
@@ -74,7 +74,7 @@ TEXTS_FOR_MEANS = 200
 
 
 class Sentence(NamedTuple):
-    """A sentence to continue, with another one in which the wrong token would be right.
+    """A sentence to continue, with another one for which the wrong token would be correct.
 
     Attributes
     ----------
@@ -92,6 +92,7 @@ class Sentence(NamedTuple):
 
 # ---- the sentences -------------------------------------------------------------------------------
 
+# The texts and words of a `Sentence`: clean, corrupted, right, wrong.
 Four = tuple[str, str, str, str]
 
 
@@ -183,12 +184,12 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
         of_task: list[Sentence] = []
         while len(of_task) < count:
             clean, corrupted, *words = task(dice)
-            made = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
-            for text in made[1:]:
+            one = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
+            for text in one[1:]:
                 length[text] = len(model.tokenizer.encode(text))
             is_usable = length[clean] == length[corrupted]
-            if is_usable and length[made.right] == length[made.wrong] == 1 and made not in of_task:
-                of_task.append(made)
+            if is_usable and length[one.right] == length[one.wrong] == 1 and one not in of_task:
+                of_task.append(one)
         found += of_task
     return found
 
@@ -457,7 +458,7 @@ class Shapley(Analysis):
         "see the interactions. Values depend on the ablation and on the sentences."
     )
     source: ClassVar[str] = (
-        "Shapley, “A Value for n-Person Games” (1953); of every subset, so without sampling"
+        "Shapley, “A Value for n-Person Games” (1953); from every subset, so without sampling"
     )
 
     def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
@@ -497,7 +498,8 @@ class Interactions(Analysis):
         "replace the other."
     )
     note: ClassVar[str] = (
-        "Pairs only: of what three parts do only together, each of their pairs has half."
+        "Only pairs are measured: of an effect that needs three parts together, each of their "
+        "pairs has half."
     )
     source: ClassVar[str] = (
         "Grabisch and Roubens, “An axiomatic approach to the concept of interaction among players "
@@ -559,8 +561,8 @@ class Methods(Analysis):
             v = truth.values(task, ablation).mean(axis=0)
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
             scores.append([*scores_of(model, some), removal])
-            right = shapley_values(v)
-            correlations.append([spearman(one, right) for one in scores[-1]])
+            shapley = shapley_values(v)
+            correlations.append([spearman(one, shapley) for one in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
         self.correlations = read_only(np.array(correlations).T)
 
@@ -615,7 +617,7 @@ def make() -> str:
     np.savez_compressed(buffer, about=np.array(json.dumps(about)), table=table(model, chosen))
     write_whole(FILE, buffer.getvalue())
     truth = open_truth()
-    made = (
+    text = (
         (DIRECTORY / "truth.md")
         .read_text(encoding="utf-8")
         .format(
@@ -629,8 +631,8 @@ def make() -> str:
             held_out_seed=HELD_OUT_SEED,
         )
     )
-    write_whole(CARD, made.encode())
-    return made
+    write_whole(CARD, text.encode())
+    return text
 
 
 def circuit_lines(truth: Truth) -> Iterator[str]:

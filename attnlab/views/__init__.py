@@ -1,9 +1,9 @@
 """Views of results, for a terminal, a notebook, a picture and a browser.
 
-`shown` is a step with its labels, which all views draw. `terminal` and `notebook` are for text and
-cells, `plot` and `pictures` draw with matplotlib, `frames` makes pandas' and xarray's, `sheets` a
-spreadsheet of formulas, `page/` is for the browser; `scale`, `colours`, and the Chinese in
-`zh.po` serve all of them.
+`shown` is a step with its labels, which all views draw. `terminal` prints text, `notebook` makes
+HTML, `plot` and `pictures` draw with matplotlib, `frames` makes pandas DataFrames and xarray
+Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser. All use `scale`,
+`colours` and `language`, with its Chinese in `zh.po`.
 
 Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
 what each step is for, `explain` finds the requested number by its `places`, and `evaluation`

@@ -1,6 +1,6 @@
 """The colours of every view: blue below zero, orange above, distinct in all colour vision.
 
-Lightness alone gives a number's size.
+Lightness alone shows a number's magnitude.
 """
 
 from __future__ import annotations

@@ -16,18 +16,19 @@ from attnlab.errors import DisagreementError
 from attnlab.support.messages import Message
 from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
-from attnlab.views.places import called, number_in_words
+from attnlab.views.places import number_in_words, position_in_words
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term, printed
 
-# Sums of up to this many products, or other terms, are written in full; of longer ones, only the
-# largest.
+# Sums of up to this many products, or other terms, are written in full; for longer ones, only the
+# largest are.
 PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
 
-# Allowed differences: in units of `Rounded.bound`, and relative to the number (too small to print).
-NOISE, UNSEEN = 8.0, 1e-5
+# Allowed differences from the stored number: in units of `Rounded.bound`, and relative to it. Both
+# are too small to be printed.
+NOISE, RELATIVE = 8.0, 1e-5
 
-# Steps that are computed by blocks of rows for long texts, which may change rounding.
+# Steps that are computed in blocks of rows for long texts, which may change rounding.
 IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
 
 
@@ -42,7 +43,7 @@ class StepNumber:
     equation : computes the step; None if it is given
     needs : path and value of each parameter of the equation
     stored : the number
-    made : the equation's result, which differs if the step is edited
+    computed : the equation's result, which differs if the step is edited
     numbers : what is printed, unrounded
     """
 
@@ -52,7 +53,7 @@ class StepNumber:
     equation: Callable[..., Any] | None
     needs: Mapping[str, tuple[str, Any]]
     stored: Any
-    made: Any
+    computed: Any
     numbers: dict[str, Any] = field(default_factory=dict)
     results: dict[str, Rounded] = field(default_factory=dict)
 
@@ -60,9 +61,9 @@ class StepNumber:
     def of(cls, result: Result, name: str, index: tuple[Any, ...]) -> StepNumber:
         equation, needs = result.computation_of(name)
         value = getattr(result, name)
-        made = result.unedited(name) if result.is_edited(name) else value
-        stored, made = (array[index] if index else array for array in (value, made))
-        return cls(result, name, index, equation, needs, stored, made)
+        computed = result.unedited(name) if result.is_edited(name) else value
+        stored, computed = (array[index] if index else array for array in (value, computed))
+        return cls(result, name, index, equation, needs, stored, computed)
 
     @property
     def path(self) -> str:
@@ -70,7 +71,7 @@ class StepNumber:
 
     @property
     def explained(self) -> Explained | None:
-        """Its explanation; None if it is given, or only moved from another step."""
+        """Its explanation; None if it is given, or only copied from another step."""
         found = EXPLANATIONS.get(self.equation) if self.equation else None
         return found[self.needs["activation"][1]] if isinstance(found, dict) else found
 
@@ -89,7 +90,7 @@ class StepNumber:
         is_extended = self.name in ("K", "V") and "x" in self.needs
         return int(self.result.tokens_before) if is_extended else 0
 
-    def called(self, parameter: str) -> str:
+    def name_in_formula(self, parameter: str) -> str:
         """A parameter's name in the step's formula."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
@@ -166,7 +167,7 @@ class StepNumber:
         return Rounded(np.float64(tree))
 
     def bound_of(self, tree: Tree) -> Any:
-        """A bound of the difference to the numbers used, if computed by blocks of rows."""
+        """A bound on the difference from the numbers used, if computed in blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
         if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.path_of(tree[1]):
@@ -181,7 +182,7 @@ class StepNumber:
     def worked(self) -> list[tuple[Formula, Tree, Rounded]]:
         """The formulas that compute something, with their results.
 
-        A formula of which only one name is left, for example without dropout, is skipped.
+        A formula that is reduced to a single name, for example without dropout, is skipped.
         """
         assert self.explained is not None
         done: list[tuple[Formula, Tree, Rounded]] = []
@@ -207,14 +208,14 @@ class StepNumber:
 
     def checked(self, expected: Rounded) -> Any:
         """The equation's result, checked against the formulas' result."""
-        reached, made = expected.value, np.asarray(self.made, np.float64)
+        reached, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
         eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)
         with np.errstate(all="ignore"):
-            allowed = NOISE * eps * expected.bound + UNSEEN * np.abs(made)
-            agrees = (reached == made) | (np.abs(reached - made) <= allowed)
+            allowed = NOISE * eps * expected.bound + RELATIVE * np.abs(computed)
+            agrees = (reached == computed) | (np.abs(reached - computed) <= allowed)
         if np.all(agrees):
-            return self.made
+            return self.computed
         if self.follows_an_edit:
             self.numbers["unedited"] = {self.name: plain(reached)}
             return reached
@@ -222,13 +223,13 @@ class StepNumber:
         if np.ndim(agrees):
             name += f" of {number_in_words(self.result, 'Tk', which, np.size(agrees))}"
         raise DisagreementError(
-            f"{name} is stored as {printed(np.atleast_1d(made)[which])}, but computing it again "
+            f"{name} is stored as {printed(np.atleast_1d(computed)[which])}, but recomputing it "
             f"gives {np.atleast_1d(reached)[which]:.6g}"
         )
 
     @property
     def follows_an_edit(self) -> bool:
-        """Whether the step is changed by an edit of the whole that it is part of."""
+        """Whether an edit of the array that contains this step changes it."""
         place, _, _ = self.result.path.partition(".heads.")
         names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
         edited = set(self.result.edited_steps)
@@ -239,10 +240,10 @@ class StepNumber:
     def located(self, tree: Tree) -> str:
         """A place in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
-            return self.called(tree) if tree in self.needs else tree
-        along = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
-        index = [along if isinstance(one, slice) else one for one in self.index_of(tree)]
-        return located(self.called(tree[1]), index)
+            return self.name_in_formula(tree) if tree in self.needs else tree
+        letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
+        index = [letter if isinstance(one, slice) else one for one in self.index_of(tree)]
+        return located(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
         """A number in a formula; numbers of steps are recorded in `numbers`."""
@@ -266,7 +267,7 @@ class StepNumber:
     def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
         """The numbers of a row, or the `picked` ones, as terms."""
         index, path = self.index_of(row), self.needs[row[1]][0]
-        name, numbers = self.called(row[1]), np.asarray(self.found(row), np.float64)
+        name, numbers = self.name_in_formula(row[1]), np.asarray(self.found(row), np.float64)
         terms = []
         for i in range(len(numbers)) if picked is None else picked:
             at = tuple(i if isinstance(one, slice) else one for one in index)
@@ -292,16 +293,18 @@ class StepNumber:
         """A formula with the names of its numbers."""
         return "".join(write(tree, self.located, lambda _: False))
 
-    def result_of(self, made: Any) -> Parts:
+    def result_of(self, computed: Any) -> Parts:
         """The equation's result, and the value that an edit replaced it with."""
-        made, stored = plain(made), plain(self.stored)
-        here = Term(made, located(self.name, self.index), self.path, self.index)
-        if made == stored:
-            return [here]
+        computed, stored = plain(computed), plain(self.stored)
+        term = Term(computed, located(self.name, self.index), self.path, self.index)
+        if computed == stored:
+            return [term]
         return [
-            here,
+            term,
             Message(
-                "; edited here: {stored} instead of {made}", stored=Term(stored), made=Term(made)
+                "; edited here: {stored} instead of {made}",
+                stored=Term(stored),
+                made=Term(computed),
             ),
         ]
 
@@ -342,24 +345,24 @@ def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
             return [Line(heading, [Message("a function of one number")])]
         return [Line(heading, given(one))]
     if one.rows_cached and one.index[0] < one.rows_cached:
-        made = Message("from the cache: ")
-        return [Line(heading, [made, *given(one)])]
+        prefix = Message("from the cache: ")
+        return [Line(heading, [prefix, *given(one)])]
     if one.explained is None:
         return [Line(heading, moved(one))]
     lines: list[Line | Table] = []
     for formula, tree, value in one.worked:
         is_last = tree is one.worked[-1][1]
-        made = one.checked(value) if is_last else value.value
-        result = one.result_of(made) if is_last else [Term(float(made), formula.name)]
+        computed = one.checked(value) if is_last else value.value
+        result = one.result_of(computed) if is_last else [Term(float(computed), formula.name)]
         if formula.name and not is_last:
-            one.numbers[formula.name] = float(made)
+            one.numbers[formula.name] = float(computed)
         lines.append(line_of(one, formula, tree, result, heading, whole))
     return lines
 
 
 def given(one: StepNumber) -> Parts:
     """The parts of a line without computation."""
-    return [f"{located(one.name, one.index)} = ", *one.result_of(one.made)]
+    return [f"{located(one.name, one.index)} = ", *one.result_of(one.computed)]
 
 
 def moved(one: StepNumber) -> Parts:
@@ -368,16 +371,16 @@ def moved(one: StepNumber) -> Parts:
     shape = np.shape(source)
     assert one.equation is not None
     move = partial(one.equation, **{name: value for name, (_, value) in others})
-    # Move the indices along each axis as the equation moves the numbers.
-    places = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
-    where = tuple(int(move(along)[one.index]) for along in places)
+    # Apply the equation to the indices of each axis, to find where the number comes from.
+    indices = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
+    where = tuple(int(move(axis)[one.index]) for axis in indices)
     number = source[where] if where else source
     place, _, name = path.rpartition(".")
-    called = located(name if place == one.result.path else path, where)
-    # If an edit of the whole replaced this number, it is the edited one.
-    made = one.made if number == one.stored else one.checked(Rounded(np.float64(number)))
-    result = one.result_of(made)
-    return [Term(plain(number), called, path, where, is_named=True), " = ", *result]
+    origin = located(name if place == one.result.path else path, where)
+    # If an edit of the containing array replaced this number, use the edited one.
+    computed = one.computed if number == one.stored else one.checked(Rounded(np.float64(number)))
+    result = one.result_of(computed)
+    return [Term(plain(number), origin, path, where, is_named=True), " = ", *result]
 
 
 def line_of(
@@ -443,14 +446,21 @@ def products(
     columns = [one.terms(first), one.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
-    of_both = {one.called(first[1]): x.tolist(), one.called(second[1]): w.tolist()}
+    of_both = {
+        one.name_in_formula(first[1]): x.tolist(),
+        one.name_in_formula(second[1]): w.tolist(),
+    }
     one.numbers.update(of_both, products=numbers.tolist())
     count, order = len(numbers), np.arange(len(numbers))
     if count > PRODUCTS_WHOLE and not whole:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
     is_by_key = one.axis_of(first) == "Tk"
     keys = axis_of(one.result, "Tk", count)
-    names = [*map(called, keys.positions, keys.labels)] if is_by_key else [*map(str, range(count))]
+    names = (
+        [*map(position_in_words, keys.positions, keys.labels)]
+        if is_by_key
+        else [*map(str, range(count))]
+    )
     rows: list[Parts] = [
         [
             Message("key") if is_by_key else "i",
@@ -467,12 +477,12 @@ def products(
         feet.append([words, "", "", Term(float(others.sum()))])
     if bias:
         feet.append([one.located(bias), "", "", one.term(bias)])
-    made, *edited = result
-    feet.append([Message("sum"), "", "", made])
+    computed, *edited = result
+    feet.append([Message("sum"), "", "", computed])
     if edited:
         feet.append([Message("edited here"), "", "", Term(plain(one.stored))])
     template = "{heading}: the {all} products"
     if len(others):
         template = "{heading}: the {all} products, the {count} largest first"
-    said = Message(template, heading=heading, all=count, count=len(order))
-    return Table(said, rows, feet, in_halves=whole)
+    title = Message(template, heading=heading, all=count, count=len(order))
+    return Table(title, rows, feet, in_halves=whole)

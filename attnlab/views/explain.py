@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation
-from attnlab.views.places import called, id_of, place, place_of
+from attnlab.views.places import id_of, place, place_of, position_in_words
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
@@ -107,14 +107,14 @@ def explain(
 def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
     """The explanation of one number of a step."""
     lines = lines_of(one)
-    if made_of := [path for path, need in one.needs.values() if need is not None]:
-        lines.append(Line(Message("computed from"), [", ".join(made_of)]))
+    if inputs := [path for path, need in one.needs.values() if need is not None]:
+        lines.append(Line(Message("computed from"), [", ".join(inputs)]))
     is_edited = one.name in one.result.steps and one.result.is_edited(one.name)
     numbers = {
         "step": one.path,
         **{kind: number for kind, number, _ in places},
         "value": plain(one.stored),
-        "unedited": {one.name: plain(one.made)} if is_edited else {},
+        "unedited": {one.name: plain(one.computed)} if is_edited else {},
         **one.numbers,
     }
     return Explanation(titled(one.result, one.name, places), purpose(one.path), numbers, lines)
@@ -123,7 +123,7 @@ def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
 def explain_in_head(
     result: Result, name: str, axes: Sequence[str], token: Wanted, component: Wanted
 ) -> Explanation:
-    """Explain a step that is split by head; components count through all heads."""
+    """Explain a step that is split by head; components are numbered across all heads."""
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
@@ -155,7 +155,7 @@ def explain_probability(
         equations.softmax,
         {"x": ("logits", result.logits)},
         stored=probability,
-        made=probability,
+        computed=probability,
     )
     return explained(one, places)
 
@@ -199,7 +199,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         **{name: plain(one.stored) for name, one in steps.items()},
         **{name: weight.numbers[name] for name in ("maximum", "shifted", "exp", "row_sum")},
         "unedited": {
-            name: plain(one.made) for name, one in steps.items() if attention.is_edited(name)
+            name: plain(one.computed) for name, one in steps.items() if attention.is_edited(name)
         },
     }
     queries, keys = (
@@ -209,8 +209,8 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     title = Message(
         "{title}: the weight of key {key} for query {query}",
         title=attention.title,
-        query=called(queries.positions[query], queries.labels[query]),
-        key=called(keys.positions[key], keys.labels[key]),
+        query=position_in_words(queries.positions[query], queries.labels[query]),
+        key=position_in_words(keys.positions[key], keys.labels[key]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -238,8 +238,8 @@ def placed(
         if axis in TOKENS:
             kind = KINDS[axis]
             number = place_of(result, kind, -1 if one is None else one, count)
-            along = axis_of(result, axis, count)
-            word = called(along.positions[number], along.labels[number])
+            tokens = axis_of(result, axis, count)
+            word = position_in_words(tokens.positions[number], tokens.labels[number])
         elif axis == "vocab":
             kind = "id"
             row = value[places[0][1]] if places else value
@@ -257,8 +257,10 @@ def placed(
 
 def titled(result: Result, name: str, places: Sequence[Place]) -> Message:
     """A number's title: its result, its step and its places."""
-    said = [Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in places]
+    texts = [
+        Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in places
+    ]
     is_of = bool(places) and places[0][0] in KINDS.values()
-    template = (TITLES_OF if is_of else TITLES)[len(said)]
-    values = dict(zip(("first", "second"), said, strict=False))
+    template = (TITLES_OF if is_of else TITLES)[len(texts)]
+    values = dict(zip(("first", "second"), texts, strict=False))
     return Message(template, title=result.title, name=name, **values)

@@ -68,7 +68,7 @@ def softmax(x: str, over: str) -> tuple[Formula, ...]:
             f"{x}[row, column] - max({x}[row, :])",
             "minus the row's maximum",
             where={"place": f"max({x}[row, :])"},
-            note="the maximum is that of {place}",
+            note="the maximum is at {place}",
         ),
         Formula("exp", "exp(shifted)", "exp"),
         Formula("row_sum", f"sum(exp({x}[row, :] - max({x}[row, :])))", over),

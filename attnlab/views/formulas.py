@@ -162,7 +162,7 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 # ---- writing -------------------------------------------------------------------------------------
 
 # Operator precedence.
-STRENGTH = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
+PRECEDENCE = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 WRITTEN = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
@@ -170,7 +170,7 @@ NUMBERS = ("sum", "len", "max")  # written as their values
 
 
 def write(
-    tree: Tree, leaf: Callable[[Tree], Any], is_negative: Callable[[Any], bool], place: int = 0
+    tree: Tree, leaf: Callable[[Tree], Any], is_negative: Callable[[Any], bool], outer: int = 0
 ) -> list[Any]:
     """Write a formula as parts of text.
 
@@ -178,7 +178,7 @@ def write(
     ----------
     leaf : what to write for a name or a place
     is_negative : whether that needs brackets after an operator
-    place : precedence of the surrounding operation
+    outer : precedence of the surrounding operation
     """
     if isinstance(tree, int | float):
         return [FRACTIONS.get(tree, str(tree))]
@@ -186,20 +186,20 @@ def write(
         return [CONSTANTS[tree][1]]
     if not isinstance(tree, tuple) or tree[0] in ("at", *NUMBERS):
         written = leaf(tree)
-        return ["(", written, ")"] if place > 1 and is_negative(written) else [written]
+        return ["(", written, ")"] if outer > 1 and is_negative(written) else [written]
 
-    def part(operand: Tree, place: int) -> list[Any]:
-        return write(operand, leaf, is_negative, place)
+    def part(operand: Tree, outer: int) -> list[Any]:
+        return write(operand, leaf, is_negative, outer)
 
     operation, *operands = tree
-    if operation not in STRENGTH:
+    if operation not in PRECEDENCE:
         (operand,) = operands
         if operation == "sqrt":
             return ["√", *part(operand, 5)]
         if operation == "exp":
             return ["e^", *part(operand, 5)]
         return [operation, "(", *part(operand, 0), ")"]
-    strength = STRENGTH[operation]
+    precedence = PRECEDENCE[operation]
     if operation == "if":
         condition, yes, no = operands
         parts = [*part(yes, 0), " if ", *part(condition, 0), " else ", *part(no, 0)]
@@ -207,8 +207,8 @@ def write(
         parts = [*part(operands[0], 5), POWERS[operands[1]]]
     else:
         left, right = operands
-        after = strength + (operation in "-/")  # a - (b - c), and a + b + c
-        parts = [*part(left, strength), WRITTEN[operation], *part(right, max(after, 2))]
+        after = precedence + (operation in "-/")  # a - (b - c), and a + b + c
+        parts = [*part(left, precedence), WRITTEN[operation], *part(right, max(after, 2))]
     if operation == ">":
         return ["[", *parts, "]"]  # Iverson bracket
-    return ["(", *parts, ")"] if strength < place else parts
+    return ["(", *parts, ")"] if precedence < outer else parts

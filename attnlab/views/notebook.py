@@ -70,7 +70,7 @@ ROW_WIDTH = 760
 # The most characters of a text in a cell.
 TEXT_LENGTH = 12
 
-# The most characters of a column's label that isn't turned, above numbers.
+# The most characters of a column's label that isn't rotated, above numbers.
 SHORT = 5
 
 # The steps of a head that are collapsed below its weights.
@@ -96,7 +96,7 @@ def _dark(selector: str) -> str:
     )
 
 
-# How JupyterLab and the book say that a page is light or dark, whatever the system's setting.
+# How JupyterLab and the book mark a page as light or dark, whatever the system's setting.
 IS_LIGHT = "[data-jp-theme-light=true],[data-theme=light]"
 IS_DARK = ":is([data-jp-theme-light=false],body[data-theme=dark])"
 
@@ -149,7 +149,7 @@ background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px
 
 
 def safe(text: str, length: int = HOVER_LENGTH) -> str:
-    """Text as HTML, without markup; control characters are escapes."""
+    """Text escaped for HTML, with control characters as escapes."""
     return escape(label(text, length), quote=True)
 
 
@@ -332,7 +332,7 @@ def generation_view(generation: Any) -> str:
 
 
 def _readable(tokens: Any) -> str:
-    """The text of tokens with line breaks; other control characters are escapes."""
+    """The text of tokens with its line breaks; other control characters are shown as escapes."""
     text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
     return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
 
@@ -358,7 +358,7 @@ def explanation_view(explanation: Any) -> str:
 
 
 def numbered_view(results: Any) -> str:
-    """Numbered results, each one's table collapsed under its title."""
+    """Numbered results, each with its table collapsed under its title."""
     kind = results.kind
     body = []
     for n, result in enumerate(results):
@@ -367,10 +367,8 @@ def numbered_view(results: Any) -> str:
             f"<details><summary>{title}</summary><pre>{escape(_steps(result))}</pre></details>"
         )
     count = len(results)
-    called = say(kind if count == 1 else f"{kind}s")
-    return _page(
-        say("{count} {kind}, 0 to {last}", count=count, kind=called, last=count - 1), *body
-    )
+    noun = say(kind if count == 1 else f"{kind}s")
+    return _page(say("{count} {kind}, 0 to {last}", count=count, kind=noun, last=count - 1), *body)
 
 
 def _steps(result: Any) -> str:
@@ -402,14 +400,14 @@ def model_view(model: Any) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Frame(PrintedAnywhere):
-    """A page in a sandboxed frame of a notebook.
+    """A page in a sandboxed frame in a notebook.
 
     Attributes
     ----------
     page : the HTML
     title : the frame's accessible name
     height : in pixels
-    call : what writes it to a file
+    call : the call that writes it to a file
     """
 
     page: str
@@ -418,7 +416,7 @@ class Frame(PrintedAnywhere):
     call: str
 
     def __repr__(self) -> str:
-        return f"{self.title}: a notebook shows it, and {self.call} writes it"
+        return f"{self.title}: shown in a notebook; {self.call} writes it to a file"
 
     def _repr_html_(self) -> str:
         return (
@@ -433,8 +431,8 @@ def document_view(document: Document, pieces: Iterable[str | Table | Grid] | Non
 
     Parameters
     ----------
-    pieces : what to show instead, the heading first, with heatmaps beside each other; the text that
-        `print` shows is then folded up below
+    pieces : what to show instead, the heading first, with heatmaps side by side; the text that
+        `print` shows is then collapsed below
     """
     title, *rest = document.pieces() if pieces is None else pieces
     first, *lines = say(cast(str, title)).splitlines()
@@ -472,7 +470,7 @@ def _cells_of(line: Iterable[str], left: Iterable[int]) -> str:
 
 
 def _grids(grids: list[Grid]) -> str:
-    """Heatmaps beside each other, with one legend if they share their scale."""
+    """Heatmaps side by side, with one legend if they share a scale."""
     are_wide = sum(len(grid.axes[1].positions) for grid in grids) > NUMBERS_SHOWN
     is_shared = len({grid.scale for grid in grids}) == 1
     drawn = []
@@ -510,14 +508,14 @@ def _grid(grid: Grid, is_wide: bool) -> str:
 
 
 def _places(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
-    """The places of an axis that are shown: of tokens the first and last, else the largest."""
+    """The places of an axis to show: for tokens, the first and last; otherwise, the largest."""
     if axis.name in TOKEN_AXES.values():
         return places_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
 
 
 def _left_out(axis: Axis, places: list[int | None]) -> str:
-    """A note on the places that are left out; "" if none is."""
+    """A note on the places that are left out; "" if there are none."""
     if axis.name in TOKEN_AXES.values() or len(places) == len(axis.positions):
         return cut_word(axis, places)
     return say(
@@ -591,7 +589,7 @@ def _described(token: Token) -> str:
 
 
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
-    """The weights as heatmaps, and the other steps of a single head folded up."""
+    """The weights as heatmaps, and the other steps of a single head collapsed."""
     if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
         yield _faint(say("The weights haven't been computed yet, since the text is long."))
         return
@@ -602,8 +600,8 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in COLLAPSED:
             step = shown(fork, name)
-            folded = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
-            yield f"<details>{folded}</details>"
+            details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
+            yield f"<details>{details}</details>"
     elif "concat" in attention.parts and dimensions == 3:
         yield from _heads(fork, tokens)
     else:
@@ -618,8 +616,8 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
         masked = None if weights.masked is None else weights.masked[h]
         one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
         cells = _map(one, SMALL_SHOWN, tokens, named=False, size=8)
-        beside = "style=display:inline-block;margin-right:10px"
-        yield f"<div {beside}>{_faint(say('head {h}', h=h))}{cells}</div>"
+        style = "style=display:inline-block;margin-right:10px"
+        yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)
     yield _cut_note((queries, keys), SMALL_SHOWN, tokens)
 
@@ -727,7 +725,7 @@ def _scale(step: Shown | Grid) -> str:
 
 
 def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
-    """A note on the rows and columns left out; "" if none is."""
+    """A note on the rows and columns left out; "" if there are none."""
     cut, is_of_tokens = dict[str, None](), False
     for axis in axes:
         places = places_of(axis, _limit(axis, limit), tokens)

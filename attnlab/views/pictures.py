@@ -4,8 +4,8 @@
 >>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
 
 Each function returns a `Picture`: a notebook shows it if it is a cell's last line, and
-`.save("picture.svg")` writes it. Labels are any texts, drawn literally. The few words that are not
-yours are in the language of ATTNLAB_LANGUAGE, or else of the locale.
+`.save("picture.svg")` writes it. Labels can be any text, and are drawn literally. The few words
+that the library adds are in the language of ATTNLAB_LANGUAGE, or else of the locale.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
 # The most that one picture can show clearly.
-MOST_VECTORS = 24
-MOST_MATRICES = 8
-MOST_CURVES = 16
+MAX_VECTORS = 24
+MAX_MATRICES = 8
+MAX_CURVES = 16
 
 # Larger numbers overflow in matplotlib's layout of axes.
 LARGEST = 1e100
@@ -58,13 +58,13 @@ MARKERS = "o", "s", "^", "D"
 MARKERS_SHOWN = 10
 
 # Candidate places of a label: 16 directions at each of these distances in points.
-AROUND = np.arange(0.5, 16) * math.tau / 16
-DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in AROUND], (9, 1))
+ANGLES = np.arange(0.5, 16) * math.tau / 16
+DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in ANGLES], (9, 1))
 DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
-FAR = 20  # a line joins a label farther away to its point
+FAR = 20  # beyond this distance, a line joins a label to its point
 
 # Pixels kept clear around a label.
-ROOM = 3
+MARGIN = 3
 
 Labelled = tuple[str, AnyArray, str]  # a text, its place and colour
 Stroke = tuple[AnyArray, AnyArray]  # the two ends of a line
@@ -108,18 +108,19 @@ def plane(
     """What matrices do to the plane: to a grid, the two basis vectors and the square they span.
 
     A point is a row, as in Q = X W_Q: x becomes x W, or x W + b. So the rows of W are the images of
-    the basis vectors (1, 0) and (0, 1). The first panel is the plane before; all share one scale.
+    the basis vectors (1, 0) and (0, 1). The first panel shows the plane before any map; all panels
+    share one scale.
 
     Parameters
     ----------
     matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to either, such as
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
-    points : a mapping from labels to points (2,) that move along
+    points : a mapping from labels to points (2,), which are mapped too
     title : written above
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
     given = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
-    named = _named(given, "matrices", "{'W_Q': W_Q}", MOST_MATRICES)
+    named = _named(given, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
     maps = [(say("before"), np.eye(2), np.zeros(2))]
     maps += [
         (name, *_affine(one, f"matrices[{quoted(name)}]" if given is matrices else "the matrix"))
@@ -206,7 +207,7 @@ def _arrows_from(
     alt: str,
     total: AnyArray | None = None,
 ) -> Picture:
-    """Arrows from their starts (n, 2), labelled at their tips, or halfway beside a total."""
+    """Arrows from their starts (n, 2), labelled at their tips, or halfway if a total is drawn."""
     vectors = np.array([*named.values()])
     words, ax = _words([*named], title), _plane(given, np.vstack([starts, starts + vectors]))
     labelled: list[Labelled] = []
@@ -244,7 +245,7 @@ def curves(
     """
     lines = {
         name: _row(numbers, f"curve {quoted(name)}")
-        for name, numbers in _named(curves, "curves", "{'loss': losses}", MOST_CURVES).items()
+        for name, numbers in _named(curves, "curves", "{'loss': losses}", MAX_CURVES).items()
     }
     along = None if x is None else _row(x, "x")
     for name, numbers in lines.items():
@@ -347,7 +348,7 @@ def _arrows(
 def _put_labels(
     words: Words, panels: Sequence[tuple[Axes, Sequence[Labelled], Sequence[Stroke]]]
 ) -> None:
-    """Lay a figure's finished axes out, and write each text near its place."""
+    """Lay out a figure's finished axes, and write each text near its place."""
     figure = panels[0][0].get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # once for all panels, since it takes long
@@ -363,8 +364,8 @@ def _label(
     A thin line joins a label to its point if they are far apart.
     """
     pixels = dpi / 72
-    to_paper = ax.transData.transform
-    inked = np.vstack([_dotted(*to_paper(ends)) for ends in strokes])
+    to_pixels = ax.transData.transform
+    stroke_points = np.vstack([_dotted(*to_pixels(ends)) for ends in strokes])
     frame = ax.get_window_extent()
     taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners in pixels
     for text, place, colour in labelled:
@@ -383,11 +384,13 @@ def _label(
         )
         half = np.array(Text.get_window_extent(note).size) / 2
         offsets = DISTANCES * DIRECTIONS + half / pixels * DIRECTIONS  # (n, 2), in points
-        low = to_paper(place) + offsets * pixels - half
+        low = to_pixels(place) + offsets * pixels - half
         high = low + 2 * half
         hidden = sum(((low < top) & (bottom < high)).all(axis=1) for bottom, top in taken)
         outside = ((low < frame.min) | (high > frame.max)).any(axis=1)
-        near = (low[:, np.newaxis] - ROOM < inked) & (inked < high[:, np.newaxis] + ROOM)
+        near = (low[:, np.newaxis] - MARGIN < stroke_points) & (
+            stroke_points < high[:, np.newaxis] + MARGIN
+        )
         crossed = np.minimum(near.all(axis=2).sum(axis=1), 20)
         far = np.hypot(*offsets.T)
         best = int(np.argmin(1000 * hidden + 500 * outside + 10 * crossed + far))
@@ -428,7 +431,7 @@ def _ends_in_words(places: AnyArray, numbers: AnyArray) -> str:
     """A curve's first and last finite numbers, in words."""
     (finite,) = np.nonzero(np.isfinite(numbers))
     if not finite.size:
-        return say("holds no finite number")
+        return say("has no finite numbers")
     (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{places[n]:.4g}") for n in finite[[0, -1]])
     return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
@@ -446,7 +449,7 @@ def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
 
 def _vectors(given: object, name: str) -> dict[str, AnyArray]:
     """2-D vectors by their labels."""
-    named = _named(given, name, "{'猫': (1, 2), '鱼': (0, -1)}", MOST_VECTORS)
+    named = _named(given, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
     return {text: _finite(one, f"{name}[{quoted(text)}]", (2,)) for text, one in named.items()}
 
 

@@ -44,17 +44,17 @@ def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
         number = place(given, "token id", count)
         return number, str(number)
     token = vocabulary.named(given)
-    return token.id, called(token.id, label(token.symbol))
+    return token.id, position_in_words(token.id, label(token.symbol))
 
 
 def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
-    """A place along an axis of `count` in words: a key or a token of the vocabulary."""
+    """A place along an axis of length `count` in words: a key or a token of the vocabulary."""
     if axis == "vocab":
         return Message("id {id}", id=id_of(result, number, count)[1])
     keys = axis_of(result, axis, count)
-    return Message("key {j}", j=called(keys.positions[number], keys.labels[number]))
+    return Message("key {j}", j=position_in_words(keys.positions[number], keys.labels[number]))
 
 
-def called(position: int, text: str) -> str:
+def position_in_words(position: int, text: str) -> str:
     """A query or key in words: its position, and its symbol if it has one."""
     return str(position) if text == str(position) else f"{position} ({text})"

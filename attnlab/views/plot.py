@@ -1,4 +1,4 @@
-"""Pictures with matplotlib: a step of one head, all heads at once, one token's lines to others.
+"""Pictures with matplotlib: a step of one head, all heads at once, lines between tokens.
 
 Figures are not part of pyplot's state, so none stays open. The text of tokens is drawn literally:
 `$`, `_` and `^` start no formula.
@@ -64,12 +64,12 @@ TILE_SHOWN = 32
 # The size of a cell with a label beside it, and of a character in a label or a cell.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# Characters of a title per inch of the figure's width, and per inch of the width that row labels
-# and the axis's name (AXIS_INCHES) leave.
+# Characters of a title per inch of the figure's width, and per inch of the width that is left
+# beside the row labels and the axis's name (AXIS_INCHES).
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
-# The largest picture, and the smallest label; smaller labels are drawn only at some cells.
-MOST_INCHES, LEAST_INCHES = 24, 0.1
+# The largest size of a picture, and the smallest space for a label; with less, some are left out.
+MAX_INCHES, MIN_INCHES = 24, 0.1
 
 # The font size of a label in points, per inch of its cell.
 LABEL_POINTS = 36
@@ -83,7 +83,7 @@ PIXELS = 2
 # The metadata key of the alt text, by file format; PDF has none.
 DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
-CHINESE_FONT = "one with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
+CHINESE_FONT = "a font with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
 
 # The note below a picture that is in English because no font has Chinese.
 _font_note: ContextVar[str] = ContextVar("font note", default="")
@@ -158,7 +158,7 @@ class Picture(PrintedAnywhere):
         dpi = self.figure.dpi
         width, height = (round(inches * dpi) for inches in self.figure.get_size_inches())
         png = b64encode(self._written("png", PIXELS * dpi)).decode()
-        # Exported notebooks keep the alt text only in HTML; what can't show HTML takes the PNG.
+        # Exported notebooks keep the alt text only in HTML; the PNG is for viewers without HTML.
         html = (
             f'<img alt="{escape(printable(self.alt))}" width={width} height={height} '
             f'style="max-width:100%;height:auto" src="data:image/png;base64,{png}">'
@@ -171,7 +171,7 @@ def plot_step(
     attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
-    step = shown_matrix(attention, name, "picture all of them with trace.plot()")
+    step = shown_matrix(attention, name, "draw all of them with trace.plot()")
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
@@ -216,14 +216,14 @@ def plot_matrix(
     """
     scale = scale or Scale.of(array)
     shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
-    each = min(INCHES_PER_LABEL, MOST_INCHES / max(len(shown_rows), len(shown_columns)))
-    step = math.ceil(LEAST_INCHES / each)  # every step-th label is drawn
+    each = min(INCHES_PER_LABEL, MAX_INCHES / max(len(shown_rows), len(shown_columns)))
+    step = math.ceil(MIN_INCHES / each)  # every step-th label is drawn
     in_cells = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([rows, columns, *in_cells], title)
     texts_in = [words.of(axis) for axis in in_cells]
     wide = max((display_width(text) for row in texts_in for text in row), default=0)
     across = max(each, INCHES_PER_CHARACTER * (wide + 1))
-    if across * len(shown_columns) > MOST_INCHES or given is not None:
+    if across * len(shown_columns) > MAX_INCHES or given is not None:
         texts_in, across = [], each
     ax = axes_for(given, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), words, scale)
@@ -476,13 +476,13 @@ def plot_profile(
             continue
         bar = np.nan_to_num(error) / width[row]
         ax.errorbar(along[row, one], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
-        beside = " ± ".join(filter(None, with_error(number, error)))
-        ax.annotate(beside, (1.13, row), va="center", annotation_clip=False)
-        listed.append(f"{name} {beside}")
+        text = " ± ".join(filter(None, with_error(number, error)))
+        ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
+        listed.append(f"{name} {text}")
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
     ax.invert_yaxis()
     ax.set_xlim(-0.08, 1.5)
-    ends = say("smallest of all heads"), say("most")
+    ends = say("smallest of all heads"), say("largest")
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
@@ -558,8 +558,8 @@ def finished(
     assert figure is not None
     longest = max((len(label.get_text()) for label in ax.get_yticklabels()), default=0)
     inches = figure.bbox.width / figure.dpi
-    beside = (inches - INCHES_PER_CHARACTER * longest - AXIS_INCHES) * TITLE_PER_OPEN_INCH
-    width = max(20, int(min(inches * TITLE_PER_INCH, beside)))
+    fits = (inches - INCHES_PER_CHARACTER * longest - AXIS_INCHES) * TITLE_PER_OPEN_INCH
+    width = max(20, int(min(inches * TITLE_PER_INCH, fits)))
     lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width)]
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
@@ -582,7 +582,7 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Notes on what is left out, and a hint how to show it, if that is possible."""
+    """Notes on what is left out, and a hint on how to show it if possible."""
     words = filter(None, (cut_word(axis, places) for axis, places in shown))
     cut = [say("shown: {word}", word=word) for word in words]
     is_cut = tokens is None and any(axis.name for axis, places in shown if None in places)
@@ -619,16 +619,16 @@ def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
         bar = figure.colorbar(image, ax=ax, shrink=0.6, ticks=scale.ticks, format="%g")
         bar.set_label(say(scale.note), fontsize="small", family=words.fonts)
     else:
-        along: dict[str, Any] = {"spacing": "proportional", "ticks": AutoLocator()}
-        bar = figure.colorbar(image, ax=ax, shrink=0.6, format=ScalarFormatter(), **along)
+        ticks: dict[str, Any] = {"spacing": "proportional", "ticks": AutoLocator()}
+        bar = figure.colorbar(image, ax=ax, shrink=0.6, format=ScalarFormatter(), **ticks)
     bar.minorticks_off()
 
 
 class Words:
     """Labels that the installed fonts can draw.
 
-    A token is drawn in its readable form, with Ġ for a space; as its symbol if no font has its
-    characters or it is part of one. Characters missing from that too become escapes.
+    A token is drawn in its readable form, with Ġ for a space, or as its symbol if no font has its
+    characters or it is only part of a character. If the symbol's are missing too, they are escaped.
 
     Attributes
     ----------
@@ -675,8 +675,8 @@ def is_chinese(character: str) -> bool:
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Font families for the characters, the default one first, and the characters none has."""
     families = list(rcParams["font.family"])
-    usual = font_manager.findfont(font_manager.FontProperties(family=families))
-    missing = characters - _characters(usual)
+    default = font_manager.findfont(font_manager.FontProperties(family=families))
+    missing = characters - _characters(default)
     for find in (_known_fonts, _new_fonts):
         for entry in find() if missing else ():
             found = missing & _characters(entry.fname)

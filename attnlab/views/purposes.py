@@ -152,8 +152,8 @@ def purpose(path: str) -> str:
 
     Parameters
     ----------
-    path : of a step, such as "blocks.3.attention.heads.5.weights"; or "probabilities", of what
-        softmax makes of the logits
+    path : of a step, such as "blocks.3.attention.heads.5.weights"; or "probabilities", for the
+        softmax of the logits
     """
     names = [name for name in path.split(".") if not name.isdigit()]
     for key in (".".join(names[-2:]), names[-1] if names else ""):

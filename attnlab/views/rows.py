@@ -10,7 +10,7 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation
-from attnlab.views.places import called
+from attnlab.views.places import position_in_words
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term
@@ -37,15 +37,15 @@ def explain_row(attention: Result, query: int) -> Explanation:
         axis_of(attention, axis, count)
         for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
-    keys = [*map(called, key_axis.positions, key_axis.labels)]
+    keys = [*map(position_in_words, key_axis.positions, key_axis.labels)]
     maximum = int(steps["masked_scores"].stored.argmax())
-    between = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
+    intermediate = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
     row_sum = float(weights.results["row_sum"].value)
 
     columns: dict[str, Sequence[Any]] = {}
     for name in ("raw_scores", "scores", "mask", "masked_scores"):
         columns |= columns_of(steps[name])
-    columns |= {"- maximum": between["shifted"], "exp": between["exp"]}
+    columns |= {"- maximum": intermediate["shifted"], "exp": intermediate["exp"]}
     if "dropout_mask" in steps:
         columns["softmax"] = weights.results["softmax"].value.tolist()
         columns |= {"dropout_mask": terms(steps["dropout_mask"], steps["dropout_mask"].stored)}
@@ -69,11 +69,11 @@ def explain_row(attention: Result, query: int) -> Explanation:
     )
     context = attention.context[query]
     edited = [name for name in (*STEPS, "mask") if attention.is_edited(name)]
-    unedited = {name: plain(steps[name].made) for name in edited}
+    unedited = {name: plain(steps[name].computed) for name in edited}
     if attention.is_edited("context"):
         unedited["context"] = plain(attention.unedited("context")[query])
     if attention.is_edited("scale"):
-        unedited["scale"] = plain(scale.made)
+        unedited["scale"] = plain(scale.computed)
     numbers = {
         "query": query,
         "key": None,
@@ -82,7 +82,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
         "row_sum": row_sum,
         "dropout_mask": None,
         **{name: plain(one.stored) for name, one in steps.items()},
-        **between,
+        **intermediate,
         "context": plain(context),
         "unedited": unedited,
     }
@@ -95,7 +95,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     title = Message(
         "{title}: the weights and context of query {query}",
         title=attention.title,
-        query=called(query_axis.positions[query], query_axis.labels[query]),
+        query=position_in_words(query_axis.positions[query], query_axis.labels[query]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -114,7 +114,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     """A row's column, preceded by the unedited one if it is edited; a mask's only if edited."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
-        return {f"{step.name}, unedited": step.made.tolist(), **columns}
+        return {f"{step.name}, unedited": step.computed.tolist(), **columns}
     return {} if step.name == "mask" else columns
 
 
@@ -134,8 +134,10 @@ def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumb
     for key, (name, weight) in enumerate(zip(keys, terms(weights, weights.stored), strict=True)):
         numbers = (Term(attention.V[key, j].item(), path=path, index=(key, j)) for j in context)
         rows.append(line(name, weight, numbers))
-    made = (Term(plain(one.made), path=one.path, index=one.index) for one in context.values())
-    feet = [line(Message("sum of weight · V"), "", made)]
+    computed = (
+        Term(plain(one.computed), path=one.path, index=one.index) for one in context.values()
+    )
+    feet = [line(Message("sum of weight · V"), "", computed)]
     if attention.is_edited("context"):
         stored = (Term(plain(one.stored)) for one in context.values())
         feet.append(line(Message("edited here"), "", stored))

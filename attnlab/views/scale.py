@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 
-# Colours of a palette on each side of zero's.
+# The number of colours in a palette on each side of zero.
 SHADES = 127
 
 

@@ -29,17 +29,17 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, "sheets") from None
 
 # Larger workbooks take minutes to open.
-MOST_CELLS = 1_000_000
+MAX_CELLS = 1_000_000
 
 # Tokens in a workbook of a whole model.
-MOST_TOKENS = 12
+MAX_TOKENS = 12
 
 # Replaces -inf, which spreadsheets lack.
 MINUS_INFINITY = -1e308
 
 NOTES = (
-    "Change a number or formula, and all that depends on it changes.",
-    "Spreadsheets compute with 15 digits, a float32 model with 7, so last digits differ.",
+    "Change a number or formula, and everything that depends on it changes.",
+    "Spreadsheets compute with 15 digits, a float32 model with 7, so the last digits differ.",
     f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
 )
 
@@ -231,7 +231,7 @@ class Book:
         self.listed: list[tuple[str, str, str]] = []
         self.token_names: list[str] = []
         self.contents = self._sheet("steps")
-        self.step, self.axes = "", ""  # the step whose formulas are being made
+        self.step, self.axes = "", ""  # of the formulas that are being written
 
     def _sheet(self, name: str) -> Any:
         self.names.append(name)
@@ -239,8 +239,8 @@ class Book:
 
     def reference(self, place: int) -> str:
         """A cell's name, such as `Q!B3`."""
-        sheet, within = divmod(int(place), NEXT_SHEET)
-        return f"{quote_sheetname(self.names[sheet])}!{_name(within)}"
+        sheet, cell = divmod(int(place), NEXT_SHEET)
+        return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
 
     def constants(self, given: Any) -> Cells:
         """Numbers written into formulas."""
@@ -250,10 +250,10 @@ class Book:
 
     def lines(self, cells: Cells) -> AnyArray:
         """Each row of cells as a `Line`, (..., n) -> (...); formulas are first put on a sheet."""
-        if cells.places is None or (step := _distance(cells.places)) is None:
+        if cells.places is None or (step := _spacing(cells.places)) is None:
             name = f"{self.step}.{cells.made_by}"
-            there = self.put(name, f"{cells.made_by}, a part of {self.step}", cells, self.axes)
-            vars(cells).update(vars(there))  # the equation may use them again
+            written = self.put(name, f"{cells.made_by}, a part of {self.step}", cells, self.axes)
+            vars(cells).update(vars(written))  # the equation may use them again
             return self.lines(cells)
         assert cells.places is not None
 
@@ -263,7 +263,7 @@ class Book:
         made = np.frompyfunc(line, 2, 1)(cells.places[..., 0], cells.places[..., -1])
         return np.asarray(made, object)
 
-    def beside(self, cells: Cells) -> str:
+    def row_labels(self, cells: Cells) -> str:
         """The row labels of a sheet, as a line of cells."""
         assert cells.places is not None
         first, last = cells.places.flat[0] // NEXT_ROW * NEXT_ROW, cells.places.flat[-1]
@@ -278,9 +278,9 @@ class Book:
         axes : the names of the last axes, such as "Tq Dk"
         """
         self.count += cells.values.size
-        if self.count > MOST_CELLS:
+        if self.count > MAX_CELLS:
             raise InvalidValueError(
-                f"the workbook would have more than {MOST_CELLS:,} cells, too many to open. "
+                f"the workbook would have more than {MAX_CELLS:,} cells, too many to open. "
                 f"{ONE_HEAD}, or trace a shorter text"
             )
         shape, (*_, last) = cells.shape, ("", *axes.split())
@@ -288,7 +288,7 @@ class Book:
         size = (shape[0], 1) if is_column else (math.prod(shape[:-1]), (1, *shape)[-1])
         place = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
         rows, columns = np.indices(size)
-        there = place + rows * NEXT_ROW + columns * NEXT_COLUMN
+        written = place + rows * NEXT_ROW + columns * NEXT_COLUMN
         sheet = self._sheet(name)
         sheet.write_string(0, 0, heading, self.bold)
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
@@ -297,7 +297,7 @@ class Book:
         if cells.values.dtype.kind == "f" and shape:
             self._colour(sheet, size, cells.values, name.endswith("weights"))
         self.listed.append((name, heading, " x ".join(map(str, shape))))
-        return Cells(self, cells.values, None, there.reshape(shape))
+        return Cells(self, cells.values, None, written.reshape(shape))
 
     def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
         values = cells.values
@@ -328,8 +328,8 @@ class Book:
             which = " ".join(str(n) for n, count in zip(numbers, leading, strict=True) if count > 1)
             for text, formula in self._names(names[-2], rows):
                 start = f"{which}: " if which else ""
-                live = f'"{start}"&{formula}' if formula and start else formula
-                _write_label(sheet, row, 0, start + text, live, self.right)
+                prefixed = f'"{start}"&{formula}' if formula and start else formula
+                _write_label(sheet, row, 0, start + text, prefixed, self.right)
                 row += 1
 
     def _names(self, axis: str, count: int) -> list[tuple[str, str]]:
@@ -346,7 +346,7 @@ class Book:
     def _colour(
         self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
     ) -> None:
-        """Colour a sheet's numbers as in a heatmap; the colours follow changes."""
+        """Colour a sheet's numbers as in a heatmap; the colours change with the numbers."""
         area = (*(FIRST_ROW, FIRST_COLUMN), FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1)
         masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
         sheet.conditional_format(*area, {**masked, "format": self.masked, "stop_if_true": True})
@@ -438,8 +438,8 @@ class Sheets:
 
     def _name(self, path: str) -> str:
         """A step's path from the result, shortened for a sheet's name."""
-        within = path.removeprefix(f"{self.path}.") if self.path else path
-        return within.removeprefix("blocks.")
+        cell = path.removeprefix(f"{self.path}.") if self.path else path
+        return cell.removeprefix("blocks.")
 
 
 def write_sheets(result: Result, path: FilePath) -> None:
@@ -452,26 +452,26 @@ def write_sheets(result: Result, path: FilePath) -> None:
 
 
 def write_model(trace: Result, path: FilePath) -> None:
-    """Write a whole pass up to the next token, see `Trace.to_xlsx`."""
+    """Write a whole forward pass up to the next token, see `Trace.to_xlsx`."""
     T = len(trace.ids)
-    if T > MOST_TOKENS:
+    if T > MAX_TOKENS:
         raise InvalidValueError(
-            f"a workbook of the whole model supports at most {MOST_TOKENS} tokens; the text has "
+            f"a workbook of the whole model supports at most {MAX_TOKENS} tokens; the text has "
             f"{T}. {ONE_HEAD}"
         )
     book = _book_of(trace)
     sheets = Sheets(trace, book)
     # Row labels are formulas too, so that they follow a changed id.
-    symbols = book.beside(sheets.value("W_E"))
+    symbols = book.row_labels(sheets.value("W_E"))
     book.token_names = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
     ids = sheets.value("ids")
     book.token_names = [book.reference(place - NEXT_COLUMN) for place in ids.places]
     logits = sheets.value("next_logits")
     book.step, book.axes = "probabilities", "vocab"
     probabilities: Any = equations.softmax(logits)
-    there = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
-    line = book.lines(there).item().text
-    most = f"INDEX({book.beside(there)},MATCH(MAX({line}),{line},0))"
+    written = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
+    line = book.lines(written).item().text
+    most = f"INDEX({book.row_labels(written)},MATCH(MAX({line}),{line},0))"
     write_whole(path, book.finished((most, label(trace.next_tokens(1)[0].symbol))))
 
 
@@ -504,8 +504,8 @@ def _literal(number: Any) -> str:
     return text.removesuffix(".0").upper()
 
 
-def _distance(places: AnyArray) -> int | None:
-    """The distance of neighbours if each row of places is a row or column of a sheet, or None."""
+def _spacing(places: AnyArray) -> int | None:
+    """The step between neighbours, if each row of places is a row or column of a sheet."""
     distances = np.unique(np.diff(places))
     if not distances.size:
         return NEXT_COLUMN

@@ -106,7 +106,7 @@ class Shown:
 
     @property
     def scale(self) -> Scale:
-        """How its numbers become colours."""
+        """Its colour scale."""
         return WEIGHTS if self.is_weights else Scale.of(self.array)
 
     @property
@@ -137,7 +137,7 @@ class Grid:
     heading : its title; "" if the result's is enough
     array, axes : (m, n), with labels of rows and columns; NaN is hatched
     texts : what is written into the cells, row by row, instead of the numbers; () for the numbers
-    given_scale : how numbers become colours; None for `Scale.of`
+    given_scale : the colour scale; None for `Scale.of`
     decimals : of the numbers
     """
 
@@ -247,13 +247,13 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
     places = [position - start for position in wanted if position in axis.positions]
     if not places:
         raise InvalidValueError(
-            f"{quoted(tokens)} leaves no {axis.name}; they are {start} to {start + count - 1}"
+            f"{quoted(tokens)} selects no {axis.name}; expected {start} to {start + count - 1}"
         )
     return [*places]
 
 
 def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
-    """A note on the places of an axis that are left out; "" if none is."""
+    """A note on the places of an axis that are left out; "" if there are none."""
     count = len(axis.positions)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in places:

@@ -47,7 +47,7 @@ class Terminal:
     def __init__(self) -> None:
         self.width = max(shutil.get_terminal_size().columns, 1)
         is_terminal = sys.stdout.isatty()
-        # Lines for a program are not wrapped.
+        # Lines piped to a program aren't wrapped.
         self._wraps = is_terminal or "COLUMNS" in os.environ
         knows_styles = os.environ.get("TERM") != "dumb" and (
             os.name != "nt" or "WT_SESSION" in os.environ
@@ -106,8 +106,8 @@ class Terminal:
     def step(self, step: Shown) -> None:
         """Show a step with labels and as many columns as fit.
 
-        Masked cells are dim and each row's largest number is bold; with 24-bit colour each number
-        stands on its colour in the palette.
+        Masked cells are dim and each row's largest number is bold; with 24-bit colour, each
+        number's background is its colour in the palette.
         """
         if not step.axes:
             self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")

@@ -60,7 +60,7 @@ a {{ color: var(--accent) }}</style>
 """
 
 
-def linked(script: str) -> str:
+def with_links(script: str) -> str:
     """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
     equation = r'<a href="equations.html#\1"><code>\1</code></a>'
@@ -69,10 +69,10 @@ def linked(script: str) -> str:
 
 
 def embedded(found: re.Match[str]) -> str:
-    """A link to the playground, and below its paragraph the playground in a frame."""
-    words, link, rest = escape(found[1]), escape(found[2]), found[3]
-    frame = f'<iframe class="playground" src="{link}" title="{words}" loading="lazy"></iframe>'
-    return f'<a href="{link}">{words}</a>{rest}\n#\n# {frame}'
+    """A link to the playground, with the playground itself in a frame below the paragraph."""
+    label, link, rest = escape(found[1]), escape(found[2]), found[3]
+    frame = f'<iframe class="playground" src="{link}" title="{label}" loading="lazy"></iframe>'
+    return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 
 
 def in_view(cell: Any) -> Iterator[Any]:
@@ -89,7 +89,7 @@ def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
     for chapter in (*CHAPTERS, *LATER):
-        script = linked(lesson(chapter, language, "home"))
+        script = with_links(lesson(chapter, language, "home"))
         script = DRAWING.sub(lambda found: shown(found[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")
         notebook.cells = [part for cell in notebook.cells for part in in_view(cell)]
@@ -105,7 +105,7 @@ def lay_out(source: Path, language: str) -> None:
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
-def started(work: Path, language: str) -> subprocess.Popen[bytes]:
+def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
     """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
     lay_out(work / language, language)
     settings = {
@@ -130,7 +130,7 @@ def build(directory: Path) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        running = [started(work, language) for language in LANGUAGES]
+        running = [start_sphinx(work, language) for language in LANGUAGES]
         statuses = [process.wait() for process in running]
         if any(statuses):
             return 1

@@ -47,7 +47,7 @@ class SearchPairs(SearchEnglish):
 html_theme = "furo"
 html_math_renderer = "mathml"
 
-# The pages' colours and fonts, by furo's names for them.
+# Furo's names for the page's colours and fonts.
 COLOURS = {
     "color-brand-primary": "accent",
     "color-brand-content": "accent",
@@ -60,14 +60,14 @@ COLOURS = {
 }
 FONTS = {"font-stack": "sans", "font-stack--monospace": "mono"}
 
-# On the page's own paper, pictures have no frame; in the dark their lightness is inverted, and
-# their hues stay.
+# Pictures blend into the page's background; in dark mode their lightness is inverted and their hues
+# are kept.
 LIGHT_PICTURES = {"picture-filter": "none", "picture-blend": "multiply"}
 DARK_PICTURES = {"picture-filter": "invert(1) hue-rotate(180deg)", "picture-blend": "screen"}
 
 
-def furos(theme: str, n: int) -> dict[str, str]:
-    """Furo's variables for light pages, n = 0, or for dark ones, n = 1."""
+def furo_variables(theme: str, n: int) -> dict[str, str]:
+    """Furo's CSS variables for light pages, n = 0, or dark ones, n = 1."""
     pairs = {
         name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((.*?), (.*?)\)", theme)
     }
@@ -80,8 +80,8 @@ def furos(theme: str, n: int) -> dict[str, str]:
 
 
 html_theme_options = {
-    "light_css_variables": furos(source("theme.css"), 0),
-    "dark_css_variables": furos(source("theme.css"), 1),
+    "light_css_variables": furo_variables(source("theme.css"), 0),
+    "dark_css_variables": furo_variables(source("theme.css"), 1),
 }
 html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]
 html_css_files = ["book.css"]
@@ -99,7 +99,7 @@ html_sidebars = {
 }
 html_context = {
     "other": ("zh", "中文") if is_english else ("en", "English"),
-    "english_alone": ("api", "guide", "_modules/"),
+    "english_only": ("api", "guide", "_modules/"),
     "language_of_page": "en" if is_english else "zh",
     "run_at": os.environ.get("ATTNLAB_RUN_AT"),
 }

@@ -1,4 +1,4 @@
-"""The two editions of the book: English chapters, and Chinese texts for their prose.
+"""The two editions of the book: English chapters, and translations of their prose into Chinese.
 
 A chapter is a script in `# %%` cells. Its Chinese prose is in `zh/`, in a file with the chapter's
 name: a text for each prose cell, in order, under a mark that identifies the English text it
@@ -20,8 +20,8 @@ answers and no solutions; `teacher` notebooks have the answers in place of the p
 solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
 its solution is in `solutions/`.
 
-Slides are notebooks for `jupyter nbconvert --to slides --execute`: a slide for each section, with
-its first paragraph; the paragraphs after it are the speaker's notes, code and answers further down.
+Slides are notebooks for `jupyter nbconvert --to slides --execute`. Each section is a slide with its
+first paragraph; later paragraphs are speaker notes, and code and answers are slides below it.
 
 Task cells have nbgrader's metadata, and `teacher` notebooks mark solutions and tests as nbgrader
 expects. So `nbgrader generate_assignment` accepts `teacher` notebooks, and `grade.py` accepts
@@ -63,8 +63,8 @@ SOLUTIONS = Path(__file__).parent / "solutions"
 AUDIENCES = ("home", "learner", "teacher")
 HEADING = re.compile(r"^#+ ", re.MULTILINE)
 
-# What an exercise or a task begins with, in both languages: its number and its difficulty.
-ASKED = re.compile(r"^\*\*(Exercise|Task|练习|任务) (\d+) ?[(（](.+?)[)）]\.?\*\*", re.MULTILINE)
+# The beginning of an exercise or a task, in either language, with its number and difficulty.
+EXERCISE = re.compile(r"^\*\*(Exercise|Task|练习|任务) (\d+) ?[(（](.+?)[)）]\.?\*\*", re.MULTILINE)
 DETAILS = re.compile(r"^<details>.*?^</details>$(?!\n+</details>)", re.MULTILINE | re.DOTALL)
 ANSWER = re.compile(r"<details><summary>(Answer|答案)</summary>\s*(.*?)\s*</details>", re.DOTALL)
 SOLUTION = re.compile(r"^\[`(\w+)`\]\(book/solutions/(chapter_\d\d)\.py\)$", re.MULTILINE)
@@ -147,9 +147,9 @@ def marked(script: str, translation: str) -> str:
     """A chapter's Chinese texts, marked as up to date; untranslated ones are marked as new."""
     english, chinese = prose(script), [text for _, text in texts(translation)]
     done = [(cell.mark, text) for cell, text in zip(english, chinese, strict=False)]
-    to_come = [("new", text) for text in chinese[len(english) :]]
-    to_come += [("new", cell.text) for cell in english[len(chinese) :]]
-    return "\n".join(f"<!-- {mark} -->\n{text}\n" for mark, text in done + to_come)
+    untranslated = [("new", text) for text in chinese[len(english) :]]
+    untranslated += [("new", cell.text) for cell in english[len(chinese) :]]
+    return "\n".join(f"<!-- {mark} -->\n{text}\n" for mark, text in done + untranslated)
 
 
 def texts_of_code(script: str) -> list[str]:
@@ -233,7 +233,7 @@ def with_solutions(text: str) -> str:
 
 
 def empty_function(code: str) -> ast.FunctionDef | None:
-    """The function that a cell asks for."""
+    """The function that the learner is to write in a cell, or None."""
     for node in ast.parse(code).body:
         if isinstance(node, ast.FunctionDef) and ast.unparse(node.body[-1]) == EMPTY:
             return node
@@ -241,7 +241,7 @@ def empty_function(code: str) -> ast.FunctionDef | None:
 
 
 def filled(code: str, number: str, before: str = "", after: str = "") -> str:
-    """A cell of code with its empty function written, as in `solutions/`, between two lines."""
+    """A code cell with its empty function solved, between the lines `before` and `after`."""
     if not (empty := empty_function(code)):
         return code
     solution = source_of(SOLUTIONS / f"chapter_{number}.py", empty.name)
@@ -250,13 +250,17 @@ def filled(code: str, number: str, before: str = "", after: str = "") -> str:
     is_documented = ast.get_docstring(function) is not None
     body = solution.splitlines()[function.body[is_documented].lineno - 1 :]
     lines = code.splitlines()
-    to_write = empty.body[-1].lineno - 1
-    lines[to_write : to_write + 1] = [*([before] * bool(before)), *body, *([after] * bool(after))]
+    empty_line = empty.body[-1].lineno - 1
+    lines[empty_line : empty_line + 1] = [
+        *([before] * bool(before)),
+        *body,
+        *([after] * bool(after)),
+    ]
     return "\n".join(lines) + "\n"
 
 
 def solved(script: str, number: str) -> str:
-    """The script of a chapter with its empty functions written."""
+    """The script of a chapter with the solutions in place of its empty functions."""
     return "\n".join(
         str(cell if cell.is_prose else replace(cell, text=filled(cell.text, number)))
         for cell in cells(script)
@@ -266,7 +270,7 @@ def solved(script: str, number: str) -> str:
 def parts(text: str) -> list[str]:
     """Prose, split at each exercise and at each folded answer or hint."""
     edges = {0, len(text)}
-    edges |= {found.start() for found in ASKED.finditer(text)}
+    edges |= {found.start() for found in EXERCISE.finditer(text)}
     edges |= {edge for found in DETAILS.finditer(text) for edge in found.span()}
     ordered = sorted(edges)
     found = (text[start:end].strip() for start, end in pairwise(ordered))
@@ -294,7 +298,7 @@ def for_audience(every: list[Cell], number: str, audience: str) -> Iterator[Cell
                 yield cell
             continue
         for part in parts(cell.text):
-            if asked := ASKED.match(part):
+            if asked := EXERCISE.match(part):
                 points = POINTS[asked[3]]
                 graded = nbgrader(f"{number}-exercise-{asked[2]}", points=points, is_solution=True)
             is_fold = part.startswith("<details>")
@@ -321,7 +325,7 @@ def without_solution(hints: str) -> str:
 
 
 def slide(kind: str) -> dict[str, Any]:
-    """The metadata of a cell that is a slide, a slide below it, or a speaker's notes."""
+    """The metadata of a cell that is a slide, a slide below another, or speaker notes."""
     return {"slideshow": {"slide_type": kind}}
 
 
@@ -343,7 +347,7 @@ def slides(every: list[Cell]) -> Iterator[Cell]:
 
 
 def lesson(chapter: Path, language: str, audience: str) -> str:
-    """The script of a chapter in a language, as an audience has it."""
+    """The script of a chapter in a language, for an audience."""
     every = cells(edition(chapter, language))
     if audience == "slides":
         return "\n".join(map(str, slides(list(for_audience(every, chapter.name[:2], "home")))))
@@ -351,7 +355,7 @@ def lesson(chapter: Path, language: str, audience: str) -> str:
 
 
 def write(audience: str, directory: Path, language: str) -> None:
-    """Every chapter as a script and as a notebook, for an audience and in a language."""
+    """Write every chapter as a script and as a notebook, for an audience and in a language."""
     import jupytext  # type: ignore[import-untyped]
 
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Grade notebooks that were handed in: a table for the class, feedback for each learner.
+"""Grade submitted notebooks: a table for the class, feedback for each learner.
 
     python examples/book/grade.py NOTEBOOK... [--into DIRECTORY] [--seconds 60] [--megabytes 2048]
 
@@ -6,20 +6,19 @@ DIRECTORY, `graded` by default, gets `grades.csv`, a row for each notebook, and 
 of Markdown for each, which names the mistakes that `attnlab.check` finds.
 
 The notebooks are those of `editions.py write learner` or `home`. Tasks and predictions are in cells
-with nbgrader's metadata. Unlike otter-grader's, nbgrader's
-format needs no second file of tests and no container, and Jupyter's servers for classes support it.
-So a teacher may use nbgrader itself with the notebooks of `editions.py
-write teacher`. This program needs neither.
+with nbgrader's metadata. Unlike otter-grader's format, nbgrader's needs no second file of tests and
+no container, and Jupyter's servers for classes support it. This program doesn't need nbgrader, but
+a teacher may use nbgrader instead, with the notebooks of `editions.py write teacher`.
 
-Only the cells of tasks are taken from what is handed in. They run in the chapter as published, so
-tests that were changed have no effect (and are reported), and a helper function has to be in the
-cell of a task. A task's points are divided among its steps, and each right step earns its
-share. A prediction isn't right or wrong: it earns its points if it is written, and the feedback
-shows the answer below it.
+Only task cells are taken from a submission. They run inside the published chapter, so changed tests
+have no effect (and are reported), and a helper function must be in a task's cell. A task's points
+are divided equally among its steps, and each correct step earns its share. Predictions aren't
+marked right or wrong: each earns its points if it is written, and the feedback shows the answer
+below it.
 
 The cells run in a separate process with limits on time and memory, in an empty directory, without
-the environment's variables, and, where Linux allows it, without a network. What it returns
-is read as plain arrays and checked outside. It can still read any file that you can read: use a
+your environment variables, and, where Linux allows it, without a network. Its results are read as
+plain arrays and checked outside that process. It can still read any file that you can read: use a
 virtual machine to grade notebooks from strangers.
 """
 
@@ -51,20 +50,21 @@ import attnlab
 from attnlab import checking, pictures
 from attnlab.steps import Result
 
-MAX_BYTES = 20_000_000  # of a notebook, and of what a task returns
+MAX_BYTES = 20_000_000  # of a notebook, and of a task's result
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 ISOLATED = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
 SANDBOX = Path(__file__).parent / "sandbox.py"
-STATUSES = ("started", "returned", "not written", "out of memory", "stopped", "finished")  # its own
+# Of the sandbox's events.
+STATUSES = ("started", "returned", "not written", "out of memory", "stopped", "finished")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A function to be written: its name, points, what is right, and the steps to return."""
+    """A function to write: its name and points, the correct result, and the steps it returns."""
 
     function: str
     points: int
-    right: Result
+    expected: Result
     steps: tuple[str, ...]
 
 
@@ -112,8 +112,8 @@ def tasks_of(number: str) -> dict[str, Task]:
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
     found: dict[str, tuple[Result, tuple[str, ...]]] = {}
 
-    def noted(right: Result, write: Any, *given: Any) -> None:
-        found[write.__name__] = right, tuple(write(*given))
+    def record(expected: Result, write: Any, *given: Any) -> None:
+        found[write.__name__] = expected, tuple(write(*given))
 
     every = published(number)
     points = {
@@ -126,7 +126,7 @@ def tasks_of(number: str) -> dict[str, Task]:
         with (
             mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
             mock.patch.multiple(pictures, **dict.fromkeys(PICTURES, mock.DEFAULT)),
-            mock.patch.object(checking, "checked", noted),
+            mock.patch.object(checking, "checked", record),
             contextlib.redirect_stdout(io.StringIO()),
         ):
             exec(compile(script, chapter, "exec"), {"__name__": "__main__"})
@@ -138,7 +138,7 @@ def tasks_of(number: str) -> dict[str, Task]:
 
 
 def program(number: str, submitted: Mapping[str, str]) -> list[dict[str, str]]:
-    """The code of a chapter up to its last task, with what was submitted for its tasks."""
+    """The code of a chapter up to its last task, with the submitted code of its tasks."""
     every, last = [], 0
     for cell in published(number):
         if cell.is_prose:
@@ -151,7 +151,7 @@ def program(number: str, submitted: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 @cache
-def isolation() -> list[str]:
+def isolated_command() -> list[str]:
     """The command that starts a process without a network; empty if the system doesn't allow it."""
     if shutil.which(ISOLATED[0]):
         tried = subprocess.run([*ISOLATED, "true"], capture_output=True, check=False)
@@ -160,7 +160,7 @@ def isolation() -> list[str]:
     return []
 
 
-def ended(job: Mapping[str, Any], directory: Path) -> str:
+def run_job(job: Mapping[str, Any], directory: Path) -> str:
     """Run a job in a process and return what stopped it; "" if it finished."""
     environment = {
         "PATH": os.defpath,
@@ -175,7 +175,7 @@ def ended(job: Mapping[str, Any], directory: Path) -> str:
     with (
         (directory / "errors").open("wb") as errors,
         subprocess.Popen(
-            [*isolation(), sys.executable, str(SANDBOX)],
+            [*isolated_command(), sys.executable, str(SANDBOX)],
             cwd=directory,
             env=environment,
             stdin=subprocess.PIPE,
@@ -197,9 +197,9 @@ def ended(job: Mapping[str, Any], directory: Path) -> str:
 def outcomes(
     number: str, submitted: Mapping[str, str], seconds: int, megabytes: int
 ) -> dict[str, tuple[Mark, dict[str, Any]]]:
-    """What each task's function returned, or why it returned nothing.
+    """The result of each task's function, or why it has none.
 
-    If the process ends during a task, at a limit or in a crash, the next one skips that task.
+    If the process ends during a task, at a limit or in a crash, the next process skips that task.
     """
     tasks = tasks_of(number)
     found: dict[str, tuple[Mark, dict[str, Any]]] = {
@@ -216,9 +216,9 @@ def outcomes(
     while len(skipped) < len(tasks):
         with tempfile.TemporaryDirectory() as temporary:
             directory = Path(temporary)
-            why = ended(job | {"skipped": skipped}, directory)
+            why = run_job(job | {"skipped": skipped}, directory)
             current = ""
-            for event in said(directory):
+            for event in events_of(directory):
                 task = event["task"]
                 if event["status"] == "finished":
                     return found
@@ -231,23 +231,23 @@ def outcomes(
                         found[task] = mark, arrays_of(directory / f"{task}.npz")
                     except Exception as error:
                         mark.status = "stopped"
-                        mark.words = f"What was returned can't be read: {error}"
+                        mark.words = f"The result can't be read: {error}"
             if not current:
                 errors = (directory / "errors").read_text(encoding="utf-8", errors="replace")
                 raise RuntimeError(f"chapter {number} {why or 'stopped'}: {errors[-500:]}")
         mark = found[current][0]
         mark.status = why or "crashed"
         mark.words = (
-            f"It didn't end within {seconds} seconds."
+            f"The function didn't finish within {seconds} seconds."
             if why == "time limit"
-            else "It ended the whole process."
+            else "The function ended the whole process."
         )
         skipped.append(current)
     return found
 
 
-def said(directory: Path) -> list[dict[str, Any]]:
-    """The events that the process wrote; lines that a learner's function added may be anything."""
+def events_of(directory: Path) -> list[dict[str, Any]]:
+    """The events that the process wrote, without any other lines a learner's function added."""
     file = directory / "events.jsonl"
     is_file = file.is_file()  # reading a pipe would wait
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if is_file else []
@@ -265,24 +265,24 @@ def said(directory: Path) -> list[dict[str, Any]]:
 
 
 def arrays_of(file: Path) -> dict[str, Any]:
-    """The arrays of a file that the process wrote; never objects."""
+    """The arrays in a file that the process wrote; objects aren't unpickled."""
     if not file.is_file():
         raise ValueError("it isn't a file")
     with np.load(file, allow_pickle=False) as arrays:
         if sum(member.file_size for member in arrays.zip.infolist()) > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES:,} bytes")  # a learner's own, compressed
+            raise ValueError(f"larger than {MAX_BYTES:,} bytes")
         return dict(arrays)
 
 
-def judged(task: Task, mark: Mark, mine: dict[str, Any]) -> Mark:
-    """The mark of a task by what its function returned."""
+def judged(task: Task, mark: Mark, returned: dict[str, Any]) -> Mark:
+    """The mark of a task, from the arrays that its function returned."""
     if mark.status != "returned":
         return mark
-    missing = [step for step in task.steps if step not in mine]
+    missing = [step for step in task.steps if step not in returned]
     lines = [f"not returned: {', '.join(missing)}"] if missing else []
     try:
         verdict = attnlab.check(
-            {name: mine[name] for name in task.steps if name in mine}, task.right
+            {name: returned[name] for name in task.steps if name in returned}, task.expected
         )
     except attnlab.AttnlabError as error:
         mark.status, mark.words = "wrong", "\n".join([*lines, str(error)])
@@ -295,7 +295,7 @@ def judged(task: Task, mark: Mark, mine: dict[str, Any]) -> Mark:
 
 
 def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
-    """The grade of a notebook; why it has none, if it can't be graded."""
+    """Grade a notebook; if that fails, the grade's status says why."""
     grade = Grade(notebook)
     try:
         if notebook.stat().st_size > MAX_BYTES:
@@ -312,7 +312,7 @@ def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
     numbers = {cell_id[:2] for cell_id in sources}
     known = {chapter.name[:2] for chapter in CHAPTERS} & numbers
     if len(known) != 1:
-        grade.status = "no tasks of a chapter" if not known else "tasks of several chapters"
+        grade.status = "no tasks from a chapter" if not known else "tasks from several chapters"
         return grade
     (grade.chapter,) = known
     for cell in published(grade.chapter):
@@ -328,8 +328,8 @@ def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
             grade.marks.append(prediction(cell_id, cell, sources.get(cell_id)))
     tasks = tasks_of(grade.chapter)
     submitted = {task: sources[task] for task in tasks if task in sources}
-    for task, (mark, mine) in outcomes(grade.chapter, submitted, seconds, megabytes).items():
-        grade.marks.append(judged(tasks[task], mark, mine))
+    for task, (mark, returned) in outcomes(grade.chapter, submitted, seconds, megabytes).items():
+        grade.marks.append(judged(tasks[task], mark, returned))
     return grade
 
 
@@ -396,7 +396,7 @@ def feedback(grade: Grade) -> str:
 
 
 def plain(value: str) -> str:
-    """A value that spreadsheets don't take for a formula."""
+    """A value, quoted if a spreadsheet would read it as a formula."""
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
@@ -432,14 +432,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK")
     parser.add_argument("--into", type=Path, default=Path("graded"), metavar="DIRECTORY")
     parser.add_argument("--seconds", type=int, default=60, help="limit for each notebook's run")
-    parser.add_argument("--megabytes", type=int, default=2048, help="limit of memory")
+    parser.add_argument("--megabytes", type=int, default=2048, help="memory limit")
     given = parser.parse_args(arguments)
     grades = []
     (given.into / "feedback").mkdir(parents=True, exist_ok=True)
     for number, notebook in enumerate(given.notebooks, 1):
         try:
             grade = graded(notebook, given.seconds, given.megabytes)
-        except Exception as error:  # others are still graded
+        except Exception as error:  # the other notebooks are still graded
             grade = Grade(notebook, status=f"not graded: {type(error).__name__}: {error}")
         grades.append(grade)
         page = given.into / "feedback" / f"{number:03}.md"

@@ -1,4 +1,4 @@
-"""The bank of questions: pages made of `questions/`, whose answers hold computed numbers.
+"""The question bank: pages generated from `questions/`, with computed numbers in the answers.
 
 `questions/en.md` and `questions/zh.md` have the same questions in the same order: a heading with a
 chapter's number, then for each question its difficulty and text, and its answer after `> `. A
@@ -26,8 +26,8 @@ NUMBER = re.compile(r"\{(\w+)\}")
 
 TITLES = {"en": "Questions", "zh": "题库"}
 OPENINGS = {
-    "en": "{count} questions with answers, by chapter, each with its difficulty. Write down an "
-    "answer of your own first, then open ours. The numbers are computed when this page is made.",
+    "en": "{count} questions with answers, by chapter, each with its difficulty. Write down your "
+    "own answer first, then open ours. The numbers are computed when this page is built.",
     "zh": "{count} 道题，附答案，按章节排列，标明难度。先写下自己的答案，再打开参考答案。"
     "文中的数都是生成本页时算出来的。",
 }
@@ -45,7 +45,7 @@ class Question(NamedTuple):
 
 
 def questions(language: str) -> list[Question]:
-    """The questions in a language, without their numbers."""
+    """The questions in a language, before their numbers are filled in."""
     text = (QUESTIONS / f"{language}.md").read_text(encoding="utf-8")
     _, *parts = re.split(r"^# (\d+)$", text, flags=re.MULTILINE)
     return [

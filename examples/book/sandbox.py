@@ -1,7 +1,7 @@
-"""Run a chapter with a learner's functions, within limits; `grade.py` starts it, in a process.
+"""Run a chapter with a learner's functions, under limits; `grade.py` starts it as a process.
 
-The job is read as JSON from stdin. Each task's result is stored in the working directory, in the
-.npz file of its task; what happens is written to `events.jsonl`, a line for each event.
+The job is read as JSON from stdin. Each task's result is store in the working directory, in the
+.npz file of its task; events are written to `events.jsonl`, one per line.
 """
 
 import io
@@ -32,17 +32,17 @@ def main() -> None:
     def record(status: str, words: str = "") -> None:
         print(json.dumps({"task": task, "status": status, "words": words}), file=events, flush=True)
 
-    def stored(right: Result, write: Callable[..., Any], *given: Any) -> None:
-        found = write(*given)
-        if not isinstance(found, dict):
-            raise TypeError(f"{write.__name__} returned {type(found).__name__}; expected a dict")
-        arrays = {str(name): np.asarray(value) for name, value in found.items()}
+    def store(expected: Result, write: Callable[..., Any], *given: Any) -> None:
+        returned = write(*given)
+        if not isinstance(returned, dict):
+            raise TypeError(f"{write.__name__} returned {type(returned).__name__}; expected a dict")
+        arrays = {str(name): np.asarray(value) for name, value in returned.items()}
         if any(array.dtype.kind not in "biuf" for array in arrays.values()):
             raise TypeError("the values of the dict must be arrays of numbers")
         np.savez(f"{task}.npz", **arrays)  # type: ignore[arg-type]
         record("returned")
 
-    checking.checked = stored  # type: ignore[assignment]
+    checking.checked = store  # type: ignore[assignment]
     names: dict[str, Any] = {"__name__": "__main__"}
     for cell in job["cells"]:
         task = cell["task"]

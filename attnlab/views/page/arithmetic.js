@@ -11,7 +11,7 @@ function openArithmetic(cursor) {
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
   if (!isBeside.matches) return byId("arithmetic").scrollIntoView();
-  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // to the height of its row in the page
+  scrollBy(0, Math.min(0, byId("panel").getBoundingClientRect().top - 16)); // so that the panel's top is in view
   const cell = cursor.getBoundingClientRect();
   if (cell.top >= -1 && cell.bottom <= innerHeight + 1) return; // allowing for rounding
   for (const part of [cursor.closest("figure"), cursor])
@@ -35,14 +35,14 @@ function linkOfArithmetic() {
   return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
 }
 
-/** Open the cell that a link names, if it names one. */
+/** Open the cell that a link names, if any. */
 async function followLinkOfArithmetic({ open = "" }) {
   const named = Object.fromEntries(
     [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
   );
   if (!["layer", "head", "query", "key"].every((name) => name in named)) return closeArithmetic();
   const { component = 0, ...cell } = named;
-  const at = within(cell);
+  const at = clampedSelection(cell);
   const shown = traces;
   await Promise.all(pendingTraces({ traces }, at.layer).map((trace) => loadLayer(trace, at.layer)));
   if (traces !== shown) return undefined;
@@ -50,7 +50,7 @@ async function followLinkOfArithmetic({ open = "" }) {
   return showOpened();
 }
 
-/** Fit the panel to the part of the page that is visible, so that all of it can be scrolled to. */
+/** Fit the panel to the visible part of the page, so that all of its content can be scrolled to. */
 function fitBeside() {
   const top = Math.max(16, byId("overview").getBoundingClientRect().top);
   byId("panel").style.setProperty("--room", `${innerHeight - top - 16}px`);
@@ -128,7 +128,7 @@ function arithmeticOf(trace) {
   const chosen = Math.min(component, Dh - 1);
   const steps = Object.fromEntries(MATRICES.map((name) => [name, stepRow(head, name, i)]));
   const { weights } = steps;
-  const made = Object.fromEntries(
+  const computed = Object.fromEntries(
     [...MATRICES, "context"].map((name) => [name, uneditedRow(head, name, i)]),
   );
   const { run } = runOfHead(head, i);
@@ -149,12 +149,12 @@ function arithmeticOf(trace) {
     );
   const strong = (x) => make("strong", {}, number(x));
   // The computed result, or the value that an edit replaced it with.
-  const result = (name, made, x) =>
+  const result = (name, computed, x) =>
     head.edited.has(name)
       ? make(
           "span",
           {},
-          ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strong(x) }),
+          ...sayParts("{made}; edited here: {x} instead", { made: number(computed), x: strong(x) }),
         )
       : strong(x);
   const largestKey = steps.masked_scores.indexOf(largest);
@@ -163,7 +163,7 @@ function arithmeticOf(trace) {
     const working = new Working({
       places: { row: i, column: j },
       needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
-      along: "key",
+      rowLetter: "key",
       largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
     });
     const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
@@ -194,7 +194,7 @@ function arithmeticOf(trace) {
       " = ",
       number(weights[j] * V[j * Dh + chosen]),
       say("; sum over all keys: "),
-      result("context", made.context[chosen], context[chosen]),
+      result("context", computed.context[chosen], context[chosen]),
     ),
   );
 
@@ -247,7 +247,7 @@ function arithmeticOf(trace) {
       weights[j] * V[j * Dh + d],
       context[d],
     ]),
-    [say("sum"), "", "", made.raw_scores[j], "", "", ""],
+    [say("sum"), "", "", computed.raw_scores[j], "", "", ""],
     chosen,
     choose("component", (n) => n),
   );
@@ -276,7 +276,7 @@ function arithmeticOf(trace) {
       V[n * Dh + chosen],
       weights[n] * V[n * Dh + chosen],
     ]),
-    [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", made.context[chosen]],
+    [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", computed.context[chosen]],
     j,
     choose("key", (n) => places.keys.findIndex((place) => place[trace.number] === n)),
   );

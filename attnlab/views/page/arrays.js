@@ -1,7 +1,7 @@
 // The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and
 // offset, views, broadcasting. float32, or float64 if an operand is. Sums are accumulated in float64.
 
-let products = null; // what is faster for large arrays, where there is one: see products.js
+let products = null; // a faster implementation for large arrays, where available: see products.js
 
 class Nd {
   constructor(data, shape, strides = stridesOf(shape), offset = 0) {
@@ -61,15 +61,15 @@ class Nd {
 
 /** Reduce along the last axis, which stays with length 1. */
 function reduced(name, x, { axis, keepdims }, f) {
-  if (axis !== -1 || !keepdims) throw new Error("only along the last axis, which is kept");
-  const made = new (typeOf(x))(x.size / x.shape.at(-1));
-  if (!products?.reduce(name, made, x)) {
+  if (axis !== -1 || !keepdims) throw new Error("reductions need axis=-1 and keepdims");
+  const out = new (typeOf(x))(x.size / x.shape.at(-1));
+  if (!products?.reduce(name, out, x)) {
     let n = 0;
     forEachRow(x.shape, [x], (at, [from], width, [step]) => {
-      made[n++] = f(x.data, from, step, width);
+      out[n++] = f(x.data, from, step, width);
     });
   }
-  return new Nd(made, x.shape.with(-1, 1));
+  return new Nd(out, x.shape.with(-1, 1));
 }
 
 const sizeOf = (shape) => shape.reduce((product, n) => product * n, 1);
@@ -121,7 +121,7 @@ function forEachRow(shape, arrays, f) {
 
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
-/** Views of arrays of one shape, with as few axes as they have in common, and their shape. */
+/** Views of arrays of one shape, with axes merged where all strides allow it, and the merged shape. */
 function merged(shape, arrays) {
   let sizes = shape;
   let all = arrays;
@@ -146,14 +146,14 @@ function elementwise(name, loop) {
     const shape = broadcastShape(arrays.map((x) => x.shape));
     const type = real.length ? typeOf(...real) : Float64Array;
     const isFit = over?.data instanceof type && over.size === sizeOf(shape);
-    const made = isFit ? over.data : new type(sizeOf(shape));
+    const out = isFit ? over.data : new type(sizeOf(shape));
     const [sizes, all] = merged(shape, arrays.map((x) => stretched(x, shape)));
-    if (!products?.elementwise(name, made, sizes, all)) {
+    if (!products?.elementwise(name, out, sizes, all)) {
       const [a, b = a, c = a] = all;
       const data = [a, b, c].map((x) => x.data);
-      forEachRow(sizes, [a, b, c], (at, starts, width, steps) => loop(made, at, width, data, starts, steps));
+      forEachRow(sizes, [a, b, c], (at, starts, width, steps) => loop(out, at, width, data, starts, steps));
     }
-    return real.length ? new Nd(made, shape) : made[0];
+    return real.length ? new Nd(out, shape) : out[0];
   };
   return Object.assign((...given) => into(undefined, given), { over: (k, ...given) => into(given[k], given) });
 }
@@ -168,13 +168,13 @@ function matmul(a, b) {
   if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   const [x, y] = [a, b].map((one) => stretched(one, [...leading, ...one.shape.slice(-2)]));
-  const made = new (typeOf(a, b))(sizeOf(leading) * n * p);
+  const out = new (typeOf(a, b))(sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
   const sizes = [n, m, p];
   let at = 0;
   const walk = (axis, i, j) => {
     if (axis === leading.length) {
-      if (!products?.product(x, i, y, j, made, at, sizes)) product(x, i, y, j, made, at, sizes);
+      if (!products?.product(x, i, y, j, out, at, sizes)) product(x, i, y, j, out, at, sizes);
       at += n * p;
       return;
     }
@@ -182,11 +182,11 @@ function matmul(a, b) {
       walk(axis + 1, i + k * x.strides[axis], j + k * y.strides[axis]);
   };
   walk(0, a.offset, b.offset);
-  return new Nd(made, [...leading, n, p]);
+  return new Nd(out, [...leading, n, p]);
 }
 
 /** A product if the second matrix's columns are contiguous: a dot product for each number. */
-function byColumns(a, i, b, j, made, at, [n, m, p]) {
+function byColumns(a, i, b, j, out, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
   const next = b.strides.at(-1);
@@ -211,21 +211,21 @@ function byColumns(a, i, b, j, made, at, [n, m, p]) {
         u += factor * y[f + k];
         v += factor * y[g + k];
       }
-      made[at++] = s;
-      made[at++] = t;
-      made[at++] = u;
-      made[at++] = v;
+      out[at++] = s;
+      out[at++] = t;
+      out[at++] = u;
+      out[at++] = v;
     }
     for (; column < p; column++) {
       let s = 0;
       for (let k = 0, from = j + column * next; k < m; k++) s += row[k] * y[from + k];
-      made[at++] = s;
+      out[at++] = s;
     }
   }
 }
 
 /** A product if the second matrix's rows are contiguous: accumulates its rows. */
-function byRows(a, i, b, j, made, at, [n, m, p]) {
+function byRows(a, i, b, j, out, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
   const [next, step] = b.strides.slice(-2);
@@ -236,16 +236,16 @@ function byRows(a, i, b, j, made, at, [n, m, p]) {
       const factor = x[i + k * across];
       for (let column = 0, to = j + k * next; column < p; column++, to += step) sums[column] += factor * y[to];
     }
-    made.set(sums, at);
+    out.set(sums, at);
   }
 }
 
 /** x[ids]: rows by index, (..., D) from ids (...,) and x (rows, D). */
 function rowsOf(x, ids) {
   const [width] = x.shape.slice(1);
-  const made = new x.data.constructor(ids.size * width);
-  ids.numbers().forEach((id, n) => made.set(item(x, Number(id)).numbers(), n * width));
-  return new Nd(made, [...ids.shape, width]);
+  const out = new x.data.constructor(ids.size * width);
+  ids.numbers().forEach((id, n) => out.set(item(x, Number(id)).numbers(), n * width));
+  return new Nd(out, [...ids.shape, width]);
 }
 
 const REST = Symbol("...");
@@ -265,12 +265,12 @@ function item(x, ...index) {
   let { offset } = x;
   [...before, ...all, ...after].forEach((part, k) => {
     const size = x.shape[k];
-    const within = (n) => Math.max(0, Math.min(size, n < 0 ? size + n : n));
+    const clamped = (n) => Math.max(0, Math.min(size, n < 0 ? size + n : n));
     if (typeof part === "number") {
       offset += (part < 0 ? size + part : part) * x.strides[k];
       return;
     }
-    const [start, stop] = [within(part.start ?? 0), within(part.stop ?? size)];
+    const [start, stop] = [clamped(part.start ?? 0), clamped(part.stop ?? size)];
     offset += start * x.strides[k];
     shape.push(Math.max(0, stop - start));
     strides.push(x.strides[k]);

@@ -258,7 +258,7 @@ def _of_head(
     where = f'<i title="{_escaped(place)}">{rank} / {one.mean.size}</i>' if is_known else ""
     yield f"<details{kind}><summary>{name} <span>{number}</span> {where}</summary>"
     for kind, words, passages in (
-        ("most", say("most", language), one.most(layer, head)),
+        ("most", say("largest", language), one.most(layer, head)),
         ("least", say("least", language), one.least(layer, head)),
     ):
         yield f'<p class="note">{words}</p><ol>'

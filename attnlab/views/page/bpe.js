@@ -60,7 +60,7 @@ class Heap {
  * tokens, as names and ids, in the order in which they are searched. rows: the number of ids.
  */
 class Tokenizer {
-  #merges = new Map(); // of two ids as one number: [which merge, what it makes]
+  #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
   #cache = new Map(); // ids by piece
   #tokens = new Map();
 
@@ -81,11 +81,11 @@ class Tokenizer {
 
   /** Encode a text; names of special tokens are plain characters. */
   encode(text) {
-    const half = text.search(/\p{Surrogate}/u);
-    if (half >= 0)
+    const at = text.search(/\p{Surrogate}/u);
+    if (at >= 0)
       throw new Refusal("text has an unpaired surrogate, {half}, at index {index}", {
-        half: `'\\u${text.charCodeAt(half).toString(16)}'`,
-        index: [...text.slice(0, half)].length,
+        half: `'\\u${text.charCodeAt(at).toString(16)}'`,
+        index: [...text.slice(0, at)].length,
       });
     const pieces = this.rounds.reduce((all, names) => all.flatMap((piece) => cutAt(piece, names)), [text]);
     const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#plain(piece)));
@@ -115,7 +115,7 @@ class Tokenizer {
     const ids = Array.from(bytes, (byte) => this.bytes[byte]);
     const after = ids.map((_, at) => at + 1);
     const before = ids.map((_, at) => at - 1);
-    const waiting = new Heap(); // merges and where, as one number
+    const waiting = new Heap(); // a merge's rank and position, as one number
     const mergeAt = (at) => (after[at] < n ? this.#merges.get(this.#pair(ids[at], ids[after[at]])) : undefined);
     const offer = (at) => {
       const merge = at >= 0 && mergeAt(at);
@@ -125,9 +125,9 @@ class Tokenizer {
     while (waiting.size) {
       const first = waiting.pop();
       const at = first % n;
-      const [rank, made] = mergeAt(at) ?? [];
-      if (ids[at] === undefined || rank !== Math.floor(first / n)) continue; // joined meanwhile
-      ids[at] = made;
+      const [rank, merged] = mergeAt(at) ?? [];
+      if (ids[at] === undefined || rank !== Math.floor(first / n)) continue; // already merged otherwise
+      ids[at] = merged;
       ids[after[at]] = undefined;
       after[at] = after[after[at]];
       if (after[at] < n) before[after[at]] = at;
@@ -179,7 +179,7 @@ function cutAt(piece, names) {
   return piece.split(new RegExp(`(${escaped.join("|")})`, "u")).map((part, n) => (n % 2 ? names.get(part) : part));
 }
 
-/** The bytes of each character in UTF-8; invalid bytes are alone. */
+/** The bytes of each character in UTF-8; each invalid byte by itself. */
 function* charactersOf(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   for (let at = 0; at < bytes.length; ) {

@@ -1,7 +1,7 @@
 // Next-token probabilities before and after, for the two last traces. Both need all logits, because a
 // token that is likely in one may have any rank in the other.
 
-/** The probability that a token is sampled with, also if the pack doesn't include it. */
+/** The probability that a token is sampled with, even if the pack doesn't include it. */
 function shareOf(id, { ids, logits, all, renormalized, count, left }) {
   const n = ids.indexOf(id);
   if (n >= 0) return renormalized[n];
@@ -12,11 +12,11 @@ function shareOf(id, { ids, logits, all, renormalized, count, left }) {
   return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / left : 0;
 }
 
-/** The earlier trace's position for a place, or for the last place before that it has. */
+/** The earlier trace's position for a place, or for the last place before it that the trace has. */
 function placeBefore(pairs, place) {
   const at = pairs.findIndex(([, now]) => now === place);
-  const [there] = pairs.slice(0, at + 1).findLast(([n]) => n !== null) ?? [0];
-  return there;
+  const [before] = pairs.slice(0, at + 1).findLast(([n]) => n !== null) ?? [0];
+  return before;
 }
 
 /** The most probable tokens now, as [id, before, now]. */
@@ -43,7 +43,7 @@ function makeChange(before, now) {
     const [position, all] = await Promise.all([source.position(trace, place), source.step(trace, `logits.${place}`)]);
     return { ...position, all };
   };
-  let known = { places: [] }; // what was read last, kept while sliders move
+  let known = { places: [] }; // the last numbers read, kept while sliders move
   const draw = onceAFrame(async () => {
     if (isLook()) return;
     if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
@@ -91,7 +91,7 @@ function makeChange(before, now) {
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });
 
-  /** What changed between the traces, or both positions if they differ. */
+  /** How the two traces differ, with the earlier one's position if it isn't the same. */
   function causeOf() {
     const [a, b] = distinctions([before, now], pairs);
     const [place, here] = known.places;

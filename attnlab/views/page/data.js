@@ -29,7 +29,7 @@ const SHORT_TEXT = 44; // most characters of a text in a trace's name
 const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1, depth: "look", level: "model" };
 if (description.traces[0].atlas !== undefined) selection.depth = "lab"; // an atlas's passage is about one head
 
-/** Whether the page shows words, the picture and few controls; otherwise all of them. */
+/** Whether the page is in Look, with words, the picture and few controls, or else in Lab. */
 const isLook = () => selection.depth === "look";
 let pointed = null; // the { query, key } under the pointer
 
@@ -131,7 +131,7 @@ const nameOfPlace = ([layer, head]) =>
 /** Whether a change is no more than an ablation of a head or an MLP. */
 const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
 
-/** A change of a trace in words, see source.js; of an ablation the place alone. */
+/** A change of a trace in words, see source.js; for an ablation, only the place. */
 function nameOfChange([layer, head, step, how, ...cells]) {
   if (layer === "mask") return say("no causal mask");
   if (layer === "root") return say("no division by √Dk");
@@ -172,21 +172,21 @@ function nearest(shown, place) {
   return Math.max(0, (after < 0 ? shown.length : after) - 1);
 }
 
-/** The position of the selected query in a trace, or of the last one before that it has. */
+/** The position of the selected query in a trace, or of the last one before it that the trace has. */
 function queryIn(trace) {
   const { rows, queries } = views[trace.number];
   return queries[nearest(rows, selection.query)][0];
 }
 
 /**
- * What is shown together: T rows and Tk columns. Row i is at place rows[i] and at position
+ * A trace or a difference, as T rows and Tk columns. Row i is at place rows[i] and at position
  * queries[i] of each trace; columns likewise with columns[j] and keys[j].
  */
 function viewOf(name, shown, distinction = "") {
   const [first] = shown;
   const own = (all) => all.map((place) => shown.map(({ number }) => place[number]));
-  const there = (all) => own(all).flatMap((place, n) => (isEverywhere(place) ? [n] : []));
-  const [rows, columns] = [there(places.queries), there(places.keys)];
+  const indicesIn = (all) => own(all).flatMap((place, n) => (isEverywhere(place) ? [n] : []));
+  const [rows, columns] = [indicesIn(places.queries), indicesIn(places.keys)];
   const queries = own(places.queries).filter(isEverywhere);
   const keys = own(places.keys).filter(isEverywhere);
   const both = (tokens) =>

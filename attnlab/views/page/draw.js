@@ -57,7 +57,7 @@ function format(x, digits = 4) {
   return size > 0 && size < 10 ** -digits ? x.toExponential(digits - 1) : fixed(x, digits);
 }
 
-/** A number with this many decimals, also if it rounds to 0, so that a column lines up. */
+/** A number with this many decimals, even if it rounds to 0, so that a column lines up. */
 function fixed(x, digits) {
   if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
   if (Math.abs(x) >= 1e6) return x.toExponential(digits - 1);
@@ -118,7 +118,7 @@ const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () =>
   !isPrinted() &&
   (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
-let palette; // colours from the most negative number's over zero's, in the middle, to the largest's
+let palette; // colours from the most negative number through zero, in the middle, to the largest
 let pixels; // the same as the 32 bits of a canvas pixel
 let inks; // a text colour that contrasts with each
 

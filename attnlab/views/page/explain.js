@@ -34,12 +34,12 @@ const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in
  * 
  * places: its row and column. needs: {name, path, values(places), stop} by parameter, null for an
  * absent one; stop is what a number links to. known: results of lines whose rows the page doesn't
- * have in full, by name. along: the index that stands for a whole row. largest: an element that names
+ * have in full, by name. rowLetter: the index that stands for a whole row. largest: an element that names
  * a row's maximum. toLargest: its link.
  */
 class Working {
-  constructor({ places, needs, known = {}, along = "i", largest, toLargest }) {
-    Object.assign(this, { places, needs, known, along, largest, toLargest, results: { ...known } });
+  constructor({ places, needs, known = {}, rowLetter = "i", largest, toLargest }) {
+    Object.assign(this, { places, needs, known, rowLetter, largest, toLargest, results: { ...known } });
   }
 
   /** A formula without absent parameters; undefined if nothing is left. */
@@ -79,7 +79,7 @@ class Working {
 
   index(places) {
     return places.map((place) =>
-      place === ":" ? this.along : isPlace(place) ? this.found(place) : (this.places[place] ?? this.places.row),
+      place === ":" ? this.rowLetter : isPlace(place) ? this.found(place) : (this.places[place] ?? this.places.row),
     );
   }
 
@@ -118,26 +118,26 @@ class Working {
   }
 }
 
-const STRENGTHS = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
+const PRECEDENCE = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
 const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / ", ">": " > " };
 const POWERS = { 2: "²", 3: "³" };
 
-/** A formula in which `leaf` writes the names; see attnlab/views/formulas.py. */
-function written(tree, leaf, place = 0) {
+/** A formula in which `leaf` writes the names; outer: the precedence around it. See attnlab/views/formulas.py. */
+function written(tree, leaf, outer = 0) {
   if (typeof tree === "number") return [tree === 0.5 ? "½" : String(tree)];
   if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
-  if (isLeaf(tree) || tree[0] in OF_ROWS) return leaf(tree, place);
+  if (isLeaf(tree) || tree[0] in OF_ROWS) return leaf(tree, outer);
   const [operation, ...operands] = tree;
-  const part = (one, strength) => written(one, leaf, strength);
+  const part = (one, precedence) => written(one, leaf, precedence);
   if (operation === "sqrt") return ["√", ...part(operands[0], 5)];
   if (operation === "exp") return ["e^", ...part(operands[0], 5)];
-  if (!(operation in STRENGTHS)) return [operation, "(", ...part(operands[0], 0), ")"];
-  const strength = STRENGTHS[operation];
+  if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
+  const precedence = PRECEDENCE[operation];
   if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
-  const after = Math.max(strength + (operation === "-" || operation === "/" ? 1 : 0), 2);
-  const parts = [...part(operands[0], strength), SIGNS[operation], ...part(operands[1], after)];
+  const after = Math.max(precedence + (operation === "-" || operation === "/" ? 1 : 0), 2);
+  const parts = [...part(operands[0], precedence), SIGNS[operation], ...part(operands[1], after)];
   if (operation === ">") return ["[", ...parts, "]"];
-  return strength < place ? ["(", ...parts, ")"] : parts;
+  return precedence < outer ? ["(", ...parts, ")"] : parts;
 }
 
 /** A number as an operand, in brackets if negative. */
@@ -174,7 +174,7 @@ function sumIn(tree) {
 const whereIn = (working, { where }) =>
   Object.fromEntries(Object.entries(where).map(([name, one]) => [name, working.located(one)]));
 
-/** A line's note; it alone names a row's maximum. */
+/** A line's note, such as where a row's maximum is. */
 function noteOf(working, { note, where }) {
   const place = (tree) => (tree[0] === "max" ? working.largest : working.located(tree));
   const places = Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, place(tree)]));
@@ -234,7 +234,7 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   const line = (i) => [lead(i), x[i], w[i], terms[i]];
   return sumOf(terms, {
     heading,
-    heads: [working.along === "key" ? say("key") : "i", working.located(first), working.located(second), say("product")],
+    heads: [working.rowLetter === "key" ? say("key") : "i", working.located(first), working.located(second), say("product")],
     line,
     bias: bias && [working.located(bias), working.value(bias)],
     result,

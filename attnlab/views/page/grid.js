@@ -4,7 +4,7 @@ const MAP_PIXELS = 64; // width of a small map; in longer texts, cells share pix
 const MILLISECONDS_PER_FRAME = 9;
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
-const waiting = new Map(); // a small map -> its painting, done in part in each frame
+const waiting = new Map(); // a small map -> its painting, a generator that continues in each frame
 let painting = false;
 
 function paintWaiting() {
@@ -43,7 +43,7 @@ const whenSeen = new IntersectionObserver((entries) => {
   }
 });
 
-/** Paint what hasn't been visible yet, for printing; returns whether all could be painted. */
+/** Paint all maps that haven't been visible yet, for printing; returns whether all could be painted. */
 function paintAll() {
   const all = (isLook() ? [picture] : grids).flatMap(({ maps }) => maps);
   for (const map of all) {
@@ -203,8 +203,8 @@ function moved(event, i, j, rows, columns) {
   };
   if (!(event.key in steps)) return undefined;
   event.preventDefault();
-  const within = (n, count) => Math.max(0, Math.min(count - 1, n));
-  return [within(steps[event.key][0], rows), within(steps[event.key][1], columns)];
+  const clamped = (n, count) => Math.max(0, Math.min(count - 1, n));
+  return [clamped(steps[event.key][0], rows), clamped(steps[event.key][1], columns)];
 }
 
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");

@@ -1,7 +1,7 @@
 // One step of one head: queries down, keys across.
 
 const LARGEST_CELL = 40;
-const LARGEST_CELL_OF_LEVEL = 96; // of a map that is the level itself, as far as it fits the window
+const LARGEST_CELL_OF_LEVEL = 96; // of a map that fills its level, if the window has room
 const NUMBERED_CELL = 44; // cells from this size on show their numbers
 const LARGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // of the columns' labels, in radians
@@ -59,15 +59,15 @@ function makeHeatmap(view) {
 
   /** Compute the selected step; return the largest |value| that is shown. */
   function compute() {
-    const there = hasHead(view, selection.layer, selection.head);
-    missing.hidden = there;
-    missing.textContent = there
+    const exists = hasHead(view, selection.layer, selection.head);
+    missing.hidden = exists;
+    missing.textContent = exists
       ? ""
       : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
-    for (const part of [readout, frame, legend]) part.hidden = !there;
-    matrix = there ? matrixOf(view, selection) : null;
+    for (const part of [readout, frame, legend]) part.hidden = !exists;
+    matrix = exists ? matrixOf(view, selection) : null;
     explainZero();
-    return there ? boundOf(view, selection, matrix) : 0;
+    return exists ? boundOf(view, selection, matrix) : 0;
   }
 
   /** Explain why a difference is 0 in the first queries or everywhere, unless its name does. */
@@ -119,7 +119,7 @@ function makeHeatmap(view) {
     layOut();
   }
 
-  /** The largest cell: where the map is the level, one with which all rows fit the window. */
+  /** The largest cell size; if the map fills its level, the size at which all rows fit the window. */
   function largestCell() {
     if (!isAt("head", "matrix") || isPrinted()) return LARGEST_CELL;
     const below = legend.offsetHeight + 28; // with the margins

@@ -1,11 +1,11 @@
-// Look's levels: the model, a block, a head, one of its matrices, a number. Each opens inside the one before,
-// by pointer or Enter; Escape, the breadcrumb and the browser's Back lead out again.
+// Look's levels: the model, a block, a head, one of its matrices, a number. Each opens from the one before, by
+// pointer or Enter; Escape, the breadcrumb and the browser's Back return to the one before.
 
 const LEVELS = ["model", "block", "head", "matrix", "number"];
 
 const isAt = (...levels) => isLook() && levels.includes(selection.level);
 
-/** Change what is shown, animated if that is wanted and the browser supports it. */
+/** Change what is shown, animated unless reduced motion is requested or the browser can't. */
 function smoothly(change) {
   if (reducesMotion.matches || !document.startViewTransition) return change();
   const transition = document.startViewTransition(change);
@@ -13,7 +13,7 @@ function smoothly(change) {
   return transition.updateCallbackDone;
 }
 
-let moving; // the element that the movement starts or ends with
+let moving; // the element that the animation starts or ends with
 
 function move(element) {
   moving?.style.removeProperty("view-transition-name");
@@ -56,7 +56,7 @@ function focusLevel() {
   target?.focus({ preventScroll: true });
 }
 
-/** Show a level, without a movement. */
+/** Show a level, without animation. */
 function showLevel(level) {
   selection.level = level;
   document.body.dataset.level = level;
@@ -69,7 +69,7 @@ function showLevel(level) {
   openHead(selection.layer, selection.head);
 }
 
-/** The way back: the levels from the model to what is shown. */
+/** The breadcrumb: the levels from the model to the current one. */
 function showCrumbs() {
   const { layer, head, step } = selection;
   const { query, key } = opened ?? selection;

@@ -44,7 +44,7 @@ function followLinkOfText(link, isFirst = false) {
       if (!isBack) traceHistory.push(given);
       byId("prompt").value = given.text;
       await showLatest();
-      followLink(link); // again, now that the token exists
+      followLink(link); // again, now that the tokens that it names exist
     };
   });
 }
@@ -137,7 +137,7 @@ function openModel(files) {
     try {
       given = await opened.open({ text: byId("prompt").value }, [], signal).catch(() => {
         signal.throwIfAborted();
-        return opened.open({ ids: [0] }, [], signal); // a text that this one can't read
+        return opened.open({ ids: [0] }, [], signal); // if this model can't encode the text
       });
       signal.throwIfAborted();
     } catch (error) {
@@ -226,7 +226,7 @@ function markUnsent() {
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
 }
 
-/** Notes on what isn't visible in a text. */
+/** Notes on a text's tokens that the page's other words don't explain. */
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
@@ -318,12 +318,12 @@ function markAblated() {
   for (const { view, maps } of [...grids, picture]) {
     const places = view.isDifference ? [] : view.traces[0].ablated;
     for (const { cell, layer, head } of maps) {
-      const is = isAmong(places, [layer, head]);
+      const isAblated = isAmong(places, [layer, head]);
       const name = nameOfPlace([layer, head]);
-      cell.classList.toggle("ablated", is);
-      const isChanged = !is && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+      cell.classList.toggle("ablated", isAblated);
+      const isChanged = !isAblated && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
       cell.classList.toggle("changed", isChanged);
-      cell.title = cell.ariaLabel = is ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
+      cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
     }
   }
   markToggles();
@@ -368,7 +368,7 @@ function makeChanges(button) {
     "details",
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
-    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's"), patch)),
+    make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's values"), patch)),
     make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), switchCell)),
     make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
@@ -409,9 +409,9 @@ const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer.
 
 function makeExplorer() {
   const button = (id, words, act) => {
-    const made = make("button", { type: "button", ...(id && { id }) }, words);
-    made.addEventListener("click", act);
-    return made;
+    const element = make("button", { type: "button", ...(id && { id }) }, words);
+    element.addEventListener("click", act);
+    return element;
   };
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
   prompt.addEventListener("input", markUnsent);
@@ -488,9 +488,9 @@ function makeExplorer() {
       ),
     );
   const [title, jobs] = [byId("head-title"), byId("jobs")];
-  const beside = make("div", { id: "cause" });
-  title.before(beside);
-  beside.append(
+  const cause = make("div", { id: "cause" });
+  title.before(cause);
+  cause.append(
     make(
       "div",
       {},

@@ -48,8 +48,8 @@ class ModelSource extends LiveSource {
 
   open = async (text, ablated, signal) => {
     await this.#started;
-    const made = await this.#request("open", { text, ablated }, [], signal);
-    return this.#traceOf(made, ablated);
+    const opened = await this.#request("open", { text, ablated }, [], signal);
+    return this.#traceOf(opened, ablated);
   };
 
   /** Open another model, from the files of a directory, as a new source. */
@@ -67,7 +67,7 @@ class ModelSource extends LiveSource {
     return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
   }
 
-  /** A trace's description by Python, in the form of those made here. */
+  /** A trace's description from Python, in the form of those made here. */
   adopted = (given) => ({ ...given, ...this.#own(given) });
 
   #own = ({ ids, ablated }) => ({

@@ -42,12 +42,13 @@ class Cache {
 /**
  * The edits for some changes, see source.js, as in attnlab/model/explorer.py.
  *
- * lookAt: returns a step of the trace of other ids. rootless: the layers' scales without √Dk, by path.
+ * stepOf: returns a step of the trace of other ids. scalesWithoutRoot: the layers' scales without √Dk, by
+ * path.
  */
-function editsOf(changes, lookAt, rootless) {
+function editsOf(changes, stepOf, scalesWithoutRoot) {
   const pairs = changes.flatMap(([layer, head, step, how, ...ids]) => {
     if (layer === "mask") return [["mask", 1]];
-    if (layer === "root") return Object.entries(rootless);
+    if (layer === "root") return Object.entries(scalesWithoutRoot);
     if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
     const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
     if (step === undefined) return [[path, 0]];
@@ -55,7 +56,7 @@ function editsOf(changes, lookAt, rootless) {
     if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
     const taken = (x) => {
       checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
-      return lookAt(ids, path);
+      return stepOf(ids, path);
     };
     return [[path, taken]];
   });
@@ -65,15 +66,15 @@ function editsOf(changes, lookAt, rootless) {
 /** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
 function flipped(mask, cells) {
   const [T, Tk] = mask.shape;
-  const made = new Nd(mask.numbers().slice(), mask.shape);
+  const toggled = new Nd(mask.numbers().slice(), mask.shape);
   for (let n = 0; n < cells.length; n += 2) {
     const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // the keys of earlier tokens may be cached
-    if (row >= 0 && row < T && key < Tk) made.data[row * Tk + key] ^= 1;
+    if (row >= 0 && row < T && key < Tk) toggled.data[row * Tk + key] ^= 1;
   }
-  return made;
+  return toggled;
 }
 
-/** Refuse a mask, switched by hand, that leaves a query without a key. */
+/** Refuse a mask with toggled cells that leaves a query without a key. */
 function checkSeeing(mask) {
   const [T, Tk] = mask.shape;
   for (let i = 0; i < T; i++)
@@ -124,7 +125,7 @@ class Model {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
     const own = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
-    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // the layers before it are those of the base
+    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
     const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (own[path] ?? this.#given(path))), edits);
     return Object.assign(run, { base, first });
@@ -187,15 +188,15 @@ class Model {
   }
 
   #editsOf(changes) {
-    const lookAt = (ids, path) => {
+    const stepOf = (ids, path) => {
       const { run } = this.trace(this.idsOf({ ids }), []);
       const found = run.value(path);
       run.keep((path) => KEPT.test(path));
       return found;
     };
     const places = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
-    const rootless = places.map((place) => [`${place}scale`, this.given[`${place}layer_number`] ?? 1]);
-    return editsOf(changes, lookAt, Object.fromEntries(rootless));
+    const scalesWithoutRoot = places.map((place) => [`${place}scale`, this.given[`${place}layer_number`] ?? 1]);
+    return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
   }
 
   /** What the page needs of a trace, besides its packs. */
@@ -287,8 +288,8 @@ class Model {
     const { n_head } = this.given;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
     const w = nd.matmul(run.value("W_U"), new Nd(gradient, [gradient.length, 1]));
-    const along = nd.multiply(run.value("gain"), w.reshape(w.size));
-    const u = nd.subtract(along, equations.mean(along));
+    const scaled = nd.multiply(run.value("gain"), w.reshape(w.size));
+    const u = nd.subtract(scaled, equations.mean(scaled));
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
       const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);

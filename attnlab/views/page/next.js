@@ -71,8 +71,8 @@ function makeBoard() {
         n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
       use: (n, max) => set("top_k", n === max ? null : n + 1),
       at: () => {
-        const most = Math.max(...traces.map(({ prediction }) => prediction.n));
-        return [settings.top_k === null ? most : settings.top_k - 1, most];
+        const max = Math.max(...traces.map(({ prediction }) => prediction.n));
+        return [settings.top_k === null ? max : settings.top_k - 1, max];
       },
     }),
     top_p: slider("top-p", {
@@ -109,8 +109,8 @@ function slider(name, { words, spoken, use, at }) {
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
     at, // the current value and the maximum
-    set(value, most = input.max) {
-      input.max = most;
+    set(value, max = input.max) {
+      input.max = max;
       input.value = value;
       showValue();
     },
@@ -120,8 +120,8 @@ function slider(name, { words, spoken, use, at }) {
 /** Set the sliders, whose ranges depend on the texts. */
 function placeSliders() {
   positions.set(selection.query, places.queries.length - 1);
-  const most = Math.max(...traces.map(({ prediction }) => prediction.n));
-  if (settings.top_k > most) settings.top_k = null;
+  const max = Math.max(...traces.map(({ prediction }) => prediction.n));
+  if (settings.top_k > max) settings.top_k = null;
   showSettings();
 }
 

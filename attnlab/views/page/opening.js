@@ -375,11 +375,11 @@ class Directory {
     refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
   }
 
-  /** The settings in vocab.json and merges.txt; null if there are neither, or one of them beside a tokenizer.json. */
+  /** The settings in vocab.json and merges.txt; null if both are missing, or one is and there is a tokenizer.json. */
   async #olderSettings() {
-    const there = ["vocab.json", "merges.txt"].map(this.has);
-    if (!there.includes(true) || (there.includes(false) && this.has("tokenizer.json"))) return null;
-    const missing = ["vocab.json", "merges.txt"][there.indexOf(false)];
+    const present = ["vocab.json", "merges.txt"].map(this.has);
+    if (!present.includes(true) || (present.includes(false) && this.has("tokenizer.json"))) return null;
+    const missing = ["vocab.json", "merges.txt"][present.indexOf(false)];
     if (missing) refuse(`there is no ${missing} in the directory`);
     const vocab = await this.json("vocab.json");
     const lines = (await this.text("merges.txt")).split("\n");
@@ -654,20 +654,20 @@ const FLOATS = {
   F16: (buffer) => lookUp(buffer, (halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits)))),
   BF16(buffer) {
     const bits = new Uint16Array(buffer);
-    const made = new Uint32Array(bits.length);
-    for (let n = 0; n < bits.length; n++) made[n] = bits[n] << 16;
-    return new Float32Array(made.buffer);
+    const wide = new Uint32Array(bits.length);
+    for (let n = 0; n < bits.length; n++) wide[n] = bits[n] << 16;
+    return new Float32Array(wide.buffer);
   },
 };
 
-let halves; // all float16 numbers, once there are some to read
+let halves; // all float16 numbers, computed when first needed
 
-/** The numbers that a table has for 16 bits each. */
+/** The table's entry for each 16 bits of a buffer. */
 function lookUp(buffer, table) {
   const bits = new Uint16Array(buffer);
-  const made = new Float32Array(bits.length);
-  for (let n = 0; n < bits.length; n++) made[n] = table[bits[n]];
-  return made;
+  const numbers = new Float32Array(bits.length);
+  for (let n = 0; n < bits.length; n++) numbers[n] = table[bits[n]];
+  return numbers;
 }
 
 /** A float16 number: 1 sign bit, 5 of exponent, 10 of fraction. */

@@ -59,7 +59,7 @@ function showStrongest() {
   );
 }
 
-let isHeadChosen = false; // by the reader: the page then opens no other by itself
+let isHeadChosen = false; // by the reader; the page then doesn't open another by itself
 
 let texts, predictions, heatmaps, grids, allLines, allStrips; // one of each for each trace or view
 
@@ -67,18 +67,18 @@ let texts, predictions, heatmaps, grids, allLines, allStrips; // one of each for
 function openHead(layer, head, then = () => {}) {
   if (!isSame(selection, { layer, head })) selection.key = undefined; // another head's strongest key may differ
   Object.assign(selection, { layer, head });
-  const coming = traces
+  const loading = traces
     .filter((trace) => pendingTraces({ traces: [trace] }, layer).length)
     .map((trace) => loadLayer(trace, layer));
   const show = () => {
     showHead();
     then();
   };
-  if (!coming.length) return show();
+  if (!loading.length) return show();
   const main = document.querySelector("main");
   main.ariaBusy = "true";
   const shown = traces;
-  return Promise.all(coming).then(() => {
+  return Promise.all(loading).then(() => {
     main.ariaBusy = "false";
     // Another head or text may have been chosen since.
     if (traces === shown && selection.layer === layer && selection.head === head) show();
@@ -103,7 +103,7 @@ function showHead() {
   for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
-  // One scale for both traces, so that their colours compare.
+  // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
   heatmaps.forEach((heatmap, n) => heatmap.colour(views[n].isDifference ? bounds[n] : shared));
   for (const one of [...allLines, ...allStrips]) one.draw();
@@ -111,12 +111,12 @@ function showHead() {
 
 const jobsInWords = () => ({
   adjective: say("the deciding adjective"),
-  animal: say("the animal of “it”"),
-  thing: say("the thing of “it”"),
+  animal: say("the animal that “it” is"),
+  thing: say("the thing that “it” is"),
   previous: say("the previous token"),
   first: say("the first token"),
   same: say("earlier occurrences of the token"),
-  induction: say("the token after the last of them"),
+  induction: say("the token after the last such occurrence"),
 });
 
 /** Show how well the open head does each job, in each text. */
@@ -149,8 +149,8 @@ function showJobs() {
         return n ? [" · ", shown] : [shown];
       });
       const of = traces.length === 2 ? `${trace.name}: ` : "";
-      const weighs = parts.length ? say("Mean weight on this text: ") : "";
-      return make("p", {}, of, weighs, ...parts);
+      const label = parts.length ? say("Mean weight on this text: ") : "";
+      return make("p", {}, of, label, ...parts);
     }),
     ...cards,
   );
@@ -317,7 +317,7 @@ function openTraces(given) {
   overlaid = [];
   const { layer, head } = selection;
   pointed = null;
-  Object.assign(selection, { key: undefined }, within({ layer, head, query: Infinity }));
+  Object.assign(selection, { key: undefined }, clampedSelection({ layer, head, query: Infinity }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
@@ -383,7 +383,7 @@ async function openStory() {
 }
 
 /** The parts of a selection that this page can show. */
-function within({ layer, head, query, key, step, look }) {
+function clampedSelection({ layer, head, query, key, step, look }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
     head: [head, Math.max(...traces.map(({ H }) => H))],
@@ -405,7 +405,7 @@ function followLink(link) {
   const values = Object.fromEntries(new URLSearchParams(link.slice(1)));
   for (const name of ["layer", "head", "query", "key"])
     values[name] = values[name]?.trim() ? Number(values[name]) : undefined;
-  Object.assign(selection, { key: undefined }, within(values));
+  Object.assign(selection, { key: undefined }, clampedSelection(values));
   isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
   selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
   const depth = values.stop ? "lab" : values.depth; // only the lab follows a token from stop to stop

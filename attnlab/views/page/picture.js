@@ -1,17 +1,17 @@
-// The whole model in one picture: tokens come in at the left, each a ribbon as wide as its vector is long,
-// pass block after block, and leave at the right as the next token's probabilities. Curves are weights.
+// The whole model in one picture: tokens enter at the left, each as a ribbon whose width is its vector's norm,
+// pass through the blocks, and leave at the right as the next token's probabilities. Curves are weights.
 
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
-const MOST_CURVES = 1500; // the strongest ones
+const MAX_CURVES = 1500; // the strongest ones
 const LARGEST_MAP = 46;
 const LARGEST_MAP_OF_BLOCK = 132;
-const LARGER = 1.7; // how much larger maps and lines may be for presenting
+const LARGER = 1.7; // the factor by which maps and lines may grow for presenting
 const LABELLED_MAP = 26; // maps from this size on have a name below
 const [SMALLEST_LINE, LARGEST_LINE] = [20, 46]; // height of a token's line
 const HEIGHT_ON_PAPER = 600; // leaves room on the page for the tour's sentences
 const GAP = 8; // where tokens are left out
 const NEXT_SHOWN = 5;
-const LEAST_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
+const MIN_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 
 const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -54,21 +54,21 @@ function makePicture(view) {
   let seen = []; // the layers that are drawn: all, or the open block's
   let shown = []; // the positions of the tokens that are drawn
   let curves = []; // {layer, head, i, j, weight}, by weight
-  let plan; // where everything is
+  let plan; // the layout: positions and sizes
 
   // ---- what is shown ---------------------------------------------------------------------------
 
   /** The tokens that are drawn: all, or the last ones and those that the last one attends to most. */
-  function choose(most) {
-    if (T <= most) return [...Array(T).keys()];
+  function choose(count) {
+    if (T <= count) return [...Array(T).keys()];
     const sums = new Float64Array(T);
     for (const { layer, head } of maps.filter((map) => isLoaded(view, map)))
       valuesOf(view, layer, head, "weights", T - 1).forEach((weight, j) => {
         if (j >= cached) sums[j - cached] += weight;
       });
-    const last = Math.ceil(most / 2);
+    const last = Math.ceil(count / 2);
     const before = [...Array(T - last).keys()].sort((a, b) => sums[b] - sums[a] || a - b);
-    return [...before.slice(0, most - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
+    return [...before.slice(0, count - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
   }
 
   function findCurves() {
@@ -83,7 +83,7 @@ function makePicture(view) {
         }),
       )
       .sort((a, b) => a.weight - b.weight)
-      .slice(-MOST_CURVES);
+      .slice(-MAX_CURVES);
   }
 
   /** Show a head's job on this text as a badge, with its mean weight in the title. */
@@ -122,11 +122,10 @@ function makePicture(view) {
     const labelled = fitting.filter(({ size }) => size >= LABELLED_MAP).sort((a, b) => a.height - b.height);
     const grid = (!isBlock && labelled[0]) || fitting.sort((a, b) => b.size - a.size || b.columns - a.columns)[0] || sizeIn(Math.ceil(H / 6));
     const top = 30 + grid.height + 18;
-    const there = byId("picture").getBoundingClientRect().top + scrollY;
-    const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * times, innerHeight - there - (isPresenting() ? 110 : 70)))) - top - 16;
+    const topInPage = byId("picture").getBoundingClientRect().top + scrollY;
+    const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * times, innerHeight - topInPage - (isPresenting() ? 110 : 70)))) - top - 16;
     const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
-    const most = Math.max(6, Math.min(24, Math.floor(room / pitch)));
-    shown = choose(most);
+    shown = choose(Math.max(6, Math.min(24, Math.floor(room / pitch))));
     const gaps = shown.map((at, n) => n > 0 && at !== shown[n - 1] + 1);
     const free = room - GAP * gaps.filter(Boolean).length;
     const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * times, free / shown.length));
@@ -204,7 +203,7 @@ function makePicture(view) {
     const until = stage && stage.name !== "next" ? starts[stage.to] : width;
     const query = Math.min(T - 1, queryIn(trace));
     const largest = norms ? norms.reduce((a, b) => Math.max(a, b), 0) || 1 : 1;
-    const thick = (norm) => 1.5 + Math.min(14, 0.4 * line) * (norm / largest);
+    const thickness = (norm) => 1.5 + Math.min(14, 0.4 * line) * (norm / largest);
     const [ink, raised, accent, band, flow] = ["muted", "raised", "accent", "band", "flow"].map(inkOf);
     const hot = palette.at(-1);
     next.style.setProperty("--hot", hot);
@@ -220,7 +219,7 @@ function makePicture(view) {
     }
     const stops = (i) => {
       const norm = (n) => (norms ? norms[n * T + i] : largest / 4);
-      return [norm(3 * seen[0]), ...seen.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])].map(thick);
+      return [norm(3 * seen[0]), ...seen.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])].map(thickness);
     };
     for (const [i, y] of lines) {
       const sizes = stops(i);
@@ -401,7 +400,7 @@ function makePicture(view) {
       blocks[event.target.layer + to]?.focus();
     }
   });
-  /** Follow a token; if it is followed already, show all again. */
+  /** Follow a token, or stop following it and show all again. */
   function follow({ place }) {
     const isAlone = isFollowing && place === queryIn(trace);
     stopPlaying();
@@ -447,7 +446,7 @@ function makePicture(view) {
 
   // ---- its numbers -----------------------------------------------------------------------------
 
-  /** Load the numbers to draw that are still missing, when the picture is first in view. */
+  /** Load the numbers to draw, when the picture is first shown. */
   let reading;
   function read() {
     reading ??= Promise.all([
@@ -476,7 +475,7 @@ function jobOf(trace, layer, head) {
   const one = headOf(trace, layer, head);
   const ids = trace.tokens.map(({ id }) => id);
   const jobs = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)))
-    .filter(([, job]) => job && job.attention >= LEAST_BADGE_WEIGHT && job.attention > 2 * job.uniform)
+    .filter(([, job]) => job && job.attention >= MIN_BADGE_WEIGHT && job.attention > 2 * job.uniform)
     .sort(([, a], [, b]) => b.attention - a.attention);
   return jobs.length ? [jobs[0][0], jobs[0][1].attention] : [];
 }

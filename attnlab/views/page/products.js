@@ -1,10 +1,10 @@
 // Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. A model's
 // parameters are in its memory; other arrays are copied there.
 
-const ROOM = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 20 }; // numbers of each matrix at a time
+const ROOM = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 20 }; // how many numbers each buffer holds
 const ROWS_AT_ONCE = 2 ** 17; // numbers of the first matrix that a processor's cache holds
-const FEWEST = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
-const FEWEST_IN_ROW = 32; // numbers of a row; likewise
+const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
+const MIN_IN_ROW = 32; // numbers of a row; likewise
 const AT_ONCE = 2 ** 12; // numbers that fit in the L1 cache
 
 class Products {
@@ -30,12 +30,12 @@ class Products {
   }
 
   /** Like `byRows` and `byColumns`; returns false if the matrices aren't supported. */
-  product(x, i, y, j, made, at, [n, m, p]) {
-    if (n * m * p < FEWEST || 8 * m > ROOM.w || 4 * p > ROOM.o) return false;
+  product(x, i, y, j, out, at, [n, m, p]) {
+    if (n * m * p < MIN_PRODUCTS || 8 * m > ROOM.w || 4 * p > ROOM.o) return false;
     const [next, step] = y.strides.slice(-2);
     const isInMemory = y.data.buffer === this.b.buffer;
     const [lines, width, stride] = step === 1 ? [m, p, next] : [p, m, step];
-    if ((step !== 1 && next !== 1) || ![x, y, { data: made }].every(({ data }) => data instanceof Float32Array)) return false;
+    if ((step !== 1 && next !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
     if (!isInMemory && m * p > ROOM.b) return false;
     if (!isInMemory)
       for (let line = 0; line < lines; line++) {
@@ -47,12 +47,12 @@ class Products {
     if (n === 1) {
       for (let k = 0; k < m; k++) this.a[k] = x.data[i + k * across];
       this.exports[step === 1 ? "rowByRows" : "rowByColumns"](this.a.byteOffset, from, this.o.byteOffset, m, p, apart);
-      made.set(this.o.subarray(0, p), at);
+      out.set(this.o.subarray(0, p), at);
       return true;
     }
-    const most = Math.max(4, 4 * Math.floor(Math.min(ROWS_AT_ONCE / m, ROOM.o / p) / 4));
-    for (let start = 0; start < n; start += most) {
-      const count = Math.min(most, n - start);
+    const batch = Math.max(4, 4 * Math.floor(Math.min(ROWS_AT_ONCE / m, ROOM.o / p) / 4));
+    for (let start = 0; start < n; start += batch) {
+      const count = Math.min(batch, n - start);
       const whole = (count + 3) & ~3;
       for (let row = 0; row < whole; row++) {
         const [at, to] = [i + (start + row) * down, row * m];
@@ -62,16 +62,16 @@ class Products {
       }
       const strides = step === 1 ? [apart, 1] : [1, apart];
       this.exports.product(this.a.byteOffset, from, this.o.byteOffset, whole, m, p, ...strides, this.w.byteOffset);
-      made.set(this.o.subarray(0, count * p), at + start * p);
+      out.set(this.o.subarray(0, count * p), at + start * p);
     }
     return true;
   }
 
-  /** Whether an elementwise function of up to three arrays, by name, was computed; else it isn't supported. */
-  elementwise(name, made, shape, arrays) {
+  /** Compute an elementwise function of up to three arrays; returns false if it isn't supported. */
+  elementwise(name, out, shape, arrays) {
     const f = this.exports[name];
     const isSupported = ({ data, strides }) => strides.at(-1) === 0 || (strides.at(-1) === 1 && !(data instanceof Float64Array));
-    if (!f || shape.at(-1) < FEWEST_IN_ROW || !(made instanceof Float32Array) || !arrays.every(isSupported)) return false;
+    if (!f || shape.at(-1) < MIN_IN_ROW || !(out instanceof Float32Array) || !arrays.every(isSupported)) return false;
     const places = [this.a, this.b, this.w];
     const last = [NaN, NaN, NaN]; // the number that a place is filled with
     forEachRow(shape, arrays, (at, starts, width, steps) => {
@@ -84,24 +84,24 @@ class Products {
           else if (last[k] !== data[starts[k]]) places[k].fill((last[k] = data[starts[k]]), 0, Math.min(AT_ONCE, width));
         }
         f(...places.map(({ byteOffset }) => byteOffset), this.o.byteOffset, count);
-        made.set(this.o.subarray(0, count), at + done);
+        out.set(this.o.subarray(0, count), at + done);
       }
     });
     return true;
   }
 
-  /** Whether rows were reduced, by `sum` or `max`. */
-  reduce(name, made, { shape, strides, data, offset }) {
+  /** Reduce rows, by `sum` or `max`; returns false if the array isn't supported. */
+  reduce(name, out, { shape, strides, data, offset }) {
     const width = shape.at(-1);
     const isDense = stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
-    if (width < FEWEST_IN_ROW || width > ROOM.a || !isDense || !(data instanceof Float32Array)) return false;
+    if (width < MIN_IN_ROW || width > ROOM.a || !isDense || !(data instanceof Float32Array)) return false;
     const most = Math.max(1, Math.floor(AT_ONCE / width));
-    for (let row = 0; row < made.length; row += most) {
-      const count = Math.min(most, made.length - row);
+    for (let row = 0; row < out.length; row += most) {
+      const count = Math.min(most, out.length - row);
       const from = offset + row * width;
       this.a.set(data.subarray(from, from + count * width));
       this.exports[name](this.a.byteOffset, this.o.byteOffset, count, width);
-      made.set(this.o.subarray(0, count), row);
+      out.set(this.o.subarray(0, count), row);
     }
     return true;
   }

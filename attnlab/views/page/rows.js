@@ -57,7 +57,7 @@ function headIn({ trace, layer, h, given, edits }) {
 }
 
 /**
- * A run over the queries from one to another, of loaded layers.
+ * A run over the queries from `start` up to `stop`, in loaded layers.
  * 
  * own: further given steps, by path. rounded: steps to round to float32, because the model rounded
  * them and others depend on them.

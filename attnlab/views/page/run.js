@@ -10,11 +10,11 @@ class Graph {
 
   /** A step's equation and needs; for a head's step, also the step it is a slice of. */
   node(path) {
-    if (!this.nodes.has(path)) this.nodes.set(path, this.#made(path));
+    if (!this.nodes.has(path)) this.nodes.set(path, this.#nodeOf(path));
     return this.nodes.get(path);
   }
 
-  #made(path) {
+  #nodeOf(path) {
     const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
     const form = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
     const found = this.data[path] ?? this.data[form];
@@ -41,13 +41,13 @@ class NotAvailable extends Error {}
 class Run {
   constructor(graph, given, edits = {}) {
     const other = Object.keys(edits).find((path) => NOT_EDITABLE.test(path));
-    if (other) throw new Error(`${other} can't be edited here; edit the whole that it is a slice of`);
+    if (other) throw new Error(`${other} can't be edited here; edit the array that it is a slice of`);
     Object.assign(this, { graph, given, edits, values: new Map() });
   }
 
   /** A step, computed if needed, and kept. */
   value(path) {
-    if (!this.values.has(path)) this.values.set(path, this.#made(path));
+    if (!this.values.has(path)) this.values.set(path, this.#computed(path));
     return this.values.get(path);
   }
 
@@ -67,7 +67,7 @@ class Run {
     return null; // optional
   }
 
-  #made(path) {
+  #computed(path) {
     const { equation, take, whole } = this.graph.node(path);
     const isTaken = this.values.has(whole) || whole in this.edits || !equation;
     if (take && isTaken && !HEAD_ONLY.test(path) && this.given(path) === undefined)
@@ -118,10 +118,10 @@ const lastOf = (path) => path.replace(/.*\./, "");
 
 /** An edited step, with the original's shape and type. */
 function replaced(value, edit) {
-  const made = typeof edit === "function" ? edit(value) : edit;
-  if (!(value instanceof Nd)) return made;
+  const edited = typeof edit === "function" ? edit(value) : edit;
+  if (!(value instanceof Nd)) return edited;
   const fitted = new Nd(new value.data.constructor(value.size), value.shape);
-  assign(fitted, made);
+  assign(fitted, edited);
   return fitted;
 }
 

@@ -27,8 +27,8 @@ function positionOfLogits(all, n, follows) {
   const vocab = all.length;
   const ascending = Float64Array.from(all).sort();
   const largest = ascending.at(-1);
-  const least = ascending.at(-n);
-  const candidates = [...all.keys()].filter((id) => all[id] >= least);
+  const threshold = ascending.at(-n);
+  const candidates = [...all.keys()].filter((id) => all[id] >= threshold);
   const ids = candidates.sort((a, b) => all[b] - all[a] || a - b).slice(0, n);
   const counted = (isCounted) => all.reduce((count, x) => count + isCounted(x), 0);
   const exponential = (x, temperature) => Math.exp((x - largest) / temperature);

@@ -29,7 +29,7 @@ class ServerSource extends LiveSource {
   generate = (trace, how, signal) =>
     this.#request(trace, "write", { trace: trace.id, ...how }, signal);
 
-  /** Disable all that needs the explorer. */
+  /** Disable everything that needs the explorer. */
   markEnded() {
     this.hasEnded = true;
     byId("prompt").readOnly = true;

@@ -45,7 +45,7 @@ class Source {
 class LiveSource extends Source {
   has = () => true;
 
-  /** A trace's pack. Waits for one that isn't available until the trace is shown again. */
+  /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
   step(trace, name) {
     const failed = (error) => {
       trace.packs.delete(name);

@@ -1,7 +1,7 @@
 // The story of a text: the heads that decide what comes next, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-const LEAST_FALL = 0.1; // of another token's probability, for a second sentence
+const MIN_FALL = 0.1; // of another token's probability, for a second sentence
 
 /** A trace's story; null if its source has none. */
 async function readStory(trace) {
@@ -30,7 +30,7 @@ function chaptersOf({ before, heads }) {
     .filter(({ key }) => key !== first.key)
     .flatMap((one) => before.slice(1).map((_, n) => ({ ...one, word: n + 1 })))
     .sort((a, b) => fall(b, b.word) - fall(a, a.word));
-  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= LEAST_FALL)];
+  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= MIN_FALL)];
 }
 
 /** A share as a percentage with `digits` decimals. */
@@ -63,7 +63,7 @@ function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
   return [...looks, between, ...without];
 }
 
-/** Show what the story says of the open part: of the model, a block or a head. */
+/** Show the story's sentences about the open part: the model, a block or a head. */
 function showChapters() {
   for (const sentence of byId("story").children) {
     const { layer, head } = sentence.place;

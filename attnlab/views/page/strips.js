@@ -47,11 +47,11 @@ function buildStrips(view) {
 
   const draw = onceAFrame(() => {
     const { layer, head: h } = selection;
-    const there = hasHead(trace, layer, h);
-    missing.hidden = there;
-    missing.textContent = there ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
-    for (const part of [readout, scroller, note]) part.hidden = !there;
-    if (!there || !trace.loaded.has(layer)) return;
+    const exists = hasHead(trace, layer, h);
+    missing.hidden = exists;
+    missing.textContent = exists ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
+    for (const part of [readout, scroller, note]) part.hidden = !exists;
+    if (!exists || !trace.loaded.has(layer)) return;
     const [head, i] = [headOf(trace, layer, h), query()];
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);

@@ -34,12 +34,12 @@ function makeText(view) {
   const draw = onceAFrame(() => {
     const [i, chosen] = [describedPlace().query, selection.query].map((query) => nearest(view.rows, query));
     const { layer, head } = selection;
-    const there = hasHead(trace, layer, head);
-    if (there && !trace.loaded.has(layer)) return; // still loading
-    const weights = there
+    const exists = hasHead(trace, layer, head);
+    if (exists && !trace.loaded.has(layer)) return; // still loading
+    const weights = exists
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
-    const isHidden = there ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
+    const isHidden = exists ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
     const colours = placesOf(weights, description.scales.weights);
     chips.forEach(({ chip, weight }, j) => {
       const seen = !isHidden(i * trace.Tk + j);

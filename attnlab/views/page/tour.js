@@ -20,7 +20,7 @@ function stagesOf(layers) {
   ];
 }
 
-/** Sentences as a text. */
+/** Sentences joined into a text. */
 const joined = (...sentences) => sentences.filter(Boolean).join(document.documentElement.lang.startsWith("zh") ? "" : " ");
 
 /** A stage with its words, and the curve or token that they are about. */

@@ -1,16 +1,16 @@
-// A token through the model: its row at each step, and the arithmetic of each number.
+// A token's way through the model: its row at each step, and the arithmetic of each number.
 
 const SHORT = 256; // rows up to this length fit in the list
 
-const walk = { trace: 0, path: "embedding", component: 0 };
+const chosenStep = { trace: 0, path: "embedding", component: 0 };
 
-let walked; // what is shown: from `readWay`, with its `stop` and `part`
-let latestChoice = 0; // their number so far; results for earlier ones are dropped
+let shownStep; // from `readWay`, with its `stop` and `part`
+let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
 
-/** Start again with other traces. */
+/** Show the way of a token in the current traces. */
 function openWay() {
   byId("way").ariaBusy = "true";
-  walk.trace = Math.min(walk.trace, traces.length - 1);
+  chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
   const choice = byId("way-traces");
   choice.hidden = traces.length < 2;
   choice
@@ -18,15 +18,15 @@ function openWay() {
     .forEach((label) => label.remove());
   for (const { number: n, name } of traces) {
     const radio = radioOf("way-trace", name, () => {
-      walk.trace = n;
+      chosenStep.trace = n;
       openWay();
     });
-    radio.firstElementChild.checked = n === walk.trace;
+    radio.firstElementChild.checked = n === chosenStep.trace;
     choice.append(radio);
   }
-  const trace = traces[walk.trace];
+  const trace = traces[chosenStep.trace];
   const stops = stopsOf(trace);
-  if (!stops.some(({ path }) => path === walk.path)) walk.path = "embedding";
+  if (!stops.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
   const parts = [
     ["", say("Embedding")],
     ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
@@ -46,8 +46,8 @@ const partOfWay = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
 /** Go to a step, and to one of its numbers. */
-function goTo(path, component = walk.component) {
-  Object.assign(walk, { path, component, isLinked: true });
+function goTo(path, component = chosenStep.component) {
+  Object.assign(chosenStep, { path, component, isLinked: true });
   updateLink();
   return showWay();
 }
@@ -56,8 +56,8 @@ function goTo(path, component = walk.component) {
 async function goToVector(trace, position, name, component) {
   if (queryIn(trace) !== position)
     select(places.queries.findIndex((place) => place[trace.number] === position));
-  if (walk.trace !== trace.number) {
-    walk.trace = trace.number;
+  if (chosenStep.trace !== trace.number) {
+    chosenStep.trace = trace.number;
     openWay();
   }
   await new Promise(requestAnimationFrame); // until the selection has been followed
@@ -68,18 +68,18 @@ async function goToVector(trace, position, name, component) {
 }
 
 /** The chosen step and component for the link, if the reader has chosen any. */
-const linkOfWay = () => (walk.isLinked ? { stop: walk.path, component: walk.component } : {});
+const linkOfWay = () => (chosenStep.isLinked ? { stop: chosenStep.path, component: chosenStep.component } : {});
 
 /** Go where a link leads, if this page has such a step. */
 function followLinkOfWay({ stop, component }) {
-  if (!stopsOf(traces[walk.trace]).some(({ path }) => path === stop)) return;
+  if (!stopsOf(traces[chosenStep.trace]).some(({ path }) => path === stop)) return;
   goTo(stop, component >= 0 ? Math.floor(component) : 0);
 }
 
 /** The position nearest to `wanted` whose rows are available. */
 function nearestWay(trace, wanted) {
-  const there = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `way.${i}`));
-  return there.reduce((best, i) =>
+  const available = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `way.${i}`));
+  return available.reduce((best, i) =>
     Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best,
   );
 }
@@ -141,7 +141,7 @@ function stopsOf({ graph, layers, way }) {
     ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stopOf(name)),
   ];
   const paths = new Set(stops.map(({ path }) => path));
-  const known = new Map(); // each path once: a step may be needed in many ways
+  const known = new Map(); // each path once: a step may be needed by many others
   const stopsBefore = (path) => {
     if (!known.has(path)) known.set(path, [...new Set(graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need))))]);
     return known.get(path);
@@ -182,7 +182,7 @@ function rowAt(way, { path, name }) {
   if (way.layers !== trace.loaded.size) {
     const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
     way.run = runOfQueries(trace, position, position + 1, { own: given, rounded });
-    way.layers = trace.loaded.size; // without the layers that are read later
+    way.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
   }
   try {
     const rows = way.run.value(path);
@@ -197,8 +197,8 @@ function rowAt(way, { path, name }) {
 /** Follow the selected query. */
 const followWay = onceAFrame(() => {
   if (isLook()) return;
-  const trace = traces[walk.trace];
-  if (walked?.trace !== trace || nearestWay(trace, queryIn(trace)) !== walked.position) {
+  const trace = traces[chosenStep.trace];
+  if (shownStep?.trace !== trace || nearestWay(trace, queryIn(trace)) !== shownStep.position) {
     showWay();
   } else {
     latestChoice++; // drop a pending choice
@@ -209,7 +209,7 @@ const followWay = onceAFrame(() => {
 
 /** Show which token this is, and whether it is the selected one. */
 function showWayTitle() {
-  const { trace, position } = walked;
+  const { trace, position } = shownStep;
   byId("way-title").replaceChildren(
     ...sayParts("{token}, token {i}, through the model", {
       token: symbolOf(brief(trace.tokens[position].symbol)),
@@ -226,18 +226,18 @@ function showWayTitle() {
 
 async function showWay() {
   const choice = ++latestChoice;
-  const trace = traces[walk.trace];
+  const trace = traces[chosenStep.trace];
   const position = nearestWay(trace, queryIn(trace));
   const way = await wayOf(trace, position);
-  const stop = way.stops.find(({ path }) => path === walk.path);
+  const stop = way.stops.find(({ path }) => path === chosenStep.path);
   if (stop.layer !== undefined && !trace.loaded.has(stop.layer)) await loadLayer(trace, stop.layer);
   if (partOfWay(stop) === "end") way.following ??= await readFollowing(way);
   if (choice !== latestChoice) return;
   byId("way").ariaBusy = "false";
-  walked = { ...way, stop, part: partOfWay(stop) };
+  shownStep = { ...way, stop, part: partOfWay(stop) };
   showWayTitle();
   for (const label of byId("way-parts").querySelectorAll("label"))
-    label.firstElementChild.checked = label.dataset.part === String(walked.part);
+    label.firstElementChild.checked = label.dataset.part === String(shownStep.part);
   showStops();
   await showStop();
 }
@@ -246,7 +246,7 @@ async function showWay() {
 function showStops() {
   const list = byId("stops");
   const hadFocus = list.contains(document.activeElement);
-  const options = walked.stops.filter((stop) => partOfWay(stop) === walked.part).map(optionOf);
+  const options = shownStep.stops.filter((stop) => partOfWay(stop) === shownStep.part).map(optionOf);
   list.replaceChildren(...options);
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
@@ -255,8 +255,8 @@ function showStops() {
 const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
 function optionOf(stop) {
-  const row = rowAt(walked, stop);
-  const chosen = stop === walked.stop;
+  const row = rowAt(shownStep, stop);
+  const chosen = stop === shownStep.stop;
   const size = row && !IS_OF_TOKENS.has(stop.name) ? format(Math.hypot(...row), 2) : "";
   const strip = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
@@ -286,9 +286,9 @@ function stripScale(row) {
   return signedScale(bound);
 }
 
-function walkByKey(event) {
-  const stops = walked.stops;
-  const at = stops.findIndex(({ path }) => path === walk.path);
+function moveByKey(event) {
+  const stops = shownStep.stops;
+  const at = stops.findIndex(({ path }) => path === chosenStep.path);
   const inPart = stops.filter((stop) => partOfWay(stop) === partOfWay(stops[at]));
   const to = {
     ArrowUp: stops[at - 1],
@@ -308,20 +308,20 @@ function walkByKey(event) {
 // ---- one step --------------------------------------------------------------------------------------
 
 function showStop() {
-  const { stop, trace } = walked;
+  const { stop, trace } = shownStep;
   const { axes, purpose } = trace.way.stops[stop.name];
-  const row = rowAt(walked, stop);
+  const row = rowAt(shownStep, stop);
   const isEdited = trace.way.edited.includes(stop.path);
   byId("stop-title").replaceChildren(make("code", {}, stop.path));
   byId("stop-formula").textContent =
     headingOf(stop) + (isEdited ? say(", edited") : "");
   byId("stop-purpose").textContent = purpose;
   byId("stop-missing").hidden = row !== undefined;
-  byId("stop-missing").textContent = whyMissing(walked);
+  byId("stop-missing").textContent = whyMissing(shownStep);
   for (const id of ["stop-shape", "strip", "stop-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
   const shape = shapeOf(trace, axes).join(" × ");
-  const [i, n] = [String(walked.position), String(row.length)];
+  const [i, n] = [String(shownStep.position), String(row.length)];
   byId("stop-shape").replaceChildren(
     ...(IS_OF_TOKENS.has(stop.name)
       ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", { shape, n, i })
@@ -334,11 +334,11 @@ function showStop() {
         })),
   );
   strip.show(row);
-  return showComponent(Math.min(walk.component, row.length - 1));
+  return showComponent(Math.min(chosenStep.component, row.length - 1));
 }
 
 /** A step with its formula, as the library writes it. */
-const headingOf = ({ name }) => `${lastOf(name)} = ${walked.trace.way.stops[name].formula}`;
+const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.way.stops[name].formula}`;
 
 function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
   const sizes = { T, Tq: T, Tk, H, Dk: Dh, Dv: Dh, D, F, vocab };
@@ -347,14 +347,14 @@ function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
 
 /** Show one number of the row, and how it is computed. */
 function showComponent(c) {
-  walk.component = c;
+  chosenStep.component = c;
   strip.mark(c);
   return showNumber();
 }
 
 /** Choose a component by pointer or keys. */
 function chooseComponent(c) {
-  walk.isLinked = true;
+  chosenStep.isLinked = true;
   updateLink();
   return showComponent(c);
 }
@@ -387,8 +387,8 @@ function whichColumns({ trace, stop }) {
 
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
-  const { Dh } = walked.trace;
-  if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", walked.following.tokens[c]);
+  const { Dh } = shownStep.trace;
+  if (IS_OF_TOKENS.has(name)) return say("token {symbol}, id {id}", shownStep.following.tokens[c]);
   if (!OF_HEADS.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
@@ -400,10 +400,10 @@ const STRIP_HEIGHT = 180; // approximate
 function latticeOf(count, width, unit) {
   const room = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
   const fitting = Math.floor(width / room);
-  const most = Math.max(16, unit, fitting - (fitting % unit));
-  let columns = most;
-  while (count % columns && columns - unit >= 0.75 * most) columns -= unit;
-  columns = Math.min(count, count % columns ? most : columns);
+  const max = Math.max(16, unit, fitting - (fitting % unit));
+  let columns = max;
+  while (count % columns && columns - unit >= 0.75 * max) columns -= unit;
+  columns = Math.min(count, count % columns ? max : columns);
   return { columns, side: Math.max(1, Math.floor(Math.min(room, width / columns))) };
 }
 
@@ -424,8 +424,8 @@ function makeStrip() {
   function layOut() {
     const width = byId("strip").clientWidth;
     if (!width || !row.length) return;
-    const { Dh } = walked.trace;
-    const byHeads = OF_HEADS.test(walked.stop.name) && 4 * Dh < width;
+    const { Dh } = shownStep.trace;
+    const byHeads = OF_HEADS.test(shownStep.stop.name) && 4 * Dh < width;
     ({ columns, side } = latticeOf(row.length, width, byHeads ? Dh : 8));
     const rows = Math.ceil(row.length / columns);
     const scale = stripScale(row);
@@ -434,10 +434,10 @@ function makeStrip() {
     canvas.style.height = `${rows * side}px`;
     cells.ariaRowCount = rows;
     cells.ariaColCount = columns;
-    const most = format(scale.bound);
+    const bound = format(scale.bound);
     legend.textContent = row.every((x) => x >= 0)
-      ? say("Orange above 0; darkest at {most} and above.", { most })
-      : say("Blue below 0, orange above; darkest beyond ±{most}.", { most });
+      ? say("Orange above 0; darkest at {most} and above.", { most: bound })
+      : say("Blue below 0, orange above; darkest beyond ±{most}.", { most: bound });
     place();
   }
 
@@ -454,7 +454,7 @@ function makeStrip() {
 
   function read(c) {
     reading.replaceChildren(
-      `${componentOf(walked.stop, c)} `,
+      `${componentOf(shownStep.stop, c)} `,
       make("strong", {}, number(row[c])),
     );
   }
@@ -486,8 +486,8 @@ function makeStrip() {
   return {
     show(values) {
       row = values;
-      chosen = Math.min(walk.component, row.length - 1);
-      cells.ariaLabel = walked.stop.path;
+      chosen = Math.min(chosenStep.component, row.length - 1);
+      cells.ariaLabel = shownStep.stop.path;
       layOut();
     },
     focus: () => mark.focus(),
@@ -495,7 +495,7 @@ function makeStrip() {
       chosen = c;
       place();
       read(c);
-      mark.ariaLabel = `${componentOf(walked.stop, c)}: ${format(row[c], 6)}`;
+      mark.ariaLabel = `${componentOf(shownStep.stop, c)}: ${format(row[c], 6)}`;
     },
   };
 }
@@ -504,12 +504,12 @@ function makeStrip() {
 
 async function showNumber() {
   const choice = latestChoice;
-  const { stop } = walked;
-  const c = walk.component;
-  const made = await explanationOf(walked, stop, c);
-  if (choice !== latestChoice || c !== walk.component) return;
-  const missing = make("p", { class: "note" }, whyMissing(walked) || whichColumns(walked));
-  byId("stop-arithmetic").replaceChildren(...(made ?? [missing]));
+  const { stop } = shownStep;
+  const c = chosenStep.component;
+  const explanation = await explanationOf(shownStep, stop, c);
+  if (choice !== latestChoice || c !== chosenStep.component) return;
+  const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
+  byId("stop-arithmetic").replaceChildren(...(explanation ?? [missing]));
 }
 
 /** A line of arithmetic. */
@@ -529,14 +529,14 @@ function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
 }
 
 /** The result of an equation, and the value that an edit replaced it with. */
-function resultOf(isEdited, made, there) {
-  const strongly = make("strong", {}, number(there));
-  const isSame = Math.abs(made - there) <= 1e-5 * Math.max(Math.abs(made), Math.abs(there), 1e-3);
-  if (!isEdited || isSame) return strongly;
+function resultOf(isEdited, computed, stored) {
+  const shown = make("strong", {}, number(stored));
+  const isSame = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
+  if (!isEdited || isSame) return shown;
   return make(
     "span",
     {},
-    ...sayParts("{made}; edited here: {x} instead", { made: number(made), x: strongly }),
+    ...sayParts("{made}; edited here: {x} instead", { made: number(computed), x: shown }),
   );
 }
 
@@ -549,7 +549,7 @@ async function explanationOf(way, stop, c) {
   const { trace, position } = way;
   const heading = headingOf(stop);
   const row = rowAt(way, stop);
-  const result = (made) => resultOf(isEditedAt(way, stop), made, row[c]);
+  const result = (computed) => resultOf(isEditedAt(way, stop), computed, row[c]);
   if (stop.equation === "identity") {
     const from = stopAt(way, stop.needs[0]);
     const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
@@ -630,7 +630,7 @@ function collected(way, stop, c) {
     weights: { name: "weights", values: () => stepRow(head, "weights", position) },
     V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
-  const working = new Working({ places: { row: position, column: d }, needs, along: "key" });
+  const working = new Working({ places: { row: position, column: d }, needs, rowLetter: "key" });
   const isEdited = head.edited.has("context") || isEditedAt(way, stop);
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
@@ -659,9 +659,9 @@ function probabilityOf(way, stop, c) {
   });
   return linesOfNumber(working, description.explanations.softmax, {
     heading: headingOf(stop),
-    result: (made) => make("strong", {}, number(made)),
+    result: (x) => make("strong", {}, number(x)),
     rows: {},
   });
 }
 
-byId("stops").addEventListener("keydown", walkByKey);
+byId("stops").addEventListener("keydown", moveByKey);
