@@ -300,7 +300,8 @@ print(f"a model that knows nothing has a loss of ln {logits.size} = {math.log(lo
 # longer. So for training a text is cut into windows. Each window gives as many predictions as it
 # has tokens, the first from one token, the last from all of them. The **stride** is the distance to
 # the next window: if it equals the window's length, each token is a target once; if it is smaller,
-# windows overlap, and tokens come up again with more context.
+# windows overlap, and tokens come up again with more context. A **batch** is several windows side
+# by side, trained in one step.
 
 # %%
 N = len(story.tokens)

@@ -162,7 +162,8 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 #   heads' keys and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need
 #   not even be computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
 #
-# The singular values of this head's own `K` show how thin it could be.
+# The singular values of this head's own `K` show how thin it could be. [MLA](later/mla.py) has a
+# page that computes it for a whole layer.
 
 # %%
 U, sizes, turned = np.linalg.svd(K, full_matrices=False)
@@ -198,7 +199,8 @@ pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 # GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
 # position 1,024. Most models since then rotate queries and keys instead: the columns are taken in
 # pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows rotated
-# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer".)
+# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; a page of its own
+# computes [RoPE](later/rope.py) on a head.)
 
 
 # %%
@@ -228,7 +230,8 @@ pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q
 # 9](09_counting_parameters.py)). A **mixture of experts** has many MLPs, and a small matrix, the
 # **router**, that decides for each token which two of them run, and with which shares their outputs
 # are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer and
-# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
+# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; a page of its own cuts an MLP
+# into [experts](later/moe.py).)
 
 # %%
 experts, working = 4, 2

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from book import CHAPTERS, answers, chinese
+from book import CHAPTERS, LATER, answers, chinese
 from editions import (
     AUDIENCES,
     EXERCISE,
@@ -91,7 +91,7 @@ def masked(script: str) -> str:
 
 def test_chinese_code_differs_in_strings_and_comments_alone() -> None:
     used = set()
-    for chapter in CHAPTERS:
+    for chapter in (*CHAPTERS, *LATER):
         script = text_of(chapter)
         used.update(texts_of_code(script))
         assert untranslated(script) == []
@@ -233,7 +233,7 @@ def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Pa
         assert 3 <= len(re.findall(r"^\* ", texts_of[-1], re.MULTILINE)) <= 5
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
+@pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
 def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
     assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []

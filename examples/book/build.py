@@ -21,13 +21,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
+import typeset
 from api import names, reference
 from diagram import diagram
-from editions import CHAPTERS, lesson
+from drawings import DRAWINGS, drawing, shown
+from editions import CHAPTERS, LATER, lesson
+from folding import folded
+from nbformat.v4 import new_code_cell
 from question_bank import page
 
 import attnlab
@@ -35,8 +41,10 @@ from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
-CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
+EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
+FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
+CHAPTER = re.compile(r"\]\((?:\.\./|later/)?(\w+)\.py\)")
+DRAWING = re.compile("<!-- drawing: (\\w+) -->")
 PLAYGROUND = re.compile(r"\[([^\]]+)\]\((playground\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
 FRONT = f"""<!DOCTYPE html>
@@ -57,7 +65,9 @@ a {{ color: var(--accent) }}</style>
 def with_links(script: str) -> str:
     """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
-    return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, PLAYGROUND.sub(embedded, script)))
+    equation = r'<a href="equations.html#\1"><code>\1</code></a>'
+    script = FUNCTION.sub(source, EQUATION.sub(equation, PLAYGROUND.sub(embedded, script)))
+    return CHAPTER.sub(r"](\1.ipynb)", script)
 
 
 def embedded(found: re.Match[str]) -> str:
@@ -67,16 +77,32 @@ def embedded(found: re.Match[str]) -> str:
     return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 
 
+def in_view(cell: Any) -> Iterator[Any]:
+    """A notebook's cell, as several if the page folds parts of it."""
+    if cell.cell_type != "code" or "nbgrader" in cell.metadata:
+        yield cell
+        return
+    for part, is_folded in folded(cell.source):
+        about = {"tags": ["hide-input"]} if is_folded else {}
+        yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
+
+
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
-    for chapter in CHAPTERS:
-        notebook = jupytext.reads(with_links(lesson(chapter, language, "home")), fmt="py:percent")
+    for chapter in (*CHAPTERS, *LATER):
+        script = with_links(lesson(chapter, language, "home"))
+        script = DRAWING.sub(lambda found: shown(found[1], language), script)
+        notebook = jupytext.reads(script, fmt="py:percent")
+        notebook.cells = [part for cell in notebook.cells for part in in_view(cell)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
+    (source / "equations.md").write_text(typeset.page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")
+    for name in DRAWINGS:
+        (source / f"{name}.svg").write_text(drawing(name, language), encoding="utf-8")
     if language == "en":
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
@@ -135,8 +161,9 @@ def build(directory: Path) -> int:
             return 1
         for language in LANGUAGES:
             shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
-            for notebook in (work / language).glob("*.ipynb"):
-                shutil.copy(notebook, directory / language)
+            for file in ("*.ipynb", "*.svg"):
+                for found in (work / language).glob(file):
+                    shutil.copy(found, directory / language)
             model = attnlab.GPT2.from_pretrained("pocket")
             model.playground(directory / language / "playground.html", language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")

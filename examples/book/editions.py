@@ -7,8 +7,8 @@ prose cell, in order, under a mark that identifies the English text it translate
     <!-- 5d3f2a9c -->
     # 3. 亲手算一个注意力头
 
-The mark is the first eight hex digits of the English cell's SHA-256, so it shows if a translation
-is out of date. `zh/code.po` translates the strings and comments of the code.
+The mark is the first eight hex digits of the English cell's SHA-256, which shows if a translation
+is out of date. Both editions share the code; `zh/code.po` translates its strings and comments.
 
     python examples/book/editions.py                 lists what is outdated or untranslated
     python examples/book/editions.py mark 03         marks chapter 3 as up to date
@@ -44,6 +44,7 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+LATER = [EXAMPLES / "later" / f"{name}.py" for name in ("rope", "mla", "moe")]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
 
@@ -373,13 +374,13 @@ def main(arguments: list[str]) -> int:
         case ["write", audience, directory, *rest] if audience in (*AUDIENCES, "slides"):
             write(audience, Path(directory), *(rest or ["en"]))
         case ["mark", number]:
-            (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+            (chapter,) = (one for one in (*CHAPTERS, *LATER) if one.name.startswith(number))
             file = translation_of(chapter)
             before = file.read_text(encoding="utf-8") if file.exists() else ""
             file.write_text(marked(chapter.read_text(encoding="utf-8"), before), encoding="utf-8")
         case []:
             found = 0
-            for chapter in CHAPTERS:
+            for chapter in (*CHAPTERS, *LATER):
                 file = translation_of(chapter)
                 translation = file.read_text(encoding="utf-8") if file.exists() else ""
                 script = chapter.read_text(encoding="utf-8")
