@@ -132,7 +132,7 @@ def test_exercise_3() -> None:
     texts = as_it_is(CHAPTER)["MEANS"][1:]
     chapter = run(CHAPTER, {f'    "{text}",\n': "" for text in texts})
     assert chapter["MEANS"] == ["The cat chased the kite, but it"]
-    after = line(chapter, "  context of other texts")
+    after = line(chapter, "context of other texts")
     first, second = after.removeprefix("context of other texts ").split()[:4:2]
     chances = after.split()[5:8:2]
     assert f"`{first}` with {chances[0]} and `{second}` with {chances[1]}" in said
