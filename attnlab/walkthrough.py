@@ -23,6 +23,7 @@ from attnlab.equations import Array
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.console import exit_status
+from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table
 from attnlab.views.shown import Shown, shown
 
@@ -74,20 +75,23 @@ class Reproduction(Document):
         return not self.reason and all(table.agrees for table in self.tables)
 
     def pieces(self) -> Iterator[str | Table]:
-        yield Heading(f"Published figures, and {self.model}\nPrompt: {self.prompt}")
+        template = "Published figures, and {model}\nPrompt: {prompt}"
+        yield Heading(template, model=self.model, prompt=self.prompt)
         if self.reason:
-            yield Paragraph(f"No table can match: {self.reason}")
+            yield Paragraph("No table can match: {reason}", reason=Message(self.reason))
             return
-        lines = [("table", "figures", "largest difference", "allowed", "")]
+        header = ("table", "figures", "largest difference", "allowed", "")
+        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
         for table in self.tables:
             largest, allowed = f"{table.largest_difference:.2g}", f"{table.tolerance:.2g}"
-            agrees = "agrees" if table.agrees else "DOES NOT AGREE"
+            agrees = Message("agrees" if table.agrees else "DOES NOT AGREE")
             lines.append((table.name, f"{table.figures}", largest, allowed, agrees))
         yield Table(lines, left=(0, 4))
-        yield "(not compared: the similarity matrix, whose formula isn't published)"
+        yield Message("(not compared: the similarity matrix, whose formula isn't published)")
         agreeing = sum(table.agrees for table in self.tables)
-        verdict = "reproduced" if self.agrees else "NOT reproduced"
-        yield f"{agreeing} of {len(self.tables)} tables agree: {verdict}"
+        verdict = Message("reproduced" if self.agrees else "NOT reproduced")
+        template = "{agreeing} of {count} tables agree: {verdict}"
+        yield Message(template, agreeing=agreeing, count=len(self.tables), verdict=verdict)
 
 
 def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
@@ -112,19 +116,23 @@ def _why_no_table_can_match(published: dict[str, Any], trace: Trace, prompt: str
     ids = trace.tokens.ids.tolist()
     if ids != published["token_ids"]:
         if prompt == PROMPT:
-            return "the model's tokenizer splits the prompt into different tokens"
-        counts = f"{len(ids)} tokens instead of {len(published['token_ids'])}"
+            return Message("the model's tokenizer splits the prompt into different tokens")
+        count, other = len(ids), len(published["token_ids"])
+        counts = Message("{count} tokens instead of {other}", count=count, other=other)
         if prompt.replace("'", "’") == PROMPT:
-            return (
+            return Message(
                 "the prompt has a straight apostrophe ' (U+0027), the published one a curly one ’ "
-                f"(U+2019). It has {counts}, so every later token is at a different position"
+                "(U+2019). It has {counts}, so every later token is at a different position",
+                counts=counts,
             )
-        return f"the figures are for the prompt {PROMPT!r}; this one has {counts}"
+        template = "the figures are for the prompt {published}; this one has {counts}"
+        return Message(template, published=repr(PROMPT), counts=counts)
     head = trace.head(0, 0)
     for name in ("X", "W_Q"):
         shape, expected = getattr(head, name).shape, tuple(published["shapes"][name])
         if shape != expected:
-            return f"the model's {name} has shape {shape}; the published shape is {expected}"
+            template = "the model's {name} has shape {shape}; the published shape is {expected}"
+            return Message(template, name=name, shape=shape, expected=expected)
     return ""
 
 

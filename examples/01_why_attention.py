@@ -28,7 +28,7 @@ model = attnlab.GPT2.default()
 
 ONE, OTHER = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"
-LAYER, HEAD = 1, 2  # in the pocket model it attends from "it" to an animal
+LAYER, HEAD = 1, 2  # in the pocket model, from it to an animal
 SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by word
 SCALE = 1.0  # standard deviation of the numbers of its words
 
@@ -104,6 +104,8 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # alone, as a relay runner receives one baton. Read a paragraph, close your eyes and translate it:
 # you have the same problem.
 #
+# <!-- drawing: relay -->
+#
 # In 2014 Bahdanau, Cho and Bengio removed the bottleneck: keep a vector for every word, and let
 # each step of the translation take a weighted sum of **all** of them, with weights recomputed each
 # time: for "je", say, 80 % of h₁ and 10 % each of h₂ and h₃. That is **attention**. (Their weights
@@ -111,8 +113,15 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # recurrence too: any word is one step away from any other, and all words are processed at once, by
 # matrix products. The price is that T words have T² pairs ([chapter 17](17_where_next.py)).
 #
-# The dates: ELIZA, a therapist made of rules, 1966; recurrent networks, the 1980s; LSTM, 1997;
-# attention on top of a recurrent network, 2014; the Transformer, 2017; GPT, a decoder alone, 2018.
+# "I come from Pune, India", a text begins, and after many sentences it ends with "I speak ...": a
+# word at the start decides the last one. With attention they are one step apart.
+#
+# * 1966: ELIZA, a therapist made of rules (Weizenbaum).
+# * 1980s: recurrent networks.
+# * 1997: LSTM, a recurrent network that forgets less.
+# * 2014: attention on top of a recurrent network.
+# * 2017: the Transformer, attention without recurrence.
+# * 2018: GPT, the Transformer's decoder alone.
 #
 # One question remains: where do the weights come from?
 
@@ -148,7 +157,7 @@ print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decim
 
 # %% [markdown]
 # The lengths differ, and no step makes them 1. Subtracting the mean and dividing by the standard
-# deviation makes all of them √D; LayerNorm then multiplies by a learned gain and adds a learned
+# deviation makes all of them √D; **LayerNorm** then multiplies by a learned gain and adds a learned
 # bias, and they differ again. With the prompt above the pocket model's rows are between 7.34 and
 # 8.33 long after LayerNorm. So there the dot product and the cosine say nearly the same: their
 # ratio is almost constant. Queries and keys (section 1.5) may have any length, and use it: a longer

@@ -116,6 +116,24 @@ print(f"determinant of M {np.linalg.det(M):.4f}")
 pictures.plane({"U": U, "U S": U @ S, "U S Vᵀ = M": U @ S @ Vt}, points={"x": POINT})
 
 # %% [markdown]
+# A square matrix can also be read without rotations. Along an **eigenvector** the map only
+# stretches: x M = λ x, and λ is the **eigenvalue**. The matrix above has two eigenvectors, with the
+# eigenvalues 2.5 and 1. In the picture both stay on their lines, and all else is moved.
+#
+# "Full rank" is sometimes given as the condition. It isn't enough: the turn of 2.2 has full rank
+# and changes every direction, so it has no real eigenvector. Every matrix has an SVD, one of 768 x
+# 64 too.
+
+# %%
+eigenvalues, eigenvectors = np.linalg.eig(M.T)  # of the transpose: x is a row
+own = {f"eigenvector {n}": x.real for n, x in enumerate(eigenvectors.T) if np.isreal(x).all()}
+if own:
+    rows = [[value.real, *x, *x @ M] for value, x in zip(eigenvalues, own.values(), strict=False)]
+    print("\nx M = λ x")
+    print(attnlab.table(rows, rows=[*own], columns=["λ", "x₀", "x₁", "(x M)₀", "(x M)₁"]))
+pictures.plane({"M": M}, points=own)
+
+# %% [markdown]
 # ## 2.5 Linear, and affine
 #
 # A matrix leaves the origin where it is. Moving the origin takes a **bias**, a vector that is

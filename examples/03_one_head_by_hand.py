@@ -29,6 +29,7 @@ import attnlab
 from attnlab import figures, pictures
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -56,6 +57,10 @@ print(attnlab.table(X, rows=words, decimals=2))
 # * its **query**, what it looks for: `Q = X W_Q`
 # * its **key**, what it can be found by: `K = X W_K`
 # * its **value**, what it passes to a word that attends to it: `V = X W_V`
+#
+# As in a library: the query is what you ask for, the keys are the index cards, the values are the
+# books. The librarian compares your question with every card, and hands you a mixture of all books,
+# more of those whose cards fit.
 #
 # Here are the matrices. A number of `Q` is one row of `X` times one column of `W_Q`: four products
 # and their sum. Take a pencil, work out one number of `Q`, and check it below.
@@ -224,7 +229,8 @@ pictures.arrows(added, title=f"context of {words[0]}")
 #
 # [`attnlab.self_attention`](../attnlab/forward/functional.py) does the same and keeps every step
 # under its name. A notebook draws it: point at a cell of the heatmap for its number, and open the
-# other steps.
+# other steps. All nine weights look alike there. The second picture shows how far each is from a
+# third: with the numbers above, every word gives a little more to 鱼, and a little less to 猫.
 
 # %%
 head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
@@ -234,6 +240,10 @@ print("\nLargest difference from the steps by hand")
 for name, matrix in {"scores": scores, "weights": weights, "context": context}.items():
     print(f"  {name:8} {np.abs(getattr(head, name) - matrix).max():.0e}")
 head
+
+# %%
+share = 1 / len(words)
+pictures.heatmap(weights - share, rows=words, columns=words, title=f"weights - {share:.2f}")
 
 # %% [markdown]
 # ## 3.7 Three heads of one sentence
@@ -281,6 +291,45 @@ print("\nThe three contexts side by side")
 print(attnlab.table(concat, rows=words, columns=names))
 
 # %% [markdown]
+# The same in a sentence of five words, 我去银行取钱 (I go to the bank to withdraw money). Each word
+# is a column of its own here, so a matrix W_Q can say for each pair whether the first asks for the
+# second. One head asks which object belongs to the action 取 (withdraw), one what is done at the
+# place 银行 (bank), one what 我 (I) does.
+
+# %%
+sentence = ["我", "去", "银行", "取", "钱"]
+questions = {
+    "action, object": ("取", "钱"),
+    "place, activity": ("银行", "取钱"),
+    "who acts": ("我", "取"),
+}
+one_hot = np.eye(len(sentence))
+rows = []
+for asking, answering in questions.values():
+    asks = np.zeros_like(one_hot)
+    asks[sentence.index(asking), [sentence.index(word) for word in answering]] = 10
+    one = attnlab.self_attention(one_hot, asks, one_hot, one_hot)
+    rows.append(one.weights[sentence.index(asking)])
+
+print("\n我去银行取钱: what each head's asking word attends to")
+names = [f"{question}: {asking}" for question, (asking, _) in questions.items()]
+print(attnlab.table(rows, rows=names, columns=sentence, decimals=2))
+
+# %% [markdown]
+# And whom does "he" mean in 李华看见张明，他笑了 (Li Hua saw Zhang Ming, he laughed)? Some say: the
+# nearer name. But nothing in attention prefers what is near. Both names are names, so 他 (he)
+# scores them alike, and each gets half. Only a position in the vectors, or what training has found
+# out about such sentences, can break the tie.
+
+# %%
+kinds = ["name", "verb", "name", "pronoun", "verb"]
+X_kinds = np.array([[kind == other for other in ("name", "verb", "pronoun")] for kind in kinds])
+asks_for_names = np.array([[0, 0, 0], [0, 0, 0], [10, 0, 0]])  # the pronoun does
+he = attnlab.self_attention(1.0 * X_kinds, asks_for_names, np.eye(3), np.eye(3)).weights[3]
+print("\n李华看见张明，他笑了: what 他 attends to")
+print(attnlab.table([he], rows=["他"], columns=["李华", "看见", "张明", "他", "笑了"], decimals=2))
+
+# %% [markdown]
 # ## 3.8 Rows or columns
 #
 # Here a word is a row, and the matrix is on the right: `Q = X W_Q`. Some texts and videos have
@@ -300,14 +349,13 @@ linear_weight = W_Q.T
 print("\n3.8 Rows or columns")
 print("\nScores with words as columns: a column is the word that asks")
 print(attnlab.table(turned, rows=words, columns=words))
-habits = {
-    "rows     Q  = X W_Q": (X.shape, W_Q.shape, Q.shape),
-    "columns  Qᵀ = W_Qᵀ Xᵀ": (W_Q.T.shape, X.T.shape, as_columns["Q"].shape),
-    "Linear   Q  = X weightᵀ": (X.shape, linear_weight.shape, (X @ linear_weight.T).shape),
-}
+habits = [
+    ["by rows", "Q  = X W_Q", X.shape, W_Q.shape, Q.shape],
+    ["by columns", "Qᵀ = W_Qᵀ Xᵀ", W_Q.T.shape, X.T.shape, as_columns["Q"].shape],
+    ["Linear", "Q  = X weightᵀ", X.shape, linear_weight.shape, (X @ linear_weight.T).shape],
+]
 print()
-for habit, (left, right, product) in habits.items():
-    print(f"  {habit:24} {left} {right} -> {product}")
+print(align([[*map(str, habit)] for habit in habits], left=range(5)))
 print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - scores).max():.0e}")
 
 # %% [markdown]
@@ -369,6 +417,17 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 # chance also √D, so `check` names both. It should be `Q @ K.T / math.sqrt(K.shape[-1])`. Then the
 # weights: `softmax over the queries`, so that columns sum to 1 instead of rows. Remove both `.T`:
 # `attnlab.softmax(scores)`.
+#
+# </details>
+#
+# **Exercise 5 (basic).** The same with "I love AI": the rows of X are 0.1 0.2 0.3 0.4 for "I", 0.5
+# 0.6 0.7 0.8 for "love" and 0.9 0.1 0.2 0.3 for "AI"; those of W_Q are 0.1 0.2 0.3, 0.4 0.5 0.6,
+# 0.7 0.8 0.9 and 0.2 0.3 0.4. What is the query of "I"? What are the other two?
+#
+# <details><summary>Answer</summary>
+#
+# "I": 0.38, 0.48, 0.58. "love": 0.94, 1.20, 1.46. "AI": 0.33, 0.48, 0.63. (A text works this out by
+# hand, and gets only the row of "I" right; all that follows from the other two is wrong, too.)
 #
 # </details>
 

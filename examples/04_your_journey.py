@@ -92,7 +92,8 @@ pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 # width: by √2, with the matrices here.
 #
 # The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
-# PyTorch's `Linear` does, around 0. The picture shows the second.
+# PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows by how much
+# those of the second variant differ from it: every word gives most to "Your".
 
 # %%
 print("\n4.2 With W_Q, W_K and W_V")
@@ -111,7 +112,7 @@ for variant, how in variants.items():
     print(
         figures.verdict(inputs, 6, **{name: (getattr(head, name), stage[name]) for name in names})
     )
-head
+pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
@@ -150,7 +151,8 @@ print(attnlab.table([alpha, cut(alpha)], rows=rows, columns=words))
 # ## 4.3 The causal mask: no word sees the future
 #
 # A model that predicts the next word must not see it: it is **autoregressive**. In each row (the
-# word that asks), every column to the right of the diagonal is masked. `True` means: may attend.
+# word that asks), every column to the right of the diagonal is masked: the **causal mask**. `True`
+# means: may attend.
 #
 # With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, transposed.
@@ -289,7 +291,10 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 #
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
 # its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
-# two columns from head 0, two from head 1.
+# two columns from head 0, two from head 1. Drawn beside a single head of full width D, whose three
+# maps are D × D: H heads have maps of D × D/H, as many numbers in all, but H rows of weights.
+#
+# <!-- drawing: heads -->
 #
 # The library also takes the heads' matrices side by side, as GPT-2 stores them. The output matrix
 # `W_O` then mixes the columns. Our figures stop before that, so here `W_O` is the identity matrix,
@@ -323,7 +328,7 @@ print(
         concat=(both.concat, recorded["multi_head"]["concatenated"]),
     )
 )
-both
+pictures.heatmap(both.concat, rows=words, columns=columns, title="concat")
 
 # %% [markdown]
 # ## 4.6 Heads differ because they start differently
@@ -388,12 +393,14 @@ ends = [
 ]
 print(attnlab.table(ends, rows=["start differently", "start alike"], columns=["off", "apart"]))
 pictures.curves(
-    {"start alike": off_alike, "start differently": off_different}, x_name="step", y_name="off"
+    {"start alike": off_alike, "start differently": off_different},
+    x_name="training step",
+    y_name="off",
 )
 
 # %% [markdown]
-# Here are the two heads that started differently, after training. Two different attention patterns
-# can produce what one pattern, used twice, can't.
+# Here are the two heads that started differently, after training. Two different **attention
+# patterns** can produce what one pattern, used twice, can't.
 
 # %%
 for h, one in enumerate(different.heads):

@@ -21,13 +21,13 @@
 
 # %%
 import math
-import textwrap
 
 import numpy as np
 
 import attnlab
 from attnlab import figures, walkthrough
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import Paragraph
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -39,7 +39,7 @@ model = attnlab.GPT2.default()
 # ## 6.1 What was printed
 #
 # The article's prompt is 12 tokens. In a token's symbol `Ġ` stands for a space before it. The
-# apostrophe is a curly one, three bytes, which GPT-2's **byte pair encoding** splits into two
+# apostrophe is a curly one, three bytes, which GPT-2's **byte pair encoding** (BPE) splits into two
 # tokens, `âĢ` and `Ļ`.
 #
 # A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so most of its
@@ -73,14 +73,14 @@ print(attnlab.table(V, rows=symbols[: len(V)]))
 # %%
 embedding = wte + wpe
 
-print("\n6.2 Token plus position, column 0")
 printed = np.array(recorded["embedding"])
-columns = [wte[:, 0], wpe[:, 0], embedding[:, 0], printed[:, 0]]
-print(
-    attnlab.table(np.stack(columns, axis=1), rows=symbols, columns=["wte", "wpe", "sum", "printed"])
-)
+print("\n6.2 Token plus position, columns 0 to 2")
+for pair in ({"wte": wte, "wpe": wpe}, {"sum": embedding, "printed": printed}):
+    names = [f"{name} {j}" for name in pair for j in range(3)]
+    print(attnlab.table(np.hstack([*pair.values()]), rows=symbols, columns=names))
+    print()
 off = np.abs(embedding - printed) > 0.00005
-print(f"\n{off.sum()} of {off.size} sums differ from the printed one in the last digit")
+print(f"{off.sum()} of {off.size} sums differ from the printed one in the last digit")
 inputs = {"wte": (wte, recorded["wte"]), "wpe": (wpe, recorded["wpe"])}
 print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
 
@@ -172,10 +172,10 @@ context = weights[:seen, :seen] @ V[:seen]
 of_rounded = printed[:seen, :seen] @ V[:seen]
 printed_context = np.array(recorded["context"])[:seen]
 
-print("\n6.5 Context, column 0")
-columns = [context[:, 0], of_rounded[:, 0], printed_context[:, 0]]
-names = ["our weights", "printed weights", "printed context"]
-print(attnlab.table(np.stack(columns, axis=1), rows=symbols[:seen], columns=names))
+print("\n6.5 Context, columns 0 to 2: with our weights, with the printed ones, as printed")
+names = [f"{name} {j}" for name in ("ours", "rounded", "printed") for j in range(3)]
+table = np.hstack([context, of_rounded, printed_context])
+print(attnlab.table(table, rows=symbols[:seen], columns=names))
 print("\nLargest difference from the printed context, all three columns")
 print(f"  with our weights          {np.abs(context - printed_context).max():.4f}")
 print(f"  with the printed weights  {np.abs(of_rounded - printed_context).max():.4f}\n")
@@ -275,7 +275,7 @@ for prompt in (PROMPT, straight):
     print(f"\n{prompt}    {len(tokens)} tokens")
     print(" ".join(tokens.symbols))
 print("\nCompared with the published figures:")
-print(textwrap.fill(walkthrough.reproduce(model, straight).reason, width=88))
+print(Paragraph(walkthrough.reproduce(model, straight).reason))
 
 # %% [markdown]
 # ## 6.9 Where the article is wrong
@@ -322,7 +322,7 @@ for what, array in {
     "context of one head": head.context,
     "concat, all heads joined": trace.blocks[0].attention.concat,
 }.items():
-    print(f"  {what:<26}{' x '.join(map(str, array.shape))}")
+    print(f"  {' x '.join(map(str, array.shape)):<10}{what}")
 
 # %% [markdown]
 # **cos π** is -1, not 0.

@@ -280,7 +280,9 @@ losses = -np.log(np.maximum(of_targets, 1e-300))
 print("\n8.8 Each token, its target, and the probability the model gave it")
 arrows = [f"{a} -> {b}" for a, b in pairwise(story.tokens.symbols)]
 print(
-    attnlab.table(np.stack([of_targets, losses], 1), rows=arrows, columns=["probability", "loss"])
+    attnlab.table(
+        np.stack([of_targets, losses], 1), rows=arrows, columns=["probability", "loss in nats"]
+    )
 )
 if len(targets):
     by_library, _ = cross_entropy(story.logits[:-1], targets)
@@ -298,7 +300,8 @@ print(f"a model that knows nothing has a loss of ln {logits.size} = {math.log(lo
 # longer. So for training a text is cut into windows. Each window gives as many predictions as it
 # has tokens, the first from one token, the last from all of them. The **stride** is the distance to
 # the next window: if it equals the window's length, each token is a target once; if it is smaller,
-# windows overlap, and tokens come up again with more context.
+# windows overlap, and tokens come up again with more context. A **batch** is several windows side
+# by side, trained in one step.
 
 # %%
 N = len(story.tokens)

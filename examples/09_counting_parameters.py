@@ -284,6 +284,32 @@ for vocabulary in (50_257, 50_527):
 print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,}")
 
 # %% [markdown]
+# ### A walk of shapes
+#
+# What are the shapes on the way? "The next day is bright" is 5 tokens; in an article each has 8
+# numbers, and a matrix of 8 x 4 makes Q, K and V 5 x 4. In GPT-2 and GPT-3 the heads together are
+# as wide as the input: 96 contexts of 128 columns are 12,288 again. Here is the walk for that
+# sentence and for 1,000 tokens of GPT-3. Tokens are rows, and a query is a row of 128 numbers;
+# where tokens are columns, as in some notes, everything is transposed, but nothing is "128 * 128".
+
+
+# %%
+def walk(T: int, D: int, Dh: int, H: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each step, of a head and of the whole layer."""
+    one = attnlab.self_attention(np.zeros((T, D), np.float32), *3 * [np.zeros((D, Dh), np.float32)])
+    shapes = {name: getattr(one, name).shape for name in ("X", "W_Q", "Q", "K", "V")}
+    shapes |= {"weights": one.weights.shape, "context": one.context.shape}
+    joined = np.broadcast_to(one.context, (H, T, Dh)).swapaxes(0, 1).reshape(T, H * Dh)
+    return shapes | {"concat": joined.shape, "W_O": (H * Dh, D), "output": (T, D)}
+
+
+bright, long = walk(5, 8, 4, 2), walk(1000, gpt3.n_embd, gpt3.d_head, gpt3.n_head)
+print("\nShapes: 'The next day is bright' with two heads; 1,000 tokens of GPT-3\n")
+for name, shape in bright.items():
+    shapes = (" x ".join(f"{n:,}" for n in one) for one in (shape, long[name]))
+    print("  {:8}{:>8}{:>18}".format(name, *shapes))
+
+# %% [markdown]
 # ## 9.7 Predict, change, see
 #
 # **Exercise 1 (basic).** How many parameters does GPT-2 small have with 2,048 positions instead of

@@ -111,10 +111,23 @@ for word, row in zip(english, cross.weights, strict=True):
 pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 
 # %% [markdown]
-# Such a picture of a trained translation model made attention famous (Bahdanau and others, 2014;
-# there bright cells are the large weights). They leave the diagonal where the two languages order
-# their words differently: "European Economic Area" is "zone économique européenne" ([chapter
-# 1](01_why_attention.py)).
+# Such a picture of a trained translation model made attention famous (Bahdanau and others, 2014):
+# one language on each axis, nearly a diagonal. It leaves the diagonal where the two languages order
+# their words differently: "European Economic Area" is "zone économique européenne". Their picture
+# is bright on dark: the brighter a cell, the larger the weight. (It has also been described the
+# other way round.) Here is ours, dark on bright, with meanings that we chose; theirs were learned.
+# Now the French is written, and the English has been read.
+
+# %%
+source = ["the", "European", "Economic", "Area", "was", "founded"]
+target = ["la", "zone", "économique", "européenne", "fut", "fondée"]
+means = [source.index(word) for word in ("the", "Area", "Economic", "European", "was", "founded")]
+one_hot = np.eye(len(source))  # a meaning is a column of its own
+aligned = attnlab.cross_attention(one_hot[means], one_hot, 8 * one_hot, one_hot, one_hot)
+print("\nEach French word and the English word that it attends to most")
+for word, row in zip(target, aligned.weights, strict=True):
+    print(f"  {word:12}{source[row.argmax()]:12}{row.max():.2f}")
+pictures.heatmap(aligned.weights, rows=target, columns=source, title="alignment")
 
 # %% [markdown]
 # ## 10.3 Context

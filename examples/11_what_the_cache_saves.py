@@ -22,6 +22,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.forward.parameters import parameter_count
 from attnlab.support.console import prepare_script
@@ -70,10 +71,13 @@ for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
 # %%
 one, other = layers[0]
 print("\nContexts of layer 0, largest difference")
-for name, masks in {"with the mask": (one.mask, other.mask), "without": (None, None)}.items():
+for name, masks in {
+    "with the mask": (one.mask, other.mask),
+    "without the mask": (None, None),
+}.items():
     before = attnlab.attention(one.Q, one.K, one.V, masks[0]).context
     after = attnlab.attention(other.Q, other.K, other.V, masks[1]).context
-    print(f"  {name:14} {np.abs(before - after[:, both]).max():.1e}")
+    print(f"  {name}  {np.abs(before - after[:, both]).max():.1e}")
 
 # %% [markdown]
 # ## 11.2 One step by hand
@@ -118,7 +122,7 @@ generated = model.generate(ids, NEW, temperature=0, trace=True)
 symbols = generated.tokens.symbols
 
 print("\n11.3 Step by step")
-lines = [["step", "computed", "cached", "Q of a head", "K of a head", "chose"]]
+lines = [["step no.", "computed", "cached", "Q of a head", "K of a head", "chose"]]
 for number, step in enumerate(generated.steps):
     asking = step.trace.head(*place)
     shapes = [" x ".join(map(str, array.shape)) for array in (asking.Q, asking.K)]
@@ -349,6 +353,58 @@ print(align(costs))
 #
 # 4 · 2 · 48 · 1600 is 0.6144 MB for a token and 629.1 MB for a text. Ten texts take more than the
 # weights.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (medium).** Write the step of 11.2: one row `x` and the caches come in. Return `K` and
+# `V` with the new rows, `scores`, `weights` and `context`; the last three have one row.
+
+
+# %%
+def my_step(
+    x: Array,
+    K_cache: Array,
+    V_cache: Array,
+    of_Q: tuple[Array, Array],
+    of_K: tuple[Array, Array],
+    of_V: tuple[Array, Array],
+) -> dict[str, Array]:
+    """One step with the cache; each pair is a matrix and its bias."""
+    raise NotImplementedError
+
+
+# %%
+print("\n11.7 Your own step with the cache")
+of_Q, of_K, of_V = ((getattr(head, f"W_{n}"), getattr(head, f"b_{n}")) for n in "QKV")
+right = attnlab.attention(q[np.newaxis], K, V)
+print(checked(right, my_step, x, K_cache, V_cache, of_Q, of_K, of_V))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Three products, each plus its bias: `x @ W + b`. The row of the query is used now and never
+# stored; the rows of the key and of the value join their caches.
+#
+# <details><summary>Hint 2</summary>
+#
+# `np.vstack([K_cache, k])` puts the new row last. The scores are the query times every key:
+# `K @ q` divided by the root of the number of columns of `K`.
+#
+# <details><summary>Hint 3</summary>
+#
+# No mask: everything in the cache is earlier. Divide the powers of e by their sum. For one row
+# instead of none, `scores[np.newaxis]` has the shape (1, T).
+#
+# <details><summary>Solution</summary>
+#
+# [`my_step`](book/solutions/chapter_11.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

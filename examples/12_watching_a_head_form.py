@@ -162,7 +162,7 @@ print(attnlab.table(table, rows=steps, columns=columns, decimals=2))
 pictures.curves(
     {"one layer": one[2], "two layers": two[2]},
     seen,
-    x_name="step",
+    x_name="training step",
     y_name="loss on the second half",
 )
 
@@ -177,7 +177,7 @@ pictures.curves(
 pictures.curves(
     {"layer 0, previous token": two[4], "layer 1, after the copy": two[3]},
     seen,
-    x_name="step",
+    x_name="training step",
     y_name="largest weight of a head",
 )
 

@@ -29,6 +29,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
 from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 from attnlab.training import AdamW, attention_gradient, initial_parameters, softmax_gradient
@@ -353,6 +354,53 @@ print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
 # 0.50 with it. Raw scores of variance 4 do not saturate, and the larger gradient only helps.
 # (Neither reaches 1: in four dimensions 16 random keys can't all be told apart.) Saturation is a
 # problem of wide heads.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (hard).** Write one step of learning, backwards through the softmax. The values are the
+# identity, so `context` is `weights`, and the loss is ½ |context - wanted|². Compute d_Q, move `Q`
+# against it by `rate`, and return the new `Q`, and the new `scores` and `weights`.
+
+
+# %%
+def my_learning_step(Q: Array, K: Array, wanted: Array, rate: float) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n13.8 Your own step of learning")
+rng = np.random.default_rng(seed)
+Q, K, wanted = rng.standard_normal((4, d)), rng.standard_normal((6, d)), np.eye(6)[:4]
+before = attend(Q, K, True)
+right = attend(Q - 2.0 * way_back(before, before.context - wanted, True)[0], K, True)
+print(checked(right, my_learning_step, Q, K, wanted, 2.0))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# First forward: scores, divided by the root of d, then weights. The gradient of ½ |w - wanted|²
+# with respect to w is `w - wanted`: that is d_weights.
+#
+# <details><summary>Hint 2</summary>
+#
+# Then 13.1, for each row: `w * (d_weights - total)`, where `total` is the sum of each row of
+# `w * d_weights`, with `keepdims=True`.
+#
+# <details><summary>Hint 3</summary>
+#
+# `scores` is `Q @ K.T / root`, so d_Q is `d_scores @ K / root`. The new `Q` is
+# `Q - rate * d_Q`; go forward once more with it.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_learning_step`](book/solutions/chapter_13.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

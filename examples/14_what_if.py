@@ -24,7 +24,10 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
+from attnlab.equations import Array
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -83,9 +86,11 @@ edits = {
 
 def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
+    lines = []
     for what, edit in edits.items():
         best = trace.edited(edit).next_tokens(3)
-        print(f"  {what:<26}", *(f"{word.symbol:<10}{word.probability:.2f}  " for word in best))
+        lines.append([what, *(f"{word.symbol} {word.probability:.2f}" for word in best)])
+    print(align(lines, left=range(4)))
 
 
 print("\n14.1 Edit a step\n")
@@ -370,6 +375,49 @@ guess and guess.plot()
 # Two carry it, head 3 of layer 1 with 0.66 and head 2 with 0.26 of it. After layer 0 most of it,
 # 0.90, is still at the adjective, but 0.11 is already at the noun. The estimate of 14.5 says 0.46
 # and 0.17: the right heads, but too little for both.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (medium).** Write what `trace.edited` does to a layer when one head's context is 0: from
+# the contexts of all heads, (H, T, Dh), return `context`, `concat` and `output`.
+
+
+# %%
+def my_ablation(context: Array, W_O: Array, b_O: Array, number: int) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n14.7 Your own ablation")
+attention = trace.blocks[HEAD[0]].attention
+ablated = trace.edited({f"{path}.context": 0}).blocks[HEAD[0]].attention
+print(checked(ablated, my_ablation, attention.context, attention.W_O, attention.b_O, HEAD[1]))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# Results are read-only, so copy first: `context.copy()`. Then one head's rows become 0:
+# `context[number] = 0`.
+#
+# <details><summary>Hint 2</summary>
+#
+# `concat` has a row for each token, with the heads side by side: swap the first two axes, then
+# `reshape(T, -1)`.
+#
+# <details><summary>Hint 3</summary>
+#
+# `concat @ W_O + b_O`. The bias belongs to no head, so it stays.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_ablation`](book/solutions/chapter_14.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

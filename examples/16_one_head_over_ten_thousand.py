@@ -29,6 +29,7 @@ import numpy as np
 import attnlab
 from attnlab import pictures
 from attnlab.analysis.jobs import induction
+from attnlab.checking import checked
 from attnlab.equations import AnyArray, Array
 from attnlab.pocket.grammar import KINDS, sample
 from attnlab.support.console import prepare_script
@@ -40,7 +41,7 @@ prepare_script()  # for any terminal, and for pipes
 ANECDOTE = "Let’s count: three, four, five."
 ONE, OTHER = (0, 1), (1, 2)  # two heads, layer and head
 TEXTS, SEED = 1_600, 99  # number of sentences, and the seed that draws them
-KIND = None  # their kind, such as "recital"; None for the grammar's own mixture
+KIND = None  # their kind, such as recital; None for the grammar's own mixture
 COMPARED = 400  # sentences in 16.7
 ABLATED = 60  # sentences in 16.8
 
@@ -495,6 +496,48 @@ for passage in needed.least(*HEADS[-1]):
 # The mean stays 0.6652, and the error falls from 0.0114 to 0.0080, by √2, as if we knew more. We
 # know nothing new: each copy was not drawn independently. Web corpora contain many duplicates;
 # remove them before you believe an error.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (basic).** 16.7 says that a number needs something to compare with. Write a head that
+# treats all visible tokens alike: from the mask and the values, return `weights` and `context`.
+
+
+# %%
+def my_even_head(mask: Array, V: Array) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n16.9 Your own head that attends evenly")
+idle = anecdote.head(*ONE)
+even = attnlab.attention(np.zeros_like(idle.Q), idle.K, idle.V, mask=idle.mask)
+print(checked(even, my_even_head, idle.mask, idle.V))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# `True` counts as 1 and `False` as 0, so `mask` is nearly the weights already. What must each row
+# sum to?
+#
+# <details><summary>Hint 2</summary>
+#
+# `mask.sum(axis=1, keepdims=True)` is the number of tokens that each query sees, as a column.
+#
+# <details><summary>Hint 3</summary>
+#
+# Divide the mask by that column. The context is `weights @ V`: the running mean of the values.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_even_head`](book/solutions/chapter_16.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

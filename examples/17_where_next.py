@@ -20,6 +20,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.checking import checked
 from attnlab.equations import AnyArray, Array
 from attnlab.support.console import prepare_script
 
@@ -161,7 +162,8 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 #   heads' keys and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need
 #   not even be computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
 #
-# The singular values of this head's own `K` show how thin it could be.
+# The singular values of this head's own `K` show how thin it could be. [MLA](later/mla.py) has a
+# page that computes it for a whole layer.
 
 # %%
 U, sizes, turned = np.linalg.svd(K, full_matrices=False)
@@ -197,7 +199,8 @@ pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 # GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
 # position 1,024. Most models since then rotate queries and keys instead: the columns are taken in
 # pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows rotated
-# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer".)
+# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; a page of its own
+# computes [RoPE](later/rope.py) on a head.)
 
 
 # %%
@@ -227,7 +230,8 @@ pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q
 # 9](09_counting_parameters.py)). A **mixture of experts** has many MLPs, and a small matrix, the
 # **router**, that decides for each token which two of them run, and with which shares their outputs
 # are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer and
-# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021.)
+# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; a page of its own cuts an MLP
+# into [experts](later/moe.py).)
 
 # %%
 experts, working = 4, 2
@@ -282,6 +286,47 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 # The softmax of a single number is 1, so every row has one 1.00 and zeros otherwise: with one
 # expert the gate no longer says how sure the router is. That is why Switch Transformers multiply by
 # the expert's share among all experts.
+#
+# </details>
+
+# %% [markdown]
+# **Task 1 (medium).** Write the head of 17.2, which sees itself and the `window - 1` tokens before
+# it. Return `masked_scores`, `weights` and `context`.
+
+
+# %%
+def my_windowed_head(Q: Array, K: Array, V: Array, window: int) -> dict[str, Array]:
+    raise NotImplementedError
+
+
+# %%
+print("\n17.8 Your own windowed head")
+print(checked(windowed, my_windowed_head, Q, K, V, window))
+
+# %% [markdown]
+# <details><summary>Hint 1</summary>
+#
+# How far back is key j from query i? `i - j`. As a table: `np.arange(T)[:, None] - np.arange(T)`.
+#
+# <details><summary>Hint 2</summary>
+#
+# A key is visible if that distance is 0 or more, and less than `window`. Elsewhere the score is
+# -inf.
+#
+# <details><summary>Hint 3</summary>
+#
+# Nothing else changes: divide by the root of the number of columns of `K` before the mask, softmax
+# over the keys, then `weights @ V`.
+#
+# <details><summary>Solution</summary>
+#
+# [`my_windowed_head`](book/solutions/chapter_17.py)
+#
+# </details>
+#
+# </details>
+#
+# </details>
 #
 # </details>
 

@@ -29,7 +29,7 @@ from attnlab.support.console import prepare_script
 prepare_script()  # for any terminal, and for pipes
 
 TASK = "pronoun"  # one of the eight tasks below
-ABLATION = "mean"  # or "zero"
+ABLATION = "mean"  # or zero
 SUBSET = ["0.2", "MLP 0", "1.2", "MLP 1"]  # the parts kept in 18.1
 FAITHFUL = 0.9  # how much of the effect a circuit must have in 18.4
 WATCHED = "0.2"  # the part in 18.6

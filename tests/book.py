@@ -17,10 +17,11 @@ from attnlab import figures, pictures
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
-from editions import CHAPTERS, prose, solved, texts, translation_of
+from editions import CHAPTERS, LATER, prose, solved, texts, translation_of
 
 __all__ = [
     "CHAPTERS",
+    "LATER",
     "Changes",
     "Chapter",
     "agree",
@@ -64,7 +65,7 @@ class Chapter(dict[str, Any]):
 
 
 def file_of(number: str) -> Path:
-    (file,) = (chapter for chapter in CHAPTERS if chapter.name.startswith(number))
+    (file,) = (one for one in (*CHAPTERS, *LATER) if one.name.startswith(number))
     return file
 
 

@@ -1,14 +1,17 @@
 """Every chapter of the book has the same structure, and its two editions correspond."""
 
+import ast
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from book import CHAPTERS, answers, chinese
+from book import CHAPTERS, LATER, answers, chinese
 from editions import (
     AUDIENCES,
     EXERCISE,
+    FIELD,
+    IN_CHINESE,
     POINTS,
     PREDICTION,
     Cell,
@@ -20,8 +23,10 @@ from editions import (
     slides,
     stale,
     texts,
+    texts_of_code,
     translated,
     translation_of,
+    untranslated,
 )
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
@@ -69,6 +74,45 @@ def test_an_edition_is_the_same_code_with_other_prose() -> None:
     )
     with pytest.raises(ValueError, match="2 cells of prose in English, 1 in Chinese"):
         translated(SCRIPT, CHINESE.partition("<!-- new")[0])
+
+
+def masked(script: str) -> str:
+    """The structure of code, whatever the words and the order of fields in its strings."""
+    tree = ast.parse(script)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            fields = (value for value in node.values if isinstance(value, ast.FormattedValue))
+            node.values = sorted(fields, key=ast.dump)
+    return ast.dump(tree)
+
+
+def test_chinese_code_differs_in_strings_and_comments_alone() -> None:
+    used = set()
+    for chapter in (*CHAPTERS, *LATER):
+        script = text_of(chapter)
+        used.update(texts_of_code(script))
+        assert untranslated(script) == []
+        both = edition(chapter, "zh").replace('prepare_script("zh")', "prepare_script()")
+        assert masked(both) == masked(script)
+    assert set(IN_CHINESE) <= used
+    for english, said in IN_CHINESE.items():
+        if said:
+            assert english.count("\\n") == said.count("\\n"), english
+            assert len(FIELD.findall(english)) == len(FIELD.findall(said)), english
+            assert not re.search(r"[\u4e00-\u9fff][,.:;?!]", FIELD.sub("", said)), english
+            words = said.replace("\\n", "")
+            assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", words), english
+
+
+def test_a_new_text_in_code_is_reported_until_it_has_its_chinese() -> None:
+    assert untranslated(SCRIPT) == []
+    assert untranslated(SCRIPT + '\n# %%\nprint("two words")  # and a comment\n') == [
+        "two words",
+        "and a comment",
+    ]
 
 
 def test_an_outdated_translation_is_reported() -> None:
@@ -189,7 +233,7 @@ def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Pa
         assert 3 <= len(re.findall(r"^\* ", texts_of[-1], re.MULTILINE)) <= 5
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
+@pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
 def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
     assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []

@@ -6,11 +6,13 @@ Slow, since all chapters are executed twice: at full size in English, at a small
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -23,7 +25,7 @@ import attnlab
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent
-BUILD = f"""
+LESSONS = f"""
 import sys
 from pathlib import Path
 
@@ -36,8 +38,9 @@ def lesson(chapter, language, audience, whole=build.lesson):
     return changed(whole(chapter, language, audience), changes)
 
 build.lesson = lesson
-sys.exit(build.build(Path(sys.argv[1])))
 """
+BUILD = LESSONS + "sys.exit(build.build(Path(sys.argv[1])))"
+PDF = LESSONS.replace('if language == "zh"', "if True") + "sys.exit(build.pdf(Path(sys.argv[1])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUND = "playground.html"
 EMBEDDING = ("01", "03", "04", "05", "06", "07", "08", "13", "14")  # chapters
@@ -236,3 +239,24 @@ def test_a_playground_in_a_chapter(book: Path, browser: Any, width: int) -> None
     until(inside, "!document.querySelector('#ablated button')")
     until(inside, f"innerHeight < {before}")
     page.close()
+
+
+def test_the_pdfs_have_every_chapter(tmp_path: Path) -> None:
+    for library in ("sphinx", "myst_nb", "furo", "jupytext"):
+        needs(library, "book")
+    needs("pypdf", "dev")
+    import pypdf
+
+    if not (shutil.which("chromium") or shutil.which("google-chrome")):
+        pytest.skip("Chromium is not installed")
+    finished = subprocess.run(
+        [sys.executable, "-c", PDF, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    for language in LANGUAGES:
+        pages = pypdf.PdfReader(tmp_path / f"attnlab-{language}.pdf").pages
+        assert len(pages) > 150
+        text = normalize("NFKC", "".join(page.extract_text() for page in pages))
+        summary = "Summary" if language == "en" else "小结"
+        assert text.count(summary) >= len(CHAPTERS)
+        assert "0.3590" in text  # in the answer to an exercise, unfolded

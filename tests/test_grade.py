@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from book import CHAPTERS
-from editions import PREDICTION, SOLUTIONS, cells, filled, for_audience
+from editions import PREDICTION, SOLUTIONS, cells, edition, filled, for_audience
 from grade import MAX_BYTES, arrays_of, events_of, id_of, isolated_command, main, plain, tasks_of
 
 NBFORMAT = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
 
 
-def handed_in(number: str, audience: str = "learner") -> dict[str, Any]:
+def handed_in(number: str, audience: str = "learner", language: str = "en") -> dict[str, Any]:
     """A chapter's notebook as an audience has it."""
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    every = for_audience(cells(chapter.read_text(encoding="utf-8")), number, audience)
+    every = for_audience(cells(edition(chapter, language)), number, audience)
     return NBFORMAT | {
         "cells": [
             {
@@ -36,9 +36,9 @@ def cell_of(notebook: dict[str, Any], grade_id: str) -> dict[str, Any]:
     return actual  # type: ignore[no-any-return]
 
 
-def written(number: str, *changes: tuple[str, str]) -> dict[str, Any]:
+def written(number: str, *changes: tuple[str, str], language: str = "en") -> dict[str, Any]:
     """A chapter's notebook with all functions written, and pieces of them replaced."""
-    notebook = handed_in(number)
+    notebook = handed_in(number, language=language)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell["source"] = filled("".join(cell["source"]), number)
@@ -119,6 +119,19 @@ def test_the_mistake_is_named(
     assert mistake in row["page"]
     assert mistake in row["mistakes"]
     assert row["mistakes"].startswith("my_cross_attention: ")
+
+
+def test_a_chinese_notebook_gets_chinese_feedback(tmp_path: Path) -> None:
+    notebook = written("10", ("K.shape[1] ** 0.5", "K.shape[1]"), language="zh")
+    cell_of(notebook, "10-exercise-2")["source"] = "你的预测： 更小"
+    chinese, english = graded(tmp_path, notebook, handed_in("10"))
+    assert chinese["notes"] == ""  # cells with Chinese strings are as handed out
+    assert chinese["10-my_cross_attention"] == "0.8"
+    assert "第 10 章：" in chinese["page"]
+    assert "| 10-my_cross_attention | 0.8 / 2 | 有误 |" in chinese["page"]
+    assert "没有开平方，或者 √Dk 除了两次。请除以 √Dk，只除一次。" in chinese["page"]
+    assert "**答案**" in chinese["page"]
+    assert "not written" in english["page"]
 
 
 def stopping(line: str) -> dict[str, Any]:

@@ -22,12 +22,13 @@ from conftest import REFERENCE, needs
 import attnlab
 from attnlab import GPT2, causal_mask
 from attnlab.analysis.base import Analysis
+from attnlab.checking.mistakes import DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_mistakes
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
-from attnlab.support.messages import MODEL, Message, recognised
-from attnlab.views import language
+from attnlab.support import language
+from attnlab.support.language import language_of
+from attnlab.support.messages import MODEL, Message, recognised, say, words
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
-from attnlab.views.language import language_of, say, words
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
 
@@ -164,6 +165,8 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     )
     said.update(text for kind in kinds_of(Analysis) for text in (kind.meaning, kind.note) if text)
     said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
+    mistakes = (*MISTAKES, *cache_mistakes(2), PREPENDED_TOKEN, DROPOUT)
+    said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
     assert {text for text in said if has_words(text)} <= words().keys()
     assert words().keys() <= said | texts
 
@@ -423,7 +426,7 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     said = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|src=\S*", "", "".join(chinese), flags=re.S)
     read = re.findall(r'(?:title|alt|aria-label)="([^"]*)"|>([^<>]+)<', said)
     words = re.compile(r"[A-Za-z]{3,}")
-    head, origin = trace.head(0, 0), repr(pocket).partition("from ")[2]
+    head, origin = trace.head(0, 0), pocket.parameters.origin
     calls = ".tokens .blocks[layer] .head(layer, head) .attention .mlp .show tokens=slice(None)"
     kept = [calls, "model.trace(text) model.generate GPT2 MLP float32 logit inf", origin, path]
     kept += [*map(head.heading_of, head.steps), *trace.tokens.texts]

@@ -114,7 +114,7 @@ class Attribution(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         numbers, _, columns = self._grid()
-        lines = [["layer", *columns.labels]]
+        lines = [[Message("layer"), *columns.labels]]
         for layer, row in enumerate(numbers):
             lines.append([str(layer), *(f"{number:z.{self.decimals}f}" for number in row)])
         yield Table(lines, left=())

@@ -38,9 +38,8 @@ from attnlab.forward.gradients import affine_x, layer_norm_gradient
 from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Table, with_error
-from attnlab.views.language import say
 from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:

@@ -121,7 +121,7 @@ class ValueWeightedHeads(Analysis):
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.views.language import say
+        from attnlab.support.messages import say
         from attnlab.views.plot import drawn_in, plot_tiles, tile_of
 
         axes = self._queries, self._keys

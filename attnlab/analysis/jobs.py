@@ -129,10 +129,10 @@ class HeadJobs(Analysis):
         def shares(numbers: AnyArray) -> list[str]:
             return ["" if np.isnan(share) else f"{share:.2f}" for share in numbers]
 
-        lines = [["layer", "head", *self.jobs]]
+        lines: list[list[str]] = [[Message("layer"), Message("head"), *self.jobs]]
         for layer, head in np.ndindex(*self.attention.shape[1:]):
             lines.append([str(layer), str(head), *shares(self.attention[:, layer, head])])
-        yield Table([*lines, ["evenly", "", *shares(self.even)]])
+        yield Table([*lines, [Message("evenly"), "", *shares(self.even)]])
         for job, even in zip(self.jobs, self.even, strict=True):
             if np.isnan(even):
                 yield Message(

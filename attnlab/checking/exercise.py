@@ -8,6 +8,7 @@ from typing import Any
 from attnlab.checking.verdict import Verdict, check
 from attnlab.errors import AttnlabError
 from attnlab.steps import Result
+from attnlab.support.messages import Message
 
 
 def checked(
@@ -24,8 +25,9 @@ def checked(
     try:
         return check(write(*given), right)
     except NotImplementedError:
-        return f"{write.__name__} isn't written yet."
+        return Message("{name} isn't written yet.", name=write.__name__)
     except AttnlabError as error:
         return error
     except Exception as error:
-        return f"{write.__name__} stopped with {type(error).__name__}: {error}"
+        kind = type(error).__name__
+        return Message("{name} stopped with {error}", name=write.__name__, error=f"{kind}: {error}")

@@ -37,6 +37,7 @@ from attnlab.equations import (
     third,
     transpose,
 )
+from attnlab.support.messages import Message
 
 
 @dataclass(frozen=True, eq=False)
@@ -549,14 +550,14 @@ MISTAKES = (
     ),
     *(
         Mistake(
-            f"masked_scores = {formula}",
+            Message("masked_scores = scores where the mask is True, else {other}", other=other),
             "The masked scores are too large: their exp isn't 0. Use -inf.",
             {"attention.masked_scores": equation(fill)},
         )
         for fill in (1, 5, 10, 20, 50, 100)
-        for formula, equation in (
-            (f"scores where the mask is True, else -{fill}", lambda fill: filled_with(-fill)),
-            (f"scores where the mask is True, else scores - {fill}", lowered_by),
+        for other, equation in (
+            (f"-{fill}", lambda fill: filled_with(-fill)),
+            (f"scores - {fill}", lowered_by),
         )
     ),
     Mistake(
@@ -603,19 +604,21 @@ MISTAKES = (
     ),
     *(
         Mistake(
-            f"weights = exp({inside})",
+            formula,
             "The rows don't sum to 1. Divide each by its sum.",
             {"attention.weights": equation},
         )
-        for inside, equation in (
-            ("masked_scores", lambda masked_scores: np.exp(masked_scores)),
-            ("masked_scores - their maximum", lambda masked_scores: exponentials(masked_scores)),
+        for formula, equation in (
+            ("weights = exp(masked_scores)", lambda masked_scores: np.exp(masked_scores)),
+            ("weights = exp(masked_scores - their maximum)", exponentials),
         )
     ),
     *(
         Mistake(
             f"{letter} = X W_{other} + b_{other}",
-            f"{letter} is computed with the parameters of {other}.",
+            Message(
+                "{letter} is computed with the parameters of {other}.", letter=letter, other=other
+            ),
             {f"attention.{letter}": projection(letter, projected, other)},
         )
         for letter, other in permutations("QKV", 2)

@@ -165,8 +165,8 @@ class Verdict(Stages):
             if self.further and len(mistakes) > 1:
                 yield Message("  one of these, which produce the same numbers:")
             for mistake in mistakes:
-                yield f"    {mistake.formula}"
-                yield Paragraph(f"  {mistake.hint}")
+                yield Message("    {formula}", formula=Message(mistake.formula))
+                yield Paragraph("  {hint}", hint=Message(mistake.hint))
                 for line in mistake.lines:
                     yield f"      {line}"
         if self.unexplained:
@@ -756,7 +756,7 @@ def with_dropout(run: Run, one: Submission) -> Iterator[Mistake]:
         scaled = np.abs(left - factor * right) <= 2 * factor * one.tolerance
         if factor > 1.001 and kept.sum() > 1 and (zero | scaled).all():
             step = DROPOUT_STEPS[name][1].rpartition(".")[2]
-            formula = DROPOUT.formula.format(name=step, share=1 - 1 / factor)
+            formula = Message(DROPOUT.formula, name=step, share=1 - 1 / factor)
             yield replace(DROPOUT, formula=formula)
 
 
@@ -779,8 +779,8 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
         "activation_code": lambda: ACTIVATION_CODE[run.value("activation")],
     }
 
-    def filled(text: str) -> str:
-        return text.format(**{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
+    def filled(text: str) -> Message:
+        return Message(text, **{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
 
     lines = tuple(map(filled, mistake.right_lines()))
     return replace(mistake, hint=filled(mistake.hint), lines=lines)

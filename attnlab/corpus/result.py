@@ -81,7 +81,8 @@ class Passage:
         content = printable(self.content)
         is_long = len(content) > CHARACTERS_SHOWN
         cut = f"{content[: CHARACTERS_SHOWN - 1]}…" if is_long else content
-        return f"{self.value:.3f}  {self.text}, token {self.start}: {cut}"
+        place = Message("{text}, token {start}: ", text=self.text, start=self.start)
+        return f"{self.value:.3f}  {place}{cut}"
 
 
 SAME_TEXTS = "The second atlas minus the first, over the same texts, in standard errors"
@@ -264,7 +265,7 @@ class HeadProfile(Analysis):
     def plot(
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
-        from attnlab.views.language import say
+        from attnlab.support.messages import say
         from attnlab.views.plot import drawn_in, plot_profile
 
         numbers, errors = (

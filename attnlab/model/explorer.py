@@ -56,9 +56,10 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
 from attnlab.support.checks import as_count, check_kind, is_integer
 from attnlab.support.console import PrintedAnywhere
+from attnlab.support.language import language_of
+from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
-from attnlab.views.language import language_of, say
 from attnlab.views.page.atlas import Served, place_of, policy
 from attnlab.views.page.atlas import page as atlas_page
 from attnlab.views.page.packs import parts_of

@@ -17,6 +17,7 @@ from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace, trace_of
 from attnlab.steps import Result
 from attnlab.support.checks import as_count, as_texts
+from attnlab.support.messages import Message
 from attnlab.support.tables import align
 from attnlab.text.tokens import Tokens, Vocabulary
 
@@ -81,13 +82,13 @@ class Generation:
         return self.whole_text
 
     def __repr__(self) -> str:
-        lines: list[tuple[str, ...]] = [
-            ("", "id", "symbol", "text", "logit", "probability", "sampled with")
-        ]
+        header = ("", "id", "symbol", "text", "logit", "probability", "sampled with")
+        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
             lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))
-        heading = f"{len(self.new)} tokens after a prompt of {len(self.prompt)}"
+        template = "{new} tokens after a prompt of {prompt}"
+        heading = Message(template, new=len(self.new), prompt=len(self.prompt))
         return f"{heading}\n{align(lines, left=(2, 3))}"
 
     def _repr_html_(self) -> str:

@@ -29,7 +29,7 @@ from attnlab.steps import graph_of
 from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import MODEL, Message
+from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
@@ -198,17 +198,21 @@ class GPT2:
         directory; without it, nothing is downloaded.
         """
         if name := os.environ.get("ATTNLAB_MODEL"):
-            print(f"Model: {name}, set by ATTNLAB_MODEL.")
+            print(Message("Model: {name}, set by ATTNLAB_MODEL.", name=name))
             return cls.from_pretrained(name)
         try:
             model = cls.from_pretrained("gpt2", local_files_only=True)
         except MissingFileError:
             print(
-                "Model: the pocket GPT-2 that comes with attnlab (GPT-2 is not in the cache).\n"
-                f"To get it (550 MB): {HOW_TO_GET_GPT2}"
+                Message(
+                    "Model: the pocket GPT-2 that comes with attnlab (GPT-2 is not in the cache).\n"
+                    "To get it (550 MB): {command}",
+                    command=HOW_TO_GET_GPT2,
+                )
             )
             return cls.from_pretrained(POCKET)
-        print(f"Model: gpt2, {model.parameters.origin}.")
+        origin = recognised(model.parameters.origin, "from {origin}")
+        print(Message("Model: gpt2, {origin}.", origin=origin))
         return model
 
     at_hand = default  # its name in earlier versions, not in dir() of a model
@@ -488,7 +492,7 @@ class GPT2:
             The model has more than 300 MB of parameters, or its tokenizer isn't GPT-2's.
         """
         from attnlab.checkpoints.rules import rules
-        from attnlab.views.language import language_of
+        from attnlab.support.language import language_of
         from attnlab.views.notebook import Frame
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
@@ -515,7 +519,7 @@ class GPT2:
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,
         )
-        return f"{sizes}\n{self.parameters.origin}"
+        return f"{sizes}\n{recognised(self.parameters.origin, 'from {origin}')}"
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import model_view

@@ -622,7 +622,8 @@ class NextTokens(Document, tuple[NextToken, ...]):
     """Possible next tokens; `repr` is a table of them."""
 
     def pieces(self) -> Iterator[Table]:
-        lines: list[tuple[str, ...]] = [("id", "symbol", "text", "logit", "probability")]
+        header = ("id", "symbol", "text", "logit", "probability")
+        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
             lines.append((str(token.id), token.symbol, repr(token.text), *numbers))

@@ -259,17 +259,19 @@ class Result(ReadOnly, PrintedAnywhere):
         return self.parts
 
     def _table(self) -> str:
-        lines = [("name", "axes", "shape", "dtype", "range", "-inf")]
+        lines: list[tuple[str, ...]] = [
+            tuple(map(Message, ("name", "axes", "shape", "dtype", "range", "-inf")))
+        ]
         fork = self.fork()
         for name in self._steps_shown():
             axes = self.axes_of(name)
             if not self.is_stored(name) and not self._computes_for_repr(name):
-                lines.append((name, axes, "", "", "not computed yet", ""))
+                lines.append((name, axes, "", "", Message("not computed yet"), ""))
                 continue
             try:
                 value = getattr(fork, name)
             except AttnlabError as error:  # show the others
-                lines.append((name, axes, "", "", f"error: {error}", ""))
+                lines.append((name, axes, "", "", Message("error: {error}", error=error), ""))
                 continue
             if value is not None:
                 leading = "... " if np.ndim(value) > len(axes.split()) else ""
@@ -277,7 +279,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return align(lines, left=(0, 1, 2, 3, 4))
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, (self.title, self._table(), self.hint)))
+        return "\n".join(map(str, filter(None, (self.title, self._table(), self.hint))))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import result_view

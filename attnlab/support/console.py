@@ -76,12 +76,15 @@ def for_stdout(text: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def prepare_script() -> None:
+def prepare_script(language: str | None = None) -> None:
     """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
-    closed. In notebooks this does nothing.
+    closed; not in notebooks, which need neither. A language becomes the reader's, unless
+    ATTNLAB_LANGUAGE is set.
     """
+    if language is not None:
+        os.environ.setdefault("ATTNLAB_LANGUAGE", language)
     if sys.stdout is sys.__stdout__:
         _escape_unencodable()
         if hasattr(signal, "SIGPIPE"):

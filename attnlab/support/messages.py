@@ -1,8 +1,14 @@
-"""Messages that keep their template and values, so that views can translate them."""
+"""Messages that keep their template and values, and their Chinese from `views/zh.po`."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from attnlab.support.language import CHINESE, language_of
 
 # Templates of messages stored in files as plain text.
 MODEL = "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
@@ -10,7 +16,7 @@ EDITED = ", edited: {paths}"
 
 
 class Message(str):
-    """A str that keeps the template it was made from.
+    """A str that keeps the template it was made from; `print` shows it in the reader's language.
 
     Attributes
     ----------
@@ -22,11 +28,18 @@ class Message(str):
     values: dict[str, object]
 
     def __new__(cls, template: str, **values: object) -> Message:
-        message = super().__new__(cls, template.format(**values) if values else template)
+        raw = {
+            name: str.__str__(value) if isinstance(value, str) else value
+            for name, value in values.items()
+        }
+        message = super().__new__(cls, template.format(**raw) if values else template)
         message.template, message.values = template, values
         if isinstance(template, Message):
             message.template, message.values = template.template, template.values
         return message
+
+    def __str__(self) -> str:
+        return say(self)
 
 
 def recognised(text: str, *templates: str) -> str:
@@ -36,3 +49,28 @@ def recognised(text: str, *templates: str) -> str:
         if found := re.fullmatch(pattern, text, re.DOTALL):
             return Message(template, **found.groupdict())
     return text
+
+
+@cache
+def words() -> Mapping[str, str]:
+    """The Chinese translation of each English text."""
+    source = Path(__file__).parents[1].joinpath("views", "zh.po").read_text(encoding="utf-8")
+    texts = [
+        "".join(map(ast.literal_eval, re.findall(r'".*"', part)))
+        for part in re.split(r"^(?:msgid|msgstr)", source, flags=re.M)[1:]
+    ]
+    _, *pairs = zip(texts[::2], texts[1::2], strict=True)  # the first is the file's header
+    return dict(pairs)
+
+
+def say(text: str, language: str | None = None, /, **values: object) -> str:
+    """Translate a text and fill in its {names}; the reader's language by default."""
+    language = language_of(language)
+    if isinstance(text, Message):
+        values = {
+            name: say(value, language) if isinstance(value, Message) else value
+            for name, value in text.values.items()
+        }
+        text = text.template
+    said = words().get(text, text) if language == CHINESE else text
+    return said.format(**values) if values else said

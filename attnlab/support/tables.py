@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
+import re
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,6 +56,7 @@ def with_error(number: float, error: float) -> tuple[str, str]:
 
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
     """Lines of text with the cells of `rows` in columns; those in `left` are left-aligned."""
+    rows = [[*map(str, row)] for row in rows]
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
 
     def pad(cell: str, column: int) -> str:
@@ -74,15 +75,20 @@ def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
     return [*range(limit - last), None, *range(count - last, count)]
 
 
-def wrapped(line: str, width: int) -> list[str]:
-    """Wrap a line between words, keeping its indentation."""
-    return textwrap.wrap(
-        line,
-        width,
-        subsequent_indent=line[: len(line) - len(line.lstrip())],
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+# A word, or a Chinese character, with its punctuation and the space after it.
+WORD = re.compile("[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S")
+
+
+def wrapped(line: str, width: int, hanging: str = "") -> list[str]:
+    """Wrap a line between words, keeping its indentation; lines after the first add `hanging`."""
+    words = WORD.findall(line.lstrip())
+    indent = line[: len(line) - len(line.lstrip())]
+    lines = [indent] if words else []
+    for word in words:
+        if lines[-1].strip() and display_width(lines[-1] + word.rstrip()) > width:
+            lines.append(indent + hanging)
+        lines[-1] += word
+    return [line.rstrip() for line in lines]
 
 
 class Heading(Message):
@@ -93,7 +99,7 @@ class Paragraph(Message):
     """A paragraph, wrapped to the width."""
 
     def __str__(self) -> str:
-        return "\n".join(wrapped(self, WIDTH))
+        return "\n".join(wrapped(super().__str__(), WIDTH))
 
 
 @dataclass(frozen=True)

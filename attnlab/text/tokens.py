@@ -21,6 +21,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError,
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import PrintedAnywhere
+from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Table, elide, printable
 
 END_OF_TEXT = "<|endoftext|>"
@@ -200,10 +201,11 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
     def lines(self) -> list[tuple[str, ...]]:
         """Cells of a table: a header, then one line per token."""
-        lines: list[tuple[str, ...]] = [("", "id", "symbol", "text", "bytes", "")]
+        header = ("", "id", "symbol", "text", "bytes", "")
+        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
         for i, token in enumerate(self):
             shared = printable(self.part_of[i])
-            note = f"part of {shared}" if shared else ""
+            note = Message("part of {shared}", shared=shared) if shared else ""
             text = repr(token.text)
             lines.append((str(i), str(token.id), token.symbol, text, token.bytes.hex(" "), note))
         return lines

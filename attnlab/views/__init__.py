@@ -3,7 +3,7 @@
 `shown` is a step with its labels, which all views draw. `terminal` prints text, `notebook` makes
 HTML, `plot` and `pictures` draw with matplotlib, `frames` makes pandas DataFrames and xarray
 Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser. All use `scale`,
-`colours` and `language`, with its Chinese in `zh.po`.
+`colours` and the Chinese in `zh.po`.
 
 Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
 what each step is for, `explain` finds the requested number by its `places`, and `evaluation`

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attnlab.support.checks import as_count
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
+from attnlab.support.tables import wrapped
 from attnlab.views.terms import DIGITS, Line, Table
 
 WIDTH = 88
@@ -43,17 +43,11 @@ class Explanation(PrintedAnywhere):
         """The text, wrapped to `width` if the longest number fits."""
         width = as_count(width, "width", least=1)
         top = (self.title, self.purpose, NOTE)
-        blocks = [[line for text in top for line in textwrap.wrap(text, width)], []]
+        blocks = [[line for text in top for line in wrapped(say(text), width)], []]
         for one in self.lines:
-            heading = textwrap.wrap(one.heading, width)
+            heading = wrapped(say(one.heading), width)
             if isinstance(one, Line):
-                blocks[-1] += heading + textwrap.wrap(
-                    one.text,
-                    width,
-                    initial_indent="  ",
-                    subsequent_indent="    ",
-                    break_on_hyphens=False,
-                )
+                blocks[-1] += heading + wrapped(f"  {one.text}", width, "  ")
             else:
                 blocks += [[*heading, *one.lines(width)], []]
         return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -22,10 +22,9 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import MODEL, Message, recognised
+from attnlab.support.messages import MODEL, Message, recognised, say
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.language import say
 from attnlab.views.scale import SHADES
 from attnlab.views.shown import (
     MASKED,
@@ -43,7 +42,7 @@ from attnlab.views.shown import (
     places_of,
     shown,
 )
-from attnlab.views.terms import Line, Term
+from attnlab.views.terms import Line, said
 
 # The most tokens shown as chips, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
@@ -348,19 +347,14 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(_translated, line.parts))
+            text = "".join(map(said, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
             header, *rows = [
-                [escape(_translated(cell)) for cell in row] for row in (*line.rows, *line.feet)
+                [escape(said(cell)) for cell in row] for row in (*line.rows, *line.feet)
             ]
             body.append(_table(header, rows))
     return _page(say(explanation.title), *body)
-
-
-def _translated(part: str | Term) -> str:
-    """A part of a line in the reader's language."""
-    return say(part) if isinstance(part, str) else str(part)
 
 
 def numbered_view(results: Any) -> str:

@@ -20,9 +20,9 @@ from numpy.typing import ArrayLike
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import as_reals, check_kind
+from attnlab.support.messages import say
 from attnlab.support.tables import labels
 from attnlab.views.colours import LIGHT
-from attnlab.views.language import say
 from attnlab.views.plot import Picture, Words, axes_for, drawn_in, finished, of, plot_matrix
 from attnlab.views.shown import Axis, label, missing_extra
 

@@ -28,16 +28,10 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import check_kind
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import as_path, write_whole
+from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
+from attnlab.support.messages import say, words
 from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
 from attnlab.views.colours import LIGHT, ink_on
-from attnlab.views.language import (
-    CHINESE,
-    ENGLISH,
-    language_of,
-    say,
-    using_language,
-    words,
-)
 from attnlab.views.places import place_of
 from attnlab.views.scale import SHADES, WEIGHTS, Scale
 from attnlab.views.shown import (

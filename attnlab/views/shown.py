@@ -15,8 +15,8 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError, quoted
 from attnlab.support.checks import check_kind
+from attnlab.support.messages import say
 from attnlab.support.tables import elide, printable, table
-from attnlab.views.language import say
 from attnlab.views.scale import WEIGHTS, Scale
 
 Result: TypeAlias = Any

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.support.console import for_stdout
+from attnlab.support.messages import say
 from attnlab.support.tables import (
     ELLIPSIS,
     Document,
@@ -67,9 +68,9 @@ class Terminal:
             case Table():
                 self.table(piece)
             case Heading():
-                self.heading(piece)
+                self.heading(say(piece))
             case str():
-                self.write(piece)
+                self.write(say(piece))
             case _:
                 self.tokens(piece)
 
@@ -98,7 +99,7 @@ class Terminal:
 
     def table(self, table: Table) -> None:
         """Show a table; columns that don't fit continue below."""
-        lines = [[_safe(cell) for cell in line] for line in table.lines]
+        lines = [[_safe(str(cell)) for cell in line] for line in table.lines]
         print("\n".join(fold(lines, self.width, table.left)))
         print()
 

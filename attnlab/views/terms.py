@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from attnlab.support.messages import say
 from attnlab.support.tables import align, display_width
 
 DIGITS = 5
@@ -49,6 +50,11 @@ class Term:
 Parts: TypeAlias = Sequence[str | Term]
 
 
+def said(part: str | Term) -> str:
+    """A part of a line in the reader's language."""
+    return say(part) if isinstance(part, str) else str(part)
+
+
 @dataclass(frozen=True)
 class Line:
     """A heading, and a computation with its numbers."""
@@ -58,7 +64,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        return "".join(map(str, self.parts))
+        return "".join(map(said, self.parts))
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Table:
     in_halves: bool = False
 
     def lines(self, width: int) -> list[str]:
-        rows, feet = ([[*map(str, row)] for row in part] for part in (self.rows, self.feet))
+        rows, feet = ([[*map(said, row)] for row in part] for part in (self.rows, self.feet))
         return halve(rows, feet, width) if self.in_halves else fold([*rows, *feet], width)
 
 

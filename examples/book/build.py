@@ -2,9 +2,11 @@
 
     pip install -e ".[book]"
     python examples/book/build.py DIRECTORY
+    python examples/book/build.py pdf DIRECTORY
 
 Open DIRECTORY/index.html. Each edition also has the chapters' notebooks, for Jupyter. Graphviz
-draws the diagram (`apt-get install graphviz`).
+draws the diagram (`apt-get install graphviz`). The second command writes attnlab-en.pdf and
+attnlab-zh.pdf, with all answers unfolded; Chromium prints them (`apt-get install chromium`).
 
 If ATTNLAB_RUN_AT is set, each chapter links to its notebook at that address followed by
 `en/03_one_head_by_hand.ipynb`, so that Colab or Binder can run it, for example
@@ -19,13 +21,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import jupytext  # type: ignore[import-untyped]
+import typeset
 from api import names, reference
 from diagram import diagram
-from editions import CHAPTERS, lesson
+from drawings import DRAWINGS, drawing, shown
+from editions import CHAPTERS, LATER, lesson
+from folding import folded
+from nbformat.v4 import new_code_cell
 from question_bank import page
 
 import attnlab
@@ -33,8 +41,10 @@ from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
-EQUATION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
-CHAPTER = re.compile(r"\]\((\d\d_\w+)\.py\)")
+EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
+FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
+CHAPTER = re.compile(r"\]\((?:\.\./|later/)?(\w+)\.py\)")
+DRAWING = re.compile("<!-- drawing: (\\w+) -->")
 PLAYGROUND = re.compile(r"\[([^\]]+)\]\((playground\.html#\S+)\)((?:.|\n(?=# \S))*)")
 
 FRONT = f"""<!DOCTYPE html>
@@ -55,7 +65,9 @@ a {{ color: var(--accent) }}</style>
 def with_links(script: str) -> str:
     """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
-    return CHAPTER.sub(r"](\1.ipynb)", EQUATION.sub(source, PLAYGROUND.sub(embedded, script)))
+    equation = r'<a href="equations.html#\1"><code>\1</code></a>'
+    script = FUNCTION.sub(source, EQUATION.sub(equation, PLAYGROUND.sub(embedded, script)))
+    return CHAPTER.sub(r"](\1.ipynb)", script)
 
 
 def embedded(match: re.Match[str]) -> str:
@@ -65,21 +77,37 @@ def embedded(match: re.Match[str]) -> str:
     return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 
 
+def in_view(cell: Any) -> Iterator[Any]:
+    """A notebook's cell, as several if the page folds parts of it."""
+    if cell.cell_type != "code" or "nbgrader" in cell.metadata:
+        yield cell
+        return
+    for part, is_folded in folded(cell.source):
+        about = {"tags": ["hide-input"]} if is_folded else {}
+        yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
+
+
 def lay_out(source: Path, language: str) -> None:
     """Write Sphinx's input: the edition's pages, chapters as notebooks, reference and diagram."""
     shutil.copytree(HERE / "pages" / language, source)
-    for chapter in CHAPTERS:
-        notebook = jupytext.reads(with_links(lesson(chapter, language, "home")), fmt="py:percent")
+    for chapter in (*CHAPTERS, *LATER):
+        script = with_links(lesson(chapter, language, "home"))
+        script = DRAWING.sub(lambda found: shown(found[1], language), script)
+        notebook = jupytext.reads(script, fmt="py:percent")
+        notebook.cells = [part for cell in notebook.cells for part in in_view(cell)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
+    (source / "equations.md").write_text(typeset.page(language), encoding="utf-8")
     (source / "names.inc").write_text(names(language), encoding="utf-8")
     (source / "diagram.svg").write_text(diagram(), encoding="utf-8")
+    for name in DRAWINGS:
+        (source / f"{name}.svg").write_text(drawing(name, language), encoding="utf-8")
     if language == "en":
         (source / "api.md").write_text(reference(), encoding="utf-8")
 
 
-def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
+def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
     """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
     lay_out(work / language, language)
     settings = {
@@ -91,7 +119,7 @@ def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E"),
-            *("-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
+            *("-b", builder, "-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
             *("-d", str(work / f"{language}.doctrees")),
             *(str(work / language), str(work / "out" / language)),
         ],
@@ -99,19 +127,43 @@ def start_sphinx(work: Path, language: str) -> subprocess.Popen[bytes]:
     )
 
 
-def build(directory: Path) -> int:
-    """Build both editions in parallel; returns 1 if Sphinx fails or warns."""
+def built(work: Path, builder: str = "html") -> bool:
+    """Build both editions in parallel; False if Sphinx fails or warns."""
+    running = [start_sphinx(work, language, builder) for language in LANGUAGES]
+    statuses = [process.wait() for process in running]
+    return not any(statuses)
+
+
+def pdf(directory: Path) -> int:
+    """Print each edition, on one page of Sphinx's, to a PDF; returns 1 if something fails."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("Printing the PDF needs Chromium (apt-get install chromium).")
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        running = [start_sphinx(work, language) for language in LANGUAGES]
-        statuses = [process.wait() for process in running]
-        if any(statuses):
+        if not built(work, "singlehtml"):
+            return 1
+        for language in LANGUAGES:
+            page = (work / "out" / language / "index.html").as_uri()
+            to = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
+            options = ("--headless", "--no-sandbox", "--no-pdf-header-footer")
+            subprocess.run([browser, *options, to, page], check=True, stderr=subprocess.DEVNULL)
+    return 0
+
+
+def build(directory: Path) -> int:
+    """Build both editions as pages; returns 1 if Sphinx fails or warns."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        if not built(work):
             return 1
         for language in LANGUAGES:
             shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
-            for notebook in (work / language).glob("*.ipynb"):
-                shutil.copy(notebook, directory / language)
+            for file in ("*.ipynb", "*.svg"):
+                for found in (work / language).glob(file):
+                    shutil.copy(found, directory / language)
             model = attnlab.GPT2.from_pretrained("pocket")
             model.playground(directory / language / "playground.html", language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")
@@ -120,6 +172,9 @@ def build(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    sys.exit(build(Path(sys.argv[1])))
+    match sys.argv[1:]:
+        case ["pdf", directory]:
+            sys.exit(pdf(Path(directory)))
+        case [directory]:
+            sys.exit(build(Path(directory)))
+    sys.exit(__doc__)

@@ -3,8 +3,11 @@
 import inspect
 import os
 import re
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
+from docutils.nodes import SkipNode  # type: ignore[import-untyped]
+from latex2mathml.converter import convert
 from sphinx.locale import _
 from sphinx.search.en import SearchEnglish
 
@@ -42,6 +45,7 @@ class SearchPairs(SearchEnglish):
 
 
 html_theme = "furo"
+html_math_renderer = "mathml"
 
 # Furo's names for the page's colours and fonts.
 COLOURS = {
@@ -116,6 +120,8 @@ nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_merge_streams = True
+nb_code_prompt_show = "Show the code" if is_english else "显示代码"
+nb_code_prompt_hide = "Hide the code" if is_english else "收起代码"
 
 add_module_names = False
 autodoc_member_order = "bysource"
@@ -170,8 +176,17 @@ def with_chinese(app: Any, pagename: str, template: str, context: Any, doctree: 
     context["_"] = context["gettext"] = furo_in_chinese
 
 
+def mathml(writer: Any, node: Any, display: Literal["inline", "block"] = "block") -> None:
+    """Write TeX as MathML, which browsers show without a script."""
+    tag = "span" if display == "inline" else "div"
+    equation = convert(node.astext(), display=display)
+    writer.body.append(f'<{tag} class="math">{equation}</{tag}>')
+    raise SkipNode
+
+
 def setup(app: Any) -> None:
     app.add_search_language(SearchPairs)
+    app.add_html_math_renderer("mathml", (partial(mathml, display="inline"), None), (mathml, None))
     if is_english:
         app.connect("autodoc-process-docstring", to_restructured_text)
     else:

@@ -17,7 +17,7 @@ def diagram() -> str:
     trace = attnlab.GPT2.from_pretrained("pocket").trace(TEXT)
     last_block = f"blocks.{len(trace.blocks) - 1}.output"
     lines = [
-        'digraph { rankdir=TB; ranksep=0.25; nodesep=0.15; bgcolor=white; tooltip="GPT-2";',
+        'digraph { rankdir=TB; ranksep=0.25; nodesep=0.15; bgcolor=transparent; tooltip="GPT-2";',
         'node [shape=box, style="rounded,filled", fillcolor=white, fontname="sans-serif",'
         " fontsize=11, height=0.3, margin=0.06]; edge [arrowsize=0.6, color=gray40];",
     ]
@@ -50,7 +50,10 @@ def diagram() -> str:
     block = " ".join(f'"{path}";' for path in shown if path.startswith("blocks.0."))
     frame = 'label="block 0"; color=gray60; fontname="sans-serif"'
     lines.append(f"subgraph cluster {{ {frame}; {block} }}")
-    process = subprocess.run(
-        ["dot", "-Tsvg"], input="\n".join([*lines, "}"]), capture_output=True, text=True, check=True
-    )
-    return process.stdout
+    return drawn("\n".join([*lines, "}"]))
+
+
+def drawn(graph: str) -> str:
+    """An SVG of a graph in Graphviz's language."""
+    run = subprocess.run(["dot", "-Tsvg"], input=graph, capture_output=True, text=True, check=True)
+    return run.stdout

@@ -1,16 +1,16 @@
 """The two editions of the book: English chapters, and translations of their prose into Chinese.
 
-A chapter is a script in `# %%` cells; its Chinese edition has the same code with translated prose.
-The translations are in `zh/`, in a file with the chapter's name: a text for each prose cell, in
-order, under a mark that identifies the English text it translates.
+A chapter is a script in `# %%` cells. Its Chinese edition has translated prose, strings and
+comments. The translations of prose are in `zh/`, in a file with the chapter's name: a text for each
+prose cell, in order, under a mark that identifies the English text it translates.
 
     <!-- 5d3f2a9c -->
     # 3. 亲手算一个注意力头
 
-The mark is the first eight hex digits of the English cell's SHA-256, so it shows if a translation
-is out of date.
+The mark is the first eight hex digits of the English cell's SHA-256, which shows if a translation
+is out of date. Both editions share the code; `zh/code.po` translates its strings and comments.
 
-    python examples/book/editions.py                 lists outdated translations
+    python examples/book/editions.py                 lists what is outdated or untranslated
     python examples/book/editions.py mark 03         marks chapter 3 as up to date
     python examples/book/editions.py write home|learner|teacher DIRECTORY [zh]
                                                      writes every chapter as script and notebook
@@ -20,8 +20,9 @@ answers and no solutions; `teacher` notebooks have the answers in place of the p
 solutions in place of the empty functions. A function is empty if it raises NotImplementedError;
 its solution is in `solutions/`.
 
-Slides are notebooks for `jupyter nbconvert --to slides --execute`. Each section is a slide with its
-first paragraph; later paragraphs are speaker notes, and code and answers are slides below it.
+Slides are notebooks for `jupyter nbconvert --to slides --execute`, with the options on the book's
+page on notebooks. Each section is a slide with its first paragraph; later paragraphs are speaker
+notes, and code and answers are slides below it.
 
 Task cells have nbgrader's metadata, and `teacher` notebooks mark solutions and tests as nbgrader
 expects. So `nbgrader generate_assignment` accepts `teacher` notebooks, and `grade.py` accepts
@@ -43,8 +44,21 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+LATER = [EXAMPLES / "later" / f"{name}.py" for name in ("rope", "mla", "moe")]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
+
+# A string or a comment in code, and the Chinese of each as the source has it; empty if it stays.
+TEXT = re.compile(r'"""(.+?)"""|"((?:[^"\\\n]|\\.)*)"|# (.+)')
+IN_CHINESE = dict(
+    re.findall(
+        r'^msgid "(.+)"\nmsgstr "(.*)"$',
+        (EXAMPLES / "zh" / "code.po").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+)
+FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
+WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
 SOLUTIONS = Path(__file__).parent / "solutions"
 AUDIENCES = ("home", "learner", "teacher")
@@ -139,8 +153,33 @@ def marked(script: str, translation: str) -> str:
     return "\n".join(f"<!-- {mark} -->\n{text}\n" for mark, text in done + untranslated)
 
 
+def texts_of_code(script: str) -> list[str]:
+    """The strings and comments in a chapter's code."""
+    code = (cell.text for cell in cells(script) if not cell.is_prose)
+    return [found[found.lastindex or 0] for text in code for found in TEXT.finditer(text)]
+
+
+def untranslated(script: str) -> list[str]:
+    """The strings and comments that have words, but no entry in the catalogue."""
+    return [
+        text
+        for text in dict.fromkeys(texts_of_code(script))
+        if WORDS.search(FIELD.sub("", text)) and text not in IN_CHINESE
+    ]
+
+
+def code_in_chinese(code: str) -> str:
+    """Code with Chinese strings and comments; what the library prints is Chinese too."""
+
+    def said(found: re.Match[str]) -> str:
+        text = found[found.lastindex or 0]
+        return found[0].replace(text, IN_CHINESE.get(text) or text)
+
+    return TEXT.sub(said, code).replace("prepare_script()", 'prepare_script("zh")')
+
+
 def translated(script: str, translation: str) -> str:
-    """The Chinese edition of a chapter: its code, and the Chinese prose.
+    """The Chinese edition of a chapter.
 
     Raises
     ------
@@ -151,7 +190,8 @@ def translated(script: str, translation: str) -> str:
     if len(texts(translation)) != len(prose(script)):
         raise ValueError(stale(script, translation)[0])
     translated_cells = (
-        Cell(next(chinese), True) if cell.is_prose else cell for cell in cells(script)
+        Cell(next(chinese) if cell.is_prose else code_in_chinese(cell.text), cell.is_prose)
+        for cell in cells(script)
     )
     return "\n".join(map(str, translated_cells))
 
@@ -338,16 +378,17 @@ def main(arguments: list[str]) -> int:
         case ["write", audience, directory, *rest] if audience in (*AUDIENCES, "slides"):
             write(audience, Path(directory), *(rest or ["en"]))
         case ["mark", number]:
-            (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+            (chapter,) = (one for one in (*CHAPTERS, *LATER) if one.name.startswith(number))
             file = translation_of(chapter)
             before = file.read_text(encoding="utf-8") if file.exists() else ""
             file.write_text(marked(chapter.read_text(encoding="utf-8"), before), encoding="utf-8")
         case []:
             problems = 0
-            for chapter in CHAPTERS:
+            for chapter in (*CHAPTERS, *LATER):
                 file = translation_of(chapter)
                 translation = file.read_text(encoding="utf-8") if file.exists() else ""
-                for heading in stale(chapter.read_text(encoding="utf-8"), translation):
+                script = chapter.read_text(encoding="utf-8")
+                for heading in stale(script, translation) + untranslated(script):
                     print(f"{chapter.stem}: {heading}")
                     problems += 1
             return int(problems > 0)

@@ -44,16 +44,38 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from editions import CHAPTERS, PREDICTION, Cell, cells, for_audience, solved
+from editions import CHAPTERS, PREDICTION, Cell, cells, edition, for_audience, solved
 
 import attnlab
 from attnlab import checking, pictures
 from attnlab.steps import Result
+from attnlab.support.language import language_of, using_language
 
 MAX_BYTES = 20_000_000  # of a notebook, and of a task's result
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 ISOLATED = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
 SANDBOX = Path(__file__).parent / "sandbox.py"
+# What feedback on a Chinese notebook says.
+IN_CHINESE = {
+    "Not graded: {status}.": "未评分：{status}。",
+    "Chapter {number}: {points} of {of} points.": "第 {number} 章：{of} 分中得 {points} 分。",
+    "points": "得分",
+    "{points} of {of}": "{points} / {of}",
+    "right": "正确",
+    "wrong": "有误",
+    "written": "已写",
+    "not written": "未写",
+    "missing": "缺失",
+    "stopped": "中途停止",
+    "time limit": "超时",
+    "out of memory": "内存不足",
+    "crashed": "崩溃",
+    "not returned: {steps}": "没有返回：{steps}",
+    "The function didn't finish within {seconds} seconds.": "函数在 {seconds} 秒内没有结束。",
+    "The function ended the whole process.": "函数结束了整个进程。",
+    "The cell {cell} is missing.": "缺少单元格 {cell}。",
+    "The cell {cell} was changed; the published one was run.": "单元格 {cell} 改过，运行了原版。",
+}
 # Of the sandbox's events.
 STATUSES = ("started", "returned", "not written", "out of memory", "stopped", "finished")
 
@@ -85,17 +107,23 @@ class Grade:
 
     notebook: Path
     chapter: str = ""
+    language: str = "en"
     status: str = "graded"
     marks: list[Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
+def say(template: str, **values: object) -> str:
+    """A text of the feedback in the language of the notebook, which `using_language` sets."""
+    said = IN_CHINESE.get(template, template) if language_of() == "zh" else template
+    return said.format(**values)
+
+
 @cache
-def published(number: str) -> list[Cell]:
+def published(number: str, language: str = "en") -> list[Cell]:
     """A chapter's cells as handed out."""
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    script = chapter.read_text(encoding="utf-8")
-    return list(for_audience(cells(script), number, "learner"))
+    return list(for_audience(cells(edition(chapter, language)), number, "learner"))
 
 
 def id_of(cell: Mapping[str, Any]) -> str:
@@ -238,9 +266,9 @@ def outcomes(
         mark = results[current][0]
         mark.status = why or "crashed"
         mark.words = (
-            f"The function didn't finish within {seconds} seconds."
+            say("The function didn't finish within {seconds} seconds.", seconds=seconds)
             if why == "time limit"
-            else "The function ended the whole process."
+            else say("The function ended the whole process.")
         )
         skipped.append(current)
     return results
@@ -279,7 +307,7 @@ def judged(task: Task, mark: Mark, returned: dict[str, Any]) -> Mark:
     if mark.status != "returned":
         return mark
     missing = [step for step in task.steps if step not in returned]
-    lines = [f"not returned: {', '.join(missing)}"] if missing else []
+    lines = [say("not returned: {steps}", steps=", ".join(missing))] if missing else []
     try:
         verdict = attnlab.check(
             {name: returned[name] for name in task.steps if name in returned}, task.expected
@@ -315,22 +343,31 @@ def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
         grade.status = "no tasks from a chapter" if not known else "tasks from several chapters"
         return grade
     (grade.chapter,) = known
-    for cell in published(grade.chapter):
+    is_chinese = any('prepare_script("zh")' in text_of(cell) for cell in notebook_cells)
+    grade.language = "zh" if is_chinese else "en"
+    with using_language(grade.language):
+        mark_all(grade, sources, seconds, megabytes)
+    return grade
+
+
+def mark_all(grade: Grade, sources: Mapping[str, str], seconds: int, megabytes: int) -> None:
+    """Mark a notebook's tasks and predictions."""
+    for cell in published(grade.chapter, grade.language):
         cell_id = id_of({"metadata": cell.metadata})
         if not cell_id:
             continue
         if cell_id not in sources:
-            grade.notes.append(f"The cell {cell_id} is missing.")
+            grade.notes.append(say("The cell {cell} is missing.", cell=cell_id))
         if cell_id.endswith("-check"):
             if cell_id in sources and sources[cell_id].strip() != cell.text.strip():
-                grade.notes.append(f"The cell {cell_id} was changed; the published one was run.")
+                template = "The cell {cell} was changed; the published one was run."
+                grade.notes.append(say(template, cell=cell_id))
         elif cell.is_prose:
             grade.marks.append(prediction(cell_id, cell, sources.get(cell_id)))
     tasks = tasks_of(grade.chapter)
     submitted = {task: sources[task] for task in tasks if task in sources}
     for task, (mark, returned) in outcomes(grade.chapter, submitted, seconds, megabytes).items():
         grade.marks.append(judged(tasks[task], mark, returned))
-    return grade
 
 
 def text_of(cell: Mapping[str, Any]) -> str:
@@ -357,10 +394,10 @@ def prediction(cell_id: str, cell: Cell, text: str | None) -> Mark:
 
 
 @cache
-def answers(number: str) -> dict[str, str]:
+def answers(number: str, language: str) -> dict[str, str]:
     """The answer to each exercise of a chapter, by the id of its prediction."""
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    chapter_cells = for_audience(cells(chapter.read_text(encoding="utf-8")), number, "teacher")
+    chapter_cells = for_audience(cells(edition(chapter, language)), number, "teacher")
     return {
         id_of({"metadata": cell.metadata}): cell.text
         for cell in chapter_cells
@@ -383,18 +420,19 @@ def feedback(grade: Grade) -> str:
     )
     lines = [f"# {grade.notebook.name}", ""]
     if not grade.chapter:
-        return "\n".join([*lines, f"Not graded: {grade.status}.", ""])
-    lines += [f"Chapter {int(grade.chapter)}: {points:g} of {possible} points.", ""]
+        return "\n".join([*lines, say("Not graded: {status}.", status=grade.status), ""])
+    template = "Chapter {number}: {points} of {of} points."
+    lines += [say(template, number=int(grade.chapter), points=f"{points:g}", of=possible), ""]
     lines += [f"* {note}" for note in grade.notes] + [""] * bool(grade.notes)
-    lines += ["| | points | |", "| --- | --- | --- |"]
-    lines += [
-        f"| {mark.name} | {mark.points:g} of {mark.of} | {mark.status} |" for mark in grade.marks
-    ]
+    lines += [f"| | {say('points')} | |", "| --- | --- | --- |"]
+    for mark in grade.marks:
+        score = say("{points} of {of}", points=f"{mark.points:g}", of=mark.of)
+        lines.append(f"| {mark.name} | {score} | {say(mark.status)} |")
     for mark in grade.marks:
         if mark.words:
-            lines += ["", f"## {mark.name}: {mark.status}", "", fenced(mark.words)]
+            lines += ["", f"## {mark.name}: {say(mark.status)}", "", fenced(mark.words)]
         if mark.status == "written":
-            lines += ["", answers(grade.chapter)[mark.name]]
+            lines += ["", answers(grade.chapter, grade.language)[mark.name]]
     return "\n".join([*lines, ""])
 
 
@@ -446,7 +484,8 @@ def main(arguments: Sequence[str]) -> int:
             grade = Grade(notebook, status=f"not graded: {type(error).__name__}: {error}")
         grades.append(grade)
         page = given.into / "feedback" / f"{number:03}.md"
-        page.write_text(feedback(grade), encoding="utf-8")
+        with using_language(grade.language):
+            page.write_text(feedback(grade), encoding="utf-8")
         points = f"{sum(m.points for m in grade.marks):g} of {sum(m.of for m in grade.marks)}"
         print(f"{notebook}: {points if grade.chapter else grade.status}")
     rows = table(grades)

@@ -119,3 +119,13 @@ def test_exercise_4() -> None:
     assert np.linalg.matrix_rank(after) == 1
     largest = (np.linalg.svd(flat, compute_uv=False)[0] for flat in (before, after))
     assert "from {:.4f} to {:.4f}".format(*largest) in answer(CHAPTER, 4)
+
+
+def test_eigenvectors() -> None:
+    lesson = as_it_is(CHAPTER)
+    assert lesson["eigenvalues"] == pytest.approx([2.5, 1])  # trace 3.5, determinant 2.5
+    for value, x in zip(lesson["eigenvalues"], lesson["own"].values(), strict=True):
+        assert x @ lesson["M"] == pytest.approx(value * x)
+    turn = run(CHAPTER, {MATRIX: "[[0.0, 1.0], [-1.0, 0.0]]"})
+    assert np.linalg.matrix_rank(turn["M"]) == 2
+    assert not turn["own"]

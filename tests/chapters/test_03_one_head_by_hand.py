@@ -134,3 +134,28 @@ def test_exercise_4() -> None:
     text = answer(CHAPTER, 4)
     assert all(code in text for code in ("softmax over the queries", "attnlab.softmax(scores)"))
     assert f"Q @ {root['K.T / K.shape[-1]']}" in text
+
+
+def test_exercise_5() -> None:
+    X = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.9, 0.1, 0.2, 0.3]])
+    W_Q = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.2, 0.3, 0.4]])
+    said = " ".join(answer(CHAPTER, 5).split())
+    for word, query in zip(("I", "love", "AI"), X @ W_Q, strict=True):
+        assert f'"{word}": ' + ", ".join(f"{number:.2f}" for number in query) in said
+
+
+def test_sentences_of_questions_and_of_names() -> None:
+    printed = as_it_is(CHAPTER).printed
+    rows = dict(
+        line.split(": ")
+        for line in printed.splitlines()
+        if line[-1:] in "0123456789" and line.startswith(("action", "place", "who"))
+    )
+    found = {name: [float(n) for n in row.split()[1:]] for name, row in rows.items()}
+    assert [row.index(max(row)) for row in found.values()] == [4, 3, 3]  # 钱, 取 and 取
+    assert found["place, activity"][3] == found["place, activity"][4]
+    he = as_it_is(CHAPTER)["he"]
+    assert he[0] == he[2] == pytest.approx(0.5, abs=0.01)
+    (most,) = set((as_it_is(CHAPTER)["weights"] - 1 / 3).argmax(axis=1))
+    (least,) = set(as_it_is(CHAPTER)["weights"].argmin(axis=1))
+    assert (most, least) == (2, 0)  # 鱼 and 猫

@@ -165,3 +165,9 @@ def test_alpha_and_z_as_they_are_printed() -> None:
     assert chapter["cut"](chapter["alpha"])[[0, 1, 5]].tolist() == [0.1, 0.2, 0.1]
     assert round(chapter["alpha"][5], 1) == 0.2
     assert chapter["cut"](chapter["z"]).tolist() == [0.3, 0.8]
+
+
+def test_pictures_show_what_the_text_says() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert set(chapter["head"].weights.argmax(axis=1)) == {chapter["words"].index("Your")}
+    assert np.allclose(chapter["head"].weights, 1 / 6, atol=0.04)

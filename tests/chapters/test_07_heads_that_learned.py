@@ -1,5 +1,7 @@
 """Chapter 7, heads that learned: what it says holds, and its numbers may be changed."""
 
+import re
+
 import numpy as np
 import pytest
 from book import Changes, Chapter, answer, as_it_is, holds, run
@@ -87,8 +89,8 @@ def test_induction_takes_two_heads() -> None:
     jobs = chapter["jobs"]
     assert (jobs.best("previous"), jobs.best("induction")) == ((0, 1), (1, 2))
     assert jobs.attention[jobs.jobs.index("induction")][1, 3] > 0.8
-    assert "  all heads                    weight 0.95   Ġking 1.00\n" in chapter.printed
-    assert "  without the head of layer 0  weight 0.02   Ġking 0.00\n" in chapter.printed
+    assert re.search(r"^all heads +0\.95 +1\.00$", chapter.printed, re.MULTILINE)
+    assert re.search(r"^without the head of layer 0 +0\.02 +0\.00$", chapter.printed, re.MULTILINE)
 
 
 def test_all_heads() -> None:
@@ -164,3 +166,28 @@ def test_exercise_4() -> None:
     course = chapter["courses"][longer]
     assert f"{course[0]:.2f} at the embedding" in said
     assert f"{course[-1]:.2f} at the end" in said
+
+
+def test_a_gallery_of_relations() -> None:
+    chapter = as_it_is(CHAPTER)
+    gallery = dict(zip(chapter["RELATIONS"], chapter["gallery"].attention, strict=True))
+    of_head = {name: shares[1, 2] for name, shares in gallery.items()}
+    assert {name for name, share in of_head.items() if share > 0.8} == {
+        *("induction", "adjective", "animal")
+    }
+    even = dict(zip(chapter["RELATIONS"], chapter["gallery"].even, strict=True))
+    shares = gallery["separator"].max(), even["separator"], gallery["determiner"][0, 2]
+    assert [f"{share:.2f}" for share in shares] == ["0.14", "0.10", "0.55"]
+    assert gallery["determiner"].argmax() == 2
+
+
+def test_vectors_that_values_move() -> None:
+    chapter = as_it_is(CHAPTER)
+    fluffy, moved, sleepy, moved_too = chapter["arrows"].values()
+    assert fluffy == pytest.approx(sleepy, abs=0.4)  # nearly alike
+    assert moved[0] - moved[1] > fluffy[0] - fluffy[1] + 1
+    assert moved_too[1] - moved_too[0] > sleepy[1] - sleepy[0] + 0.4
+    tower, iron, small = chapter["moved"].values()
+    assert tower.tolist() == [1, 1]
+    assert iron == pytest.approx(small[::-1])
+    assert iron[0] > 3

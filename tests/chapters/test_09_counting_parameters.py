@@ -121,3 +121,16 @@ def test_exercise_4() -> None:
         (line,) = [line for line in lines if line.startswith("our example")]
         assert line.split()[-3:-1] == [str(thin), "16"]
     assert "have 8 numbers and the full one 16" in " ".join(answer(CHAPTER, 4).split())
+
+
+def test_a_walk_of_shapes() -> None:
+    chapter = as_it_is(CHAPTER)
+    assert (chapter["bright"]["X"], chapter["bright"]["W_Q"]) == ((5, 8), (8, 4))
+    assert {chapter["bright"][name] for name in "QKV"} == {(5, 4)}
+    long = chapter["long"]
+    assert (long["weights"], long["V"], long["concat"]) == (
+        (1000, 1000),
+        (1000, 128),
+        (1000, 12288),
+    )
+    assert (long["W_O"], long["output"]) == ((12288, 12288), long["X"])

@@ -96,3 +96,10 @@ def test_exercise_4() -> None:
     assert said.startswith("4 x 3.")
     assert np.allclose(turned.weights[0], 1 / 3)
     assert f"gets {turned.weights[0, 0]:.4f} of" in said
+
+
+def test_alignment() -> None:
+    chapter = as_it_is(CHAPTER)
+    best = [chapter["source"][j] for j in chapter["aligned"].weights.argmax(axis=1)]
+    assert best == ["the", "Area", "Economic", "European", "was", "founded"]
+    assert (chapter["aligned"].weights.max(axis=1) > 0.8).all()

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import is_integer, is_real
 from attnlab.support.files import read_json
+from attnlab.support.messages import Message
 
 HERE = Path(__file__).parent
 
@@ -53,10 +54,17 @@ class Comparison:
 
     def __str__(self) -> str:
         if self.figures == 1:
-            verdict = "1 figure " + ("agrees" if self.agrees else "DOES NOT agree")
+            verdict = "1 figure agrees" if self.agrees else "1 figure DOES NOT agree"
         else:
-            verdict = f"{self.figures} figures " + ("agree" if self.agrees else "DO NOT agree")
-        return f"{self.name}: {verdict}, largest difference {self.largest_difference:.1e}"
+            verdict = "{count} figures agree" if self.agrees else "{count} figures DO NOT agree"
+        return str(
+            Message(
+                "{name}: {verdict}, largest difference {largest}",
+                name=self.name,
+                verdict=Message(verdict, count=self.figures),
+                largest=f"{self.largest_difference:.1e}",
+            )
+        )
 
 
 def load(name: str) -> dict[str, Any]:
@@ -128,11 +136,13 @@ def verdict(
         if not np.array_equal(given, recorded)
     ]
     if changed:
-        return f"You changed the input: the published figures are for{''.join(changed)}"
+        template = "You changed the input: the published figures are for{inputs}"
+        return Message(template, inputs="".join(changed))
     comparisons = [compare(name, *pair, decimals) for name, pair in tables.items()]
     disagreeing = [str(comparison) for comparison in comparisons if not comparison.agrees]
     if disagreeing:
         return "\n".join(disagreeing)
     count = sum(comparison.figures for comparison in comparisons)
-    agree = "the published figure agrees" if count == 1 else f"all {count} published figures agree"
-    return f"{', '.join(tables)}: {agree}"
+    one, all_of_them = "the published figure agrees", "all {count} published figures agree"
+    agree = Message(one if count == 1 else all_of_them, count=count)
+    return Message("{names}: {agree}", names=", ".join(tables), agree=agree)

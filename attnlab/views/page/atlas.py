@@ -18,9 +18,10 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from attnlab.support.language import CHINESE, language_of
+from attnlab.support.messages import say
 from attnlab.support.tables import printable, with_error
 from attnlab.views.colours import DARK, LIGHT, ink_on
-from attnlab.views.language import CHINESE, language_of, say
 from attnlab.views.page.page import MARK, digest, style
 from attnlab.views.scale import SHADES, Scale
 

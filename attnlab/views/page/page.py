@@ -26,10 +26,11 @@ import numpy as np
 
 from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.support.files import as_path, open_regular, write_whole
+from attnlab.support.language import CHINESE, language_of
+from attnlab.support.messages import say, words
 from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.language import CHINESE, language_of, say, words
 from attnlab.views.page import overview, prediction, way
 from attnlab.views.page.packs import (
     COMPRESSED,

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import Array, Ids, next_logits
 from attnlab.errors import InvalidValueError
+from attnlab.support.messages import say
 from attnlab.support.tables import printable
-from attnlab.views.language import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, Token
 

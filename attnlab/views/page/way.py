@@ -18,7 +18,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.views.language import say
+from attnlab.support.messages import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result
 

@@ -1,19 +1,14 @@
-"""The languages of views: English, and Chinese from `zh.po`, with the English as the key."""
+"""The reader's language, English or Chinese."""
 
 from __future__ import annotations
 
-import ast
 import locale
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache
-from pathlib import Path
 
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.support.messages import Message
 
 ENGLISH, CHINESE = "en", "zh"
 
@@ -53,28 +48,3 @@ def _locale() -> str:
     with suppress(ValueError):  # a locale unknown to Python
         return locale.getlocale()[0] or ""
     return ""
-
-
-@cache
-def words() -> Mapping[str, str]:
-    """The Chinese translation of each English text."""
-    source = Path(__file__).with_name("zh.po").read_text(encoding="utf-8")
-    texts = [
-        "".join(map(ast.literal_eval, re.findall(r'".*"', part)))
-        for part in re.split(r"^(?:msgid|msgstr)", source, flags=re.M)[1:]
-    ]
-    _, *pairs = zip(texts[::2], texts[1::2], strict=True)  # the first is the file's header
-    return dict(pairs)
-
-
-def say(text: str, language: str | None = None, /, **values: object) -> str:
-    """Translate a text and fill in its {names}; the reader's language by default."""
-    language = language_of(language)
-    if isinstance(text, Message):
-        values = {
-            name: say(value, language) if isinstance(value, Message) else value
-            for name, value in text.values.items()
-        }
-        text = text.template
-    translated = words().get(text, text) if language == CHINESE else text
-    return translated.format(**values) if values else translated

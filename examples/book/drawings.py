@@ -1,0 +1,84 @@
+"""Drawings of blocks in Graphviz's language: an overview, one head and many, a relay."""
+
+from __future__ import annotations
+
+from diagram import drawn
+
+SETTINGS = """
+bgcolor=transparent; nodesep=0.2; ranksep=0.3; ordering=out; labeljust=l; color=gray60;
+fontname="sans-serif"; edge [arrowsize=0.6, color=gray40, fontname="sans-serif", fontsize=10];
+node [shape=box, style="rounded,filled", fillcolor=white, fontname="sans-serif", fontsize=11,
+height=0.3, margin=0.08];
+"""
+
+# From a text to the next token; boxes lead to chapters.
+OVERVIEW = """
+text [label="“The dog chased the ball, but it”"];
+node [fillcolor=lightsteelblue1, URL="08_a_tokens_journey.html"];
+ids [label="tokens: a number each"]; X [label="token + position: a vector each"];
+logits [label="logits: a score for each token"]; next [label="softmax: the next token"];
+subgraph cluster { label="a block, L times";
+attention [label="attention: fetches from other tokens", URL="03_one_head_by_hand.html"];
+mlp [label="MLP: processes each token"];
+node [shape=circle, margin=0, width=0.25, fillcolor=white, URL="", label="+"]; mid; output; }
+text -> ids -> X -> attention -> mid -> mlp -> output -> logits -> next;
+X -> mid [constraint=false]; mid -> output;
+"""
+HEADS = """
+X [label="X: D"]; node [fillcolor=lightsteelblue1];
+subgraph cluster_0 { label="one head"; W [label="W_Q, W_K, W_V: D × D"];
+context [label="context: D", fillcolor=white]; }
+subgraph cluster_1 { label="H heads"; W_O [label="W_O: D × D"];
+node [label="W_Q, W_K, W_V: D × D/H"]; W0; W1; W2; node [fillcolor=white];
+c0 [label="context H - 1: D/H"]; c1 [label="context 1: D/H"]; c2 [label="context 0: D/H"];
+concat [label="joined: D"]; output [label="output: D"]; }
+X -> W -> context; X -> W0 -> c0 -> concat; X -> W1 -> c1 -> concat; X -> W2 -> c2 -> concat;
+concat -> W_O -> output;
+"""
+RELAY = """
+subgraph cluster_0 { label="the last state alone"; je [fillcolor=lightsteelblue1];
+{ rank=same; a [label="h₁\\nI"]; b [label="h₂\\nwill"]; c [label="h₃\\neat"]; a -> b -> c; }
+c -> je [label=" 100 %", penwidth=4]; }
+subgraph cluster_1 { label="attention"; je2 [label="je", fillcolor=lightsteelblue1];
+{ rank=same; d [label="h₁\\nI"]; e [label="h₂\\nwill"]; f [label="h₃\\neat"]; d -> e -> f; }
+d -> je2 [label=" 80 %", penwidth=3.2]; e -> je2 [label=" 10 %"]; f -> je2 [label=" 10 %"]; }
+"""
+
+# Each with its text for screen readers.
+DRAWINGS = {
+    "overview": (OVERVIEW, "From a text to the next token"),
+    "heads": (HEADS, "One head of D × D, and H heads of D × D/H, whose contexts are joined"),
+    "relay": (RELAY, "A decoder that receives the last state alone, and one that attends to all"),
+}
+CHINESE = {
+    "tokens: a number each": "词元：各是一个编号",
+    "token + position: a vector each": "词元 + 位置：各是一个向量",
+    "attention: fetches from other tokens": "注意力：从别的词元取内容",
+    "MLP: processes each token": "MLP：加工每个词元",
+    "a block, L times": "一层，重复 L 次",
+    "logits: a score for each token": "logits：每个词元一个得分",
+    "softmax: the next token": "softmax：下一个词元",
+    "one head": "一个头",
+    "H heads": "H 个头",
+    "joined: D": "拼接：D",
+    "the last state alone": "只传最后一个状态",
+    "attention": "注意力",
+    OVERVIEW: "从文本到下一个词元",
+    HEADS: "一个头，D × D；H 个头，D × D/H，上下文向量拼接起来",
+    RELAY: "一个解码器只拿到最后一个状态，另一个用注意力看所有的状态",
+}
+
+
+def drawing(name: str, language: str) -> str:
+    """An SVG with its labels in a language."""
+    graph = DRAWINGS[name][0]
+    if language == "zh":
+        for english, chinese in CHINESE.items():
+            graph = graph.replace(f'"{english}"', f'"{chinese}"')
+    return drawn(f"digraph {{ {SETTINGS} {graph} }}")
+
+
+def shown(name: str, language: str) -> str:
+    """A drawing in a page's Markdown."""
+    graph, alt = DRAWINGS[name]
+    return f"![{CHINESE[graph] if language == 'zh' else alt}]({name}.svg)"
