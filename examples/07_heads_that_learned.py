@@ -116,10 +116,11 @@ print(align(lines, left=range(5)))
 # %% [markdown]
 # ## 7.3 Ablate a head
 #
-# Attending is not yet using. So **ablate** (silence) a head, and see what is lost. `trace.edited`
-# runs the text again with the [`context`](../attnlab/equations.py) of one head set to 0, so that it
-# writes nothing, and everything that depends on it is recomputed. Here are the probabilities of the
-# two words, head by head.
+# That a head attends to a token doesn't mean that the model uses it. So **ablate** (silence) a
+# head, and see what is lost. `trace.edited` runs the text again with the
+# [`context`](../attnlab/equations.py) of one head set to 0, so that it writes nothing, and
+# everything that depends on it is recomputed. Here are the probabilities of the two words, head by
+# head.
 
 
 # %%
@@ -129,8 +130,8 @@ def without(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
 
 
 def probabilities(trace: attnlab.Trace, words: Sequence[attnlab.Token]) -> list[float]:
-    every = attnlab.softmax(trace.next_logits)
-    return [float(every[word.id]) for word in words]
+    probability = attnlab.softmax(trace.next_logits)
+    return [float(probability[word.id]) for word in words]
 
 
 silent = [probabilities(without(trace, head), words) for head in HEADS]

@@ -54,7 +54,7 @@ ways = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are divi
 #
 #     d_score = weight · (d_weight - sum)    with    sum = Σ weight · d_weight
 #
-# `sum` is the mean of d_weight, by the weights. A key whose d_weight is below it is better than
+# `sum` is the weighted mean of d_weight. A key whose d_weight is below it is better than
 # average, and its score should rise. (**Gradient descent** steps against the gradient: where
 # d_score is negative, the score rises.) Take a pencil and work out one row.
 

@@ -274,7 +274,7 @@ if heads:
 heads and heads.plot()
 
 # %% [markdown]
-# With the texts above, head 2 of layer 1 alone restores 0.99 of it. No other head matters for which
+# With the texts above, head 2 of layer 1 alone restores 0.99 of it. No other head affects which
 # animal it is. Now patch the stream itself, at one position at a time, after each layer.
 
 # %%
