@@ -146,49 +146,49 @@ def test_damaged_files(tmp_path: Path) -> None:
 def test_a_step_is_its_features_b_dec_and_the_error(odd: Trace) -> None:
     for name, path in PATHS.items():
         sae = attnlab.open_sparse_autoencoder(SAVED / name)
-        actual = odd.features(sae)
+        features = odd.features(sae)
         x = attnlab.at(odd, path)
-        np.testing.assert_allclose(actual.reconstruction + actual.error, x, atol=1e-12)
-        parts = actual.shares.sum(axis=-1) + actual.bias_share + actual.error_share
+        np.testing.assert_allclose(features.reconstruction + features.error, x, atol=1e-12)
+        parts = features.shares.sum(axis=-1) + features.bias_share + features.error_share
         np.testing.assert_allclose(parts, 1, atol=1e-9)
         scale = {"layer_norm": x.std(axis=-1, ddof=1), "topk": np.sqrt((x**2).mean(axis=-1))}
-        one = int(actual.activations[2].argmax())
-        written = actual.activations[2, one] * sae.W_dec[one] * scale.get(name, np.ones(4))[2]
+        one = int(features.activations[2].argmax())
+        written = features.activations[2, one] * sae.W_dec[one] * scale.get(name, np.ones(4))[2]
         share = written @ x[2] / (x[2] @ x[2])
-        assert actual.shares[2, one] == pytest.approx(share)
+        assert features.shares[2, one] == pytest.approx(share)
 
 
 def test_scaling_a_feature_keeps_the_error(odd: Trace) -> None:
     sae = attnlab.open_sparse_autoencoder(SAVED / "topk")
-    actual = odd.features(sae)
-    one, other = (int(n) for n in np.argsort(-actual.activations[3])[:2])
-    edited = odd.edited(actual.scaled(one, 0)).edited(actual.scaled(other, 2))
-    activations = np.array(actual.activations)
+    features = odd.features(sae)
+    one, other = (int(n) for n in np.argsort(-features.activations[3])[:2])
+    edited = odd.edited(features.scaled(one, 0)).edited(features.scaled(other, 2))
+    activations = np.array(features.activations)
     activations[:, one] = 0
     activations[:, other] *= 2
-    expected = sae.decode(activations, actual.x) + actual.error
+    expected = sae.decode(activations, features.x) + features.error
     np.testing.assert_allclose(attnlab.at(edited, sae.path), expected, atol=1e-12)
     assert not np.allclose(edited.logits, odd.logits)
-    same = odd.edited(actual.scaled(one, 1))
+    same = odd.edited(features.scaled(one, 1))
     np.testing.assert_allclose(same.logits, odd.logits, atol=1e-12)
 
 
 def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
     """At the end of the stream, switching it off takes away activation · writes / deviation."""
     sae = attnlab.open_sparse_autoencoder(SAVED / "jumprelu")
-    actual = odd.features(sae)
-    one = int(actual.activations[1].argmax())
+    features = odd.features(sae)
+    one = int(features.activations[1].argmax())
     vocab = odd.config.vocab_size
-    writes = actual.writes(one, vocab)
+    writes = features.writes(one, vocab)
     per_activation = np.empty(vocab)
     per_activation[writes.ids] = writes.numbers
     step = 1e-4  # so small that the deviation stays
-    edited = odd.edited(actual.scaled(one, 1 + step))
+    edited = odd.edited(features.scaled(one, 1 + step))
     x = odd.blocks[-1].output[1]
-    direct = actual.activations[1, one] * per_activation / np.sqrt(x.var() + odd.epsilon)
+    direct = features.activations[1, one] * per_activation / np.sqrt(x.var() + odd.epsilon)
     final = (x - x.mean()) / np.sqrt(x.var() + odd.epsilon)
     written = sae.W_dec[one].astype(float)
-    along = actual.activations[1, one] * (written - written.mean()) @ final / len(x)
+    along = features.activations[1, one] * (written - written.mean()) @ final / len(x)
     through = along * (final * odd.gain) @ odd.W_U / np.sqrt(x.var() + odd.epsilon)
     change = (edited.logits[1] - odd.logits[1]) / step
     np.testing.assert_allclose(change, direct - through, atol=1e-3 * np.abs(direct).max())
@@ -199,28 +199,28 @@ def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
 
 
 def test_the_top_features_of_a_token(trace: Trace) -> None:
-    actual = trace.features(attnlab.open_sparse_autoencoder("pocket"))
-    top = actual.top("it", 3)
+    features = trace.features(attnlab.open_sparse_autoencoder("pocket"))
+    top = features.top("it", 3)
     assert top.position == 7
-    order = sorted(range(256), key=lambda one: -actual.activations[7, one])
+    order = sorted(range(256), key=lambda one: -features.activations[7, one])
     assert list(top.features) == order[:3]
     assert top.shares.sum() == pytest.approx(1, abs=1e-5)
-    assert top.shares[-1] == actual.error_share[7]
+    assert top.shares[-1] == features.error_share[7]
     lines = repr(top).splitlines()
-    raised = " ".join(token.symbol for token in actual.writes(order[0], 3).tokens)
+    raised = " ".join(token.symbol for token in features.writes(order[0], 3).tokens)
     assert lines[2].startswith(f"feature {order[0]}")
     assert lines[2].endswith(raised)
     assert [line.split()[0] for line in lines[5:8]] == ["other", "b_dec", "error"]
-    assert len(actual.top(0, 100).features) == 8  # no more are active
-    assert f"#{order[0]} " in repr(actual).splitlines()[9]
-    assert "error" in actual._repr_html_()
-    nothing = trace.edited({"blocks.0.output": 0.0}).features(actual.sae)
+    assert len(features.top(0, 100).features) == 8  # no more are active
+    assert f"#{order[0]} " in repr(features).splitlines()[9]
+    assert "error" in features._repr_html_()
+    nothing = trace.edited({"blocks.0.output": 0.0}).features(features.sae)
     assert np.isnan(nothing.error_share).all()
     np.testing.assert_allclose(nothing.error, -nothing.reconstruction)
     assert "nan" in repr(nothing)
     # A path of one's own: the stream that block 1 reads is the one that block 0 writes.
-    same = trace.features(actual.sae, "blocks.1.input")
-    np.testing.assert_array_equal(same.activations, actual.activations)
+    same = trace.features(features.sae, "blocks.1.input")
+    np.testing.assert_array_equal(same.activations, features.activations)
 
 
 def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
