@@ -23,7 +23,7 @@ import attnlab
 from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import Array
-from attnlab.pocket.truth import ablated, kept_parts, means, open_truth, spearman
+from attnlab.pocket.truth import ABLATIONS, ablated, kept_parts, means, open_truth, spearman
 from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
@@ -38,6 +38,7 @@ truth = open_truth()
 print(truth)
 
 parts, tasks = truth.parts, truth.tasks
+zero, mean = ABLATIONS
 row = tasks.index(TASK)
 
 # %% [markdown]
@@ -74,7 +75,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")
 number = [one.task for one in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
-usual = means(pocket) if ABLATION == "mean" else None
+usual = means(pocket) if ABLATION == mean else None
 
 logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
 right, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
@@ -221,7 +222,7 @@ print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 # correlation of the ten parts' values.
 
 # %%
-both = [truth.shapley(way).values for way in ("mean", "zero")]
+both = [truth.shapley(way).values for way in (mean, zero)]
 last = [parts.index("MLP 0"), parts.index("MLP 1")]
 by_task = [
     [*one[last], *other[last], spearman(one, other)] for one, other in zip(*both, strict=True)

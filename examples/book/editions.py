@@ -57,6 +57,7 @@ IN_CHINESE = dict(
         re.MULTILINE,
     )
 )
+SETTING = re.compile(r"^[A-Z_]+ = \Z", re.MULTILINE)
 FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
 WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
@@ -169,10 +170,15 @@ def untranslated(script: str) -> list[str]:
 
 
 def code_in_chinese(code: str) -> str:
-    """Code with Chinese strings and comments; what the library prints is Chinese too."""
+    """Code with Chinese strings and comments; what the library prints is Chinese too.
+
+    A setting, such as TASK = "pronoun", keeps its string, which the library knows in English.
+    """
 
     def said(found: re.Match[str]) -> str:
         text = found[found.lastindex or 0]
+        if SETTING.search(code, 0, found.start()):
+            return found[0]
         return found[0].replace(text, IN_CHINESE.get(text) or text)
 
     return TEXT.sub(said, code).replace("prepare_script()", 'prepare_script("zh")')
