@@ -75,7 +75,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")
 number = [one.task for one in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
-usual = means(pocket) if ABLATION == mean else None
+usual = {mean: means(pocket), zero: None}[ABLATION]
 
 logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
 right, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
