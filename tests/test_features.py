@@ -109,6 +109,7 @@ def test_old_files_may_hold_a_scaling_factor_of_ones(tmp_path: Path) -> None:
         ("old", {"activation_fn_kwargs": None}, "k must be from 1 to 17; got None"),
         ("standard", {"architecture": "topk", "k": True}, "k must be from 1 to 17; got True"),
         ("standard", {"metadata": [3]}, "metadata must be a JSON object"),
+        ("standard", {"apply_b_dec_to_input": "false"}, "apply_b_dec_to_input 'false'"),
     ],
 )
 def test_settings_that_are_not_computed(
@@ -119,8 +120,12 @@ def test_settings_that_are_not_computed(
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError):
+    with pytest.raises(MissingFileError, match=r"cfg\.json not found. Give the directory"):
         attnlab.open_sparse_autoencoder(tmp_path)
+    empty = {"W_enc": (35, 0), "W_dec": (0, 35), "b_enc": (0,)}
+    none = changed("standard", tmp_path / "none", {n: np.zeros(s, "f4") for n, s in empty.items()})
+    with pytest.raises(CheckpointError, match="of n features; got shapes"):
+        attnlab.open_sparse_autoencoder(none)
     wrong = changed("standard", tmp_path / "wrong", {"b_dec": np.zeros(36, np.float32)})
     with pytest.raises(CheckpointError, match=r"got shapes .*\(36,\)"):
         attnlab.open_sparse_autoencoder(wrong)
@@ -136,8 +141,32 @@ def test_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="b_dec must have one of the dtypes"):
         attnlab.open_sparse_autoencoder(integers)
     (wrong / "sae_weights.safetensors").unlink()
-    with pytest.raises((CheckpointError, MissingFileError)):
+    with pytest.raises(MissingFileError, match=r"weights\.safetensors not found"):
         attnlab.open_sparse_autoencoder(wrong)
+
+
+def test_a_feature_that_writes_nothing(tmp_path: Path, odd: Trace) -> None:
+    """SAELens would divide its direction by its norm, 0."""
+    W_dec = load_file(SAVED / "topk" / "sae_weights.safetensors")["W_dec"].copy()
+    W_dec[4] = 0
+    settings = {"rescale_acts_by_decoder_norm": True}
+    directory = changed("topk", tmp_path / "one", {"W_dec": W_dec}, **settings)
+    features = odd.features(attnlab.open_sparse_autoencoder(directory))
+    assert np.isfinite(features.reconstruction).all()
+    assert (features.shares[:, 4] == 0).all()
+
+
+def test_a_vector_of_zeros(odd: Trace, trace: Trace) -> None:
+    """Its shares are NaN; the other tokens keep theirs, and their largest features are shown."""
+    path = PATHS["topk"]
+    zero = odd.edited({path: lambda x: x * np.array([[0.0], [1], [1], [1]])})
+    features = zero.features(attnlab.open_sparse_autoencoder(SAVED / "topk"))
+    assert np.isfinite(features.activations).all()
+    assert np.isnan(features.error_share).tolist() == [True, False, False, False]
+    stream = trace.edited({"blocks.0.output": lambda x: x * (np.arange(len(x)) > 0)[:, np.newaxis]})
+    labels = stream.features(attnlab.open_sparse_autoencoder("pocket"))._grid()[1].labels
+    others = trace.features(attnlab.open_sparse_autoencoder("pocket")).shares[1:]
+    assert f"feature {others.max(axis=0).argmax()}" in labels
 
 
 # ---- in a text -----------------------------------------------------------------------------------
@@ -249,11 +278,11 @@ def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
     with pytest.raises(InvalidTypeError, match="feature must be an integer"):
         features.writes("dog")  # type: ignore[arg-type]
     for factor in (np.nan, np.inf, -np.inf, "0"):
-        with pytest.raises(InvalidValueError, match="factor must be a number"):
+        with pytest.raises(InvalidValueError, match="factor must be a finite number"):
             features.scaled(3, factor)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="k must be an integer"):
         features.top(0, 0)
-    with pytest.raises(InvalidTypeError, match="traces must be"):
+    with pytest.raises(InvalidTypeError, match=r"traces must be model\.trace"):
         sae.evaluate(trace)  # type: ignore[arg-type]
 
 

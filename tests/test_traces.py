@@ -9,7 +9,7 @@ import pytest
 import attnlab
 from attnlab import GPT2, Trace
 from attnlab.analysis.edges import Circuit
-from attnlab.analysis.many import grouped, standard_error
+from attnlab.analysis.many import grouped, ratio_of_means, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces
 from attnlab.steps import at
@@ -292,6 +292,10 @@ def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
         attnlab.patch(clean, corrupted, metric=METRICS[:3])
     with pytest.raises(InvalidValueError, match="nothing to restore"):
         attnlab.patch(clean, clean, metric=METRICS, progress=False)
+    with pytest.raises(InvalidValueError, match=r"pair 0: the metric is .* nothing to restore"):
+        attnlab.edges(clean, clean, metric=METRICS)
+    with pytest.raises(InvalidValueError, match="the mean change over these texts is 0"):
+        ratio_of_means(np.ones((2, 3)), np.array([1.0, -1.0]))
     with pytest.raises(InvalidTypeError, match="must be a token or a pair"):
         attnlab.attribution_patch(clean, corrupted, metric=len)
 

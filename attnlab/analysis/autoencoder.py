@@ -16,9 +16,16 @@ from attnlab.analysis.base import Trace, TraceSequence, fingerprint
 from attnlab.analysis.features import FeatureEvaluation
 from attnlab.checkpoints.checkpoint import read_tensors
 from attnlab.equations import Array, mean
-from attnlab.errors import CheckpointError, ConfigError, InvalidValueError, quoted
+from attnlab.errors import (
+    CheckpointError,
+    ConfigError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingFileError,
+    quoted,
+)
 from attnlab.steps import at, read_only
-from attnlab.support.checks import check_kind, is_integer
+from attnlab.support.checks import is_integer
 from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_whole
 from attnlab.support.tables import Document, Heading
 
@@ -57,6 +64,7 @@ SETTINGS = {
     "activation_fn": ("relu", "topk"),
     "normalize_activations": ("none", None, False, "layer_norm", "constant_norm_rescale"),
     "hook_head_index": (None,),
+    "apply_b_dec_to_input": (True, False),
 }
 
 
@@ -130,7 +138,8 @@ class SparseAutoencoder(Document):
         """What x is divided by first and multiplied by at the end, (..., D) -> (..., 1)."""
         if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
             return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
-        return np.sqrt(mean(np.square(x))) if self.norm != "none" else np.ones_like(mean(x))
+        scale = np.sqrt(mean(np.square(x)))
+        return np.where((scale == 0) | (self.norm == "none"), np.ones_like(scale), scale)
 
     def read(self, trace: Trace, path: str | None) -> tuple[str, Array]:
         """What it reads in a trace: the path, None for its own, and x, (..., D)."""
@@ -157,7 +166,10 @@ class SparseAutoencoder(Document):
         traces : `model.trace(texts)`, of texts that it wasn't trained on
         path : of the step x; None for the one that it was trained on
         """
-        check_kind(traces, TraceSequence, "traces")
+        if not isinstance(traces, TraceSequence):
+            raise InvalidTypeError(
+                f"traces must be model.trace([text, ...]), of several texts; got {quoted(traces)}"
+            )
         return FeatureEvaluation(self, traces, path)
 
     def save(self, directory: FilePath) -> None:
@@ -188,8 +200,8 @@ class SparseAutoencoder(Document):
                 "attnlab_model": self.model,
             },
         }
-        write_whole(folder / WEIGHTS, save(tensors))
         write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
+        write_whole(folder / WEIGHTS, save(tensors))
 
     def pieces(self) -> Iterator[str]:
         kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"
@@ -231,6 +243,11 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     >>> trace.features(sae)
     """
     folder = POCKET_AUTOENCODER if path == "pocket" else as_path(path, "path")
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise MissingFileError(
+                f"{folder / name} not found. Give the directory with {CONFIG} and {WEIGHTS}"
+            )
     given, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
 
     def section(name: str) -> dict[str, Any]:
@@ -257,7 +274,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     if architecture == "jumprelu":
         shapes["threshold"] = (n,)
     found = {name: tensors[name].shape for name in sorted(tensors)}
-    if found != shapes or not n:
+    if found != shapes or not n or not D:
         raise CheckpointError(
             f"{folder / WEIGHTS} must have {', '.join(sorted(shapes))} of n features; got shapes "
             f"{quoted(found, 300)}"
@@ -266,6 +283,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
         raise ConfigError(f"{folder / CONFIG}: k must be from 1 to {n}; got {quoted(k)}")
     if architecture == "topk" and config.get("rescale_acts_by_decoder_norm"):
         norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
+        norms[norms == 0] = 1  # a feature that writes nothing
         tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
         tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
     return SparseAutoencoder(
@@ -273,10 +291,10 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
         architecture=architecture,
         path=renamed(str(config.get("hook_name") or ""), HOOKS),
         k=k if architecture == "topk" else None,
-        subtracts_bias=bool(config.get("apply_b_dec_to_input", True)),
+        subtracts_bias=config["apply_b_dec_to_input"],
         norm=config["normalize_activations"] or "none",
         centres=CENTRED.items() <= section("model_from_pretrained_kwargs").items(),
-        model=str(config.get("attnlab_model", "")),
+        model=str(config.get("attnlab_model") or ""),
     )
 
 

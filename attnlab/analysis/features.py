@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeAlias
 
@@ -30,9 +29,6 @@ SOURCE = (
     "Bricken et al., “Towards Monosemanticity” (2023); Cunningham et al., “Sparse Autoencoders "
     "Find Highly Interpretable Features in Language Models” (2023)"
 )
-
-# The largest float.
-MAX = sys.float_info.max
 
 # The last name of a path whose step is the residual stream, or is added to it.
 IN_STREAM = ("embedding", "token_embedding", "position_embedding", "input", "mid", "output")
@@ -128,7 +124,7 @@ class Features(Analysis):
         --------
         >>> without = trace.edited(features.scaled(17, 0))
         """
-        number, factor = self._number(feature), as_float(factor, "factor", -MAX)
+        number, factor = self._number(feature), as_float(factor, "factor", least=None)
         written = self.activations[..., [number]] * self.sae.W_dec[number] * self.sae.scale(self.x)
         return {self.path: lambda x: x + (factor - 1) * written}
 
@@ -147,7 +143,8 @@ class Features(Analysis):
         )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        best = np.sort(np.argsort(-self.shares.max(axis=0), kind="stable")[:FEATURES_SHOWN])
+        most = np.nan_to_num(self.shares).max(axis=0)
+        best = np.sort(np.argsort(-most, kind="stable")[:FEATURES_SHOWN])
         others = self.shares.sum(axis=-1) - self.shares[:, best].sum(axis=-1)
         numbers = np.stack([*self.shares.T[best], others, self.bias_share, self.error_share])
         return numbers, parts_axis(best), positions_of(self._trace)

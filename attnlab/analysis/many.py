@@ -101,11 +101,6 @@ class MeanPatching(Patching):
     def _set_many(self, trace: Trace, effects: Any, clean: Any, corrupted: Any) -> None:
         """Set the numbers, from effects (n, patches); the trace is of one of the texts."""
         change = clean - corrupted
-        if not change.mean():
-            raise InvalidValueError(
-                f"the mean of the metric is {clean.mean():.4g} in clean and corrupted traces, so "
-                "there is nothing to restore"
-            )
         shares, errors = ratio_of_means(effects, change)
         self._set(trace, list(shares))
         shape = self.restored.shape
@@ -263,6 +258,10 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
     -----
     Source: Cochran, “Sampling Techniques” (1977), chapter 6, by linearisation.
     """
+    if not totals.mean():
+        raise InvalidValueError(
+            "the mean change over these texts is 0, so there is nothing to restore"
+        )
     ratio = effects.mean(axis=0) / totals.mean()
     return ratio, standard_error(effects - ratio * totals[:, np.newaxis]) / abs(totals.mean())
 
@@ -321,7 +320,10 @@ def of_each_pair(
         for numbers in clean.groups():
             sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
             for number, one, other in zip(numbers, *sides, strict=True):
-                found[number] = analyse(one, other, metric=metrics[number])
+                try:
+                    found[number] = analyse(one, other, metric=metrics[number])
+                except InvalidValueError as error:
+                    raise InvalidValueError(f"pair {number}: {error}") from None
                 bar.update()
     return [found[number] for number in range(len(clean))]
 

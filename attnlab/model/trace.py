@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
@@ -613,7 +612,7 @@ class NextToken(Token):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        as_float(self.logit, "logit", least=-sys.float_info.max)
+        as_float(self.logit, "logit", least=None)
         as_float(self.probability, "probability")
         as_float(self.share, "share")
 

@@ -243,4 +243,4 @@ def is_finite(value: Any) -> bool:
     """Whether a value has no NaN and no infinity."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return True
-    return bool(np.isfinite(value.max()) and np.isfinite(value.min()))
+    return not value.size or bool(np.isfinite(value.max()) and np.isfinite(value.min()))

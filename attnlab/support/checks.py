@@ -121,13 +121,13 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     raise InvalidValueError(f"{name} must be an integer {bounds}; got {quoted(value)}")
 
 
-def as_float(value: Any, name: str, least: float = 0.0) -> float:
-    """Convert to a finite float of at least `least`."""
+def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
+    """Convert to a finite float of at least `least`, of any size for None."""
     number = as_number(value)
-    if not is_real(number) or not least <= number <= sys.float_info.max:
-        raise InvalidValueError(
-            f"{name} must be a number of at least {least:g}; got {quoted(value)}"
-        )
+    is_finite = is_real(number) and abs(number) <= sys.float_info.max
+    if not is_finite or (least is not None and number < least):
+        wanted = "a finite number" if least is None else f"a number of at least {least:g}"
+        raise InvalidValueError(f"{name} must be {wanted}; got {quoted(value)}")
     return float(number)
 
 
