@@ -242,7 +242,8 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     >>> sae = attnlab.open_sparse_autoencoder("pocket")
     >>> trace.features(sae)
     """
-    folder = POCKET_AUTOENCODER if path == "pocket" else as_path(path, "path")
+    is_pocket = isinstance(path, str) and path == "pocket"
+    folder = POCKET_AUTOENCODER if is_pocket else as_path(path, "path")
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise MissingFileError(

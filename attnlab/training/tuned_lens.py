@@ -128,7 +128,8 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
             if shape != {"W": (D, D), "b": (D,)}[kind]:
                 raise RecordingError(f"{name} has shape {shape}")
 
-    file = POCKET_LENS if path == "pocket" else as_path(path, "path")
+    is_pocket = isinstance(path, str) and path == "pocket"
+    file = POCKET_LENS if is_pocket else as_path(path, "path")
     tensors, words = read_sealed(file, FORMAT, RecordingError, check)
     stops = sorted({name.rpartition(".")[0] for name in tensors}, key=order_of)
     maps = {stop: (tensors[f"{stop}.W"], tensors[f"{stop}.b"]) for stop in stops}
