@@ -51,8 +51,8 @@ print(
 # ## The router
 #
 # A router is one small matrix: its logits say how much each expert is wanted, the best `ACTIVE` of
-# them run, and softmax of these gives their **gates**. Ours is not trained. Instead it is told the
-# truth, the length of what each expert would write. So it is the best that a router by length can
+# them run, and softmax of these gives their **gates**. Ours is not trained. Instead it is given the
+# truth: the length of what each expert would write. So it is the best that a router by length can
 # do, and a real one must guess it from X without running the experts.
 
 # %%
