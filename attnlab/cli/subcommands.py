@@ -35,6 +35,7 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
+from attnlab.support.messages import say
 from attnlab.support.tables import Heading, Table, printable
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
@@ -170,7 +171,7 @@ def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
     step = shown(part, name)
     if not is_path:
         return step
-    return replace(step, name=_path(part, name), heading=f"{part.title}: {step.heading}")
+    return replace(step, name=_path(part, name), heading=f"{say(part.title)}: {say(step.heading)}")
 
 
 def _explain(options: argparse.Namespace) -> Report:

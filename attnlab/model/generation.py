@@ -17,7 +17,7 @@ from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace, trace_of
 from attnlab.steps import Result
 from attnlab.support.checks import as_count, as_texts
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import align
 from attnlab.text.tokens import Tokens, Vocabulary
 
@@ -89,7 +89,7 @@ class Generation:
             lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))
         template = "{new} tokens after a prompt of {prompt}"
         heading = Message(template, new=len(self.new), prompt=len(self.prompt))
-        return f"{heading}\n{align(lines, left=(2, 3))}"
+        return f"{say(heading)}\n{align(lines, left=(2, 3))}"
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import generation_view

@@ -29,7 +29,7 @@ from attnlab.steps import graph_of
 from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import MODEL, Message, recognised
+from attnlab.support.messages import MODEL, Message, recognised, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
@@ -519,7 +519,7 @@ class GPT2:
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,
         )
-        return f"{sizes}\n{recognised(self.parameters.origin, 'from {origin}')}"
+        return "\n".join(map(say, (sizes, recognised(self.parameters.origin, "from {origin}"))))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import model_view

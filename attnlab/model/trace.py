@@ -19,7 +19,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import EDITED, Message, recognised
+from attnlab.support.messages import EDITED, Message, recognised, say
 from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -537,7 +537,7 @@ class Trace(ForwardPass):
 
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
-        return Frame(page, f"The page of {self.title}", height, "trace.save('attention.html')")
+        return Frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
 
     def save(
         self,
