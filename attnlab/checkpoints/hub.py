@@ -106,11 +106,6 @@ def find_model(
         characters of a commit
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : whether to use only the cache
-
-    Raises
-    ------
-    DownloadError
-        If the hub can't be reached within 10 seconds
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)

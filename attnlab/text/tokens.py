@@ -153,11 +153,6 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         """The index of the token with this text or symbol.
 
         A leading space may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
-
-        Raises
-        ------
-        InvalidValueError
-            If no token or several tokens match
         """
         check_kind(text, str, "a token's text")
         found = [
@@ -326,13 +321,7 @@ class Vocabulary:
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
     def named(self, token: int | str | Token) -> Token:
-        """The token given by its id, text or symbol, or as a Token.
-
-        Raises
-        ------
-        InvalidValueError
-            If the text isn't exactly one token
-        """
+        """The token given by its id, text or symbol, or as a Token."""
         name = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(name):
             return self.tokens([name])[0]

@@ -65,11 +65,6 @@ def explain(
         text. None for the first; for logits, the most probable; for weights and scores, the whole
         row
     key : another name for component if it is a key
-
-    Raises
-    ------
-    DisagreementError
-        If the printed numbers don't give the stored one.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
