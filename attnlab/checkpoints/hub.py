@@ -228,8 +228,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     if not commit:
         return None
     pattern = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
-    found = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
-    return found[0] if len(found) == 1 else None
+    matches = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:

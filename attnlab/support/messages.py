@@ -51,8 +51,8 @@ def recognised(text: str, *templates: str) -> str:
     """Recover a `Message` from its text, if a template matches."""
     for template in templates:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(template))
-        if found := re.fullmatch(pattern, text, re.DOTALL):
-            return Message(template, **found.groupdict())
+        if match := re.fullmatch(pattern, text, re.DOTALL):
+            return Message(template, **match.groupdict())
     return text
 
 

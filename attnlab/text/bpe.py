@@ -257,11 +257,11 @@ class GPT2Encoding:
             return
         start = 0
         names = sorted(tokens, key=len, reverse=True)
-        for found in re.finditer("|".join(map(re.escape, names)), piece):
-            if special or found[0] not in self._special:
-                yield piece[start : found.start()]
-                yield tokens[found[0]]
-                start = found.end()
+        for match in re.finditer("|".join(map(re.escape, names)), piece):
+            if special or match[0] not in self._special:
+                yield piece[start : match.start()]
+                yield tokens[match[0]]
+                start = match.end()
         yield piece[start:]
 
     def _encode_plain(self, text: str) -> list[int] | None:

@@ -324,11 +324,11 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 def generation_view(generation: Any) -> str:
     """The generated text after the prompt, and each new token with its probability."""
     count, prompt = len(generation.new), len(generation.prompt)
-    written = (
+    text = (
         f"<div class=written>{_readable(generation.prompt)}<b>{_readable(generation.new)}</b></div>"
     )
     title = say("{new} after a prompt of {prompt}", new=_count(count), prompt=prompt)
-    return _page(title, written, _candidates(generation.chosen, start=prompt))
+    return _page(title, text, _candidates(generation.chosen, start=prompt))
 
 
 def _readable(tokens: Any) -> str:
@@ -614,8 +614,8 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     yield f"<div>{escape(say(weights.heading))}</div>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
-        cells = _map(one, SMALL_SHOWN, tokens, named=False, size=8)
+        head = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
+        cells = _map(head, SMALL_SHOWN, tokens, named=False, size=8)
         style = "style=display:inline-block;margin-right:10px"
         yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)

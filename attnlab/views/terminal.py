@@ -59,8 +59,8 @@ class Terminal:
         """Show a text, table, step, tokens, explanation, or a document of texts and tables."""
         match piece:
             case Document():
-                for one in piece.pieces():
-                    self.show(one)
+                for part in piece.pieces():
+                    self.show(part)
             case Explanation():
                 self.write(piece.text(self.width))
             case Shown():
