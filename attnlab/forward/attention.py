@@ -81,10 +81,7 @@ class Attention(Result):
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
     masked_scores = Step(
-        "Tq Tk",
-        "scores where the mask is True, else -inf",
-        equations.masked_scores,
-        transient=True,
+        "Tq Tk", "scores where the mask is True, else -inf", equations.masked_scores, transient=True
     )
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True

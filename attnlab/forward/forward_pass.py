@@ -406,10 +406,7 @@ class ForwardPass(Explained):
         transient=True,
     )
     position_embedding = Step(
-        "T D",
-        "rows of W_P, one for each position",
-        equations.position_embedding,
-        transient=True,
+        "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
     embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)

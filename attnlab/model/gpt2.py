@@ -314,13 +314,7 @@ class GPT2:
                 "trace and drop_oldest can't be combined: a trace has at most n_positions tokens"
             )
         tokens, steps = self._steps(
-            prompt,
-            max_new_tokens,
-            sampling,
-            stop,
-            drop_oldest,
-            trace,
-            edits,
+            prompt, max_new_tokens, sampling, stop, drop_oldest, trace, edits
         )
         kept = tuple(steps) if trace else ()
         chosen = [step.token for step in kept or steps if step.token is not None]

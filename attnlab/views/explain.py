@@ -28,13 +28,7 @@ Wanted: TypeAlias = int | str | None
 Position: TypeAlias = tuple[str, int, str]
 
 # The kinds of axes other than components.
-KINDS = {
-    "T": "token",
-    "Tq": "query",
-    "Tk": "key",
-    "vocab": "id",
-    "n_positions": "position",
-}
+KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
 
@@ -48,11 +42,7 @@ TITLES_OF = (
 
 
 def explain(
-    result: Result,
-    name: str,
-    token: Wanted = None,
-    component: Wanted = None,
-    key: Wanted = None,
+    result: Result, name: str, token: Wanted = None, component: Wanted = None, key: Wanted = None
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 

@@ -229,10 +229,7 @@ def _all_heads(trace: Result) -> str:
     rows = [f"<tr><th></th>{numbers}</tr>"]
     for layer, step in enumerate(steps):
         alt = say(
-            "layer {layer}: {heading} of {H} heads",
-            layer=layer,
-            heading=say(step.heading),
-            H=H,
+            "layer {layer}: {heading} of {H} heads", layer=layer, heading=say(step.heading), H=H
         )
         pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
         images = "".join(
