@@ -142,8 +142,6 @@ class Explained(Result):
         ------
         DisagreementError
             The printed numbers don't add up to the stored one.
-        InvalidValueError
-            The step has several heads or sequences: select one first, as `.heads[h]`.
 
         Examples
         --------
@@ -151,16 +149,14 @@ class Explained(Result):
         >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
         >>> trace.blocks[0].explain("mid", "it")
         """
-        if isinstance(step, str) and step not in self.steps and self._has_token(step):
+        texts = {token.text.strip() for token in self.tokens or ()}
+        if isinstance(step, str) and step not in self.steps and step.strip() in texts:
             key = "key" if token is None else quoted(token)
             raise InvalidValueError(
                 f"{quoted(step)} is a token, not a step of {self.title}. To explain a weight "
                 f"between tokens: trace.head(layer, head).explain({quoted(step)}, {key})"
             )
         return self._explained(self.default_step if step is None else step, token, component)
-
-    def _has_token(self, text: str) -> bool:
-        return text.strip() in {token.text.strip() for token in self.tokens or ()}
 
 
 class MLP(Explained):

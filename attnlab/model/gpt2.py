@@ -342,9 +342,7 @@ class GPT2:
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
 
-        Parameters
-        ----------
-        as for `generate`
+        Parameters are as for `generate`; they are checked by the call, not at the first token.
 
         Returns
         -------

@@ -170,13 +170,10 @@ class StepNumber:
         """A bound on the difference from the numbers used, if computed in blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
-        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.path_of(tree[1]):
+        same_result = f"{self.result.path}.{tree[1]}".lstrip(".")
+        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != same_result:
             return 0.0
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
-
-    def path_of(self, name: str) -> str:
-        """The path of another step of the same result."""
-        return f"{self.result.path}.{name}".lstrip(".")
 
     @cached_property
     def worked(self) -> list[tuple[Formula, Tree, Rounded]]:
@@ -289,10 +286,6 @@ class StepNumber:
             return [prefix, *self.in_numbers(yes if is_so else no)]
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
 
-    def in_names(self, tree: Tree) -> str:
-        """A formula with the names of its numbers."""
-        return "".join(write(tree, self.located, lambda _: False))
-
     def result_of(self, computed: Any) -> Parts:
         """The equation's result, and the value that an edit replaced it with."""
         computed, stored = plain(computed), plain(self.stored)
@@ -399,7 +392,7 @@ def line_of(
     parts = step.in_numbers(tree)
     note = [" (", Message(formula.note, **values), ")"] if formula.note else []
     if not formula.heading:
-        names = step.in_names(tree)
+        names = "".join(write(tree, step.located, lambda _: False))
         return Line(f"{formula.name} = {names}", [*parts, *result, *note])
     return Line(Message(formula.heading, heading=heading, **values), [*parts, *result, *note])
 

@@ -74,7 +74,8 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
-        check_matrices(result)
+        if len(result.scores_shape) > 2 or result.V.ndim > 2:
+            raise of_several(result, "weights", result.scores_shape)
         query = place_of(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
@@ -154,12 +155,6 @@ def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValu
         f"{result.title} has {name} of shape {shape}. To explain a number, first choose a head, "
         f"such as .heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])"
     )
-
-
-def check_matrices(attention: Result) -> None:
-    """Raise if an attention has several heads or sequences."""
-    if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
-        raise of_several(attention, "weights", attention.scores_shape)
 
 
 def explain_weight(attention: Result, query: int, key: int) -> Explanation:

@@ -323,7 +323,9 @@ def plot_tiles(
 ) -> Picture:
     """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
     L, H, *_ = tiles.shape
-    array = np.vstack([np.hstack([_framed(head) for head in heads]) for heads in tiles])
+    # Each head with an empty row below and an empty column to the right.
+    framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
+    array = np.vstack([np.hstack([*heads]) for heads in framed])
     high, wide = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(given_ax, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
@@ -598,11 +600,6 @@ def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | No
     return cut
 
 
-def _framed(array: AnyArray) -> AnyArray:
-    """The array with an empty row below and an empty column to the right."""
-    return np.pad(array, (0, 1), constant_values=np.nan)
-
-
 def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
     """Draw numbers as colours, with a colour bar; NaN is hatched."""
     colours = LIGHT.palette() if scale.is_signed else LIGHT.palette()[SHADES:]
@@ -653,7 +650,7 @@ class Words:
         """The labels along an axis."""
         return [
             label(readable(token))
-            if token is not None and self._has(token)
+            if token is not None and not self._missing & set(readable(token))
             else self.escaped(symbol)
             for token, symbol in zip(axis.tokens, axis.labels, strict=True)
         ]
@@ -661,9 +658,6 @@ class Words:
     def escaped(self, text: str) -> str:
         """The text, with escapes for characters that no font has."""
         return "".join(ascii(c)[1:-1] if c in self._missing else c for c in text)
-
-    def _has(self, token: Token) -> bool:
-        return not self._missing & set(readable(token))
 
 
 def readable(token: Token) -> str:
