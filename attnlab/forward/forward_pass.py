@@ -106,7 +106,7 @@ class KeyValueCache:
         }
 
 
-class Explained(Result):
+class Explainable(Result):
     """A result whose numbers can be explained.
 
     Attributes
@@ -159,7 +159,7 @@ class Explained(Result):
         return self._explained(self.default_step if step is None else step, token, component)
 
 
-class MLP(Explained):
+class MLP(Explainable):
     """The MLP of a block: two linear maps with an activation function in between.
 
     Attributes
@@ -278,7 +278,7 @@ class BlockAttention(MultiHeadAttention):
     mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 
 
-class Block(Explained):
+class Block(Explainable):
     """One block: attention and MLP, and the residual stream around them.
 
     Attributes
@@ -343,7 +343,7 @@ class Block(Explained):
         )
 
 
-class ForwardPass(Explained):
+class ForwardPass(Explainable):
     """A forward pass from token ids to logits.
 
     Each step is computed on access, with only the blocks it needs: layer 0 runs one block, the
@@ -545,14 +545,14 @@ def checked_dropout(
     check_kind(dropout, Mapping, "dropout")
     shapes = dropout_shapes(config, ids_shape, cached)
     checked = {}
-    for path, given in dropout.items():
+    for path, array in dropout.items():
         if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
                 f"there is no dropout at {quoted(path)}; paths are embedding_dropout and, in each "
                 f"of the {config.n_layer} blocks, attention.dropout_mask, attention_dropout and "
                 "mlp_dropout"
             )
-        checked[path] = as_floats(given, path).view()
+        checked[path] = as_floats(array, path).view()
         if checked[path].shape != shapes[path]:
             raise InvalidValueError(
                 f"dropout at {path} must have shape {shapes[path]}; got {checked[path].shape}"

@@ -420,7 +420,7 @@ class GPT2:
         ----------
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
         port : the port to listen on; 0 for any free one
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
 
         Returns
         -------
@@ -449,7 +449,7 @@ class GPT2:
         path : such as "pocket.html"; None for a frame that a notebook shows, which needs no server
             and is stored in the notebook
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
         height : of the frame, in pixels
 
         Raises

@@ -177,7 +177,7 @@ class Trace(ForwardPass):
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
             None for all of a short text, the first and last of a long one
-        language : "en", or "zh" for Chinese; None for the reader's, see `to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `to_html`
 
         Returns
         -------
@@ -475,7 +475,7 @@ class Trace(ForwardPass):
         ----------
         other : a second trace to compare with: shown side by side and, where the shapes are equal,
             as the difference other - this
-        language : "en", or "zh" for Chinese; None for the reader's, set by ATTNLAB_LANGUAGE or the
+        language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the
             locale
 
         Raises

@@ -42,7 +42,7 @@ from attnlab.views.shown import (
     places_of,
     shown,
 )
-from attnlab.views.terms import Line, said
+from attnlab.views.terms import Line, translated
 
 # The most tokens shown as chips, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
@@ -331,10 +331,10 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(said, line.parts))
+            text = "".join(map(translated, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
-            rows = [[*map(said, row)] for row in (*line.rows, *line.feet)]
+            rows = [[*map(translated, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
 

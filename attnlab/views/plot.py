@@ -91,7 +91,7 @@ _font_note: ContextVar[str] = ContextVar("font note", default="")
 
 @contextmanager
 def drawn_in(language: str | None = None) -> Iterator[None]:
-    """Draw in a language, by default the reader's; in English if no font has Chinese."""
+    """Draw in a language, by default the user's; in English if no font has Chinese."""
     wanted = language_of(language)
     if wanted == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
         token = _font_note.set(f"labels are in English; {CHINESE_FONT}")
