@@ -323,28 +323,23 @@ def check_variant(variant: object) -> None:
         )
 
 
-def weights_name(variant: str | None = None) -> str:
-    """The weights' file name: model.safetensors, or model.fp16.safetensors for variant fp16."""
-    return _variant_name(WEIGHTS, variant)
-
-
-def index_name(variant: str | None = None) -> str:
-    """The file name of the shards' index."""
-    return _variant_name(INDEX, variant)
-
-
-def _variant_name(name: str, variant: str | None) -> str:
+def name_of_variant(name: str, variant: str | None) -> str:
+    """A file's name for a variant: model.fp16.safetensors for model.safetensors and fp16."""
     stem, _, ending = name.rpartition(".")
     return name if variant is None else f"{stem}.{variant}.{ending}"
 
 
 def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     """The directory's safetensors files, whole or in shards."""
-    unsharded, index = directory / weights_name(variant), directory / index_name(variant)
+    unsharded, index = (directory / name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     if os.path.isfile(unsharded):
         return [unsharded]
     if not os.path.isfile(index):
-        raise MissingFileError(_no_weights(directory, variant))
+        other = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
+        raise MissingFileError(
+            f"there is no {unsharded.name} (nor {index.name}) in {directory}"
+            + (f", only {other}" if other else ". Add the model's weights")
+        )
     shards = [directory / name for name in shard_names(index)]
     missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
@@ -366,12 +361,6 @@ def _check_links(shard: Path, index: Path) -> None:
             f"{index} points outside its directory: {shard.name} is a link to "
             f"{quoted(os.path.realpath(shard), 200)}"
         )
-
-
-def _no_weights(directory: Path, variant: str | None) -> str:
-    message = f"there is no {weights_name(variant)} (nor {index_name(variant)}) in {directory}"
-    format = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
-    return f"{message}, only {format}" if format else f"{message}. Add the model's weights"
 
 
 def weight_map(index: Path) -> dict[str, str]:
@@ -403,8 +392,8 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
                     f"{listed([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
             entries[bare], files_by_name[name] = entry, file.name
-    if files != [directory / weights_name(variant)]:
-        _check_map(directory / index_name(variant), files_by_name)
+    if files != [directory / name_of_variant(WEIGHTS, variant)]:
+        _check_map(directory / name_of_variant(INDEX, variant), files_by_name)
     return entries
 
 

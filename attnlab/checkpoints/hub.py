@@ -16,11 +16,11 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from attnlab.checkpoints.checkpoint import (
+    INDEX,
     WEIGHTS,
     check_variant,
-    index_name,
+    name_of_variant,
     shard_names,
-    weights_name,
 )
 from attnlab.errors import (
     CheckpointError,
@@ -241,7 +241,7 @@ def _missing_small(names: Collection[str]) -> list[str]:
 
 def _missing_weights(snapshot: Path, variant: str | None) -> list[str]:
     names = _names(snapshot)
-    unsharded, index = weights_name(variant), index_name(variant)
+    unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     if unsharded in names:
         return []
     if index not in names:
@@ -271,7 +271,7 @@ def _download(
     commit, names = _commit_and_files(repository, revisions, problem)
     if partial and partial.name != commit:
         partial = None  # the hub no longer has this commit
-    unsharded, index = weights_name(variant), index_name(variant)
+    unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     missing = _missing_small(names)
     if not {unsharded, index} & set(names) and partial is None:
         plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""

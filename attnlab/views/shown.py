@@ -254,37 +254,21 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
 
 def cut_word(axis: Axis, indices: Sequence[int | None]) -> str:
     """A note on what is left out along an axis; "" if there are none."""
-    count = len(axis.positions)
+    count, shown = len(axis.positions), len(indices)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in indices:
         first = indices.index(None)
-        last = len(indices) - first - 1
+        last = shown - first - 1
+        template = "the first {first} and the last of {count}{named}"
         if last > 1:
-            return say(
-                "the first {first} and the last {last} of {count}{named}",
-                first=first,
-                last=last,
-                count=count,
-                named=named,
-            )
-        return say(
-            "the first {first} and the last of {count}{named}",
-            first=first,
-            count=count,
-            named=named,
-        )
-    if len(indices) == count:
+            template = "the first {first} and the last {last} of {count}{named}"
+        return say(template, first=first, last=last, count=count, named=named)
+    if shown == count:
         return ""
-    first, last = (
-        axis.positions[index] for index in (indices[0], indices[-1]) if index is not None
-    )
-    return say(
-        "{shown} of {count}{named}, {which}",
-        shown=len(indices),
-        count=count,
-        named=named,
-        which=first if first == last else say("{first} to {last}", first=first, last=last),
-    )
+    first, last = (axis.positions[i] for i in (indices[0], indices[-1]) if i is not None)
+    which = first if first == last else say("{first} to {last}", first=first, last=last)
+    template = "{shown} of {count}{named}, {which}"
+    return say(template, shown=shown, count=count, named=named, which=which)
 
 
 def per_head(attention: Result) -> tuple[str, ...]:
