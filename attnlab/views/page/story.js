@@ -33,10 +33,12 @@ function chaptersOf({ before, heads }) {
   return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= MIN_FALL)];
 }
 
-/** A share as a percentage with `digits` decimals; 100 only if it is 1. */
+/** A share as a percentage with `digits` decimals; 0 and 100 only if it is 0 or 1. */
 function percent(share, digits = 0) {
   const shown = (digits) => `${(100 * share).toFixed(digits)}\u00a0%`;
-  if (Math.fround(share) === 1 || parseFloat(shown(digits)) < 100) return shown(digits);
+  const rounded = parseFloat(shown(digits));
+  if (rounded === 0 && share > 0) return `< ${10 ** -digits}\u00a0%`;
+  if (rounded < 100 || Math.fround(share) === 1) return shown(digits);
   return parseFloat(shown(1)) < 100 ? shown(1) : "> 99.9\u00a0%";
 }
 
