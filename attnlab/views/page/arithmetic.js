@@ -100,24 +100,13 @@ function showArithmetic() {
 }
 
 function table(caption, heads, rows, foot, marked, onRow) {
-  const body = rows.map((cells, n) => {
-    const button = make("button", { type: "button", class: "row-button" }, ...[cells[0]].flat());
-    button.addEventListener("click", () => onRow(n));
-    const row = make(
-      "tr",
-      n === marked ? { "aria-current": "true" } : {},
-      make("th", { scope: "row" }, button),
-    );
-    row.append(...cells.slice(1).map((x) => cellWith(x, 4)));
+  const body = rows.map(([heading, ...cells], n) => {
+    const button = buttonOf(() => onRow(n), { class: "row-button" }, ...[heading].flat());
+    const row = rowOf(button, cells, 4);
+    if (n === marked) row.ariaCurrent = "true";
     return row;
   });
-  const last = make(
-    "tr",
-    {},
-    make("th", { scope: "row" }, foot[0]),
-    ...foot.slice(1).map((x) => cellWith(x, 4)),
-  );
-  return boxedTable(caption, heads, body, [last]);
+  return boxedTable(caption, heads, body, [rowOf(foot[0], foot.slice(1), 4)]);
 }
 
 function arithmeticOf(trace) {
@@ -147,16 +136,7 @@ function arithmeticOf(trace) {
       make("span", { class: "sum" }, ...parts),
       make("span", { class: "note" }, description.steps[name].purpose),
     );
-  const strong = (x) => make("strong", {}, number(x));
-  // The computed result, or the value that an edit replaced it with.
-  const result = (name, computed, x) =>
-    head.edited.has(name)
-      ? make(
-          "span",
-          {},
-          ...sayParts("{made}; edited here: {x} instead", { made: number(computed), x: strong(x) }),
-        )
-      : strong(x);
+  const result = (name, computed, x) => resultOf(head.edited.has(name), computed, x);
   const largestKey = steps.masked_scores.indexOf(largest);
   // How a step of this cell is computed; sums of products are in the table.
   const explained = (name) => {
@@ -336,16 +316,8 @@ function comparedOf(shown) {
       return stepRow(headOf(trace, layer, head), step, i)[j];
     });
     const difference = a === b ? 0 : b - a; // 0 also for two -inf
-    return make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, step),
-      ...[a, b, difference].map((x) => cellWith(x, 6)),
-    );
+    return rowOf(step, [a, b, difference], 6);
   });
-  return make(
-    "article",
-    { class: "compared" },
-    boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows),
-  );
+  const table = boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows);
+  return make("article", { class: "compared" }, table);
 }

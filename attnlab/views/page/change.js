@@ -60,15 +60,12 @@ function makeChange(before, now) {
       ...probabilitiesOf(position, settings),
     }));
     const rows = changesOf(found).map(([id, then, here]) =>
-      make(
-        "tr",
-        {},
-        make("th", { scope: "row" }, symbolOf(brief(nameOf(id).symbol))),
-        make("td", { "aria-hidden": "true" }, barOf(then, "then"), barOf(here)),
-        shareCell(then),
-        shareCell(here),
-        shareCell(here - then, true),
-      ),
+      rowOf(symbolOf(brief(nameOf(id).symbol)), [
+        make("div", { "aria-hidden": "true" }, barOf(then, "then"), barOf(here)),
+        shareElement(then),
+        shareElement(here),
+        shareElement(here - then, true),
+      ]),
     );
     const caption = make(
       "div",
@@ -94,8 +91,8 @@ function makeChange(before, now) {
   return { draw };
 }
 
-function shareCell(share, isChange = false) {
+function shareElement(share, isChange = false) {
   const sign = isChange && share > 0 ? "+" : "";
   const shown = `${sign}${share.toFixed(4)}`.replace("-", "−");
-  return make("td", {}, make("data", { value: String(share) }, shown));
+  return make("data", { value: String(share) }, shown);
 }

@@ -16,12 +16,27 @@ function radioOf(group, words, onChoice, value = words) {
   return make("label", {}, radio, make("span", {}, words));
 }
 
-/** A table's cell: a number with this many decimals, or other content. */
-const cellWith = (x, digits) =>
+/** A button; `onClick` is called when it is pressed. */
+function buttonOf(onClick, attributes, ...children) {
+  const button = make("button", { type: "button", ...attributes }, ...children);
+  button.addEventListener("click", onClick);
+  return button;
+}
+
+/** Let Tab reach one of some elements, and focus it. */
+function focusOne(elements, n) {
+  for (const element of elements) element.tabIndex = -1;
+  elements[n].tabIndex = 0;
+  elements[n].focus();
+}
+
+/** A table's row: its heading, then numbers with this many decimals, or other content. */
+const rowOf = (heading, cells, digits) =>
   make(
-    "td",
+    "tr",
     {},
-    typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x,
+    make("th", { scope: "row" }, heading),
+    ...cells.map((x) => make("td", {}, typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x)),
   );
 
 /** A table; `rows` and `feet` are elements. */

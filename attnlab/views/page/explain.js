@@ -287,9 +287,6 @@ function sumOf(terms, { heading, heads, line, bias, result }) {
 }
 
 function termsOf(caption, heads, rows, feet) {
-  const lines = (all) =>
-    all.map(([first, ...others]) =>
-      make("tr", {}, make("th", { scope: "row" }, first), ...others.map((x) => cellWith(x, 6))),
-    );
+  const lines = (all) => all.map(([first, ...others]) => rowOf(first, others, 6));
   return boxedTable(caption, heads, lines(rows), lines(feet));
 }

@@ -150,11 +150,7 @@ function makeGrid(view) {
     const to = moved(event, layer, head, view.layers, view.H);
     if (to) focusMap(to[0] * view.H + to[1]);
   });
-  function focusMap(n) {
-    for (const { cell } of maps) cell.tabIndex = -1;
-    maps[n].cell.tabIndex = 0;
-    maps[n].cell.focus();
-  }
+  const focusMap = (n) => focusOne(maps.map(({ cell }) => cell), n);
   function mark() {
     for (const { cell, layer, head } of maps) {
       const open = layer === selection.layer && head === selection.head;

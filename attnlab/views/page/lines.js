@@ -56,13 +56,11 @@ function showOverlaid() {
       const name = say("layer {layer}, head {head}", { layer, head });
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
-      const button = make("button", { type: "button" }, swatch, name, " ×");
-      button.setAttribute("aria-label", say("remove {name}", { name }));
-      button.addEventListener("click", () => {
+      const remove = () => {
         toggleOverlay(layer, head);
         byId("several").focus();
-      });
-      return button;
+      };
+      return buttonOf(remove, { "aria-label": say("remove {name}", { name }) }, swatch, name, " ×");
     }),
   );
 }
@@ -72,15 +70,14 @@ function showOthers() {
   const isAlone = overlaid.length > 0 && selection.look !== "lines";
   byId("others").hidden = !isAlone;
   if (!isAlone) return;
-  const button = make("button", { type: "button", class: "leads" }, say("Show the lines"));
-  button.addEventListener("click", () => {
+  const showLines = () => {
     chooseLook("lines");
     byId("looks").querySelector(":checked").focus();
-  });
+  };
   byId("others").replaceChildren(
     say("One of {n} selected heads; the lines show all of them.", { n: overlaid.length }),
     " ",
-    button,
+    buttonOf(showLines, { class: "leads" }, say("Show the lines")),
   );
 }
 

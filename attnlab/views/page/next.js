@@ -30,12 +30,11 @@ function makeSettings() {
     },
     use: (n) => select(n),
   });
-  const draw = make("button", { type: "button" }, say("Sample one"));
-  draw.addEventListener("click", () => {
+  const sampleOne = () => {
     draws.u = draws.random();
     draws.count++;
     drawPredictions();
-  });
+  };
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => {
     allRows = all.checked;
@@ -44,7 +43,7 @@ function makeSettings() {
   byId("settings").append(
     positions.element,
     ...makeBoard(),
-    make("div", {}, draw, make("label", {}, all, " ", say("more rows"))),
+    make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), make("label", {}, all, " ", say("more rows"))),
     make("div", { id: "drawn", role: "status" }),
   );
 }
@@ -164,11 +163,11 @@ function makePrediction(trace) {
   const seen = new Set(); // tokens that were listed
   let drawn = { count: draws.count }; // the sample that is shown: its number, place and token
   const title = make("h3");
-  const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
-  down.addEventListener("click", () => {
+  const goToArithmetic = () => {
     byId("prediction-title").scrollIntoView();
     byId("prediction-title").focus({ preventScroll: true });
-  });
+  };
+  const down = buttonOf(goToArithmetic, {}, `${say("from logits to probabilities")} ↓`);
   texts[trace.number].following.append(title, list, make("div", { class: "how" }, down, how));
 
   const draw = onceAFrame(async () => {
@@ -282,14 +281,9 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
-  const row = (name, logit, steps, ...ends) => {
+  const tokenRow = (name, logit, steps, ...ends) => {
     const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax
-    return make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, name),
-      ...cells.map((cell) => make("td", {}, shown(cell))),
-    );
+    return rowOf(name, cells.map(shown));
   };
   let cumulated = 0;
   const rows = Array.from({ length: count }, (_, n) => {
@@ -303,12 +297,12 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
     ];
     const name = struck(symbolOf(brief(tokens[n].symbol)));
     const left = (temperature && cutBy[n]) || renormalized[n];
-    const one = row(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
-    one.classList.toggle("struck", cutBy[n] !== "");
-    if (n === drawn) one.ariaCurrent = "true";
-    return one;
+    const row = tokenRow(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
+    row.classList.toggle("struck", cutBy[n] !== "");
+    if (n === drawn) row.ariaCurrent = "true";
+    return row;
   });
-  const foot = [row(say("sum"), "", ["", "", sum, 1], 1, "")];
+  const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
   if (count < vocab) {
     const beyond = (values, rest) => added(values.slice(count)) + rest;
     const sums = [
@@ -324,7 +318,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
           rest: grouped(rest),
         })
       : say("the other {count}", { count: grouped(unlisted) });
-    foot.unshift(row(name, "", ["", "", ...sums], beyond(renormalized, others.renormalized), ""));
+    foot.unshift(tokenRow(name, "", ["", "", ...sums], beyond(renormalized, others.renormalized), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
   const heads = [

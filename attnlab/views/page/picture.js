@@ -393,9 +393,7 @@ function makePicture(view) {
     } else if (maps[to]) {
       event.preventDefault();
       event.stopPropagation();
-      for (const { cell } of maps) cell.tabIndex = -1;
-      maps[to].cell.tabIndex = 0;
-      maps[to].cell.focus();
+      focusOne(maps.map(({ cell }) => cell), to);
     }
   });
   const enterBlock = ({ layer }) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });

@@ -58,7 +58,6 @@ function sharesBox(trace, ids) {
 function sharesTables(trace, id, numbers) {
   const { layers, H } = trace;
   const word = () => symbolOf(brief(trace.names.get(id).symbol));
-  const rowOf = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
   const stops = stopsOfLens(layers).map((stop) => {
     const [best, share, own, rank] = numbers.splice(0, 4);
     const first = make("span", {}, symbolOf(brief(trace.names.get(best).symbol)), ` ${percent(share)}`);

@@ -81,9 +81,8 @@ function showChapters() {
 
 /** Sentences about a head, after its name, which opens it. */
 function leadTo({ layer, head }, sentences) {
-  const name = make("button", { type: "button", class: "leads" }, say("Head {layer}.{head}", { layer, head }));
-  name.title = say("layer {layer}, head {head}", { layer, head });
-  name.addEventListener("click", () => enterHead(layer, head));
+  const title = say("layer {layer}, head {head}", { layer, head });
+  const name = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
   return Object.assign(make("p", {}, name, say(": "), ...sentences), { place: { layer, head } });
 }
 
@@ -124,25 +123,23 @@ async function rankHeads(trace, { ids, before, heads }) {
   const ranked = [...heads].sort((a, b) => effect(b) - effect(a));
   await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
   if (traces.at(-1) !== trace) return;
-  const rowOf = ({ layer, head, key, weight, after }) => {
-    const button = make("button", { type: "button", class: "row-button" }, `${layer}.${head}`);
-    button.title = say("layer {layer}, head {head}", { layer, head });
-    button.addEventListener("click", () => chooseHead(layer, head, false));
+  const rows = ranked.map(({ layer, head, key, weight, after }) => {
+    const title = say("layer {layer}, head {head}", { layer, head });
+    const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", title }, `${layer}.${head}`);
     const [job, attention] = jobOf(trace, layer, head);
     const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
     const [then, now] = percentages(before[0], after[0]);
     const cells = [`${then} → ${now}`, make("span", {}, symbolOf(brief(trace.keys[key].symbol)), ` ${percent(weight)}`), badge];
-    return make("tr", {}, make("th", { scope: "row" }, button), ...cells.map((cell) => make("td", {}, cell)));
-  };
+    return rowOf(button, cells);
+  });
   const query = trace.tokens.at(-1).symbol;
   const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: symbolOf(brief(trace.names.get(ids[0]).symbol)) }));
   const columns = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
-  const rows = ranked.map(rowOf);
-  const all = make("button", { type: "button" }, say("All {count} ablated heads", { count: rows.length }));
-  all.addEventListener("click", () => {
+  const showAll = ({ target }) => {
     for (const row of rows) row.hidden = false;
-    all.remove();
-  });
+    target.remove();
+  };
+  const all = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
   for (const row of rows.slice(RANKED)) row.hidden = true;
   const further = [...(rows.length > RANKED ? [all] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
   byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...further);

@@ -520,12 +520,11 @@ const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
 
 /** A number of another step, linked to it. */
 function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
-  const button = make("button", { type: "button", class: "leads" }, words);
-  button.addEventListener("click", async () => {
+  const open = async () => {
     await goTo(stop.path, c);
     strip.focus();
-  });
-  return button;
+  };
+  return buttonOf(open, { class: "leads" }, words);
 }
 
 /** The result of an equation, and the value that an edit replaced it with. */
@@ -638,11 +637,8 @@ function collected(way, stop, c) {
     rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
   });
   const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
-  const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
-  toHead.addEventListener("click", () =>
-    openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
-  );
-  return [...sum, make("p", {}, toHead)];
+  const toHead = () => openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus());
+  return [...sum, make("p", {}, buttonOf(toHead, { class: "leads" }, `${where} ↑`))];
 }
 
 /** A probability, from the largest logits and the sum over all. */
