@@ -31,9 +31,6 @@ PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weigh
 NUMBERED = re.compile(r"(attention|prediction|logits|way)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
-# Compression ratio of random float32 numbers in `embedded`; only exponents compress.
-COMPRESSED = 0.835
-
 
 def pack(trace: Result, name: str) -> bytes:
     """A pack of a trace, little-endian float32; raises if it has NaN or overflows."""

@@ -33,7 +33,6 @@ from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import overview, prediction, way
 from attnlab.views.page.packs import (
-    COMPRESSED,
     PACKED_STEPS,
     edited_heads,
     embedded,
@@ -234,10 +233,10 @@ def save(
 ) -> None:
     """Write the page to a file atomically; announce a large one first."""
     file = checked_file(path)
-    size = estimated_size(traces)
-    if size > LARGE:
-        print(f"Writing {file}, about {size / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, page(traces, language).encode())
+    content = page(traces, language).encode()
+    if len(content) > LARGE:
+        print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
+    write_whole(file, content)
 
 
 def checked_file(path: str | os.PathLike[str]) -> Path:
@@ -264,25 +263,6 @@ def is_page(file: Path) -> bool:
             return MARK in stream.read(BEGINNING)
     except OSError:
         return False
-
-
-def estimated_size(traces: Sequence[Result]) -> int:
-    """The size of a page in bytes: its own files, and packs in base64."""
-    parts = (source("page.html"), style("page.css"), _script(SCRIPTS))
-    size = sum(len(part.encode()) for part in parts)
-    for trace in traces:
-        T, Tk = trace.mask.shape
-        floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
-        for edited in _edited(trace).values():
-            for names in edited.values():
-                floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
-        positions = min(T, prediction.POSITIONS)
-        floats += positions * prediction.NUMBERS
-        floats += way.floats_of_packs(trace) + overview.floats_of_overview(trace)
-        size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 has 4 letters for 3 bytes
-        tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
-        size += tokens * prediction.LETTERS
-    return size
 
 
 def _json(data: Any) -> str:

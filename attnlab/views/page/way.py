@@ -152,20 +152,6 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     return [*_columns_of_maps(trace), *(("W_U", id, id + 1) for id in likeliest)]
 
 
-def floats_of_packs(trace: Result) -> int:
-    """The size of `packs_of_way` in numbers, without computing them."""
-    if missing(trace):
-        return _count_of_ways(trace) * _floats_of_way(trace)
-    D, F, L = _sizes(trace)
-    of_norms = (2 * L + 1) * (2 * D + 1)
-    of_maps = sum(
-        (stop - start) * ((F if path.endswith("W_2") else D) + 1)
-        for path, start, stop in _columns_of_maps(trace)
-    )
-    of_ways = _count_of_ways(trace) * _floats_of_way(trace)
-    return of_norms + of_ways + of_maps + _count_of_next(trace) * (D + 1)
-
-
 def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
     """The same number of columns of each map; if none fit, one column of each map of block 0."""
     D, F, L = _sizes(trace)
