@@ -42,7 +42,7 @@ from runs import plant
 from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace, attention, causal_mask
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.support.tables import printable
-from attnlab.views.page import way
+from attnlab.views.page import token_pass
 from attnlab.views.page.page import (
     EQUATIONS,
     HERE,
@@ -1086,14 +1086,14 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
     assert "计算过程：第 0 层，头 0，查询 2，键 1" in said
     said = re.sub(r"(?:字节|的)\s+[0-9a-f ]+", "", said)
     formulas = [trace.head(0, 0).formula_of(name) for name in STEPS]
-    formulas += [stop["formula"] for stop in way.description(trace, "en")["stops"].values()]
+    formulas += [stop["formula"] for stop in token_pass.description(trace, "en")["stops"].values()]
     for formula in sorted(formulas, key=len, reverse=True):
         said = said.replace(formula, "")
     words = re.compile(r"[A-Za-z]{2,}")
     kept = [
         *STEPS,
         "mask",
-        *way.stops(trace),
+        *token_pass.stops(trace),
         TEXT,
         *trace.tokens.texts,
         trace.parameters.name,

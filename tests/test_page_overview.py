@@ -216,7 +216,7 @@ def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, lo
     page = look(trace, viewport={"width": 1024, "height": 700})
     until(page, "document.querySelector('.farthest')")
     drawn_tokens = page.evaluate(
-        "[...document.querySelectorAll('#picture .line')].map((x) => x.place)"
+        "[...document.querySelectorAll('#picture .line')].map((x) => x.position)"
     )
     assert len(drawn_tokens) < len(trace.tokens)
     weights = np.stack([block.attention.weights for block in trace.blocks])
@@ -501,7 +501,7 @@ def test_other_sizes(T: int, layers: int, D: int, look: Look) -> None:
     for width in (1440, 390):
         page = look(trace, viewport={"width": width, "height": 900})
         assert page.locator(".mini").count() == 12 * layers
-        places = page.locator("#picture .line").evaluate_all("all => all.map((x) => x.place)")
+        places = page.locator("#picture .line").evaluate_all("all => all.map((x) => x.position)")
         assert len(places) <= 24
         assert places[-3:] == [T - 3, T - 2, T - 1]
         assert page.evaluate("document.documentElement.scrollWidth") <= width

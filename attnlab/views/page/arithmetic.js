@@ -83,14 +83,14 @@ function closeArithmetic() {
 
 function showArithmetic() {
   const { layer, head, query, key } = opened;
-  const place = { query: places.queries[query], key: places.keys[key] };
+  const positions = { query: places.queries[query], key: places.keys[key] };
   const shown = traces.filter(
     (trace) =>
       hasHead(trace, layer, head) &&
-      place.query[trace.number] !== null &&
-      place.key[trace.number] !== null,
+      positions.query[trace.number] !== null &&
+      positions.key[trace.number] !== null,
   );
-  const position = (name) => positionIn(shown.map(({ number }) => place[name][number]));
+  const position = (name) => positionIn(shown.map(({ number }) => positions[name][number]));
   byId("arithmetic-title").textContent = say(
     "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
     { layer, head, query: position("query"), key: position("key") },
@@ -141,7 +141,7 @@ function arithmeticOf(trace) {
   // How a step of this cell is computed; sums of products are in the table.
   const explained = (name) => {
     const working = new Working({
-      places: { row: i, column: j },
+      indices: { row: i, column: j },
       needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
       rowLetter: "key",
       largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
@@ -186,7 +186,7 @@ function arithmeticOf(trace) {
     opened[name] = chosen(n);
     updateLink();
     showArithmetic();
-    for (const heatmap of heatmaps) heatmap.place();
+    for (const heatmap of heatmaps) heatmap.mark();
     document.querySelectorAll("#sums .table").forEach((part, t) => {
       part.scrollTop = scrolled[t];
     });
@@ -200,7 +200,7 @@ function arithmeticOf(trace) {
   const vector = (name, position, words) => {
     if (position < 0) return words;
     // Not a button: browsers omit buttons from table heads that are repeated on printed pages.
-    const link = make("a", { href: "#way", class: "leads", title: say("How it is computed") }, words);
+    const link = make("a", { href: "#pass", class: "leads", title: say("How it is computed") }, words);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       goToVector(trace, position, name, chosen);
@@ -286,13 +286,13 @@ function arithmeticOf(trace) {
 
 /** The inputs of the cell's steps, by parameter. */
 function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
-  const valuesOf = (values) => (place) =>
-    values?.length === undefined || place.includes(":") ? values : values[j];
-  const given = [
+  const valuesOf = (values) => (indices) =>
+    values?.length === undefined || indices.includes(":") ? values : values[j];
+  const scalars = [
     ["by_root", trace.given.by_root],
     ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
   ];
-  const others = [...Object.entries(numbers), ...given].map(([name, values]) => [
+  const others = [...Object.entries(numbers), ...scalars].map(([name, values]) => [
     name,
     values === null ? null : { name, values: valuesOf(values) },
   ]);

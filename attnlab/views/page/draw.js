@@ -119,7 +119,7 @@ function wordOf(symbol) {
 }
 
 /** A position in each of some traces, in words. */
-const positionIn = (place) => [...new Set(place)].join(" | ");
+const positionIn = (positions) => [...new Set(positions)].join(" | ");
 
 const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 

@@ -154,9 +154,9 @@ function makeGrid(view) {
   function mark() {
     for (const { cell, layer, head } of maps) {
       const open = layer === selection.layer && head === selection.head;
-      const over = headsInSight().find((one) => isSame(one, { layer, head }));
-      cell.setAttribute("aria-selected", String(over !== undefined));
-      cell.style.setProperty("--overlaid", overlaid.length && over ? over.colour : "");
+      const drawn = headsInSight().find((other) => isSame(other, { layer, head }));
+      cell.setAttribute("aria-selected", String(drawn !== undefined));
+      cell.style.setProperty("--overlaid", overlaid.length && drawn ? drawn.colour : "");
       cell.tabIndex = open ? 0 : -1;
     }
   }

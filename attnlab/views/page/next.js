@@ -136,8 +136,8 @@ function drawPredictions() {
 
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
-  const given = trace.prediction;
-  const known = new Map(); // position -> its numbers
+  const { first, rows } = trace.prediction;
+  const known = new Map(); // position -> its prediction
   const parts = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
@@ -161,7 +161,7 @@ function makePrediction(trace) {
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
   const seen = new Set(); // tokens that were listed
-  let drawn = { count: draws.count }; // the sample that is shown: its number, place and token
+  let drawn = { count: draws.count }; // the sample that is shown: its number, position and token
   const title = make("h3");
   const goToArithmetic = () => {
     byId("prediction-title").scrollIntoView();
@@ -171,42 +171,42 @@ function makePrediction(trace) {
   texts[trace.number].following.append(title, list, make("div", { class: "how" }, down, how));
 
   const draw = onceAFrame(async () => {
-    const place = queryIn(trace);
-    if (place >= given.first && !known.has(place)) {
-      known.set(place, await source.position(trace, place));
-      if (place !== queryIn(trace)) return; // another token has been chosen
+    const position = queryIn(trace);
+    if (position >= first && !known.has(position)) {
+      known.set(position, await source.position(trace, position));
+      if (position !== queryIn(trace)) return; // another token has been chosen
     }
     const after = () =>
       sayParts("Next token after position {position}, {token}", {
-        position: String(trace.cached + place),
-        token: symbolOf(brief(trace.tokens[place].symbol)),
+        position: String(trace.cached + position),
+        token: symbolOf(brief(trace.tokens[position].symbol)),
       });
     title.replaceChildren(...after());
     heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
-    const position = known.get(place);
-    for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !position;
-    how.textContent = position
+    const prediction = known.get(position);
+    for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !prediction;
+    how.textContent = prediction
       ? settingsInWords()
       : say("This page has logits only from position {first}.", {
-          first: trace.cached + given.first,
+          first: trace.cached + first,
         });
-    if (!position) return;
+    if (!prediction) return;
     const candidates = {
-      ...probabilitiesOf(position, settings),
-      tokens: position.ids.map((id) => trace.names.get(id)),
+      ...probabilitiesOf(prediction, settings),
+      tokens: prediction.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(candidates, seen));
     explainSymbols();
-    parts.steps.replaceChildren(...stepsOf(given, position, candidates));
-    const at = JSON.stringify([place, settings]);
+    parts.steps.replaceChildren(...stepsOf(trace.prediction, prediction, candidates));
+    const at = JSON.stringify([position, settings]);
     if (drawn.count !== draws.count) {
       const row = drawnBy(draws.u, candidates.renormalized);
       drawn = { count: draws.count, at, row, words: drawnOf(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(position, given.rows, candidates, drawn.at === at ? drawn.row : null));
-    parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, candidates));
+    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, drawn.at === at ? drawn.row : null));
+    parts.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
     sampled.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
     sampled.replaceChildren(
       ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
@@ -335,7 +335,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   return tableOf(caption, heads, rows, foot);
 }
 
-/** The text's own next token, and its probability. */
+/** The text's next token, and its probability. */
 function followingOf(token, { vocab, following, logits }, { sum }) {
   if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;

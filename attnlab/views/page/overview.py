@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnlab.equations import AnyArray, Array, softmax
-from attnlab.views.page import way
+from attnlab.views.page import token_pass
 from attnlab.views.page.prediction import logits_after
 from attnlab.views.shown import Result
 
@@ -26,7 +26,7 @@ FEWEST = 2
 
 def packs_of_overview(trace: Result) -> list[str]:
     """The names of these packs in a file; ablation needs the parameters."""
-    return ["stream"] if way.missing(trace) else ["stream", "story"]
+    return ["stream"] if token_pass.missing(trace) else ["stream", "story"]
 
 
 def stream(trace: Result) -> Iterator[AnyArray]:

@@ -4,27 +4,30 @@
 function select(query, key = strongestKey(query) ?? selection.key) {
   pointed = null;
   Object.assign(selection, { query, key });
-  drawPlaces();
+  drawSelection();
   showStrongest();
   followQuery();
-  followWay();
+  followPass();
   updateLink();
 }
 
-/** Show a place, { query, key }, while the pointer is there; null shows the selected one again. */
+/** Show a cell, { query, key }, while the pointer is there; null shows the selected one again. */
 function point(at) {
   if (at?.query === pointed?.query && at?.key === pointed?.key) return;
   pointed = at;
-  drawPlaces();
+  drawSelection();
 }
+
+/** The selection's query for a position in a trace. */
+const queryOf = (trace, position) => places.queries.findIndex((positions) => positions[trace.number] === position);
 
 /** Show a query and its strongest key while the pointer is there. */
 const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
 
-function drawPlaces() {
-  for (const heatmap of heatmaps) heatmap.place();
+function drawSelection() {
+  for (const heatmap of heatmaps) heatmap.mark();
   for (const text of texts) text.draw();
-  for (const one of [...allLines, ...allStrips]) one.draw();
+  for (const view of [...allLines, ...allStrips]) view.draw();
   picture.draw();
 }
 
@@ -106,7 +109,7 @@ function showHead() {
   // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
   heatmaps.forEach((heatmap, n) => heatmap.colour(views[n].isDifference ? bounds[n] : shared));
-  for (const one of [...allLines, ...allStrips]) one.draw();
+  for (const view of [...allLines, ...allStrips]) view.draw();
 }
 
 const jobsInWords = () => ({
@@ -137,10 +140,7 @@ function showJobs() {
   });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
-      const one = headOf(trace, layer, head);
-      const ids = trace.tokens.map(({ id }) => id);
-      const measured = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)));
-      const known = measured.filter(([, job]) => job);
+      const known = Object.entries(jobsOfHead(trace, layer, head)).filter(([, job]) => job);
       const parts = known.flatMap(([name, job], n) => {
         const share = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
         share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
@@ -163,7 +163,7 @@ function repaint() {
   choosePalette();
   for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
-  if (!isLook()) showWay();
+  if (!isLook()) showPass();
 }
 
 function makeSteps() {
@@ -207,7 +207,7 @@ function setLetters(times) {
   document.documentElement.style.setProperty("--letters", times);
   byId("smaller-letters").disabled = times === LETTER_SIZES[0];
   byId("larger-letters").disabled = times === LETTER_SIZES.at(-1);
-  for (const one of [...texts, ...heatmaps, ...allLines]) one.layOut();
+  for (const view of [...texts, ...heatmaps, ...allLines]) view.layOut();
   updateLink();
 }
 
@@ -273,7 +273,7 @@ function alignmentOf(a, b) {
     ...places.queries.map(([n, m]) => {
       const status =
         n === null || m === null ? "added" : a.tokens[n].symbol === b.tokens[m].symbol ? "" : "changed";
-      const place = make(
+      return make(
         "li",
         { class: status },
         make("span", { class: "unseen" }, "A: "),
@@ -281,7 +281,6 @@ function alignmentOf(a, b) {
         make("span", { class: "unseen" }, "; B: "),
         make("span", {}, symbols(b, m)),
       );
-      return place;
     }),
   );
 }
@@ -309,11 +308,11 @@ function explainSymbols() {
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));
 }
 
-/** Show traces, given as in `description.traces`, instead of the current ones. */
-function openTraces(given) {
+/** Show traces, as in `description.traces`, instead of the current ones. */
+function openTraces(opened) {
   forgetMaps();
   closeArithmetic();
-  takeTraces(given);
+  takeTraces(opened);
   overlaid = [];
   const { layer, head } = selection;
   pointed = null;
@@ -339,9 +338,9 @@ function openTraces(given) {
   picture = makePicture(views[traces.length - 1]);
   grids = views.map(makeGrid);
   showStage(null);
-  const opened = openHead(selection.layer, selection.head);
-  if (!isLook()) openWay(); // last, because its numbers may take longer to load
-  return opened;
+  const opening = openHead(selection.layer, selection.head);
+  if (!isLook()) openPass(); // last, because its numbers may take longer to load
+  return opening;
 }
 
 const DEPTHS = ["look", "lab"];
@@ -355,7 +354,7 @@ function setDepth(depth) {
   views.forEach(labelView);
   showLevel(selection.level);
   if (!isLook()) {
-    openWay();
+    openPass();
     drawPredictions();
   }
   for (const text of texts) text.layOut();
@@ -378,7 +377,7 @@ async function openStory() {
   byId("story").ariaBusy = "false";
   picture.draw();
   if (!chapter || isHeadChosen || selection.query !== before) return;
-  const query = places.queries.findIndex((place) => place[trace.number] === trace.T - 1);
+  const query = queryOf(trace, trace.T - 1);
   await openHead(chapter.layer, chapter.head, () => select(query));
 }
 
@@ -412,8 +411,8 @@ function followLink(link) {
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   if (LETTER_SIZES.includes(Number(values.letters))) setLetters(Number(values.letters));
   followQuery();
-  followWay();
-  followLinkOfWay(values);
+  followPass();
+  followLinkOfPass(values);
   followLinkOfArithmetic(values);
   return openHead(selection.layer, selection.head);
 }
@@ -441,7 +440,7 @@ function writeLink() {
     ...(!isLook() && { depth }),
     ...(!isAt("model") && isLook() && { level }),
     ...linkOfArithmetic(),
-    ...linkOfWay(),
+    ...linkOfPass(),
     ...linkOfText(),
   });
   const write = isNewEntry ? "pushState" : "replaceState";
@@ -491,7 +490,7 @@ function layOutForPaper(printed) {
   byId("unpainted").hidden = !printed || paintAll();
   point(null);
   repaint();
-  for (const one of [...texts, ...allLines]) one.layOut();
+  for (const view of [...texts, ...allLines]) view.layOut();
   if (!isLook()) return;
   if (printed) listStages();
   picture.layOut();

@@ -1,7 +1,7 @@
 """A trace as one self-contained HTML page.
 
 The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
-from them (`way`), predictions (`prediction`) and edited steps. All else it computes when needed,
+from them (`token_pass`), predictions (`prediction`) and edited steps. All else it computes when needed,
 with the library's equations (`translate`) over the same graph of steps (`run.js`). `page.html` is
 the frame; the scripts are concatenated, and `page.js` starts the page.
 
@@ -31,7 +31,7 @@ from attnlab.support.messages import say, words
 from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.page import overview, prediction, way
+from attnlab.views.page import overview, prediction, token_pass
 from attnlab.views.page.packs import (
     PACKED_STEPS,
     edited_heads,
@@ -58,7 +58,15 @@ PRODUCT = "product.wasm"
 RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
+    *(
+        "heatmap.js",
+        "strips.js",
+        "explain.js",
+        "arithmetic.js",
+        "pass.js",
+        "story.js",
+        "picture.js",
+    ),
     *("tour.js", "levels.js", "page.js"),
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
@@ -344,7 +352,7 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
         "edited": _edited(trace),
         "graph": trace.graph_as_data(),
         "given": _given(trace),
-        "way": way.description(trace, language),
+        "pass": token_pass.description(trace, language),
         "scales": [[head.scale for head in block.attention.heads] for block in trace.fork().blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [

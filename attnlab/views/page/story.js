@@ -28,9 +28,9 @@ function chaptersOf({ before, heads }) {
   const [first] = [...heads].sort((a, b) => Math.abs(fall(b, 0)) - Math.abs(fall(a, 0)));
   const others = heads
     .filter(({ key }) => key !== first.key)
-    .flatMap((one) => before.slice(1).map((_, n) => ({ ...one, word: n + 1 })))
+    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, word: n + 1 })))
     .sort((a, b) => fall(b, b.word) - fall(a, a.word));
-  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= MIN_FALL)];
+  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((head) => fall(head, head.word) >= MIN_FALL)];
 }
 
 /** A share as a percentage with `digits` decimals; 0 and 100 only if it is 0 or 1. */
@@ -73,9 +73,9 @@ function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
 /** Show the story's sentences about the open part: the model, a block or a head. */
 function showChapters() {
   for (const sentence of byId("story").children) {
-    const { layer, head } = sentence.place;
+    const { layer, head } = sentence.opens;
     sentence.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
-    sentence.querySelector("button").disabled = isAt("head", "matrix", "number"); // its own head's
+    sentence.querySelector("button").disabled = isAt("head", "matrix", "number"); // they name the open head
   }
 }
 
@@ -83,7 +83,7 @@ function showChapters() {
 function leadTo({ layer, head }, sentences) {
   const title = say("layer {layer}, head {head}", { layer, head });
   const name = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
-  return Object.assign(make("p", {}, name, say(": "), ...sentences), { place: { layer, head } });
+  return Object.assign(make("p", {}, name, say(": "), ...sentences), { opens: { layer, head } });
 }
 
 /** Show which of the drawn tokens looks farthest back, in a long text, once that is known. */
