@@ -29,7 +29,8 @@ ROWS = """async ([number, position]) => {
     for (let layer = 0; layer < trace.layers; layer++) await loadLayer(trace, layer);
     const pass = await passOf(trace, position);
     pass.following = await readFollowing(pass);
-    return Object.fromEntries(pass.stops.map((stop) => [stop.path, [...(rowAt(pass, stop) ?? [])]]));
+    const row = (stop) => [...(rowAt(pass, stop) ?? [])];
+    return Object.fromEntries(pass.stops.map((stop) => [stop.path, row(stop)]));
 }"""
 
 # JavaScript: the positions whose steps the page can show.

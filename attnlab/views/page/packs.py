@@ -34,8 +34,8 @@ COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 def pack(trace: Result, name: str) -> bytes:
     """A pack of a trace, little-endian float32; raises if it has NaN or overflows."""
-    if found := NUMBERED.fullmatch(name):
-        kind, number = found[1], int(found[2])
+    if match := NUMBERED.fullmatch(name):
+        kind, number = match[1], int(match[2])
         if kind == "attention" and number < len(trace.blocks):
             return _attention(trace, number)
         if kind == "prediction" and number in positions_of(trace):
@@ -50,8 +50,8 @@ def pack(trace: Result, name: str) -> bytes:
         return _joined(overview.stream(trace), name)
     if name == "story":
         return b"".join(parts_of(trace, name))
-    if found := COLUMNS.fullmatch(name):
-        return _joined(token_pass.columns(trace, found[1], int(found[2]), int(found[3])), name)
+    if match := COLUMNS.fullmatch(name):
+        return _joined(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
     raise InvalidValueError(f"unknown pack {quoted(name)}")
 
 

@@ -1,9 +1,9 @@
 """A trace as one self-contained HTML page.
 
 The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
-from them (`token_pass`), predictions (`prediction`) and edited steps. All else it computes when needed,
-with the library's equations (`translate`) over the same graph of steps (`run.js`). `page.html` is
-the frame; the scripts are concatenated, and `page.js` starts the page.
+from them (`token_pass`), predictions (`prediction`) and edited steps. All else it computes when
+needed, with the library's equations (`translate`) over the same graph of steps (`run.js`).
+`page.html` is the frame; the scripts are concatenated, and `page.js` starts the page.
 
 Tokens are untrusted text. They are embedded as JSON without `<` and inserted as text, never as
 markup. The Content-Security-Policy allows only the page's own style and script, by their hashes.
@@ -58,16 +58,8 @@ PRODUCT = "product.wasm"
 RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *(
-        "heatmap.js",
-        "strips.js",
-        "explain.js",
-        "arithmetic.js",
-        "pass.js",
-        "story.js",
-        "picture.js",
-    ),
-    *("tour.js", "levels.js", "page.js"),
+    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "pass.js", "story.js"),
+    *("picture.js", "tour.js", "levels.js", "page.js"),
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
 LIVE_SCRIPTS = (
@@ -232,8 +224,8 @@ def _page(
         "packs": packs,
         "scripts": "\n".join(_element(names) for names in scripts),
     }
-    frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), source("page.html"))
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+    frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1], language), source("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
 def save(
