@@ -202,7 +202,7 @@ class Translation:
                 ends = (self.expression(end) if end else "null" for end in (lower, upper))
                 return f"nd.slice({', '.join(ends)})"
             case ast.Call(func=function, args=arguments, keywords=keywords):
-                values = [self.expression(argument) for argument in arguments]
+                positional = [self.expression(argument) for argument in arguments]
                 named = [
                     f"{word.arg}: {self.expression(word.value)}" for word in keywords if word.arg
                 ]
@@ -211,7 +211,7 @@ class Translation:
                 options = [f"{{ {', '.join(named)} }}"] if named else []
                 if _numpys(function):
                     return self.over(self.expression(function), *arguments)
-                return f"{self.expression(function)}({', '.join(values + options)})"
+                return f"{self.expression(function)}({', '.join(positional + options)})"
         raise Untranslatable(node)
 
     def called(self, node: ast.AST, operator: ast.AST, *operands: ast.expr) -> str:
