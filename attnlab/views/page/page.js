@@ -378,7 +378,9 @@ async function openStory() {
   picture.draw();
   if (!chapter || isHeadChosen || selection.query !== before) return;
   const query = queryOf(trace, trace.T - 1);
-  await openHead(chapter.layer, chapter.head, () => select(query));
+  await openHead(chapter.layer, chapter.head, () => {
+    if (selection.query === before) select(query); // another token may have been chosen while it loaded
+  });
 }
 
 /** The parts of a selection that this page can show. */
