@@ -30,6 +30,20 @@ function focusOne(elements, n) {
   elements[n].focus();
 }
 
+/** Let arrow keys move through a list's elements, and Enter or the space bar click one. */
+function moveByArrows(list, elementsOf) {
+  list.addEventListener("keydown", (event) => {
+    const elements = elementsOf();
+    const n = elements.indexOf(event.target);
+    const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: elements.length - 1 }[event.key];
+    if (event.key === "Enter" || event.key === " ") event.target.click();
+    else if (elements[to]) focusOne(elements, to);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
 /** A table's row: its heading, then numbers with this many decimals, or other content. */
 const rowOf = (heading, cells, digits) =>
   make(

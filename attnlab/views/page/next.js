@@ -148,14 +148,7 @@ function makePrediction(trace) {
     make("article", { "data-trace": trace.number }, heading, ...Object.values(parts)),
   );
   const list = make("ol", { class: "next" });
-  list.addEventListener("keydown", (event) => {
-    const chips = [...list.querySelectorAll(".chip")];
-    const [n, last] = [chips.indexOf(event.target), chips.length - 1];
-    const to = { ArrowUp: n - 1, ArrowDown: n + 1, Home: 0, End: last }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    chips[Math.max(0, Math.min(last, to))].focus();
-  });
+  moveByArrows(list, () => [...list.querySelectorAll(".chip")]);
   const how = make("p", { class: "note" });
   const sampled = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();

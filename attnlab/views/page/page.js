@@ -166,15 +166,10 @@ function repaint() {
   if (!isLook()) showPass();
 }
 
-function makeSteps() {
-  for (const step of MATRICES) {
-    const radio = radioOf("step", step, () => {
-      selection.step = step;
-      showCrumbs();
-      openHead(selection.layer, selection.head);
-    });
-    byId("steps").append(radio);
-  }
+function chooseStep(step) {
+  selection.step = step;
+  showCrumbs();
+  openHead(selection.layer, selection.head);
 }
 
 // The ways to show a head, each with its element's id.
@@ -185,10 +180,9 @@ function chooseLook(look) {
   openHead(selection.layer, selection.head);
 }
 
-function makeLooks() {
-  const words = { map: say("map"), lines: say("lines"), strips: "q · k" };
-  for (const look of Object.keys(LOOKS))
-    byId("looks").append(radioOf("look", words[look], () => chooseLook(look), look));
+/** Add a radio button for each choice, {value: words}, to a group. */
+function addChoices(id, name, choices, choose) {
+  byId(id).append(...Object.entries(choices).map(([value, words]) => radioOf(name, words, () => choose(value), value)));
 }
 
 function zoom(factor) {
@@ -362,11 +356,6 @@ function setDepth(depth) {
   openHead(selection.layer, selection.head);
 }
 
-function makeDepths() {
-  const words = { look: say("Look"), lab: say("Lab") };
-  byId("depth").append(...DEPTHS.map((depth) => radioOf("depth", words[depth], () => setDepth(depth), depth)));
-}
-
 /** Open the last text's most important head once it is known, unless the reader has chosen one. */
 async function openStory() {
   const trace = traces.at(-1);
@@ -463,10 +452,10 @@ async function preloadLayers() {
 }
 
 choosePalette();
-makeLooks();
-makeSteps();
+addChoices("looks", "look", { map: say("map"), lines: say("lines"), strips: "q · k" }, chooseLook);
+addChoices("steps", "step", Object.fromEntries(MATRICES.map((step) => [step, step])), chooseStep);
+addChoices("depth", "depth", { look: say("Look"), lab: say("Lab") }, setDepth);
 makeSettings();
-makeDepths();
 openTraces(description.traces);
 setLetters(1);
 setTimeout(preloadLayers, 500);

@@ -384,31 +384,10 @@ function makePicture(view) {
     const cell = target.closest(".mini");
     if (cell) open(cell.map);
   });
-  cells.addEventListener("keydown", (event) => {
-    const n = maps.indexOf(event.target.map);
-    const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: maps.length - 1 }[event.key];
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      open(maps[n]);
-    } else if (maps[to]) {
-      event.preventDefault();
-      event.stopPropagation();
-      focusOne(maps.map(({ cell }) => cell), to);
-    }
-  });
+  moveByArrows(cells, () => maps.map(({ cell }) => cell));
   const enterBlock = ({ layer }) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
   titles.addEventListener("click", ({ target }) => target.layer !== undefined && enterBlock(target));
-  titles.addEventListener("keydown", (event) => {
-    const to = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      enterBlock(event.target);
-    } else if (to) {
-      event.preventDefault();
-      event.stopPropagation();
-      blocks[event.target.layer + to]?.focus();
-    }
-  });
+  moveByArrows(titles, () => blocks);
   /** Follow a token, or stop following it and show all again. */
   function follow({ position }) {
     const isAlone = isFollowing && position === queryIn(trace);
@@ -420,13 +399,7 @@ function makePicture(view) {
     const name = target.closest(".line");
     if (name) follow(name);
   });
-  names.addEventListener("keydown", (event) => {
-    const to = { ArrowDown: "nextSibling", ArrowUp: "previousSibling" }[event.key];
-    if (event.key === "Enter" || event.key === " ") follow(event.target);
-    else if (to) event.target[to]?.focus();
-    else return;
-    event.preventDefault();
-  });
+  moveByArrows(names, () => [...names.children]);
 
   /** The strongest curve under the pointer. */
   function curveUnder({ offsetX, offsetY }) {
