@@ -58,7 +58,7 @@ from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
 # A mistake is considered only if it explains all but at most this share of the difference.
@@ -168,7 +168,7 @@ class Verdict(Stages):
                 yield Message("    {formula}", formula=Message(mistake.formula))
                 yield Paragraph("  {hint}", hint=Message(mistake.hint))
                 for line in mistake.lines:
-                    yield f"      {line}"
+                    yield f"      {say(line)}"
         if self.unexplained:
             yield Paragraph(
                 "  There is more: {names} would still differ. Fix this, then check again.",
