@@ -16,6 +16,7 @@ from attnlab.analysis.base import (
     Named,
     Target,
     Trace,
+    Traces,
     TraceSequence,
     heads_axis,
     named_axis,
@@ -29,7 +30,8 @@ from attnlab.forward.edits import batched, changed_step, check_paths
 from attnlab.steps import Graph, Result, at, read_only
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.support.language import ENGLISH
+from attnlab.support.messages import Message, say
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
@@ -124,8 +126,8 @@ GuessedPatching = AttributionPatching  # its name in earlier versions
 
 
 def patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
     metric: Metric | list[Any],
@@ -221,8 +223,8 @@ def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[An
 
 
 def attribution_patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
     metric: Named | tuple[Named, Named] | list[Named | tuple[Named, Named]],
@@ -280,13 +282,13 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
-                "clean and corrupted must be traces, as model.trace returns them; "
-                f"got {quoted(trace)}"
+                "clean and corrupted must be traces, as model.trace returns them; got "
+                f"{type(trace).__name__}"
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
             "clean and corrupted must have the same model and number of tokens; got "
-            f"{clean.title} and {corrupted.title}{which}"
+            f"{say(clean.title, ENGLISH)} and {say(corrupted.title, ENGLISH)}{which}"
         )
     if not clean.parameters.equals(corrupted.parameters):
         raise InvalidValueError(

@@ -18,6 +18,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
@@ -33,7 +34,8 @@ from attnlab.forward.edits import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
-from attnlab.support.messages import Message, recognised
+from attnlab.support.language import ENGLISH
+from attnlab.support.messages import Message, recognised, say
 from attnlab.support.tables import Document, Heading, Paragraph, Table
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import TOKEN_AXES, label
@@ -257,6 +259,8 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     ------
     InvalidValueError
         If the shapes differ, or a trace is a step of generation.
+    InvalidTypeError
+        If gradients are passed instead of traces.
 
     Examples
     --------
@@ -271,7 +275,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
             raise InvalidTypeError(
                 f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
             )
-        check_uncached(result)
+        check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
             f"a and b must be of one type; got {type(a).__name__} and {type(b).__name__}"
@@ -280,7 +284,8 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
             "a and b must have the same numbers of tokens, heads and layers; got "
-            f"{a.title}, with scores {shapes[0]}, and {b.title}, with scores {shapes[1]}"
+            f"{say(a.title, ENGLISH)}, with scores {shapes[0]}, and {say(b.title, ENGLISH)}, with "
+            f"scores {shapes[1]}"
         )
     moved: list[Array] = []
     differences = Differences(
@@ -297,11 +302,17 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     )
 
 
-def check_uncached(result: Result) -> None:
-    """Raise for a step of generation, which lacks the cached tokens' rows."""
+def check_comparable(result: Result) -> None:
+    """Raise for gradients, and for a step of generation, which lacks the cached tokens' rows."""
+    title = say(result.title, ENGLISH)
+    if isinstance(result._run, GradientRun):
+        raise InvalidTypeError(
+            f"{title}: tolerances for rounding are known only for the steps of a forward pass. "
+            "Compare gradients with numpy.allclose"
+        )
     if result.tokens_before:
         raise InvalidValueError(
-            f"{result.title} is a step of generation. Use the .trace of its Generation"
+            f"{title} is a step of generation. Use the .trace of its Generation"
         )
 
 

@@ -19,7 +19,7 @@ from attnlab.checking.comparison import (
     Stages,
     axes_of,
     block_of,
-    check_uncached,
+    check_comparable,
     distance,
     epsilon_of,
     forward_order,
@@ -58,7 +58,8 @@ from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.support.language import ENGLISH
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
 # A mistake is considered only if it explains all but at most this share of the difference.
@@ -230,6 +231,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     ------
     InvalidValueError
         If the arrays hold NaN, or the trace is a step of generation.
+    InvalidTypeError
+        If gradients are passed instead of a trace.
 
     Examples
     --------
@@ -240,7 +243,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
             f"got {quoted(trace)}"
         )
-    check_uncached(trace)
+    check_comparable(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             "check needs a dict of arrays by the names of steps, such as {'weights': ...}; "
@@ -259,7 +262,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     known = [path for path, _ in steps_below(type(trace))]
     n_head, n_layer = trace._run.scores_shape[-3:][0], trace._run.graph.n_layer
     for name in mine:
-        check_path(name, known, n_head, n_layer, f"step of {trace.title}")
+        check_path(name, known, n_head, n_layer, f"step of {say(trace.title, ENGLISH)}")
     run = trace._run.fork()
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
     if has_prepended_token(trace, run, numbers):
@@ -340,7 +343,8 @@ def submissions(
         path = result._prefix + name
         right = numbers_at(run, path)
         if right is None:
-            raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
+            title = say(result.title, ENGLISH)
+            raise InvalidValueError(f"{name} of {title} isn't an array of numbers")
         layouts = layouts_of(array, right.shape)
         if not layouts:
             axes = ", ".join(filter(None, [str(right.shape), " ".join(axes_of(result, name))]))
