@@ -1287,7 +1287,7 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
 
 
 def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
-    ending = "The text has no keys for the job induction: its column is empty."
+    ending = "No query has keys for the job induction: its column is empty."
     assert it.jobs().table().endswith(f"\n{ending}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
 

@@ -53,7 +53,7 @@ from attnlab.pocket.grammar import (
     corpus,
 )
 from attnlab.steps import at, read_only
-from attnlab.support.checks import check_kind
+from attnlab.support.checks import as_float, check_kind
 from attnlab.support.files import write_whole
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table
@@ -309,13 +309,13 @@ class Truth(Document):
         return Shapley(self, ablation, measure)
 
     def interactions(
-        self, task: str, ablation: str = "mean", measure: str = "difference"
+        self, task: str | None = None, ablation: str = "mean", measure: str = "difference"
     ) -> Interactions:
         """The Shapley interaction index of each pair of parts; see `Interactions`."""
         return Interactions(self, task, ablation, measure)
 
     def circuits(
-        self, task: str, faithfulness: float = 0.9, ablation: str = "mean"
+        self, task: str | None = None, faithfulness: float = 0.9, ablation: str = "mean"
     ) -> list[tuple[tuple[str, ...], float]]:
         """The smallest subsets that are faithful enough, each with its faithfulness.
 
@@ -323,6 +323,7 @@ class Truth(Document):
         the task's sentences when S is kept. It may exceed 1. All subsets of the smallest size are
         listed, the most faithful first; no smaller subset is faithful enough.
         """
+        faithfulness = as_float(faithfulness, "faithfulness", least=None)
         v = self.values(task, ablation).mean(axis=0)
         shares = (v - v[0]) / (v[-1] - v[0])
         sizes = kept_parts(range(SUBSETS)).sum(axis=1)
@@ -530,9 +531,11 @@ class Interactions(Analysis):
         "in cooperative games” (1999)"
     )
 
-    def __init__(self, truth: Truth, task: str, ablation: str, measure: str) -> None:
+    def __init__(self, truth: Truth, task: str | None, ablation: str, measure: str) -> None:
         self.title = Message(
-            "Interactions in {task}, ablation by {ablation}", task=task, ablation=ablation
+            "Interactions in {task}, ablation by {ablation}",
+            task=Message("all tasks") if task is None else task,
+            ablation=ablation,
         )
         v = truth.values(task, ablation, measure).mean(axis=0)
         self.values = read_only(interaction_indices(v))
