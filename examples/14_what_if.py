@@ -127,9 +127,9 @@ show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {wher
 # So try a mean before you trust a 0.
 
 # %% [markdown]
-# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2&depth=lab).
-# Head 1.2 is ablated. Press × to restore it, ablate the other heads in turn, and watch which of
-# them changes the prediction most.
+# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2). Head 1.2 is ablated.
+# Press × to restore it, and compare the sentences and the next tokens. Then open other heads, press
+# *Ablate this head*, and go back to *Model*: which of them changes the prediction most?
 
 # %% [markdown]
 # ## 14.2 The logit lens
