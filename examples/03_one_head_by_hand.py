@@ -90,6 +90,7 @@ def multiply(left: Array, right: Array, columns: Sequence[str] = ()) -> Array:
     return product
 
 
+# %%
 print("\nQ = X W_Q")
 Q = multiply(X, W_Q)
 print("\nK = X W_K")

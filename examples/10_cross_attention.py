@@ -35,6 +35,8 @@ X = np.array(
         [0, 1, 2],  # sleep, and a little: who sleeps?
     ]
 )
+
+# %%
 french = ["les", "chats", "noirs", "dorment"]
 memory = np.array(
     [

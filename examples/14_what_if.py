@@ -69,6 +69,8 @@ symbols = trace.tokens.symbols
 looked_at = int(head.weights[-1].argmax())  # the dog
 instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 attends to
 
+
+# %%
 mean = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
 blind = head.mask.copy()
 blind[-1, looked_at] = len(symbols) == 1  # a query must see something
@@ -84,6 +86,7 @@ edits = {
 }
 
 
+# %%
 def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
     lines = []
