@@ -221,13 +221,7 @@ print(attnlab.table(shares, rows=words, columns=words))
 # 5](05_why_divide_by_root_d.py) explains why.
 
 # %%
-W_K = np.array(
-    [
-        [1, 0],  # an animal answers to question 0
-        [0, 1],  # a thing answers to question 1
-        [0, 0],
-    ]
-)
+W_K = np.array([[1, 0], [0, 1], [0, 0]])  # an animal answers to question 0, a thing to question 1
 W_Q = np.array(
     [
         [0, 1],  # an animal asks for a thing

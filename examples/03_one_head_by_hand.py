@@ -90,6 +90,7 @@ def multiply(left: Array, right: Array, columns: Sequence[str] = ()) -> Array:
     return product
 
 
+# %%
 print("\nQ = X W_Q")
 Q = multiply(X, W_Q)
 print("\nK = X W_K")
@@ -204,8 +205,9 @@ print(f"  largest difference  {difference:.7f}")
 #
 # Each word collects the values of all words, in proportion to its weights:
 # [`context`](../attnlab/equations.py) `= weights V`. This weighted sum is what the head passes on.
-# In the picture each value is an arrow, scaled by its weight; head to tail they lead to the context
-# of the first word.
+# In "The cat ate the fish because it was hungry" the context of "it" can be mostly the value of
+# "cat"; every value is added once, the words' shares sum to 1. In the picture each value is an
+# arrow, scaled by its weight; head to tail they lead to the context of the first word.
 
 # %%
 print("\n3.5 context = weights V")

@@ -106,13 +106,17 @@ for variant, how in variants.items():
     heads[variant] = head
     print(f"\nWeights of {words[journey]}, with matrices drawn {how}")
     print(attnlab.table([head.weights[journey]], rows=[words[journey]], columns=words))
+pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
+
+# %%
+for variant, head in heads.items():
+    stage = recorded[variant]
     inputs = {name: (getattr(head, name), stage[name]) for name in ("W_Q", "W_K", "W_V")}
     inputs["X"] = (X, recorded["inputs"])
     names = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
     print(
         figures.verdict(inputs, 6, **{name: (getattr(head, name), stage[name]) for name in names})
     )
-pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
@@ -361,25 +365,25 @@ def new_head(rng: np.random.Generator) -> list[Array]:
     return [0.5 * rng.standard_normal(shape) for shape in ((D, 2), (D, 2), (D, 2), (2, D))]
 
 
+# %%
 def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]]:
     """The trained heads, from where they start, and their error at each step."""
-    W_Q, W_K, W_V = (np.hstack([start[n] for start in starts]) for n in range(3))
-    W_O = np.vstack([start[3] for start in starts])
-    matrices = W_Q, W_K, W_V, W_O
-    optimizers = [AdamW(np.zeros(W.size)) for W in matrices]
-    n_head, off = len(starts), []
+    matrices = [np.hstack([start[n] for start in starts]) for n in range(3)]
+    matrices.append(np.vstack([start[3] for start in starts]))  # W_O
+    n_head, off, optimizers = len(starts), [], [AdamW(np.zeros(W.size)) for W in matrices]
     for _ in range(max(steps, 1)):
         layer = attnlab.multi_head_attention(X, *matrices, n_head=n_head, mask=mask, tokens=words)
         error = layer.output - wanted
         off.append(float(np.sqrt((error**2).mean())))
-        d_concat, d_W_O, _ = linear_gradient(layer.concat, W_O, error)
+        d_concat, d_W_O, _ = linear_gradient(layer.concat, matrices[-1], error)
         d_QKV = attention_gradient(layer, attnlab.split_heads(d_concat, n_head))
-        gradients = [X.T @ attnlab.merge_heads(d) for d in d_QKV] + [d_W_O]
+        gradients = *(X.T @ attnlab.merge_heads(d) for d in d_QKV), d_W_O
         for optimizer, W, gradient in zip(optimizers, matrices, gradients, strict=True):
             optimizer.update(W.reshape(-1), gradient.reshape(-1), rate)  # reshape: a view of W
     return layer, off
 
 
+# %%
 rng = np.random.default_rng(seed)
 a, b = new_head(rng), new_head(rng)
 different, off_different = train(a, b)

@@ -161,9 +161,9 @@ print(without(trace, ANIMAL, THING).next_tokens(5))
 # which.
 
 # %% [markdown]
-# [Ablate a head yourself](playground.html#layer=1&head=2&query=7&depth=lab). Press *Ablate this
-# head* and watch the next tokens: "barked" falls, "rolled" rises. Restore it, choose head 1.0,
-# and ablate that one instead.
+# [Ablate a head yourself](playground.html#level=head&layer=1&head=2&query=7). Read the sentence
+# above the head, press *Ablate this head*, then *Model*: "barked" is no longer among the next
+# tokens. Press × to restore the head, and ablate head 1.0 instead.
 
 # %% [markdown]
 # ## 7.4 A fluffy blue creature

@@ -6,6 +6,9 @@
 #
 #     text -> ids -> vectors -> block 0 -> block 1 -> ... -> logits -> probabilities -> a token
 #
+# It is like a train ride: the id is the token's badge, its embedding the uniform, the blocks are
+# the stations. At the last one GPT-2's 768 numbers become 50,257, one for each possible next token.
+#
 # We follow the last token of the text, since the next token is predicted from its row. Change the
 # text, or any number below it, and run the chapter again.
 #

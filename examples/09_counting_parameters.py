@@ -69,6 +69,8 @@ layer_counts = {
     "two LayerNorms": ("2 · 2 · D", 4 * D),
 }
 one_layer = sum(count for _, count in layer_counts.values())
+
+# %%
 whole = {
     f"{L} layers": ("L · layer", L * one_layer),
     "token embedding W_E": ("vocab · D", gpt2.vocab_size * D),
@@ -107,6 +109,17 @@ def config(n_layer: int, n_head: int, n_embd: int) -> attnlab.GPT2Config:
     )
 
 
+published = {
+    "distilgpt2": config(6, 12, 768),
+    "gpt2": config(12, 12, 768),
+    "gpt2-medium": config(24, 16, 1024),
+    "gpt2-large": config(36, 20, 1280),
+    "gpt2-xl": config(48, 25, 1600),
+    "GPT-3": gpt3,
+}
+
+
+# %%
 def parts(c: attnlab.GPT2Config) -> dict[str, int]:
     """The number of parameters in each part."""
     D, F, L = c.n_embd, c.d_mlp, c.n_layer
@@ -118,14 +131,7 @@ def parts(c: attnlab.GPT2Config) -> dict[str, int]:
     }
 
 
-published = {
-    "distilgpt2": config(6, 12, 768),
-    "gpt2": config(12, 12, 768),
-    "gpt2-medium": config(24, 16, 1024),
-    "gpt2-large": config(36, 20, 1280),
-    "gpt2-xl": config(48, 25, 1600),
-    "GPT-3": gpt3,
-}
+# %%
 table = [["", "L", "H", "D", "D/H", "parameters", *parts(gpt2)]]
 shares = []
 for name, c in published.items():
@@ -207,16 +213,8 @@ W_Q_both, W_K_both = rng.integers(0, 2, (2, D_small, 2 * Dh_small))
 W_V_both = np.hstack([W_V, rng.integers(0, 2, (D_small, Dh_small))])  # head 0, head 1
 W_O_both = np.vstack([W_O, rng.integers(-1, 3, (Dh_small, D_small))])  # head 0, head 1
 b_O = rng.integers(-2, 3, D_small) / 2
-layer = attnlab.multi_head_attention(
-    X,
-    W_Q_both,
-    W_K_both,
-    W_V_both,
-    W_O_both,
-    n_head=2,
-    b_O=b_O,
-    mask=attnlab.causal_mask(len(words)),
-)
+matrices, mask = (W_Q_both, W_K_both, W_V_both, W_O_both), attnlab.causal_mask(len(words))
+layer = attnlab.multi_head_attention(X, *matrices, n_head=2, b_O=b_O, mask=mask)
 last = {f"head {h}": head.output[-1] for h, head in enumerate(layer.heads)} | {"b_O": b_O}
 last |= {"added up": sum(last.values()), "output": layer.output[-1]}
 print(f"\n9.5 The last token, {words[-1]!r}: two heads' contributions, b_O, and the layer's output")

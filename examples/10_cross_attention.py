@@ -3,8 +3,8 @@
 #
 # A translation model writes "black cats sleep" while attending to "les chats noirs dorment". An
 # **encoder** has read the French; the **decoder** writes the English. The queries come from one
-# sequence, the keys and values from the other. Everything else is as in [chapter
-# 3](03_one_head_by_hand.py).
+# sequence, the keys and values from the other. (In speech recognition the text asks, and the sound
+# has the keys and values.) Everything else is as in [chapter 3](03_one_head_by_hand.py).
 #
 # The numbers are chosen so that each column has a meaning. An English word has three (colour,
 # animal, action). A French word has four: the article "les" needs a column too. Change any number,
@@ -35,6 +35,8 @@ X = np.array(
         [0, 1, 2],  # sleep, and a little: who sleeps?
     ]
 )
+
+# %%
 french = ["les", "chats", "noirs", "dorment"]
 memory = np.array(
     [

@@ -193,6 +193,7 @@ def multiplications(config: attnlab.GPT2Config, rows: int, first_position: int) 
     return config.n_layer * (linear_maps + 2 * pairs * D) + D * config.vocab_size
 
 
+# %%
 print("\n11.4 Millions of multiplications for one more token")
 for name, config in {"the pocket model": pocket.config, "GPT-2 small": gpt2}.items():
     counts = [["T", "without cache", "with cache", "times as many"]]
@@ -240,27 +241,23 @@ def quickest(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
+# %%
 def measured(model: attnlab.GPT2) -> list[str]:
     """Layers, D, T; times for a token with the cache, its products alone, and without."""
     config, parameters = model.config, model.parameters
     ids = model.tokenizer.encode((TEXT + MORE) * TIMES)[: config.n_positions - TRIES - 1] or [0]
     steps = model.stream(ids, TRIES + 1, temperature=0)
     next(steps)  # runs the prompt and reads the parameters, which we don't measure
-    matrices = [parameters["W_E"].T]
-    for layer in range(config.n_layer):
-        for name in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2"):
-            matrices.append(parameters[f"blocks.{layer}.{name}"])
-    rows = [np.ones((1, len(W)), W.dtype) for W in matrices]
-
-    def products() -> list[Array]:
-        return [row @ W for row, W in zip(rows, matrices, strict=True)]
-
-    with_cache, alone = quickest(lambda: next(steps)), quickest(products)
+    matrices = [parameters["W_E"].T, *(parameters[path] for path in parameters if ".W_" in path)]
+    pairs = [(np.ones((1, len(W)), W.dtype), W) for W in matrices]
+    with_cache = quickest(lambda: next(steps))
+    alone = quickest(lambda: [row @ W for row, W in pairs])
     without = quickest(lambda: model.trace(ids).next_logits)
     sizes = map(str, (config.n_layer, config.n_embd, len(ids)))
     return [*sizes, *(f"{time:.2f}" for time in (with_cache, alone, without))]
 
 
+# %%
 models = [pocket] if model.config == pocket.config else [pocket, model]
 print("\n11.5 Milliseconds for one more token")
 columns = ["layers", "D", "T", "with cache", "its products alone", "without cache"]

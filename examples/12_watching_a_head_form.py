@@ -20,6 +20,7 @@
 
 # %%
 import math
+from functools import partial
 
 import numpy as np
 
@@ -98,6 +99,7 @@ def halves(forward: attnlab.ForwardPass) -> list[float]:
     return [float(losses[:, : N - 1].mean()), float(losses[:, N:].mean())]
 
 
+# %%
 def looks_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
     """For each head, its mean weight on the token `shift` places from the query."""
     weights = forward.blocks[layer].attention.weights  # (64, H, T, T)
@@ -136,22 +138,16 @@ def watch(run: Training) -> None:
         weights_at[run.step] = line_said.blocks[1].attention.weights[0]
 
 
+# %%
+training = partial(train, steps=STEPS, batch_size=24, learning_rate=RATE, decay=0.2, seed=SEED)
 for n_layer in (1, 2):
     config = attnlab.GPT2Config(
         vocab_size=26, n_positions=T, n_embd=WIDTH, n_layer=n_layer, n_head=HEADS
     )
-    runs[n_layer] = train(
-        config,
-        corpus,
-        steps=STEPS,
-        batch_size=24,
-        learning_rate=RATE,
-        decay=0.2,
-        seed=SEED,
-        watch=watch,
-        progress=False,
-    )
+    runs[n_layer] = training(config, corpus, watch=watch, progress=False)
 
+
+# %%
 one, two = (np.array(history[n_layer]).T for n_layer in (1, 2))
 seen = two[0]
 print(f"\n12.3 Loss in nats (ln 26 = {math.log(26):.2f})")
@@ -251,6 +247,7 @@ def replaced(where: int) -> attnlab.ForwardPass:
     return attnlab.ForwardPass(ids, runs[2].parameters)
 
 
+# %%
 def found(edited: attnlab.ForwardPass) -> list[float]:
     """The head's weight on its place, and the probability of the letter after the copy."""
     weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + places].mean())

@@ -69,6 +69,8 @@ symbols = trace.tokens.symbols
 looked_at = int(head.weights[-1].argmax())  # the dog
 instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 attends to
 
+
+# %%
 mean = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
 blind = head.mask.copy()
 blind[-1, looked_at] = len(symbols) == 1  # a query must see something
@@ -84,6 +86,7 @@ edits = {
 }
 
 
+# %%
 def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
     lines = []
@@ -127,9 +130,9 @@ show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {wher
 # So try a mean before you trust a 0.
 
 # %% [markdown]
-# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2&depth=lab).
-# Head 1.2 is ablated. Press × to restore it, ablate the other heads in turn, and watch which of
-# them changes the prediction most.
+# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2). Head 1.2 is ablated.
+# Press × to restore it, and compare the sentences and the next tokens. Then open other heads, press
+# *Ablate this head*, and go back to *Model*: which of them changes the prediction most?
 
 # %% [markdown]
 # ## 14.2 The logit lens

@@ -186,7 +186,15 @@ print(checked(attention, my_layer, *of_layer, model.config.n_head))
 #
 # PyTorch's `nn.MultiheadAttention` is this layer too. Its `in_proj_weight` is `W_QKV` transposed,
 # `True` in its mask means that a token may *not* attend, and the weights it returns are the mean
-# over the heads unless you pass `average_attn_weights=False`.
+# over the heads unless you pass `average_attn_weights=False`:
+#
+#     layer = torch.nn.MultiheadAttention(D, H, batch_first=True)
+#     layer.in_proj_weight.data = torch.tensor(W_QKV.T.copy())
+#     layer.in_proj_bias.data = torch.tensor(b_QKV)
+#     layer.out_proj.weight.data = torch.tensor(W_O.T.copy())
+#     layer.out_proj.bias.data = torch.tensor(b_O)
+#     x, hidden = torch.tensor(X)[None], torch.tensor(~mask)
+#     output, weights = layer(x, x, x, attn_mask=hidden, average_attn_weights=False)
 
 # %%
 context = attention.context

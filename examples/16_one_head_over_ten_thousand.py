@@ -103,6 +103,7 @@ def mean_and_error(s: AnyArray, n: AnyArray) -> tuple[float, float]:
     return float(r), math.sqrt(N / (N - 1) * ((s - r * n) ** 2).sum()) / float(n.sum())
 
 
+# %%
 TEXTS = max(TEXTS, 100)  # fewer say little
 rng = np.random.default_rng(SEED)
 draws = [sample(rng, KIND) for _ in range(TEXTS)]

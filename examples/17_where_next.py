@@ -247,6 +247,24 @@ names = [f"expert {e}" for e in range(experts)]
 print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 
 # %% [markdown]
+# ### Quantization, and several tokens at once
+#
+# **Quantization** stores weights, or the KV cache, as small integers: here 8 bits for a number and
+# a scale for each row, a quarter of float32. The computation stays the same, up to rounding.
+# (LLM.int8: Dettmers and others, 2022.)
+#
+# **Multi-token prediction** trains more outputs, which predict the second and later next tokens
+# from the same residual stream. Each text then teaches more, and a model can propose several tokens
+# at once and check them in one forward pass. (Gloeckle and others, 2024.)
+
+# %%
+step = np.maximum(np.abs(K).max(axis=1, keepdims=True) / 127, 1e-30)  # a row's scale
+in_8_bits = np.round(K / step).astype(np.int8)
+rounded_scores = Q @ (in_8_bits * step).T / scale
+apart_in_8_bits = np.abs(np.where(head.mask, rounded_scores - head.scores, 0)).max()
+print(f"\n17.7 This head's keys in 8 bits: scores change by at most {apart_in_8_bits:.3f}")
+
+# %% [markdown]
 # ## 17.8 Predict, change, see
 #
 # **Exercise 1 (basic).** With 8 tokens and a window of 3, how many scores are computed? And with a

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, Target, Trace, TraceSequence, named_axis
+from attnlab.analysis.base import Analysis, Target, Trace, Traces, TraceSequence, named_axis
 from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.many import of_each_pair, ratio_of_means, words_of
+from attnlab.analysis.many import of_each_pair, plus_minus, ratio_of_means, words_of
 from attnlab.analysis.patching import (
     Metric,
     check_traces,
@@ -33,7 +33,7 @@ from attnlab.analysis.paths import (
     stage_of,
 )
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.gradients import affine_x, layer_norm_gradient
 from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
@@ -111,6 +111,11 @@ class Edges(Analysis):
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """The faithfulness of the circuits of the strongest edges, (len(counts),)."""
+        if not isinstance(counts, Iterable):
+            raise InvalidTypeError(
+                f"counts must be a list of numbers of edges, such as [1, 10, 100]; got "
+                f"{quoted(counts)}"
+            )
         return np.array([self.circuit(n).faithfulness for n in counts])
 
     def plot(  # type: ignore[override]
@@ -284,13 +289,13 @@ class MeanCircuit:
         self.faithfulness, self.standard_error = float(shares[0]), float(errors[0])
 
     def __repr__(self) -> str:
-        share = " ± ".join(filter(None, with_error(self.faithfulness, self.standard_error)))
+        share = plus_minus(self.faithfulness, self.standard_error)
         return f"Circuit of {len(self.edges)} edges, faithfulness {share}"
 
 
 def edges(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     *,
     metric: Metric | list[Any],
     steps: int = 1,

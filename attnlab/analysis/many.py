@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, product
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from attnlab.analysis.base import (
     Trace,
     TraceSequence,
     named_axis,
+    number_of_texts,
     numbered_axis,
 )
 from attnlab.analysis.lens import OneToken, decoded, ranks_and_probabilities, stops_of
@@ -40,7 +42,7 @@ from attnlab.analysis.patching import (
     with_rows,
 )
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.edits import changed_step, edited
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import at, read_only
@@ -121,17 +123,17 @@ class MeanPatching(Patching):
             error = self.standard_errors.reshape(numbers.shape)[row, column]
             lines.append((name, *with_error(float(numbers[row, column]), float(error))))
         yield Table(lines)
-        means = [with_error(float(x.mean()), float(standard_error(x))) for x in self._metrics()]
-        yield Message(
-            "{count} pairs; metric {clean} ± {clean_error} in clean and {corrupted} ± "
-            "{corrupted_error} in corrupted traces",
-            count=len(self.clean),
-            **dict(zip(("clean", "clean_error"), means[0], strict=True)),
-            **dict(zip(("corrupted", "corrupted_error"), means[1], strict=True)),
+        clean, corrupted = (
+            plus_minus(float(metric.mean()), float(standard_error(metric)))
+            for metric in (self.clean, self.corrupted)
         )
-
-    def _metrics(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.clean, self.corrupted
+        n = len(self.clean)
+        yield Message(
+            "{pairs}; metric {clean} in clean and {corrupted} in corrupted traces",
+            pairs=Message("one pair") if n == 1 else Message("{count} pairs", count=n),
+            clean=clean,
+            corrupted=corrupted,
+        )
 
 
 class MeanAttributionPatching(MeanPatching):
@@ -161,8 +163,8 @@ class MeanAttribution(Attribution):
     def __init__(self, each: Sequence[Attribution], words: str) -> None:
         self.each = tuple(each)
         self.title = Message(
-            "Direct logit attribution, mean of {count} texts: {target}",
-            count=len(each),
+            "Direct logit attribution, mean of {texts}: {target}",
+            texts=number_of_texts(len(each)),
             target=words,
         )
         self.standard_errors: dict[str, Any] = {}
@@ -233,6 +235,11 @@ class MeanLens(Analysis):
         yield Table(lines)
 
 
+def plus_minus(number: float, error: float) -> str:
+    """A number with its standard error, if that is known."""
+    return " ± ".join(filter(None, with_error(number, error)))
+
+
 def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
     """The standard error of the mean over the first axis; NaN for one number."""
     n = len(numbers)
@@ -300,7 +307,7 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
                 "clean and corrupted must both be traces of one text, or both of several, as "
-                f"model.trace returns them; got {quoted(traces)}"
+                f"model.trace returns them; got {type(traces).__name__}"
             )
     if len(clean) != len(corrupted):
         raise InvalidValueError(
@@ -308,6 +315,15 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         )
     for number, (one, other) in enumerate(zip(clean, corrupted, strict=True)):
         check_traces(one, other, f" (pair {number})")
+
+
+@contextmanager
+def in_pair(number: int) -> Iterator[None]:
+    """Name the pair in errors about its values."""
+    try:
+        yield
+    except InvalidValueError as error:
+        raise InvalidValueError(f"pair {number}: {error}") from None
 
 
 def of_each_pair(
@@ -320,10 +336,8 @@ def of_each_pair(
         for numbers in clean.groups():
             sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
             for number, one, other in zip(numbers, *sides, strict=True):
-                try:
+                with in_pair(number):
                     found[number] = analyse(one, other, metric=metrics[number])
-                except InvalidValueError as error:
-                    raise InvalidValueError(f"pair {number}: {error}") from None
                 bar.update()
     return [found[number] for number in range(len(clean))]
 
@@ -339,7 +353,10 @@ def patch_many(
     """`attnlab.patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics = one_each(metric, len(clean), "metric")
-    targets = [measure_of(one, each)[2] for one, each in zip(clean, metrics, strict=True)]
+    targets = []
+    for number, (trace, one) in enumerate(zip(clean, metrics, strict=True)):
+        with in_pair(number):
+            targets.append(measure_of(trace, one)[2])
     first = corrupted[0]
     steps = [changed_step(first._run.graph, path) for path in expanded(first, parts)]
     is_batched = None not in targets and all(
@@ -537,8 +554,8 @@ def lens_many(traces: TraceSequence, token: Named | list[Named] | None, position
     else:
         words = traces[0].vocabulary.named(token).symbol
     title = Message(
-        "Logit lens, mean of {count} texts: probability and rank of {token}",
-        count=len(traces),
+        "Logit lens, mean of {texts}: probability and rank of {token}",
+        texts=number_of_texts(len(traces)),
         token=words,
     )
     return MeanLens(title, stops, each)

@@ -16,6 +16,7 @@ from attnlab.analysis.base import (
     Named,
     Target,
     Trace,
+    Traces,
     TraceSequence,
     heads_axis,
     named_axis,
@@ -124,8 +125,8 @@ GuessedPatching = AttributionPatching  # its name in earlier versions
 
 
 def patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
     metric: Metric | list[Any],
@@ -221,8 +222,8 @@ def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[An
 
 
 def attribution_patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
     metric: Named | tuple[Named, Named] | list[Named | tuple[Named, Named]],
@@ -280,8 +281,8 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
-                "clean and corrupted must be traces, as model.trace returns them; "
-                f"got {quoted(trace)}"
+                "clean and corrupted must be traces, as model.trace returns them; got "
+                f"{type(trace).__name__}"
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(

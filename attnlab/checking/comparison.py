@@ -18,6 +18,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
@@ -257,6 +258,8 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     ------
     InvalidValueError
         If the shapes differ, or a trace is a step of generation.
+    InvalidTypeError
+        If gradients are passed instead of traces.
 
     Examples
     --------
@@ -271,7 +274,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
             raise InvalidTypeError(
                 f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
             )
-        check_uncached(result)
+        check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
             f"a and b must be of one type; got {type(a).__name__} and {type(b).__name__}"
@@ -280,7 +283,8 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
             "a and b must have the same numbers of tokens, heads and layers; got "
-            f"{a.title}, with scores {shapes[0]}, and {b.title}, with scores {shapes[1]}"
+            f"{a.title}, with scores {shapes[0]}, and {b.title}, with "
+            f"scores {shapes[1]}"
         )
     moved: list[Array] = []
     differences = Differences(
@@ -297,11 +301,17 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     )
 
 
-def check_uncached(result: Result) -> None:
-    """Raise for a step of generation, which lacks the cached tokens' rows."""
+def check_comparable(result: Result) -> None:
+    """Raise for gradients, and for a step of generation, which lacks the cached tokens' rows."""
+    title = result.title
+    if isinstance(result._run, GradientRun):
+        raise InvalidTypeError(
+            f"{title}: tolerances for rounding are known only for the steps of a forward pass. "
+            "Compare gradients with numpy.allclose"
+        )
     if result.tokens_before:
         raise InvalidValueError(
-            f"{result.title} is a step of generation. Use the .trace of its Generation"
+            f"{title} is a step of generation. Use the .trace of its Generation"
         )
 
 

@@ -19,7 +19,7 @@ from attnlab.checking.comparison import (
     Stages,
     axes_of,
     block_of,
-    check_uncached,
+    check_comparable,
     distance,
     epsilon_of,
     forward_order,
@@ -58,7 +58,7 @@ from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
 # A mistake is considered only if it explains all but at most this share of the difference.
@@ -168,7 +168,7 @@ class Verdict(Stages):
                 yield Message("    {formula}", formula=Message(mistake.formula))
                 yield Paragraph("  {hint}", hint=Message(mistake.hint))
                 for line in mistake.lines:
-                    yield f"      {line}"
+                    yield f"      {say(line)}"
         if self.unexplained:
             yield Paragraph(
                 "  There is more: {names} would still differ. Fix this, then check again.",
@@ -230,6 +230,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     ------
     InvalidValueError
         If the arrays hold NaN, or the trace is a step of generation.
+    InvalidTypeError
+        If gradients are passed instead of a trace.
 
     Examples
     --------
@@ -240,7 +242,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
             f"got {quoted(trace)}"
         )
-    check_uncached(trace)
+    check_comparable(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             "check needs a dict of arrays by the names of steps, such as {'weights': ...}; "
@@ -340,7 +342,8 @@ def submissions(
         path = result._prefix + name
         right = numbers_at(run, path)
         if right is None:
-            raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
+            title = result.title
+            raise InvalidValueError(f"{name} of {title} isn't an array of numbers")
         layouts = layouts_of(array, right.shape)
         if not layouts:
             axes = ", ".join(filter(None, [str(right.shape), " ".join(axes_of(result, name))]))

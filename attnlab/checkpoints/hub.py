@@ -106,11 +106,6 @@ def find_model(
         characters of a commit
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : whether to use only the cache
-
-    Raises
-    ------
-    DownloadError
-        If the hub can't be reached within 10 seconds
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
@@ -233,8 +228,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     if not commit:
         return None
     pattern = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
-    found = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
-    return found[0] if len(found) == 1 else None
+    matches = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, head_name, named_axis, numbered_axis
+from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import FAMILIES, MEASURES, PLAIN, TITLES, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
@@ -120,9 +120,9 @@ def titled(name: str) -> Message:
 def mean_of(what: str, atlas: Atlas) -> Message:
     """Title of a mean over an atlas's texts."""
     return Message(
-        "{title}: mean of {texts} texts, {tokens} tokens",
+        "{title}: mean of {texts}, {tokens} tokens",
         title=what,
-        texts=f"{atlas.texts:,}",
+        texts=number_of_texts(atlas.texts),
         tokens=f"{atlas.tokens:,}",
     )
 
@@ -227,12 +227,14 @@ class Measured(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
-        largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
         says = Message(self.says)
-        if np.isnan(largest):
+        if np.isfinite(self.error).any():
+            largest = f"{np.nanmax(self.error):.1g}"
+            yield Message("{says}; errors up to {largest}", says=says, largest=largest)
+        elif self.texts.any():
             yield Message("{says}; no error with one text", says=says)
         else:
-            yield Message("{says}; errors up to {largest}", says=says, largest=f"{largest:.1g}")
+            yield Message("{says}; these texts have none", says=says)
 
 
 class HeadProfile(Analysis):
@@ -551,15 +553,18 @@ class Atlas(Document, Mapping[str, Measured]):
     @property
     def title(self) -> str:
         """The corpus, in numbers, and the model."""
-        template = "Atlas of {texts} texts, {tokens} tokens in windows of {window}"
+        template = "Atlas of {texts}, {tokens} tokens in windows of {window}"
         if self.faults:
             template = (
-                "Atlas of {texts} texts, {tokens} tokens in windows of {window}, {faults} could "
-                "not be measured"
+                "Atlas of {texts}, {tokens} tokens in windows of {window}, {faults} could not be "
+                "measured"
             )
-        sizes = {"texts": self.texts, "tokens": self.tokens, "window": self.window}
-        counts = {**sizes, "faults": len(self.faults)}
-        texts = Message(template, **{name: f"{count:,}" for name, count in counts.items()})
+        counts = {"tokens": self.tokens, "window": self.window, "faults": len(self.faults)}
+        texts = Message(
+            template,
+            texts=number_of_texts(self.texts),
+            **{name: f"{count:,}" for name, count in counts.items()},
+        )
         model = recognised(self.model.partition("\n")[0], MODEL)
         return Message("{texts}\n{model}", texts=texts, model=model)
 

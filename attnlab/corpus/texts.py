@@ -95,10 +95,11 @@ def texts_of(given: Any) -> Iterator[Text]:
         if not path.exists():
             raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
         return _of_lines(path)
-    if isinstance(given, Mapping) or attribute(given, "columns") is not None:
+    columns = (attribute(given, name) for name in ("columns", "column_names"))
+    if isinstance(given, Mapping) or any(names is not None for names in columns):
         raise InvalidTypeError(
-            f"iterating over a {type(given).__name__} gives its keys, not its texts; pass the "
-            "texts, such as df['text']"
+            f"iterating over a {type(given).__name__} gives its keys or rows, not its texts; pass "
+            "the texts, such as df['text'] or (row['text'] for row in rows)"
         )
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise InvalidTypeError(f"{EXPECTED}; got {quoted(given)}")

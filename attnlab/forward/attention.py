@@ -338,7 +338,8 @@ class Head(SelfAttention):
         Both sides are in the basis of X, LayerNorm's output with gain and bias. b_Q and b_K are
         left out; where they are 0, raw_scores = X QK Xᵀ.
         """
-        return Product(self.W_Q, equations.transpose(self.W_K), f"{self.title}: QK = W_Q W_Kᵀ")
+        name = Message("{title}: {name}", title=self.title, name="QK = W_Q W_Kᵀ")
+        return Product(self.W_Q, equations.transpose(self.W_K), name)
 
     @property
     def OV(self) -> Product:
@@ -346,7 +347,8 @@ class Head(SelfAttention):
 
         From the basis of X, LayerNorm's output, to that of the residual stream; b_V is left out.
         """
-        return Product(self.W_V, self.W_O, f"{self.title}: OV = W_V W_O")
+        name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
+        return Product(self.W_V, self.W_O, name)
 
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)

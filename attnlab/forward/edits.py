@@ -230,11 +230,6 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     run : of a forward pass
     edits : by path, such as `blocks.3.attention.heads.5.context`: an array that broadcasts to the
         step's shape, a number, or a function of the original
-
-    Raises
-    ------
-    InvalidValueError
-        If a function given as an edit raises
     """
     check_paths(run.graph, run.value("n_head"), edits)
     checked = {

@@ -360,11 +360,6 @@ class ForwardPass(Explained):
     cache : keys and values of earlier tokens, or None
     dropout : dropout masks for training, by path; None for no dropout
 
-    Raises
-    ------
-    InvalidValueError
-        Too many ids; a cache of another model, or for several texts.
-
     Attributes
     ----------
     ids : int64 (..., T)

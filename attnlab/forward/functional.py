@@ -477,11 +477,6 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     -------
     (..., D)
 
-    Raises
-    ------
-    InvalidValueError
-        If squares overflow
-
     Notes
     -----
     The variance is the biased one, a mean over D instead of D - 1.

@@ -19,7 +19,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import EDITED, Message, recognised
+from attnlab.support.messages import EDITED, Message, recognised, say
 from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -112,11 +112,6 @@ class Trace(ForwardPass):
             its titles name the edits. It can be edited again: earlier edits remain, and functions
             are called again. Copies and pickles hold the values that functions returned.
 
-        Raises
-        ------
-        InvalidValueError
-            A value doesn't fit the step, such as NaN; or a function raised.
-
         Examples
         --------
         >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
@@ -134,11 +129,6 @@ class Trace(ForwardPass):
         ----------
         path : such as "summer.trace"
         parts : paths of other steps to include, such as "blocks.0.mlp.activated"
-
-        Raises
-        ------
-        InvalidValueError
-            The trace is a step of generation with a cache.
         """
         from attnlab.model.recordings import record
 
@@ -375,11 +365,6 @@ class Trace(ForwardPass):
         Gradients
             with the steps' names, such as `attnlab.at(gradients, "blocks.0.attention.weights")`;
             each is computed when it is read
-
-        Raises
-        ------
-        InvalidValueError
-            A trace of one token has no loss. For errors when a gradient is read, see `Gradients`.
         """
         from attnlab.analysis.base import Target
         from attnlab.analysis.gradients import Gradients
@@ -445,11 +430,6 @@ class Trace(ForwardPass):
         jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
             query should attend to; None for previous token, first token, same token, and induction
             (the token after the last earlier occurrence)
-
-        Raises
-        ------
-        InvalidValueError
-            The trace is a step of generation.
         """
         from attnlab.analysis.jobs import JOBS, head_jobs
 
@@ -459,11 +439,6 @@ class Trace(ForwardPass):
         """Attention rollout: how much of each token's residual stream comes from each token.
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
-
-        Raises
-        ------
-        InvalidValueError
-            The trace is a step of generation.
         """
         from attnlab.analysis.flow import Rollout
 
@@ -537,7 +512,7 @@ class Trace(ForwardPass):
 
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
-        return Frame(page, f"The page of {self.title}", height, "trace.save('attention.html')")
+        return Frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
 
     def save(
         self,

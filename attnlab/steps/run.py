@@ -107,13 +107,7 @@ class Run:
         return path in self.values
 
     def value(self, path: str) -> Any:
-        """Return a step, computed on first access and kept.
-
-        Raises
-        ------
-        InvalidValueError
-            It, or a step that it needs, has NaN or infinite numbers, or overflows.
-        """
+        """Return a step, computed on first access and kept."""
         if path in self.values:
             return self.values[path]
         with self.errstate():

@@ -89,13 +89,7 @@ def as_path(given: FilePath, name: str = "path") -> Path:
 
 
 def read_bytes(path: FilePath, unreadable: type[AttnlabError]) -> bytes:
-    """Read a file of up to LARGEST bytes.
-
-    Raises
-    ------
-    unreadable
-        If it is unreadable, too large, or a directory, pipe or device
-    """
+    """Read a file of up to LARGEST bytes."""
     file = as_path(path)
     try:
         with open_regular(file) as stream:
@@ -147,11 +141,6 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     ----------
     content : UTF-8
     where : for error messages, such as the file
-
-    Raises
-    ------
-    unreadable
-        If it isn't a JSON object, or repeats a key
     """
     text = _decoded(content, where, unreadable)
     try:

@@ -143,12 +143,12 @@ def unsupported(names: Iterable[str]) -> str:
     names = sorted(names)
     for pattern, advice in FORMATS:
         for name in names:
-            if found := re.fullmatch(pattern, name):
+            if match := re.fullmatch(pattern, name):
                 return advice.format(
                     name=listed([name]),
                     # Names that could break out of the command's quotes are left out.
                     file=name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE",
-                    variant=next(filter(None, found.groups()), ""),
+                    variant=next(filter(None, match.groups()), ""),
                 )
     return ""
 
@@ -181,9 +181,9 @@ def check_no_adapter(directory: Path) -> None:
 def model_directory(directory: Path) -> Path:
     """The directory, or the only one in it with a model, such as a snapshot in the hub's cache."""
     check_no_adapter(directory)
-    found = _with_config(directory)
-    check_no_adapter(found)
-    return found
+    inner = _with_config(directory)
+    check_no_adapter(inner)
+    return inner
 
 
 def _with_config(directory: Path) -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, fingerprint, named_axis, positions_of
+from attnlab.analysis.base import Analysis, fingerprint, named_axis, number_of_texts, positions_of
 from attnlab.analysis.lens import Lens, best_of, check_next_tokens, losses_of, probabilities_of
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array
@@ -130,7 +130,10 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
 
     is_pocket = isinstance(path, str) and path == "pocket"
     file = POCKET_LENS if is_pocket else as_path(path, "path")
-    tensors, words = read_sealed(file, FORMAT, RecordingError, check)
+    try:
+        tensors, words = read_sealed(file, FORMAT, RecordingError, check)
+    except RecordingError as error:
+        raise RecordingError(f"{error}. Expected a file that `TunedLens.save` wrote") from None
     stops = sorted({name.rpartition(".")[0] for name in tensors}, key=order_of)
     maps = {stop: (tensors[f"{stop}.W"], tensors[f"{stop}.b"]) for stop in stops}
     return TunedLens(maps, words.get("model", ""))
@@ -322,7 +325,9 @@ class LensLosses(Analysis):
         self.tuned_errors, self.logit_errors = (
             read_only(standard_error(one.T)) for one in self.each
         )
-        self.title = Message("Cross-entropy by stop, in {count} texts", count=len(traces))
+        self.title = Message(
+            "Cross-entropy by stop, in {texts}", texts=number_of_texts(len(traces))
+        )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         columns = named_axis("lens", ("tuned lens", "logit lens"))

@@ -11,7 +11,7 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
@@ -122,9 +122,7 @@ width:auto}
 .attnlab :is(td,th){color:inherit;border:0;text-align:right;padding:1px 12px 1px 0;
 font-size:12px;unicode-bidi:isolate;white-space:pre}
 .attnlab th{color:var(--faint);font-weight:400}
-.attnlab .lines tr:first-child td{color:var(--faint)}
 .attnlab .lines .l{font-family:ui-monospace,monospace;text-align:left}
-.attnlab .list :is(td,th):nth-child(-n+3){font-family:ui-monospace,monospace}
 .attnlab table tr:nth-child(n){background:none}
 .attnlab .map{border-collapse:separate;border-spacing:1px}
 .attnlab .map :is(td,th){padding:0;line-height:1}
@@ -282,53 +280,42 @@ def candidates_view(tokens: Any) -> str:
     return _page(say("Next tokens"), _candidates(tokens))
 
 
-def _candidates(tokens: Any, start: int | None = None) -> str:
-    """A table of tokens with bars; sampled tokens are numbered from `start`."""
-    colours = f"background:{LIGHT.positive};--d:{DARK.positive}"
-    bars = [
-        f'<div style="{colours};width:{100 * token.share:.4g}px;height:10px"></div>'
-        for token in tokens
-    ]
-    header = [say("id"), say("symbol"), say("text"), "logit", say("probability"), ""]
-    rows = [
-        [
-            str(token.id),
-            safe(token.symbol, 24),
-            safe(repr(token.text), 24),
-            f"{token.logit:.4f}",
-            f"{token.share:.4f}",
-            bar,
-        ]
-        for token, bar in zip(tokens, bars, strict=True)
-    ]
-    if start is not None:
-        header = ["", *header, say("sampled with")]
-        rows = [
-            [str(i), *row, f"{token.probability:.4f}"]
-            for i, (token, row) in enumerate(zip(tokens, rows, strict=True), start)
-        ]
-    return _table(header, [rows[i] if i is not None else [ELLIPSIS] for i in _cut(len(rows))])
+def _candidates(tokens: Any) -> str:
+    (table,) = tokens.pieces()
+    return _table(table, [token.share for token in tokens])
 
 
-def _cut(count: int) -> list[int | None]:
-    return elide(count, CHIPS_SHOWN)
+def _table(table: Table, shares: Sequence[float] = ()) -> str:
+    """A table; Messages are translated. A bar for each line's share, if any, is the last cell."""
+    header, *lines = table.lines
+    rows = [f"<tr>{_cells_of('th', header, table.left)}</tr>"]
+    for i in elide(len(lines), CHIPS_SHOWN):
+        cells = _cells_of("td", [ELLIPSIS] * len(header) if i is None else lines[i], table.left)
+        rows.append(f"<tr>{cells}{_bar(shares[i]) if shares and i is not None else ''}</tr>")
+    return f"<table class=lines>{''.join(rows)}</table>"
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    """A table; its cells are HTML."""
-    lines = ["".join(f"<th>{cell}</th>" for cell in header)]
-    lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
-    return f"<table class=list>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+def _cells_of(tag: str, line: Iterable[str], left: Iterable[int]) -> str:
+    texts = [safe(say(cell) if isinstance(cell, Message) else cell) for cell in line]
+    return "".join(
+        f"<{tag} class=l>{text}</{tag}>" if n in left else f"<{tag}>{text}</{tag}>"
+        for n, text in enumerate(texts)
+    )
+
+
+def _bar(share: float) -> str:
+    style = f"background:{LIGHT.positive};--d:{DARK.positive};width:{100 * share:.4g}px"
+    return f'<td><div style="{style};height:10px"></div></td>'
 
 
 def generation_view(generation: Any) -> str:
     """The generated text after the prompt, and each new token with its probability."""
-    count, prompt = len(generation.new), len(generation.prompt)
-    written = (
-        f"<div class=written>{_readable(generation.prompt)}<b>{_readable(generation.new)}</b></div>"
+    title, table = generation.pieces()
+    prompt, new = _readable(generation.prompt), _readable(generation.new)
+    shares = [token.share for token in generation.chosen]
+    return _page(
+        say(title), f"<div class=written>{prompt}<b>{new}</b></div>", _table(table, shares)
     )
-    title = say("{new} after a prompt of {prompt}", new=_count(count), prompt=prompt)
-    return _page(title, written, _candidates(generation.chosen, start=prompt))
 
 
 def _readable(tokens: Any) -> str:
@@ -350,10 +337,8 @@ def explanation_view(explanation: Any) -> str:
             text = "".join(map(said, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
-            header, *rows = [
-                [escape(said(cell)) for cell in row] for row in (*line.rows, *line.feet)
-            ]
-            body.append(_table(header, rows))
+            rows = [[*map(said, row)] for row in (*line.rows, *line.feet)]
+            body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
 
 
@@ -393,7 +378,7 @@ def model_view(model: Any) -> str:
     return _page(
         say(recognised(first, MODEL)),
         f"<div class=faint>{safe(say(recognised(origin, 'from {origin}')), 200)}</div>",
-        _table(["", ""], rows),
+        _table(Table([["", ""], *rows])),
         _faint(hint),
     )
 
@@ -449,24 +434,11 @@ def document_view(document: Document, pieces: Iterable[str | Table | Grid] | Non
 def _piece(piece: str | Table) -> str:
     """A table or a text as HTML; Messages are translated."""
     if isinstance(piece, Table):
-        header, *lines = piece.lines
-        gap = [ELLIPSIS] * len(header)
-        shown = [header, *(gap if i is None else lines[i] for i in _cut(len(lines)))]
-        rows = "".join(f"<tr>{_cells_of(line, piece.left)}</tr>" for line in shown)
-        return f"<table class=lines>{rows}</table>"
+        return _table(piece)
     escaped = escape("\n".join(map(printable, say(piece).splitlines())))
     if isinstance(piece, Paragraph):
         return f"<div class=faint>{escaped}</div>"
     return f"<pre>{escaped}</pre>" if escaped.startswith(" ") else f"<div>{escaped}</div>"
-
-
-def _cells_of(line: Iterable[str], left: Iterable[int]) -> str:
-    """A table's line as HTML; Messages are translated."""
-    texts = [safe(say(cell) if isinstance(cell, Message) else cell) for cell in line]
-    return "".join(
-        f"<td class=l>{text}</td>" if n in left else f"<td>{text}</td>"
-        for n, text in enumerate(texts)
-    )
 
 
 def _grids(grids: list[Grid]) -> str:
@@ -614,8 +586,8 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     yield f"<div>{escape(say(weights.heading))}</div>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
-        cells = _map(one, SMALL_SHOWN, tokens, named=False, size=8)
+        head = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
+        cells = _map(head, SMALL_SHOWN, tokens, named=False, size=8)
         style = "style=display:inline-block;margin-right:10px"
         yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)

@@ -261,7 +261,7 @@ def plot_matrix(
     kept = [[n for n in places if n is not None] for places in (shown_rows, shown_columns)]
     largest, cell = _largest(array[np.ix_(*kept)])
     both = [*zip((rows, columns), kept, cell, strict=True)]
-    labelled = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
+    labelled = [item for item in both if item[0].name or len(item[0].positions) > 1] or both[1:]
     size = " x ".join(str(len(places)) for _, places, _ in labelled)
     names = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
     place = say(", ").join(axis.in_words(places[i]) for axis, places, i in labelled)
@@ -361,16 +361,16 @@ def plot_tokens(
     trace: Result, layer: int, head: int, query: int | str, given_ax: Axes | None
 ) -> Picture:
     """Lines from one token to the tokens it attends to, thicker for larger weights."""
-    one = trace.head(layer, head)
-    step = shown(one, "weights")
+    attention = trace.head(layer, head)
+    step = shown(attention, "weights")
     queries, keys = step.axes
-    query = place_of(one, "query", query, len(queries.positions))
+    query = place_of(attention, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     rest = len(weights) - len(largest)
     of_query = say("weights of query {query}", query=queries.positions[query])
-    title = f"{say(one.title)}\n{of_query}"
+    title = f"{say(attention.title)}\n{of_query}"
     words = Words([queries, keys], title)
     ax = axes_for(given_ax, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
@@ -450,7 +450,7 @@ def plot_profile(
     names: Sequence[str],
     numbers: AnyArray,
     errors: AnyArray,
-    one: int,
+    index: int,
     title: str,
     given_ax: Axes | None,
 ) -> Picture:
@@ -460,7 +460,7 @@ def plot_profile(
     ----------
     names : of M measures
     numbers, errors : (M, N), of N heads; NaN where there is none
-    one : the head's index
+    index : the head's
     """
     ax = axes_for(given_ax, 7, 1.6 + 0.3 * len(names))
     words = Words([], title)
@@ -471,12 +471,12 @@ def plot_profile(
         along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
     listed = []
     for row, name in enumerate(names):
-        number, error = numbers[row, one], errors[row, one]
+        number, error = numbers[row, index], errors[row, index]
         ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
         if np.isnan(number):
             continue
         bar = np.nan_to_num(error) / width[row]
-        ax.errorbar(along[row, one], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
+        ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
         text = " ± ".join(filter(None, with_error(number, error)))
         ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
         listed.append(f"{name} {text}")

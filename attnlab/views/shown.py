@@ -125,7 +125,7 @@ class Shown:
             max_columns=16 if self.is_token_by_token else 5,
         )
         m, n = self.array.shape
-        return f"{self.heading}    {m} x {n}\n{numbers}\n"
+        return f"{say(self.heading)}    {m} x {n}\n{numbers}\n"
 
 
 @dataclass(frozen=True, eq=False)

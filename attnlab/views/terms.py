@@ -113,7 +113,7 @@ def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]
     left = [header, *lines[:half], *feet]
     right = [header, *lines[half:], *[empty] * len(left)]
     pairs = zip(left, right, strict=False)
-    return [align([[*one, "", *other] for one, other in pairs])]
+    return [align([[*row, "", *other] for row, other in pairs])]
 
 
 def printed(number: float) -> str:
