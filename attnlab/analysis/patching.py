@@ -185,7 +185,7 @@ def patch(
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
-            numbers += [share(number(one), limits) for one in measured]
+            numbers += [share(number(value), limits) for value in measured]
             bar.update(len(group))
     result._set(corrupted, numbers)
     return result

@@ -109,7 +109,7 @@ def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[
     """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
     later = [reader for reader in readers if stage_of(sender) <= reader.stage]
-    return corrupted.edited({one.path: received(corrupted, one, change) for one in later})
+    return corrupted.edited({reader.path: received(corrupted, reader, change) for reader in later})
 
 
 class PathPatching(Patching):
@@ -182,10 +182,10 @@ def path_patch(
     check_endpoint(sender, SENDERS, "sender")
     if isinstance(clean, TraceSequence):
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        found = of_each_pair(clean, corrupted, metric, analyse, progress)
+        results = of_each_pair(clean, corrupted, metric, analyse, progress)
         many: MeanPathPatching = pairs_of(MeanPathPatching, clean, corrupted, sender, metric, False)
         many.title = title_of(sender, names, words_of(clean[0], metric), corrupted[0])
-        many._set_many(corrupted[0], *effects_of(found))
+        many._set_many(corrupted[0], *effects_of(results))
         return many
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)

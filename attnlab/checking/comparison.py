@@ -368,17 +368,20 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     for block, names_in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
         for name in names_in_block:
-            one, other, *variants = (
+            numbers, other_numbers, *variants = (
                 fork.value(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
-            if one.shape != other.shape:
+            if numbers.shape != other_numbers.shape:
                 raise InvalidValueError(
-                    f"{name} must have the same shape in both; got {one.shape} and {other.shape}"
+                    f"{name} must have the same shape in both; got {numbers.shape} and "
+                    f"{other_numbers.shape}"
                 )
             if block and name == f"{block}.attention.weights":
-                moved.append(moved_attention(one, other))
-            tolerance = tolerance_of(one, variants, max(epsilon_of(one), epsilon_of(other)))
-            yield stage_of(a, name, other, one, tolerance)
+                moved.append(moved_attention(numbers, other_numbers))
+            tolerance = tolerance_of(
+                numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
+            )
+            yield stage_of(a, name, other_numbers, numbers, tolerance)
         if block:
             for run in runs:
                 run.value(f"{block}.output")

@@ -238,18 +238,18 @@ def tallies(
                 waiting.append((chunk, tally or _submitted(executor, task, chunk)))
             if not waiting:
                 return
-            chunk, found = waiting.popleft()
-            if isinstance(found, Tally):
-                yield found, False
+            chunk, pending = waiting.popleft()
+            if isinstance(pending, Tally):
+                yield pending, False
                 continue
-            tally = _result(chunk, found)
+            tally = _result(chunk, pending)
             if stored:
                 stored.write(chunk, tally)
             yield tally, True
     finally:
-        for _, found in waiting:
-            if isinstance(found, Future):
-                found.cancel()
+        for _, pending in waiting:
+            if isinstance(pending, Future):
+                pending.cancel()
 
 
 def _submitted(executor: Executor, task: Task, chunk: Chunk) -> Future[Tally]:

@@ -99,9 +99,9 @@ Four = tuple[str, str, str, str]
 
 def mood(dice: Dice) -> Four:
     """A hungry girl -> ate"""
-    one, other = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
+    first, second = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
     noun = dice.pick(PEOPLE)
-    return f"A {one} {noun}", f"A {other} {noun}", DEEDS[one], DEEDS[other]
+    return f"A {first} {noun}", f"A {second} {noun}", DEEDS[first], DEEDS[second]
 
 
 def pronoun(dice: Dice) -> Four:
@@ -188,12 +188,16 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
         of_task: list[Sentence] = []
         while len(of_task) < count:
             clean, corrupted, *words = task(dice)
-            one = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
-            for text in one[1:]:
+            sentence = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
+            for text in sentence[1:]:
                 length[text] = len(model.tokenizer.encode(text))
             is_usable = length[clean] == length[corrupted]
-            if is_usable and length[one.right] == length[one.wrong] == 1 and one not in of_task:
-                of_task.append(one)
+            if (
+                is_usable
+                and length[sentence.right] == length[sentence.wrong] == 1
+                and sentence not in of_task
+            ):
+                of_task.append(sentence)
         chosen += of_task
     return chosen
 
@@ -300,7 +304,7 @@ class Truth(Document):
             if value not in choices:
                 names = ", ".join(map(str, choices))
                 raise InvalidValueError(f"{name} must be one of {names}; got {quoted(value)}")
-        rows = [n for n, one in enumerate(self.sentences) if task in (None, one.task)]
+        rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return numbers[rows].astype(np.float64)
 
@@ -375,10 +379,10 @@ class Truth(Document):
         )
         lines = [("task", "sentence", "right", "wrong", "difference")]
         for task in self.tasks:
-            number = next(n for n, one in enumerate(self.sentences) if one.task == task)
-            one = self.sentences[number]
+            number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
+            sentence = self.sentences[number]
             whole = f"{self.table[1, number, -1, 0]:.2f}"
-            lines.append((task, one.clean, one.right, one.wrong, whole))
+            lines.append((task, sentence.clean, sentence.right, sentence.wrong, whole))
         yield Table(lines, left=(0, 1, 2, 3))
 
 
@@ -394,7 +398,7 @@ def open_truth() -> Truth:
     """
     with np.load(FILE, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
-        return Truth([Sentence(*one) for one in about["sentences"]], file["table"])
+        return Truth([Sentence(*words) for words in about["sentences"]], file["table"])
 
 
 # ---- computed from the table ---------------------------------------------------------------------
@@ -584,12 +588,12 @@ class Methods(Analysis):
         self._tasks = truth.tasks
         scores, correlations = [], []
         for task in truth.tasks:
-            task_sentences = [one for one in truth.sentences if one.task == task]
+            task_sentences = [scored for scored in truth.sentences if scored.task == task]
             v = truth.values(task, ablation).mean(axis=0)
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
             scores.append([*scores_of(model, task_sentences), removal])
             shapley = shapley_values(v)
-            correlations.append([spearman(one, shapley) for one in scores[-1]])
+            correlations.append([spearman(scored, shapley) for scored in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
         self.correlations = read_only(np.array(correlations).T)
 
@@ -601,9 +605,9 @@ class Methods(Analysis):
 
 def scores_of(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
     """Each part's score by each method that patches: means over the sentences."""
-    clean: Traces = model.trace([one.clean for one in sentences_of_task])
-    corrupted: Traces = model.trace([one.corrupted for one in sentences_of_task])
-    metrics = [(one.right, one.wrong) for one in sentences_of_task]
+    clean: Traces = model.trace([sentence.clean for sentence in sentences_of_task])
+    corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
+    metrics = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
     scores = []
     parts = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
     for results in (

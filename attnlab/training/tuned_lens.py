@@ -72,7 +72,7 @@ class TunedLens:
         x: Array = at(trace, stop)
         if stop not in self.W:
             return x
-        W, b = (one[stop].astype(x.dtype) for one in (self.W, self.b))
+        W, b = (maps[stop].astype(x.dtype) for maps in (self.W, self.b))
         return x + equations.affine(x, W, b)
 
     def logits(self, trace: Trace, stop: str) -> Array:
@@ -191,14 +191,14 @@ def tuned_lens(
             for stop in stops:
                 W, b = parts_of(vectors[stop], D)
                 loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, right)
-                gradient = np.concatenate([one.ravel() for one in gradients])
+                gradient = np.concatenate([part.ravel() for part in gradients])
                 clip(gradient, LARGEST_GRADIENT)
                 optimizers[stop].update(vectors[stop], gradient, rate)
                 losses.append(loss)
             bar.set_postfix_str(f"{np.mean(losses):.3f} nats", False)
             bar.update()
     maps = {
-        stop: tuple(one.astype(np.float32) for one in parts_of(vector, D))
+        stop: tuple(part.astype(np.float32) for part in parts_of(vector, D))
         for stop, vector in vectors.items()
     }
     return TunedLens(maps, fingerprint(traces[0]))  # type: ignore[arg-type]
@@ -282,9 +282,9 @@ class TunedStops(Lens):
             best = best_of(logits)
             ids.append(best[:, 0])
             probabilities.append(probabilities_of(best, logits)[:, 0])
-        found = np.stack(ids), np.ones((len(ids), len(ids[0])), np.int64), np.stack(probabilities)
+        readout = np.stack(ids), np.ones((len(ids), len(ids[0])), np.int64), np.stack(probabilities)
         title = Message("Tuned lens{title}: the most probable token", title=trace.note)
-        super().__init__(title, trace, positions_of(trace), found)
+        super().__init__(title, trace, positions_of(trace), readout)
         self.stops = stops
 
 
@@ -323,7 +323,7 @@ class LensLosses(Analysis):
         self.each: NDArray[np.float64] = read_only(each)
         self.tuned, self.logit = read_only(each[0].mean(axis=-1)), read_only(each[1].mean(axis=-1))
         self.tuned_errors, self.logit_errors = (
-            read_only(standard_error(one.T)) for one in self.each
+            read_only(standard_error(losses.T)) for losses in self.each
         )
         self.title = Message(
             "Cross-entropy by stop, in {texts}", texts=number_of_texts(len(traces))
