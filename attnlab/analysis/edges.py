@@ -327,10 +327,18 @@ def edges(
         For several pairs, a `MeanEdges` with `.standard_errors` and the effects in `.each`, which
         take 0.6 MB a pair at GPT-2's size
 
+    Notes
+    -----
+    Gradients are a linear approximation, worst where softmax is saturated. Each edge is measured
+    alone: edges that matter only together may each have no effect.
+
+    Source: Syed et al., "Attribution Patching Outperforms Automated Circuit Discovery" (2023), EAP;
+    Hanna et al., "Have Faith in Faithfulness" (2024), EAP-IG.
+
     Examples
     --------
-    >>> found = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
-    >>> found.circuit(20).faithfulness
+    >>> edges = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
+    >>> edges.circuit(20).faithfulness
     """
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:

@@ -363,9 +363,14 @@ def patch_many(
         has_tokens(first._run.graph, step) and first._run.graph[step].step.name != "mask"
         for step in steps
     )
+    result: MeanPatching
     if not is_batched:
-        return patch_singly(clean, corrupted, parts, metrics, by_position, progress)
-    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
+        analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
+        result = mean_of_pairs(
+            MeanPatching, clean, corrupted, parts, metric, by_position, analyse, progress
+        )
+        return result
+    result = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
     patches = patches_of(clean, corrupted, parts, by_position)
     effects = np.empty((len(clean), len(patches)))
     limits = np.empty((2, len(clean)))
@@ -446,22 +451,6 @@ def pair_groups(clean: TraceSequence, corrupted: TraceSequence) -> list[list[int
     return grouped(keys, TOKENS_IN_GROUP)
 
 
-def patch_singly(
-    clean: TraceSequence,
-    corrupted: TraceSequence,
-    parts: str,
-    metrics: list[Metric],
-    by_position: bool,
-    progress: bool,
-) -> MeanPatching:
-    """Patch pair by pair: for metrics that are functions, and steps without rows of tokens."""
-    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
-    analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
-    results = of_each_pair(clean, corrupted, metrics, analyse, progress)
-    result._set_many(corrupted[0], *effects_of(results))
-    return result
-
-
 def attribution_patch_many(
     clean: TraceSequence,
     corrupted: TraceSequence,
@@ -472,12 +461,28 @@ def attribution_patch_many(
     """`attnlab.attribution_patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     patches_of(clean, corrupted, parts, by_position)  # checks lengths
-    result: MeanAttributionPatching = pairs_of(
-        MeanAttributionPatching, clean, corrupted, parts, metric, by_position
-    )
     analyse = partial(attribution_patch, parts=parts, by_position=by_position)
-    result._set_many(corrupted[0], *effects_of(of_each_pair(clean, corrupted, metric, analyse)))
+    result: MeanAttributionPatching = mean_of_pairs(
+        MeanAttributionPatching, clean, corrupted, parts, metric, by_position, analyse
+    )
     return result
+
+
+def mean_of_pairs(
+    kind: type[Any],
+    clean: Any,
+    corrupted: Any,
+    parts: str,
+    metric: Any,
+    by_position: bool,
+    analyse: Callable[..., Any],
+    progress: bool = False,
+) -> Any:
+    """The result for pairs of traces, from `analyse(clean, corrupted, metric=...)` of each."""
+    results = of_each_pair(clean, corrupted, metric, analyse, progress)
+    mean = pairs_of(kind, clean, corrupted, parts, metric, by_position)
+    mean._set_many(corrupted[0], *effects_of(results))
+    return mean
 
 
 def effects_of(results: Sequence[Patching]) -> tuple[Any, Any, Any]:

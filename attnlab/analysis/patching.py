@@ -122,9 +122,6 @@ class AttributionPatching(Patching):
     )
 
 
-GuessedPatching = AttributionPatching  # its name in earlier versions
-
-
 def patch(
     clean: Trace | Traces,
     corrupted: Trace | Traces,
@@ -164,6 +161,13 @@ def patch(
     ------
     InvalidValueError
         If the traces differ in model or length, or the metric is the same in both.
+
+    Notes
+    -----
+    A step that restores much carries the difference between the texts; it need not be its origin.
+    Steps that matter only together may each restore nothing.
+
+    Source: Meng et al., "Locating and Editing Factual Associations in GPT" (2022).
 
     Examples
     --------
@@ -246,6 +250,12 @@ def attribution_patch(
     ------
     InvalidValueError
         As for `patch`, or if the metric is a function.
+
+    Notes
+    -----
+    Good where the model is nearly linear between the two texts, worst where softmax is saturated.
+
+    Source: Nanda, "Attribution Patching" (2023).
     """
     if isinstance(clean, TraceSequence):
         many: AttributionPatching = clean.attribution_patch(corrupted, parts, metric, by_position)

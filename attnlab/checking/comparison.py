@@ -262,6 +262,14 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     InvalidTypeError
         If gradients are passed instead of traces.
 
+    Notes
+    -----
+    Traces that agree may still differ on another text. Parts of two models that learned to work
+    together may each restore nothing when swapped back alone.
+
+    Source, for models: Prakash et al., "Fine-Tuning Enhances Existing Mechanisms" (2024), with
+    parameters swapped instead of activations.
+
     Examples
     --------
     >>> compare(trace, trace.edited({"blocks.1.attention.heads.2.context": 0})).first.place

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, named_axis
 from attnlab.analysis.edges import edges
+from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidValueError, quoted
@@ -252,9 +253,8 @@ def measured(trace: Trace, sentence: Sentence) -> AnyArray:
     """The difference of logits and the log-probability of the right token, (..., 2)."""
     right, wrong = (trace.vocabulary.named(word).id for word in sentence[3:])
     logits = trace.next_logits.astype(np.float64)
-    largest = logits.max(axis=-1)
-    total = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
-    return np.stack([logits[..., right] - logits[..., wrong], logits[..., right] - total], axis=-1)
+    differences = logits[..., right] - logits[..., wrong]
+    return np.stack([differences, logits[..., right] - log_sum_exp(logits)], axis=-1)
 
 
 def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
@@ -357,13 +357,14 @@ class Truth(Document):
         if model is None:
             return Methods(self, pocket, ablation)
         check_kind(model, GPT2, "model")
-        own, theirs = pocket.parameters, model.parameters
-        if theirs.config != own.config or any(
-            not np.array_equal(theirs[path].astype(own.dtype), own[path]) for path in own
+        expected, actual = pocket.parameters, model.parameters
+        if actual.config != expected.config or any(
+            not np.array_equal(actual[path].astype(expected.dtype), expected[path])
+            for path in expected
         ):
             raise InvalidValueError(
                 "the table is of the pocket model, with the parameters that come with attnlab; got "
-                f"a model {theirs.origin}"
+                f"a model {actual.origin}"
             )
         return Methods(self, model, ablation)
 

@@ -77,6 +77,9 @@ def sparse_autoencoder(
 
     Notes
     -----
+    A feature helps to reconstruct the step. It need not have a meaning, the model need not use it,
+    and another seed finds others.
+
     Source: Gao et al., "Scaling and evaluating sparse autoencoders" (2024), without its auxiliary
     loss, so some features stay dead; the unit length is Bricken et al.'s (2023).
 
