@@ -72,7 +72,7 @@ from attnlab.views.page.page import (
     names_of,
     token_of,
 )
-from attnlab.views.page.way import packed_paths
+from attnlab.views.page.token_pass import packed_paths
 from attnlab.views.shown import missing_extra
 
 try:
@@ -371,7 +371,7 @@ class TraceCache:
     def numbers(self, id: str, name: str) -> Iterator[bytes]:
         """One pack of a trace, in parts, see `packs.py`."""
         trace = self.at(id).trace
-        if name.startswith("way."):
+        if name.startswith("pass."):
             for path in packed_paths(trace):  # computed once for all tokens, not once per token
                 at(trace, path)
         for part in parts_of(trace, name):
