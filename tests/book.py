@@ -28,6 +28,7 @@ __all__ = [
     "answer",
     "as_it_is",
     "changed",
+    "file_of",
     "holds",
     "of_first_sentences",
     "run",

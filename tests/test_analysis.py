@@ -723,7 +723,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"parts": "ids"}, ValueError, "isn't a step to edit"),
         ({"parts": "W_E", "by_position": True}, ValueError, "one row for each of 8 positions"),
         ({"parts": "gain", "by_position": True}, ValueError, "one row for each of 8 positions"),
-        ({"clean": "text"}, TypeError, "got 'text'"),
+        ({"clean": "text"}, TypeError, "got str"),
         ({"corrupted": None}, TypeError, "got None"),
     ],
 )
@@ -1288,7 +1288,7 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
 
 
 def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
-    ending = "The text has no keys for the job induction: its column is empty."
+    ending = "No query has keys for the job induction: its column is empty."
     assert it.jobs().table().endswith(f"\n{ending}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
 

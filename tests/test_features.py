@@ -21,6 +21,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     OutOfRangeError,
+    WriteError,
 )
 from attnlab.pocket import autoencoder
 from attnlab.pocket.autoencoder import detectors
@@ -144,6 +145,16 @@ def test_damaged_files(tmp_path: Path) -> None:
     (wrong / "sae_weights.safetensors").unlink()
     with pytest.raises(MissingFileError, match=r"weights\.safetensors not found"):
         attnlab.open_sparse_autoencoder(wrong)
+
+
+def test_an_interrupted_save_leaves_no_settings_of_other_weights(tmp_path: Path) -> None:
+    changed("standard", tmp_path / "one")
+    weights = tmp_path / "one" / "sae_weights.safetensors"
+    weights.unlink()
+    weights.mkdir()  # so that it can't be written
+    with pytest.raises(WriteError):
+        attnlab.open_sparse_autoencoder("pocket").save(tmp_path / "one")
+    assert not (tmp_path / "one" / "cfg.json").exists()
 
 
 def test_a_feature_that_writes_nothing(tmp_path: Path, odd: Trace) -> None:
@@ -270,6 +281,9 @@ def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
     other = trace.edited({"gain": 2.0})
     with pytest.raises(InvalidValueError, match="trained for another model"):
         other.features(sae)
+    weird = changed("standard", tmp_path / "weird", metadata={"hook_name": "blocks.0.hook_weird"})
+    with pytest.raises(InvalidValueError, match=r"hook_name in cfg\.json .* 'blocks\.0\.hook_w"):
+        odd.features(attnlab.open_sparse_autoencoder(weird))
     unknown = changed("standard", tmp_path / "one", metadata={})
     with pytest.raises(InvalidValueError, match="doesn't say what it reads"):
         odd.features(attnlab.open_sparse_autoencoder(unknown))

@@ -156,6 +156,7 @@ def test_methods_are_correlated_with_the_truth(
     """By one sentence of each task; chapter 18's test has the figures of all."""
     monkeypatch.setattr("attnlab.pocket.truth.scores_of", of_first_sentences(scores_of))
     actual = truth.methods(pocket)
+    np.testing.assert_allclose(actual.scores[:4], truth.scores, rtol=1e-6, atol=1e-9)
     assert actual.correlations.shape == (len(actual.names), len(truth.tasks))
     for m, t in np.ndindex(actual.correlations.shape):
         right = truth.shapley().values[t]
@@ -196,6 +197,9 @@ def test_what_is_refused(truth: Truth) -> None:
         truth.methods(odd)
     with pytest.raises(InvalidTypeError, match="model must be"):
         truth.methods("pocket")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="faithfulness must be a finite number"):
+        truth.circuits("pronoun", "much")  # type: ignore[arg-type]
+    assert "in all tasks" in repr(truth.interactions())
     assert truth.values("pronoun").shape == (6, SUBSETS)
     assert truth.interactions("pronoun").values.shape == (10, 10)
     assert "ablation by mean" in repr(truth.interactions("pronoun"))

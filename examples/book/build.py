@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,16 @@ def embedded(match: re.Match[str]) -> str:
     return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 
 
-def in_view(cell: Any) -> Iterator[Any]:
-    """A notebook's cell, as several if the page folds parts of it."""
-    if cell.cell_type != "code" or "nbgrader" in cell.metadata:
-        yield cell
-        return
-    for part, is_folded in folded(cell.source):
-        about = {"tags": ["hide-input"]} if is_folded else {}
-        yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
+def in_view(cells: Sequence[Any]) -> Iterator[Any]:
+    """A notebook's cells, one as several if the page folds parts of it."""
+    code = [cell.source if cell.cell_type == "code" else "" for cell in cells]
+    for number, cell in enumerate(cells, 1):
+        if cell.cell_type != "code" or "nbgrader" in cell.metadata:
+            yield cell
+            continue
+        for part, is_folded in folded(cell.source, code[number:]):
+            about = {"tags": ["hide-input"]} if is_folded else {}
+            yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
 
 
 def lay_out(source: Path, language: str) -> None:
@@ -94,7 +96,7 @@ def lay_out(source: Path, language: str) -> None:
         script = with_links(lesson(chapter, language, "home"))
         script = DRAWING.sub(lambda found: shown(found[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")
-        notebook.cells = [part for cell in notebook.cells for part in in_view(cell)]
+        notebook.cells = [*in_view(notebook.cells)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
