@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from book import CHAPTERS, FASTER, changed, of_first_sentences
+from book import CHAPTERS, FASTER, changed
 from book import run as run_here
 
 from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
-from attnlab.pocket import truth
 
 ON_A_MODEL = [chapter for chapter in CHAPTERS if "GPT2.default()" in chapter.read_text("utf-8")]
 
@@ -82,7 +81,6 @@ def test_chapter(
     chapter: Path, nothing_cached: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """On an ASCII terminal."""
-    monkeypatch.setattr(truth, "scores_of", of_first_sentences(truth.scores_of))
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     for stream in ("stdout", "__stdout__"):
         monkeypatch.setattr(sys, stream, output)
