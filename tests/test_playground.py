@@ -124,7 +124,7 @@ def check_numbers(
         T = len(trace.tokens)
         names = [
             *(f"attention.{layer}" for layer in range(layers)),
-            *(f"way.{place}" for place in (0, T - 1)),
+            *(f"pass.{place}" for place in (0, T - 1)),
             *(f"logits.{place}" for place in (0, T - 1)),
             *("norms", "stream", "story"),
             *(f"columns.blocks.{layers - 1}.{name}.1.3" for name in WITH_COLUMNS),
@@ -143,7 +143,7 @@ def check_numbers(
             assert described[key] == expected[key], key
         assert np.allclose(described["scales"], expected["scales"], rtol=1e-7)
         for key in ("edited", "packed", "D", "F", "vocab", "activation", "stops"):
-            assert described["way"][key] == expected["way"][key], key
+            assert described["pass"][key] == expected["pass"][key], key
         assert page.evaluate("description.steps.scale.formula") == head_of(trace).formula_of(
             "scale"
         )

@@ -150,6 +150,7 @@ def test_spearman() -> None:
 @pytest.mark.slow
 def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> None:
     actual = truth.methods(pocket)
+    np.testing.assert_allclose(actual.scores[:4], truth.scores, rtol=1e-6, atol=1e-9)
     assert actual.correlations.shape == (len(actual.names), len(truth.tasks))
     for m, t in np.ndindex(actual.correlations.shape):
         right = truth.shapley().values[t]

@@ -20,8 +20,7 @@ from attnlab.analysis.base import (
 from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
-from attnlab.support.language import ENGLISH
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
@@ -191,6 +190,6 @@ def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            f"the parts don't sum to {what}{say(trace.note, ENGLISH)}. Attribution needs a trace "
+            f"the parts don't sum to {what}{trace.note}. Attribution needs a trace "
             "without edited sums"
         )

@@ -30,8 +30,7 @@ from attnlab.forward.edits import batched, changed_step, check_paths
 from attnlab.steps import Graph, Result, at, read_only
 from attnlab.support.checks import as_number, is_real
 from attnlab.support.console import progress_bar
-from attnlab.support.language import ENGLISH
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
@@ -298,7 +297,7 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
             "clean and corrupted must have the same model and number of tokens; got "
-            f"{say(clean.title, ENGLISH)} and {say(corrupted.title, ENGLISH)}{which}"
+            f"{clean.title} and {corrupted.title}{which}"
         )
     if not clean.parameters.equals(corrupted.parameters):
         raise InvalidValueError(

@@ -34,8 +34,7 @@ from attnlab.forward.edits import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
-from attnlab.support.language import ENGLISH
-from attnlab.support.messages import Message, recognised, say
+from attnlab.support.messages import Message, recognised
 from attnlab.support.tables import Document, Heading, Paragraph, Table
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import TOKEN_AXES, label
@@ -292,7 +291,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
             "a and b must have the same numbers of tokens, heads and layers; got "
-            f"{say(a.title, ENGLISH)}, with scores {shapes[0]}, and {say(b.title, ENGLISH)}, with "
+            f"{a.title}, with scores {shapes[0]}, and {b.title}, with "
             f"scores {shapes[1]}"
         )
     moved: list[Array] = []
@@ -312,7 +311,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
 
 def check_comparable(result: Result) -> None:
     """Raise for gradients, and for a step of generation, which lacks the cached tokens' rows."""
-    title = say(result.title, ENGLISH)
+    title = result.title
     if isinstance(result._run, GradientRun):
         raise InvalidTypeError(
             f"{title}: tolerances for rounding are known only for the steps of a forward pass. "

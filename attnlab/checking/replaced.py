@@ -97,7 +97,7 @@ def is_given(run: Run, path: str) -> bool:
 
 def is_from_file(run: Run) -> bool:
     """Whether the parameters are missing."""
-    return isinstance(getattr(run.given, "__self__", None), NoParameters)
+    return isinstance(getattr(run.read_parameter, "__self__", None), NoParameters)
 
 
 # ---- the graph -----------------------------------------------------------------------------------

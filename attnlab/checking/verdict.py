@@ -58,7 +58,6 @@ from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
-from attnlab.support.language import ENGLISH
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
@@ -169,7 +168,7 @@ class Verdict(Stages):
                 yield Message("    {formula}", formula=Message(mistake.formula))
                 yield Paragraph("  {hint}", hint=Message(mistake.hint))
                 for line in mistake.lines:
-                    yield f"      {line}"
+                    yield f"      {say(line)}"
         if self.unexplained:
             yield Paragraph(
                 "  There is more: {names} would still differ. Fix this, then check again.",
@@ -262,7 +261,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     known = [path for path, _ in steps_below(type(trace))]
     n_head, n_layer = trace._run.scores_shape[-3:][0], trace._run.graph.n_layer
     for name in mine:
-        check_path(name, known, n_head, n_layer, f"step of {say(trace.title, ENGLISH)}")
+        check_path(name, known, n_head, n_layer, f"step of {trace.title}")
     run = trace._run.fork()
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
     if has_prepended_token(trace, run, numbers):
@@ -343,7 +342,7 @@ def submissions(
         path = result._prefix + name
         right = numbers_at(run, path)
         if right is None:
-            title = say(result.title, ENGLISH)
+            title = result.title
             raise InvalidValueError(f"{name} of {title} isn't an array of numbers")
         layouts = layouts_of(array, right.shape)
         if not layouts:

@@ -279,10 +279,17 @@ class Truth(Document):
     table : float32 (2, 48, 1024, 2): ablation by zero and by mean, sentence, subset kept (bit n of
         its number is part n), and the measures: the logit of the right token minus that of the
         wrong one, and the right one's log-probability
+    scores : float64 (4, 8, 10): each method that patches, task, part; see `Methods`
     """
 
-    def __init__(self, chosen: Sequence[Sentence], numbers: NDArray[np.float32]) -> None:
+    def __init__(
+        self,
+        chosen: Sequence[Sentence],
+        numbers: NDArray[np.float32],
+        scores: NDArray[np.float64],
+    ) -> None:
         self.sentences, self.parts, self.table = tuple(chosen), PARTS, read_only(numbers)
+        self.scores = read_only(scores)
         self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
 
     def values(
@@ -350,13 +357,13 @@ class Truth(Document):
 
         Parameters
         ----------
-        model : the pocket model, in the dtype of your choice; None opens it in float32
+        model : the pocket model, whose scores are computed again; None takes those in the table
         ablation : "mean" or "zero"
         """
-        pocket = GPT2.from_pretrained("pocket")
         if model is None:
-            return Methods(self, pocket, ablation)
+            return Methods(self, self.scores, ablation)
         check_kind(model, GPT2, "model")
+        pocket = GPT2.from_pretrained("pocket")
         expected, actual = pocket.parameters, model.parameters
         if actual.config != expected.config or any(
             not np.array_equal(actual[path].astype(expected.dtype), expected[path])
@@ -366,7 +373,7 @@ class Truth(Document):
                 "the table is of the pocket model, with the parameters that come with attnlab; got "
                 f"a model {actual.origin}"
             )
-        return Methods(self, model, ablation)
+        return Methods(self, scores_of(model, self.sentences), ablation)
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(
@@ -399,7 +406,8 @@ def open_truth() -> Truth:
     """
     with np.load(FILE, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
-        return Truth([Sentence(*words) for words in about["sentences"]], file["table"])
+        sentences = [Sentence(*words) for words in about["sentences"]]
+        return Truth(sentences, file["table"], file["scores"])
 
 
 # ---- computed from the table ---------------------------------------------------------------------
@@ -582,17 +590,16 @@ class Methods(Analysis):
         *("EAP", "EAP-IG", "removal"),
     )
 
-    def __init__(self, truth: Truth, model: GPT2, ablation: str) -> None:
+    def __init__(self, truth: Truth, by_patching: NDArray[np.float64], ablation: str) -> None:
         self.title = Message(
             "Spearman’s correlation with Shapley values, ablation by {ablation}", ablation=ablation
         )
         self._tasks = truth.tasks
         scores, correlations = [], []
-        for task in truth.tasks:
-            task_sentences = [scored for scored in truth.sentences if scored.task == task]
+        for number, task in enumerate(truth.tasks):
             v = truth.values(task, ablation).mean(axis=0)
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
-            scores.append([*scores_of(model, task_sentences), removal])
+            scores.append([*by_patching[:, number], removal])
             shapley = shapley_values(v)
             correlations.append([spearman(scored, shapley) for scored in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
@@ -604,7 +611,16 @@ class Methods(Analysis):
         return numbers, named_axis("method", self.names), named_axis("task", columns)
 
 
-def scores_of(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
+def scores_of(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float64]:
+    """Each part's score in each task by each method that patches, (methods, tasks, parts)."""
+    by_task = (
+        scores_in_task(model, [one for one in chosen if one.task == task])
+        for task in dict.fromkeys(one.task for one in chosen)
+    )
+    return np.stack([*by_task], axis=1)
+
+
+def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
     """Each part's score by each method that patches: means over the sentences."""
     clean: Traces = model.trace([sentence.clean for sentence in sentences_of_task])
     corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
@@ -642,7 +658,12 @@ def make() -> str:
     chosen = sentences(model)
     about = {"sentences": chosen, "parts": PARTS, "ablations": ABLATIONS, "measures": MEASURES}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, about=np.array(json.dumps(about)), table=table(model, chosen))
+    np.savez_compressed(
+        buffer,
+        about=np.array(json.dumps(about)),
+        table=table(model, chosen),
+        scores=scores_of(model, chosen),
+    )
     write_whole(FILE, buffer.getvalue())
     truth = open_truth()
     text = (

@@ -44,11 +44,6 @@ def read_sealed(
     Parameters
     ----------
     check : raises if the metadata or the tensors' shapes are wrong; called before data is read
-
-    Raises
-    ------
-    unreadable
-        If the file is unreadable, corrupt or modified
     """
     from safetensors import SafetensorError, safe_open
 

@@ -64,14 +64,13 @@ function sharesBox(trace, ids) {
 function sharesTables(trace, id, numbers) {
   const { layers, H } = trace;
   const word = () => symbolOf(brief(trace.names.get(id).symbol));
-  const rowOf = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
   const stops = stopsOfLens(layers).map((stop) => {
-    const [best, share, own, rank] = numbers.splice(0, 4);
+    const [best, share, shareOfToken, rank] = numbers.splice(0, 4);
     const first = make("span", {}, symbolOf(brief(trace.names.get(best).symbol)), ` ${percent(share)}`);
-    return rowOf(stop, [first, `#${rank}`, percent(own, 1)]);
+    return rowOf(stop, [first, `#${rank}`, percent(shareOfToken, 1)]);
   });
   const [heads, mlps, rest] = [numbers.splice(0, layers * H), numbers.splice(0, layers), numbers];
-  const total = [...heads, ...mlps, ...rest].reduce((sum, one) => sum + one);
+  const total = [...heads, ...mlps, ...rest].reduce((sum, part) => sum + part);
   const shown = (number) => number.toFixed(2).replace(/^-(?=[0.]+$)/, "");
   const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(shown)));
   const [embedding, bias] = rest.map(shown);
