@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from book import CHAPTERS, FASTER, changed
+from book import CHAPTERS, FASTER, changed, of_first_sentences
 from conftest import needs
 
 from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
+from attnlab.pocket import truth
 
 # HTML output of notebooks: the library's views, and pictures.
 DRAWN = ('<div class="attnlab">', 'src="data:image/')
@@ -84,6 +85,7 @@ def test_chapter(
     chapter: Path, nothing_cached: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """On an ASCII terminal."""
+    monkeypatch.setattr(truth, "scores_of", of_first_sentences(truth.scores_of))
     output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     for stream in ("stdout", "__stdout__"):
         monkeypatch.setattr(sys, stream, output)

@@ -434,3 +434,36 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {*words.findall(unescape(" ".join(map("".join, read))))} <= {
         *words.findall(" ".join(kept))
     }
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda trace: trace.head(0, 0).plot("nothing"), "Layer 0, attention, head 0 has no step"),
+        (lambda trace: trace.explain("the"), "not a step of Trace of 4 tokens through 3 blocks"),
+        (lambda trace: trace.explain("blocks.0.attention.weights"), "Layer 0, attention has we"),
+        (
+            lambda trace: trace.head(0, 0).explain(step="gain"),
+            "Layer 0, attention, head 0 has no step",
+        ),
+    ],
+)
+def test_errors_are_in_english(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch, call: Any, message: str
+) -> None:
+    trace = odd.trace("the hen")
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert "注意力" in str(trace.blocks[0].attention.title)
+    with pytest.raises(attnlab.AttnlabError, match=message):
+        call(trace)
+
+
+def test_products_are_named_in_the_readers_language(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = odd.trace("the hen").head(0, 0)
+    english = repr(head.QK), head.OV.T.title
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    for one, before in zip((repr(head.QK), head.OV.T.title), english, strict=True):
+        assert one.startswith(str(head.title))
+        assert before.startswith("Layer 0, attention, head 0: ")

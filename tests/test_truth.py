@@ -190,6 +190,9 @@ def test_what_is_refused(truth: Truth) -> None:
         truth.methods(odd)
     with pytest.raises(InvalidTypeError, match="model must be"):
         truth.methods("pocket")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="faithfulness must be a finite number"):
+        truth.circuits("pronoun", "much")  # type: ignore[arg-type]
+    assert "in all tasks" in repr(truth.interactions())
     assert truth.values("pronoun").shape == (6, SUBSETS)
     assert truth.interactions("pronoun").values.shape == (10, 10)
     assert "ablation by mean" in repr(truth.interactions("pronoun"))
