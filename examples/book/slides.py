@@ -49,10 +49,14 @@ function show() {
   document.querySelector("#number").textContent = `${now} / ${slides.length}`;
   return now;
 }
-const go = (by) => { location.hash = Math.min(Math.max(show() + by, 1), slides.length); };
+function go(by) {
+  location.hash = Math.min(Math.max(show() + by, 1), slides.length);
+  show();
+  scrollTo(0, 0);
+}
 const FORTH = ["ArrowRight", "ArrowDown", "PageDown", " "];
 const BACK = ["ArrowLeft", "ArrowUp", "PageUp"];
-addEventListener("hashchange", () => { show(); scrollTo(0, 0); });
+addEventListener("hashchange", show);
 addEventListener("keydown", ({ key, target }) => {
   if (target.closest("summary, a, input, textarea, select, button, .attnlab")) return;
   if (FORTH.includes(key)) go(1);
