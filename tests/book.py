@@ -30,7 +30,6 @@ __all__ = [
     "changed",
     "file_of",
     "holds",
-    "of_first_sentences",
     "run",
 ]
 
@@ -60,11 +59,6 @@ FASTER = {
 }
 
 
-def of_first_sentences(scores_of: Any) -> Any:
-    """`truth.scores_of` for the first sentence of a task, since all take seconds."""
-    return lambda model, of_task: scores_of(model, of_task[:1])
-
-
 class Chapter(dict[str, Any]):
     """The variables of an executed chapter, and its output."""
 
@@ -85,7 +79,12 @@ def changed(script: str, changes: dict[str, str]) -> str:
 
 
 def run(
-    number: str, changes: dict[str, str], *, draws: bool = False, is_solved: bool = False
+    number: str,
+    changes: dict[str, str],
+    *,
+    draws: bool = False,
+    is_solved: bool = False,
+    model: str = "pocket",
 ) -> Chapter:
     """Run a chapter with pieces of its text replaced, and its empty functions written or not.
 
@@ -97,7 +96,7 @@ def run(
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
     with (
-        mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
+        mock.patch.dict(os.environ, ATTNLAB_MODEL=model),
         mock.patch.multiple(pictures, **dict.fromkeys(left_out, mock.DEFAULT)),
         contextlib.redirect_stdout(printed),
     ):

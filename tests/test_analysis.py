@@ -609,17 +609,17 @@ def test_patches_side_by_side_are_those_of_one_at_a_time(
     clean = clean.edited(changes)
     tried = 0
     forms = editable(other._run.graph)
-    for form in forms if dtype == "float64" else forms[::4]:
+    for n, form in enumerate(forms if dtype == "float64" else forms[::4]):
         parts = form.replace("#", "*")
         rows = has_tokens(other._run.graph, form.replace("#", "0"))
-        for by_position in (False, True) if rows and "heads" not in parts else (False,):
+        for by_position in (False, True) if rows and n % 2 and "heads" not in parts else (False,):
             expected = one_by_one(clean, other, parts, by_position)
             settings: Any = {"by_position": by_position, "progress": False}
             patching = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
             difference = np.abs(patching - expected).max()
             assert difference <= 3 * TOLERANCE[dtype] * max(1, np.abs(expected).max()), parts
             tried += bool(np.abs(expected).max() > 1e-3)
-    assert tried > (60 if dtype == "float64" else 15)
+    assert tried > (50 if dtype == "float64" else 12)
 
 
 def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket: GPT2) -> None:

@@ -93,7 +93,7 @@ def test_the_student_can_make_every_mistake_in_the_table() -> None:
     assert len(OTHERS) >= 10
 
 
-@pytest.mark.parametrize("mistake", some(KNOWN))
+@pytest.mark.parametrize("mistake", some([*KNOWN][::8]))  # each is below, in float32
 def test_a_mistake_is_named_alone_where_all_steps_are_given(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check(steps_of(odd, trace.ids, mistake), trace)

@@ -26,7 +26,7 @@ from attnlab.checking.mistakes import DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.support import language
-from attnlab.support.language import language_of
+from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognised, say, words
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
 from attnlab.views.purposes import PURPOSES
@@ -313,6 +313,13 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
             "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
         ),
     }
+
+
+def test_an_atlas_stores_its_model_in_english(odd: GPT2) -> None:
+    with using_language("zh"):
+        atlas = attnlab.atlas(odd, ["the hen in"], progress=False)
+        assert "每层 5 个头" in str(atlas.title)
+    assert atlas.model.startswith("GPT2: 3 layers of 5 heads")
 
 
 def test_titles(odd: GPT2, tmp_path: Path) -> None:

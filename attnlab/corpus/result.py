@@ -29,6 +29,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
+from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
@@ -424,11 +425,13 @@ class Atlas(Document, Mapping[str, Measured]):
         corpus: str,
     ) -> Atlas:
         """Make an atlas from the tally of all texts."""
+        with using_language(ENGLISH):  # what is stored; `title` translates it
+            model_in_words = repr(model)
         about = {
             "measures": list(measures),
             "n_layer": model.config.n_layer,
             "n_head": model.config.n_head,
-            "model": repr(model),
+            "model": model_in_words,
             "model_given": given,
             "window": window,
             "corpus": corpus,
