@@ -182,7 +182,7 @@ print(attnlab.table(causal.masked_scores, rows=words, columns=words))
 print("\nTheir softmax: the weights")
 print(attnlab.table(causal.weights, rows=words, columns=words))
 print()
-print(f"One way and the other: at most {np.abs(renormalised - causal.weights).max():.0e} apart")
+print(f"The two ways: at most {np.abs(renormalised - causal.weights).max():.0e} apart")
 inputs["mask"] = (mask, np.tri(6, dtype=bool))
 stage = recorded["causal"]
 print(

@@ -172,7 +172,7 @@ context = weights[:seen, :seen] @ V[:seen]
 of_rounded = printed[:seen, :seen] @ V[:seen]
 printed_context = np.array(recorded["context"])[:seen]
 
-print("\n6.5 Context, columns 0 to 2: with our weights, with the printed ones, as printed")
+print("\n6.5 Context, columns 0 to 2: with our weights, with the printed weights, as printed")
 names = [f"{name} {j}" for name in ("ours", "rounded", "printed") for j in range(3)]
 table = np.hstack([context, of_rounded, printed_context])
 print(attnlab.table(table, rows=symbols[:seen], columns=names))

@@ -241,9 +241,9 @@ print(recital.next_tokens(2))
 jobs.plot()
 
 # %% [markdown]
-# With the text above, head 1 of layer 0 attends to the previous token, and heads 2 and 3 of layer 1
-# do induction. Here is head 2. Each word of the second round attends to the word that came after it
-# in the first.
+# With the text above, head 1 of layer 0 attends to the previous token: a **previous-token head**.
+# Heads 2 and 3 of layer 1 do induction. Here is head 2. Each word of the second round attends to
+# the word that came after it in the first.
 
 # %%
 PREVIOUS, INDUCTION = (0, 1), (1, 2)

@@ -153,8 +153,8 @@ print(f"largest difference from mlp.output: {np.abs(output - mlp.output[last]).m
 
 # %%
 line = np.linspace(-4, 4, 81)
-bends = {"GELU": attnlab.gelu(line), "ReLU": np.maximum(line, 0), "no bend": line}
-pictures.curves(bends, x=line, x_name="hidden", y_name="activated")
+functions = {"GELU": attnlab.gelu(line), "ReLU": np.maximum(line, 0), "no nonlinearity": line}
+pictures.curves(functions, x=line, x_name="hidden", y_name="activated")
 
 # %% [markdown]
 # ## 8.5 The residual stream

@@ -124,7 +124,7 @@ pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 source = ["the", "European", "Economic", "Area", "was", "founded"]
 target = ["la", "zone", "économique", "européenne", "fut", "fondée"]
 means = [source.index(word) for word in ("the", "Area", "Economic", "European", "was", "founded")]
-one_hot = np.eye(len(source))  # a meaning is a column of its own
+one_hot = np.eye(len(source))  # each meaning is a column
 aligned = attnlab.cross_attention(one_hot[means], one_hot, 8 * one_hot, one_hot, one_hot)
 print("\nEach French word and the English word that it attends to most")
 for word, row in zip(target, aligned.weights, strict=True):

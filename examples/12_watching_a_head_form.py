@@ -101,14 +101,14 @@ def halves(forward: attnlab.ForwardPass) -> list[float]:
 
 # %%
 def looks_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
-    """For each head, its mean weight on the token `shift` places from the query."""
+    """For each head, its mean weight on the token `shift` positions from the query."""
     weights = forward.blocks[layer].attention.weights  # (64, H, T, T)
     mean: Array = weights[:, :, asking, asking + shift].mean(axis=(0, 2))
     return mean
 
 
 def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
-    """(H, 5): each head's mean weight 0 to 4 places after the earlier copy."""
+    """(H, 5): each head's mean weight 0 to 4 positions after the earlier copy."""
     return np.stack([looks_at(forward, layer, places - N) for places in range(5)], axis=1)
 
 
@@ -204,7 +204,7 @@ stages = np.vstack([weights_at[step][best_head, half:] for step in moments])
 stage_rows = [f"step {step}: {letter}" for step in moments for letter in letters[half:]]
 heads = [f"head {h}" for h in range(HEADS)]
 
-print("\n12.4 The heads of layer 1: mean weight, by places after the earlier copy")
+print("\n12.4 The heads of layer 1: mean weight, by positions after the earlier copy")
 print(attnlab.table(after_copy, rows=heads, columns=range(5), decimals=2))
 print(f"\nMost: head {best_head}, {places} after the copy, {after_copy[best_head, places]:.2f}")
 if not forming:
@@ -223,7 +223,7 @@ pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head
 
 # %%
 back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
-print("\n12.5 The heads of layer 0: mean weight, by places back")
+print("\n12.5 The heads of layer 0: mean weight, by positions back")
 print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
 
 # %% [markdown]
@@ -236,12 +236,12 @@ print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
 # be there for the head to find the position?
 
 # %%
-asks = N + N // 2  # a place in the middle of the second half
+asks = N + N // 2  # a position in the middle of the second half
 copy = asks - N
 
 
 def replaced(where: int) -> attnlab.ForwardPass:
-    """The test lines with another letter `where` places after the copy."""
+    """The test lines with another letter `where` positions after the copy."""
     ids = held_out.copy()
     for row in ids:
         row[copy + where] = np.setdiff1d(np.arange(26), row)[0]
@@ -250,7 +250,7 @@ def replaced(where: int) -> attnlab.ForwardPass:
 
 # %%
 def found(edited: attnlab.ForwardPass) -> list[float]:
-    """The head's weight on its place, and the probability of the letter after the copy."""
+    """The head's weight on its position, and the probability of the letter after the copy."""
     weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + places].mean())
     probabilities = attnlab.softmax(edited.logits[:, asks])
     right = np.take_along_axis(probabilities, edited.ids[:, copy + 1, None], axis=-1)
@@ -260,7 +260,9 @@ def found(edited: attnlab.ForwardPass) -> list[float]:
 NEAR = {"before the copy": -1, "the copy": 0, "1 after": 1, "2 after": 2}
 edits = {name: replaced(where) for name, where in NEAR.items()}
 rows = [found(forward), *(found(edited) for edited in edits.values())]
-print("\n12.6 One letter replaced: weight on the place, probability of the letter after the copy")
+print(
+    "\n12.6 One letter replaced: weight on the position, probability of the letter after the copy"
+)
 print(attnlab.table(rows, rows=["nothing", *NEAR], columns=["weight", "probability"], decimals=2))
 
 # %% [markdown]

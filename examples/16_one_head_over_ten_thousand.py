@@ -41,7 +41,7 @@ prepare_script()  # for any terminal, and for pipes
 ANECDOTE = "Let’s count: three, four, five."
 ONE, OTHER = (0, 1), (1, 2)  # two heads, layer and head
 TEXTS, SEED = 1_600, 99  # number of sentences, and the seed that draws them
-KIND = None  # their kind, such as recital; None for the grammar's own mixture
+KIND = None  # their kind, such as recital; None for the grammar's mixture
 COMPARED = 400  # sentences in 16.7
 ABLATED = 60  # sentences in 16.8
 
@@ -98,7 +98,7 @@ print(anecdote.jobs().table())
 
 # %%
 def mean_and_error(s: AnyArray, n: AnyArray) -> tuple[float, float]:
-    """The mean per place and its standard error, from sums s over n places each."""
+    """The mean per token and its standard error, from sums s over n tokens each."""
     r, N = s.sum() / n.sum(), len(n)
     return float(r), math.sqrt(N / (N - 1) * ((s - r * n) ** 2).sum()) / float(n.sum())
 

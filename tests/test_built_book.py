@@ -40,6 +40,17 @@ def lesson(chapter, language, audience, whole=build.lesson):
 build.lesson = lesson
 """
 BUILD = LESSONS + "sys.exit(build.build(*map(Path, sys.argv[1:])))"
+SLIDES = (
+    LESSONS
+    + """
+import slides
+slides.lesson = lesson
+for chapter in build.CHAPTERS:
+    if chapter.name[:2] in ("03", "07"):
+        html = slides.page(chapter, "zh")
+        Path(sys.argv[1], f"{chapter.stem}.html").write_text(html, encoding="utf-8")
+"""
+)
 PDF = LESSONS + "sys.exit(build.pdf(*map(Path, sys.argv[1:])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUND = "playground.html"
@@ -245,6 +256,80 @@ def test_a_playground_in_a_chapter(book: Path, browser: Any, width: int) -> None
     until(inside, "!document.querySelector('#ablated button')")
     until(inside, f"innerHeight < {before}")
     page.close()
+
+
+KNOBS = {
+    "04": ("#strongest", "#ablated button"),
+    "05": ("#strongest", "#ablated button"),
+    "07": ("#story", "#head-toggle button, button#head-toggle"),
+    "13": ("#strongest", "#ablated button"),
+    "14": ("#story", "#ablated button"),
+}
+
+
+@pytest.mark.parametrize("chapter", KNOBS)
+def test_a_knob_changes_the_sentence_beside_it(book: Path, browser: Any, chapter: str) -> None:
+    sentence, knob = KNOBS[chapter]
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    (file,) = (book / "zh").glob(f"{chapter}_*.html")
+    page.goto(file.as_uri())
+    page.locator("iframe.playground").scroll_into_view_if_needed()
+    inside = page.frames[1]
+    until(inside, "traces.at(-1).story !== undefined")
+    said = f"document.querySelector('{sentence}').innerText"
+    until(inside, f"{said} !== ''")
+    before = inside.evaluate(said)
+    inside.locator(knob).first.click()
+    until(inside, f"{said} !== {json.dumps(before)}")
+    page.close()
+
+
+def test_tables_of_output_do_not_break_on_a_phone(book: Path, browser: Any) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto((book / "en" / "03_one_head_by_hand.html").as_uri())
+    outputs = page.locator(".cell_output pre")
+    looks = outputs.evaluate_all(
+        "outputs => outputs.map(one => [one.textContent, getComputedStyle(one).whiteSpace])"
+    )
+    assert {space for text, space in looks if re.search(r"\S {2,}\S", text)} == {"pre"}
+    assert {space for text, space in looks if not re.search(r"\S {2,}\S", text)} <= {"pre-wrap"}
+    page.set_viewport_size({"width": 1280, "height": 800})
+    widths = "outputs => outputs.every(one => one.scrollWidth <= one.clientWidth)"
+    assert outputs.evaluate_all(widths)
+    page.close()
+
+
+def test_slides_are_quiet_and_alone(tmp_path: Path, browser: Any) -> None:
+    """No request, no error, no slide wider than the window; keys change slides and show notes."""
+    for library in ("jupytext", "nbclient", "markdown_it", "pygments"):
+        needs(library, "book")
+    finished = subprocess.run(
+        [sys.executable, "-c", SLIDES, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    requested, said = [], []
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.on("request", lambda request: requested.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    for file in sorted(tmp_path.glob("*.html")):
+        page.goto(file.as_uri())
+        count = page.locator("section").count()
+        assert count > 30
+        for number in range(1, count + 1):
+            assert page.locator("#number").inner_text() == f"{number} / {count}"
+            assert page.locator("section:visible").count() == 1
+            assert page.evaluate("document.documentElement.scrollWidth") <= 1280, number
+            page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowLeft")
+        assert page.url.endswith(f"#{count - 1}")
+        page.goto(f"{file.as_uri()}#1")
+        assert page.locator("aside:visible").count() == 0
+        page.keyboard.press("n")
+        assert page.locator("aside:visible").count() > 0
+    page.close()
+    assert [url for url in requested if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert said == []
 
 
 def test_the_pdfs_have_every_chapter(book: Path, work: Path, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ function ask(place, number) {
   });
 }
 
-document.addEventListener("DOMContentLoaded", () =>
-  document.querySelectorAll("p.prediction").forEach(ask),
-);
+document.addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll("p.prediction").forEach(ask);
+  for (const output of document.querySelectorAll(".cell_output pre"))
+    output.classList.toggle("table", /\S {2,}\S/.test(output.textContent)); // it has columns
+});
