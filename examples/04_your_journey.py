@@ -161,11 +161,12 @@ print(attnlab.table([alpha, cut(alpha)], rows=rows, columns=words))
 # With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, transposed.
 #
-# **One way:** take the weights above, set the future to 0, and divide each row by what is left, so
-# that it sums to 1 again.
+# **The first way:** take the weights above, set the future to 0, and divide each row by what is
+# left, so that it sums to 1 again.
 #
-# **The other way:** set the future's *scores* to -inf ([`masked_scores`](../attnlab/equations.py)),
-# so that softmax gives it `e^-inf = 0`, and take the softmax once.
+# **The second way:** set the future's *scores* to -inf
+# ([`masked_scores`](../attnlab/equations.py)), so that softmax gives it `e^-inf = 0`, and take the
+# softmax once.
 
 # %%
 mask = attnlab.causal_mask(T)
@@ -295,8 +296,9 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 #
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
 # its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
-# two columns from head 0, two from head 1. Drawn beside a single head of full width D, whose three
-# maps are D × D: H heads have maps of D × D/H, as many numbers in all, but H rows of weights.
+# two columns from head 0, two from head 1. The picture compares them with a single head of width D:
+# its three maps are D × D, those of H heads are D × D/H. The numbers add up to the same, but a word
+# has H rows of weights.
 #
 # <!-- drawing: heads -->
 #
@@ -342,10 +344,10 @@ pictures.heatmap(both.concat, rows=words, columns=columns, title="concat")
 # error grows with that number). So what if two heads start with the same numbers, rows of `W_O`
 # included? They have the same gradients, take the same steps, and stay identical.
 #
-# Let us see. The task: each word has to output the row of the word before it (the first word its
-# own). One pair of heads starts differently, one pair identically; both train for the same number
-# of steps. The loss is the mean square of the error; the picture shows its root. You need not
-# follow every line of `train`: each step computes the layer, its error and the gradients
+# Let's see. The task: each word has to output the row of the word before it (the first word outputs
+# its row). One pair of heads starts differently, one pair identically; both train for the same
+# number of steps. The loss is the mean square of the error; the picture shows its root. You need
+# not follow every line of `train`: each step computes the layer, its error and the gradients
 # (**backpropagation**), and the optimizer AdamW, which decides how large a step is, updates the
 # matrices.
 #

@@ -9,7 +9,7 @@
 #
 # We begin with three keys. The first number of each is its raw score. The second is the gradient of
 # the loss L for its weight: by how much L changes for each unit of weight there. Key 0 has the
-# largest score, but the loss wants key 1.
+# largest score, but the loss favours key 1.
 #
 # Change any number and run the chapter again. `d_y` stands for dL/dy: by how much the loss changes
 # per unit of y.
@@ -105,7 +105,7 @@ pictures.heatmap(both, rows=names, columns=of_both, title="weight of a row, scor
 
 # %% [markdown]
 # Every column sums to 0: what one weight gains, the others lose. The second half of the picture is
-# blank, and that is the point: any gradient multiplied by this table vanishes.
+# blank: any gradient multiplied by this table vanishes.
 #
 # Is the formula right? Make each score a little larger, see how the loss changes, and compare. The
 # library's own `softmax_gradient`, which trains models, is a third check.

@@ -723,7 +723,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"parts": "ids"}, ValueError, "isn't a step to edit"),
         ({"parts": "W_E", "by_position": True}, ValueError, "one row for each of 8 positions"),
         ({"parts": "gain", "by_position": True}, ValueError, "one row for each of 8 positions"),
-        ({"clean": "text"}, TypeError, "got 'text'"),
+        ({"clean": "text"}, TypeError, "got str"),
         ({"corrupted": None}, TypeError, "got None"),
     ],
 )

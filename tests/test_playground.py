@@ -797,3 +797,6 @@ def test_the_lens_and_the_shares_are_shown_in_lab(play: Play, pocket: GPT2) -> N
         until(page, f"document.querySelector('#shares p').innerText.endsWith('{shares.total:.2f}')")
         cells = box.locator("table").last.locator("tbody tr").last.locator("td").all_inner_texts()
         assert cells == [f"{x:z.2f}" for x in (*shares.heads[1], shares.mlps[1])]
+    ask(page, "The dog")  # it stays open
+    total = pocket.trace("The dog").attribution(pocket.trace("The dog").next_tokens(1)[0].id).total
+    until(page, f"document.querySelector('#shares p')?.innerText.endsWith('{total:.2f}')")

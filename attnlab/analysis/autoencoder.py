@@ -315,5 +315,5 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
 
 def renamed(path: str, names: dict[str, str]) -> str:
     """A step of a block under its other name; other paths are returned unchanged."""
-    found = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
-    return f"{found[1]}{names[found[2]]}" if found and found[2] in names else path
+    match = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
+    return f"{match[1]}{names[match[2]]}" if match and match[2] in names else path

@@ -239,16 +239,16 @@ class MeanEdges(Edges):
     corrupted: NDArray[np.float64]  # type: ignore[assignment]
 
     def __init__(
-        self, clean: Any, corrupted: Any, metric: Any, title: Message, found: Sequence[Any]
+        self, clean: Any, corrupted: Any, metric: Any, title: Message, results: Sequence[Any]
     ) -> None:
-        """Set the numbers found in each pair: effects and the metric in both traces."""
+        """Set each pair's effects, and the metric in both traces."""
         self.title, self._pairs = title, (clean, corrupted, metric)
         self._set_paths(corrupted[0])
-        each, *limits = zip(*found, strict=True)
+        each, *limits = zip(*results, strict=True)
         self.each = read_only(np.array(each))
         self.clean, self.corrupted = (read_only(np.array(limit)) for limit in limits)
         shares, errors = ratio_of_means(
-            self.each.reshape(len(found), -1), self.clean - self.corrupted
+            self.each.reshape(len(results), -1), self.clean - self.corrupted
         )
         self.effects, self.standard_errors = (
             read_only(numbers.reshape(self._exists.shape)) for numbers in (shares, errors)
@@ -327,10 +327,18 @@ def edges(
         For several pairs, a `MeanEdges` with `.standard_errors` and the effects in `.each`, which
         take 0.6 MB a pair at GPT-2's size
 
+    Notes
+    -----
+    Gradients are a linear approximation, worst where softmax is saturated. Each edge is measured
+    alone: edges that matter only together may each have no effect.
+
+    Source: Syed et al., "Attribution Patching Outperforms Automated Circuit Discovery" (2023), EAP;
+    Hanna et al., "Have Faith in Faithfulness" (2024), EAP-IG.
+
     Examples
     --------
-    >>> found = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
-    >>> found.circuit(20).faithfulness
+    >>> edges = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
+    >>> edges.circuit(20).faithfulness
     """
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
@@ -363,8 +371,8 @@ def edges(
 
 def effects_of_pair(clean: Trace, corrupted: Trace, **settings: Any) -> tuple[Any, float, float]:
     """Effects in units of the metric, and the metric in both traces, which aren't kept."""
-    found = edges(clean, corrupted, progress=False, **settings)
-    return found.effects * (found.clean - found.corrupted), found.clean, found.corrupted
+    result = edges(clean, corrupted, progress=False, **settings)
+    return result.effects * (result.clean - result.corrupted), result.clean, result.corrupted
 
 
 def title_of(steps: int, exact: bool, words: str, corrupted: Trace) -> Message:

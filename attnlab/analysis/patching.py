@@ -121,9 +121,6 @@ class AttributionPatching(Patching):
     )
 
 
-GuessedPatching = AttributionPatching  # its name in earlier versions
-
-
 def patch(
     clean: Trace | Traces,
     corrupted: Trace | Traces,
@@ -164,6 +161,13 @@ def patch(
     InvalidValueError
         If the traces differ in model or length, or the metric is the same in both.
 
+    Notes
+    -----
+    A step that restores much carries the difference between the texts; it need not be its origin.
+    Steps that matter only together may each restore nothing.
+
+    Source: Meng et al., "Locating and Editing Factual Associations in GPT" (2022).
+
     Examples
     --------
     >>> clean, corrupted = model.trace(texts), model.trace(others)
@@ -184,7 +188,7 @@ def patch(
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
-            numbers += [share(number(one), limits) for one in measured]
+            numbers += [share(number(value), limits) for value in measured]
             bar.update(len(group))
     result._set(corrupted, numbers)
     return result
@@ -245,6 +249,12 @@ def attribution_patch(
     ------
     InvalidValueError
         As for `patch`, or if the metric is a function.
+
+    Notes
+    -----
+    Good where the model is nearly linear between the two texts, worst where softmax is saturated.
+
+    Source: Nanda, "Attribution Patching" (2023).
     """
     if isinstance(clean, TraceSequence):
         many: AttributionPatching = clean.attribution_patch(corrupted, parts, metric, by_position)

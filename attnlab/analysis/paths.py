@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from attnlab.analysis.base import Trace, Traces, TraceSequence
-from attnlab.analysis.many import MeanPatching, effects_of, of_each_pair, pairs_of, words_of
+from attnlab.analysis.many import MeanPatching, mean_of_pairs, words_of
 from attnlab.analysis.patching import (
     Metric,
     Patching,
@@ -109,7 +109,7 @@ def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[
     """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
     later = [reader for reader in readers if stage_of(sender) <= reader.stage]
-    return corrupted.edited({one.path: received(corrupted, one, change) for one in later})
+    return corrupted.edited({reader.path: received(corrupted, reader, change) for reader in later})
 
 
 class PathPatching(Patching):
@@ -170,6 +170,14 @@ def path_patch(
         `.restored`, 0 for a sender that doesn't come before any receiver. For several pairs, a
         `MeanPathPatching` with `.standard_errors` and each pair's `.effects`
 
+    Notes
+    -----
+    Paths through other heads and MLPs don't count. A path that restores little may still matter
+    together with others.
+
+    Source: Wang et al., "Interpretability in the Wild" (2022); Goldowsky-Dill et al., "Localizing
+    Model Behavior with Path Patching" (2023).
+
     Examples
     --------
     >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", metric=" dog")
@@ -182,10 +190,10 @@ def path_patch(
     check_endpoint(sender, SENDERS, "sender")
     if isinstance(clean, TraceSequence):
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        found = of_each_pair(clean, corrupted, metric, analyse, progress)
-        many: MeanPathPatching = pairs_of(MeanPathPatching, clean, corrupted, sender, metric, False)
+        many: MeanPathPatching = mean_of_pairs(
+            MeanPathPatching, clean, corrupted, sender, metric, False, analyse, progress
+        )
         many.title = title_of(sender, names, words_of(clean[0], metric), corrupted[0])
-        many._set_many(corrupted[0], *effects_of(found))
         return many
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)

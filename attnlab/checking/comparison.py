@@ -261,6 +261,14 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     InvalidTypeError
         If gradients are passed instead of traces.
 
+    Notes
+    -----
+    Traces that agree may still differ on another text. Parts of two models that learned to work
+    together may each restore nothing when swapped back alone.
+
+    Source, for models: Prakash et al., "Fine-Tuning Enhances Existing Mechanisms" (2024), with
+    parameters swapped instead of activations.
+
     Examples
     --------
     >>> compare(trace, trace.edited({"blocks.1.attention.heads.2.context": 0})).first.place
@@ -367,17 +375,20 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     for block, names_in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
         for name in names_in_block:
-            one, other, *variants = (
+            numbers, other_numbers, *variants = (
                 fork.value(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
-            if one.shape != other.shape:
+            if numbers.shape != other_numbers.shape:
                 raise InvalidValueError(
-                    f"{name} must have the same shape in both; got {one.shape} and {other.shape}"
+                    f"{name} must have the same shape in both; got {numbers.shape} and "
+                    f"{other_numbers.shape}"
                 )
             if block and name == f"{block}.attention.weights":
-                moved.append(moved_attention(one, other))
-            tolerance = tolerance_of(one, variants, max(epsilon_of(one), epsilon_of(other)))
-            yield stage_of(a, name, other, one, tolerance)
+                moved.append(moved_attention(numbers, other_numbers))
+            tolerance = tolerance_of(
+                numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
+            )
+            yield stage_of(a, name, other_numbers, numbers, tolerance)
         if block:
             for run in runs:
                 run.value(f"{block}.output")

@@ -462,11 +462,7 @@ def _read_header(file: Path) -> dict[str, Entry]:
     tensors.pop("__metadata__", None)
     return {
         name: Entry(
-            file,
-            info["dtype"],
-            tuple(info["shape"]),
-            8 + length + info["data_offsets"][0],
-            version,
+            file, info["dtype"], tuple(info["shape"]), 8 + length + info["data_offsets"][0], version
         )
         for name, info in tensors.items()
     }

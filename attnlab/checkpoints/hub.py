@@ -142,11 +142,6 @@ def find_model(
     return _download(*choices[0], partial, variant, problem)
 
 
-def config_and_tokenizer(directory: Path) -> tuple[GPT2Config, Tokenizer]:
-    """Read a model's config and tokenizer."""
-    return GPT2Config.from_file(directory / CONFIG), Tokenizer.from_directory(directory)
-
-
 def _check_revision(revision: object) -> None:
     """Raise unless it may be a branch, tag or commit; it also names a file in the cache."""
     if revision is None:
@@ -295,7 +290,7 @@ def _download(
             _fetch(repository, commit, name)
 
     fetch([name for name in SMALL_FILES if name in names])
-    config, tokenizer = config_and_tokenizer(snapshot)
+    config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
     if _missing_weights(snapshot, variant):
         fetch([unsharded if unsharded in names else index])

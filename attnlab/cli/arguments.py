@@ -133,9 +133,7 @@ def parser() -> Parser:
     )
     generate.add_argument("--seed", type=int, help="makes the sampling reproducible")
     generate.add_argument(
-        "--drop-oldest",
-        action="store_true",
-        help="drop the oldest tokens when the context is full",
+        "--drop-oldest", action="store_true", help="drop the oldest tokens when the context is full"
     )
     generate.add_argument("--stop", action="append", help=f"a text to stop at; {REPEATABLE}")
 

@@ -122,11 +122,7 @@ def _trace(options: argparse.Namespace) -> Report:
         **_traced(model, trace, options),
         **{kind: n for kind, n in first.items() if all(other.get(kind) == n for other in others)},
         "steps": [
-            {
-                **_step(step),
-                "path": _path(part, name),
-                "axes": [axis.name for axis in step.axes],
-            }
+            {**_step(step), "path": _path(part, name), "axes": [axis.name for axis in step.axes]}
             for step, (part, name) in zip(steps, parts, strict=True)
         ],
     }
@@ -485,11 +481,7 @@ def _info(options: argparse.Namespace) -> Report:
 
 def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
     """The model and the traced text, for --json."""
-    return {
-        **_of_model(model),
-        "tokens": _token_list(trace.tokens),
-        "edits": dict(options.edit),
-    }
+    return {**_of_model(model), "tokens": _token_list(trace.tokens), "edits": dict(options.edit)}
 
 
 def _of_model(model: GPT2) -> dict[str, Any]:
@@ -513,12 +505,7 @@ def _step(step: Shown) -> dict[str, Any]:
 
 
 def _token(token: Token) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "symbol": token.symbol,
-        "text": token.text,
-        "bytes": token.bytes.hex(),
-    }
+    return {"id": token.id, "symbol": token.symbol, "text": token.text, "bytes": token.bytes.hex()}
 
 
 def _next_token(token: NextToken) -> dict[str, Any]:

@@ -656,11 +656,11 @@ class TimeoutProtocol(H11Protocol):
         super().connection_made(transport)
         self._connected_at = self.loop.time()
         self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
-        others = [each for each in self.connections if isinstance(each, TimeoutProtocol)]
-        active = [each for each in others if not each.transport.is_closing()]
-        idle = [each for each in active if each.is_idle]
+        connections = [c for c in self.connections if isinstance(c, TimeoutProtocol)]
+        active = [c for c in connections if not c.transport.is_closing()]
+        idle = [c for c in active if c.is_idle]
         if len(active) > MAX_CONNECTIONS and idle:
-            min(idle, key=lambda each: each._connected_at).transport.abort()
+            min(idle, key=lambda c: c._connected_at).transport.abort()
 
     @property
     def is_idle(self) -> bool:

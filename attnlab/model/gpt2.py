@@ -314,13 +314,7 @@ class GPT2:
                 "trace and drop_oldest can't be combined: a trace has at most n_positions tokens"
             )
         tokens, steps = self._steps(
-            prompt,
-            max_new_tokens,
-            sampling,
-            stop,
-            drop_oldest,
-            trace,
-            edits,
+            prompt, max_new_tokens, sampling, stop, drop_oldest, trace, edits
         )
         kept = tuple(steps) if trace else ()
         chosen = [step.token for step in kept or steps if step.token is not None]
@@ -348,9 +342,7 @@ class GPT2:
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
 
-        Parameters
-        ----------
-        as for `generate`
+        Parameters are as for `generate`; they are checked by the call, not at the first token.
 
         Returns
         -------
@@ -428,7 +420,7 @@ class GPT2:
         ----------
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
         port : the port to listen on; 0 for any free one
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
 
         Returns
         -------
@@ -457,7 +449,7 @@ class GPT2:
         path : such as "pocket.html"; None for a frame that a notebook shows, which needs no server
             and is stored in the notebook
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
         height : of the frame, in pixels
 
         Raises

@@ -177,7 +177,7 @@ class Trace(ForwardPass):
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
             None for all of a short text, the first and last of a long one
-        language : "en", or "zh" for Chinese; None for the reader's, see `to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `to_html`
 
         Returns
         -------
@@ -206,11 +206,6 @@ class Trace(ForwardPass):
         layer, head : which head
         query : the attending token: its index, which may be negative, or its text, such as "it"
         ax, language : as for `plot`
-
-        Returns
-        -------
-        Picture
-            as from `plot`
         """
         from attnlab.views.plot import drawn_in, plot_tokens
 
@@ -356,9 +351,7 @@ class Trace(ForwardPass):
         ----------
         of : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; None
             for the loss, the mean cross-entropy of the text's tokens
-        against : a token whose logit is subtracted, in the forms of `of`; or None
-        position : the position of the logits: an index, which may be negative, or the text of a
-            token, such as "it"
+        against, position : as for `attribution`
 
         Returns
         -------
@@ -393,11 +386,7 @@ class Trace(ForwardPass):
         """The tokens that a head attends to most from a token.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
-        on the text.
-
-        Parameters
-        ----------
-        as for `writes`
+        on the text. Parameters are as for `writes`.
         """
         from attnlab.analysis.circuits import reads
 
@@ -486,7 +475,7 @@ class Trace(ForwardPass):
         ----------
         other : a second trace to compare with: shown side by side and, where the shapes are equal,
             as the difference other - this
-        language : "en", or "zh" for Chinese; None for the reader's, set by ATTNLAB_LANGUAGE or the
+        language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the
             locale
 
         Raises

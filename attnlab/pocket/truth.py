@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, named_axis
 from attnlab.analysis.edges import edges
+from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidValueError, quoted
@@ -99,9 +100,9 @@ Four = tuple[str, str, str, str]
 
 def mood(dice: Dice) -> Four:
     """A hungry girl -> ate"""
-    one, other = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
+    first, second = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
     noun = dice.pick(PEOPLE)
-    return f"A {one} {noun}", f"A {other} {noun}", DEEDS[one], DEEDS[other]
+    return f"A {first} {noun}", f"A {second} {noun}", DEEDS[first], DEEDS[second]
 
 
 def pronoun(dice: Dice) -> Four:
@@ -188,12 +189,16 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
         of_task: list[Sentence] = []
         while len(of_task) < count:
             clean, corrupted, *words = task(dice)
-            one = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
-            for text in one[1:]:
+            sentence = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
+            for text in sentence[1:]:
                 length[text] = len(model.tokenizer.encode(text))
             is_usable = length[clean] == length[corrupted]
-            if is_usable and length[one.right] == length[one.wrong] == 1 and one not in of_task:
-                of_task.append(one)
+            if (
+                is_usable
+                and length[sentence.right] == length[sentence.wrong] == 1
+                and sentence not in of_task
+            ):
+                of_task.append(sentence)
         chosen += of_task
     return chosen
 
@@ -248,9 +253,8 @@ def measured(trace: Trace, sentence: Sentence) -> AnyArray:
     """The difference of logits and the log-probability of the right token, (..., 2)."""
     right, wrong = (trace.vocabulary.named(word).id for word in sentence[3:])
     logits = trace.next_logits.astype(np.float64)
-    largest = logits.max(axis=-1)
-    total = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
-    return np.stack([logits[..., right] - logits[..., wrong], logits[..., right] - total], axis=-1)
+    differences = logits[..., right] - logits[..., wrong]
+    return np.stack([differences, logits[..., right] - log_sum_exp(logits)], axis=-1)
 
 
 def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
@@ -307,7 +311,7 @@ class Truth(Document):
             if value not in choices:
                 names = ", ".join(map(str, choices))
                 raise InvalidValueError(f"{name} must be one of {names}; got {quoted(value)}")
-        rows = [n for n, one in enumerate(self.sentences) if task in (None, one.task)]
+        rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return numbers[rows].astype(np.float64)
 
@@ -360,13 +364,14 @@ class Truth(Document):
             return Methods(self, self.scores, ablation)
         check_kind(model, GPT2, "model")
         pocket = GPT2.from_pretrained("pocket")
-        own, theirs = pocket.parameters, model.parameters
-        if theirs.config != own.config or any(
-            not np.array_equal(theirs[path].astype(own.dtype), own[path]) for path in own
+        expected, actual = pocket.parameters, model.parameters
+        if actual.config != expected.config or any(
+            not np.array_equal(actual[path].astype(expected.dtype), expected[path])
+            for path in expected
         ):
             raise InvalidValueError(
                 "the table is of the pocket model, with the parameters that come with attnlab; got "
-                f"a model {theirs.origin}"
+                f"a model {actual.origin}"
             )
         return Methods(self, scores_of(model, self.sentences), ablation)
 
@@ -382,10 +387,10 @@ class Truth(Document):
         )
         lines = [("task", "sentence", "right", "wrong", "difference")]
         for task in self.tasks:
-            number = next(n for n, one in enumerate(self.sentences) if one.task == task)
-            one = self.sentences[number]
+            number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
+            sentence = self.sentences[number]
             whole = f"{self.table[1, number, -1, 0]:.2f}"
-            lines.append((task, one.clean, one.right, one.wrong, whole))
+            lines.append((task, sentence.clean, sentence.right, sentence.wrong, whole))
         yield Table(lines, left=(0, 1, 2, 3))
 
 
@@ -401,8 +406,8 @@ def open_truth() -> Truth:
     """
     with np.load(FILE, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
-        chosen = [Sentence(*one) for one in about["sentences"]]
-        return Truth(chosen, file["table"], file["scores"])
+        sentences = [Sentence(*words) for words in about["sentences"]]
+        return Truth(sentences, file["table"], file["scores"])
 
 
 # ---- computed from the table ---------------------------------------------------------------------
@@ -596,7 +601,7 @@ class Methods(Analysis):
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
             scores.append([*by_patching[:, number], removal])
             shapley = shapley_values(v)
-            correlations.append([spearman(one, shapley) for one in scores[-1]])
+            correlations.append([spearman(scored, shapley) for scored in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
         self.correlations = read_only(np.array(correlations).T)
 
@@ -617,9 +622,9 @@ def scores_of(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float64]:
 
 def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
     """Each part's score by each method that patches: means over the sentences."""
-    clean: Traces = model.trace([one.clean for one in sentences_of_task])
-    corrupted: Traces = model.trace([one.corrupted for one in sentences_of_task])
-    metrics = [(one.right, one.wrong) for one in sentences_of_task]
+    clean: Traces = model.trace([sentence.clean for sentence in sentences_of_task])
+    corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
+    metrics = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
     scores = []
     parts = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
     for results in (

@@ -94,9 +94,7 @@ FORMATS = (
         "can. "
         + BEFORE_5.format("gguf and accelerate")
         + convert(
-            IMPORT_GPT2,
-            "M.from_pretrained('OLD', gguf_file='{file}')",
-            "'OLD', gguf_file='{file}'",
+            IMPORT_GPT2, "M.from_pretrained('OLD', gguf_file='{file}')", "'OLD', gguf_file='{file}'"
         ),
     ),
     (
@@ -115,10 +113,7 @@ FORMATS = (
         "GPT2.from_pretrained('gpt2') is 124M, 'gpt2-medium' 355M, 'gpt2-large' 774M, 'gpt2-xl' "
         "1558M",
     ),
-    (
-        r".+\.onnx",
-        "{name}, in the ONNX format, which isn't supported. Open the original model",
-    ),
+    (r".+\.onnx", "{name}, in the ONNX format, which isn't supported. Open the original model"),
     (
         r"(?!optimizer|scheduler|rng_state|training_args).+\.(?:pt|pth|ckpt)",
         "{name}, a training script's pickle, such as nanoGPT's ckpt.pt. It can run any code when "

@@ -16,7 +16,7 @@ EDITED = ", edited: {paths}"
 
 
 class Message(str):
-    """A str that keeps the template it was made from; `print` shows it in the reader's language.
+    """A str that keeps the template it was made from; `print` shows it in the user's language.
 
     In an f-string, such as an error message, it stays in English.
 
@@ -69,7 +69,7 @@ def words() -> Mapping[str, str]:
 
 
 def say(text: str, language: str | None = None, /, **values: object) -> str:
-    """Translate a text and fill in its {names}; the reader's language by default."""
+    """Translate a text and fill in its {names}; the user's language by default."""
     language = language_of(language)
     if isinstance(text, Message):
         values = {

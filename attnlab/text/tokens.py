@@ -270,10 +270,7 @@ class Vocabulary:
     """
 
     def __init__(
-        self,
-        symbols: Mapping[int, str],
-        literal_ids: Collection[int] = (),
-        size: int | None = None,
+        self, symbols: Mapping[int, str], literal_ids: Collection[int] = (), size: int | None = None
     ) -> None:
         self._symbols = symbols
         self.literal_ids = frozenset(literal_ids)

@@ -131,7 +131,7 @@ class StepNumber:
 
     # ---- computing -------------------------------------------------------------------------------
 
-    def present(self, tree: Tree) -> Tree:
+    def without_absent(self, tree: Tree) -> Tree:
         """A formula without absent parameters; None if nothing is left."""
         match tree:
             case str() | ("at", *_):
@@ -139,9 +139,11 @@ class StepNumber:
                 is_absent = name in self.needs and self.needs[name][1] is None
                 return None if is_absent else tree
             case ("if", str(condition), yes, no):
-                return self.present(yes if self.needs[condition][1] else no)
+                return self.without_absent(yes if self.needs[condition][1] else no)
             case (operation, *operands) if operation != "if":
-                kept = [operand for operand in map(self.present, operands) if operand is not None]
+                kept = [
+                    operand for operand in map(self.without_absent, operands) if operand is not None
+                ]
                 if len(kept) < len(operands):
                     return kept[0] if kept else None
                 return (operation, *kept)
@@ -170,16 +172,13 @@ class StepNumber:
         """A bound on the difference from the numbers used, if computed in blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
-        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.path_of(tree[1]):
+        same_result = f"{self.result.path}.{tree[1]}".lstrip(".")
+        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != same_result:
             return 0.0
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
-    def path_of(self, name: str) -> str:
-        """The path of another step of the same result."""
-        return f"{self.result.path}.{name}".lstrip(".")
-
     @cached_property
-    def worked(self) -> list[tuple[Formula, Tree, Rounded]]:
+    def evaluated(self) -> list[tuple[Formula, Tree, Rounded]]:
         """The formulas that compute something, with their results.
 
         A formula that is reduced to a single name, for example without dropout, is skipped.
@@ -190,7 +189,7 @@ class StepNumber:
         *_, last = self.explained.lines
         with np.errstate(all="ignore"):
             for line in self.explained.lines:
-                tree = self.present(replaced(parse(line.formula), names))
+                tree = self.without_absent(replaced(parse(line.formula), names))
                 if done and tree == done[-1][0].name:
                     continue
                 if line is not last and tree in leaves(tree):
@@ -204,7 +203,7 @@ class StepNumber:
     @property
     def expected(self) -> Rounded:
         """The result of its formulas."""
-        return self.worked[-1][2]
+        return self.evaluated[-1][2]
 
     def checked(self, expected: Rounded) -> Any:
         """The equation's result, checked against the formulas' result."""
@@ -289,10 +288,6 @@ class StepNumber:
             return [prefix, *self.in_numbers(yes if is_so else no)]
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
 
-    def in_names(self, tree: Tree) -> str:
-        """A formula with the names of its numbers."""
-        return "".join(write(tree, self.located, lambda _: False))
-
     def result_of(self, computed: Any) -> Parts:
         """The equation's result, and the value that an edit replaced it with."""
         computed, stored = plain(computed), plain(self.stored)
@@ -350,8 +345,8 @@ def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
     if step.explained is None:
         return [Line(heading, copied(step))]
     lines: list[Line | Table] = []
-    for formula, tree, value in step.worked:
-        is_last = tree is step.worked[-1][1]
+    for formula, tree, value in step.evaluated:
+        is_last = tree is step.evaluated[-1][1]
         computed = step.checked(value) if is_last else value.value
         result = step.result_of(computed) if is_last else [Term(float(computed), formula.name)]
         if formula.name and not is_last:
@@ -387,24 +382,24 @@ def line_of(
     step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
 ) -> Line | Table:
     """One formula with its numbers and result."""
-    values = {name: named(step, parse(text)) for name, text in formula.where.items()}
+    values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
     match tree:
         case ("sum", ("*", first, second)):
             return products(step, heading, first, second, None, result, whole)
         case ("+", ("sum", ("*", first, second)), bias):
             return products(step, heading, first, second, bias, result, whole)
         case ("sum", terms):
-            parts, counts = added(step, terms)
+            parts, counts = sum_terms_of(step, terms)
             return Line(Message(formula.heading, **counts), [*parts, " = ", *result])
     parts = step.in_numbers(tree)
     note = [" (", Message(formula.note, **values), ")"] if formula.note else []
     if not formula.heading:
-        names = step.in_names(tree)
+        names = "".join(write(tree, step.located, lambda _: False))
         return Line(f"{formula.name} = {names}", [*parts, *result, *note])
     return Line(Message(formula.heading, heading=heading, **values), [*parts, *result, *note])
 
 
-def named(step: StepNumber, tree: Tree) -> str | Message:
+def placeholder(step: StepNumber, tree: Tree) -> str | Message:
     """The value of a name in a heading: a place or a count."""
     match tree:
         case ("len", _):
@@ -417,7 +412,7 @@ def named(step: StepNumber, tree: Tree) -> str | Message:
     return step.located(tree)
 
 
-def added(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
+def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
     """The terms of a sum, or the largest of many; and counts for the heading."""
     terms = step.value(tree).value
     (row, *_) = leaves(tree)

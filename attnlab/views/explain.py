@@ -28,13 +28,7 @@ Wanted: TypeAlias = int | str | None
 Position: TypeAlias = tuple[str, int, str]
 
 # The kinds of axes other than components.
-KINDS = {
-    "T": "token",
-    "Tq": "query",
-    "Tk": "key",
-    "vocab": "id",
-    "n_positions": "position",
-}
+KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
 
@@ -48,11 +42,7 @@ TITLES_OF = (
 
 
 def explain(
-    result: Result,
-    name: str,
-    token: Wanted = None,
-    component: Wanted = None,
-    key: Wanted = None,
+    result: Result, name: str, token: Wanted = None, component: Wanted = None, key: Wanted = None
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
@@ -84,7 +74,8 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
-        check_matrices(result)
+        if len(result.scores_shape) > 2 or result.V.ndim > 2:
+            raise error_for_several(result, "weights", result.scores_shape)
         query = place_of(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
@@ -93,7 +84,7 @@ def explain(
     if value is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if np.ndim(value) > len(axes):
-        raise of_several(result, name, np.shape(value))
+        raise error_for_several(result, name, np.shape(value))
     positions = positions_of(result, name, value, axes, token, component)
     step = StepNumber.of(result, name, tuple(number for _, number, _ in positions))
     return explained(step, positions)
@@ -112,7 +103,7 @@ def explained(step: StepNumber, positions: Sequence[Position]) -> Explanation:
         "unedited": {step.name: plain(step.computed)} if is_edited else {},
         **step.numbers,
     }
-    title = titled(step.result, step.name, positions)
+    title = title_of(step.result, step.name, positions)
     return Explanation(title, purpose(step.path), numbers, lines)
 
 
@@ -123,13 +114,13 @@ def explain_in_head(
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
-        raise of_several(result, name, result.scores_shape)
+        raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
         name = name.removesuffix("_cache")
         token = place(-1 if token is None else token, "key", result.tokens_before)
     shape = getattr(result, name).shape
     if len(shape) > 3:
-        raise of_several(result, name, shape)
+        raise error_for_several(result, name, shape)
     n_head, _, width = shape
     of_all = place(0 if component is None else component, "component", n_head * width)
     return explain(result.heads[of_all // width], name, token, of_all % width)
@@ -140,7 +131,7 @@ def explain_probability(
 ) -> Explanation:
     """Explain a token's probability at temperature 1."""
     if np.ndim(result.logits) > len(axes):
-        raise of_several(result, "logits", result.logits.shape)
+        raise error_for_several(result, "logits", result.logits.shape)
     positions = positions_of(result, "logits", result.logits, axes, token, component)
     (_, row, _), (_, id, _) = positions
     probability = equations.softmax(result.logits[row].astype(np.float64))[id]
@@ -156,7 +147,7 @@ def explain_probability(
     return explained(step, positions)
 
 
-def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
+def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result.path}.heads.0.{name}".lstrip(".")
     of_head = f" (path {path})" if "heads" in result.children else ""
@@ -164,12 +155,6 @@ def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValu
         f"{result.title} has {name} of shape {shape}. To explain a number, first choose a head, "
         f"such as .heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])"
     )
-
-
-def check_matrices(attention: Result) -> None:
-    """Raise if an attention has several heads or sequences."""
-    if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
-        raise of_several(attention, "weights", attention.scores_shape)
 
 
 def explain_weight(attention: Result, query: int, key: int) -> Explanation:
@@ -251,7 +236,7 @@ def positions_of(
     return positions
 
 
-def titled(result: Result, name: str, positions: Sequence[Position]) -> Message:
+def title_of(result: Result, name: str, positions: Sequence[Position]) -> Message:
     """A number's title: its result, its step and its positions."""
     texts = [
         Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in positions

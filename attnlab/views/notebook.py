@@ -38,11 +38,11 @@ from attnlab.views.shown import (
     Token,
     axis_of,
     cut_word,
+    indices_of,
     label,
-    places_of,
     shown,
 )
-from attnlab.views.terms import Line, said
+from attnlab.views.terms import Line, translated
 
 # The most tokens shown as chips, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
@@ -229,10 +229,7 @@ def _all_heads(trace: Result) -> str:
     rows = [f"<tr><th></th>{numbers}</tr>"]
     for layer, step in enumerate(steps):
         alt = say(
-            "layer {layer}: {heading} of {H} heads",
-            layer=layer,
-            heading=say(step.heading),
-            H=H,
+            "layer {layer}: {heading} of {H} heads", layer=layer, heading=say(step.heading), H=H
         )
         pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
         images = "".join(
@@ -334,10 +331,10 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(said, line.parts))
+            text = "".join(map(translated, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
-            rows = [[*map(said, row)] for row in (*line.rows, *line.feet)]
+            rows = [[*map(translated, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
 
@@ -463,36 +460,36 @@ def _grid(grid: Grid, is_wide: bool) -> str:
     axes = say("{rows} down, {columns} across", rows=names[0], columns=names[1])
     sizes = np.abs(np.nan_to_num(grid.array))
     limit = TEXTS_SHOWN if grid.texts else CELLS_SHOWN
-    places = [
-        _places(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
-        _places(columns, sizes.max(axis=0, initial=0), limit),
+    indices = [
+        _indices(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
+        _indices(columns, sizes.max(axis=0, initial=0), limit),
     ]
     has_texts = bool(grid.texts) or not is_wide
-    size = 18 if len(places[1]) <= COLUMNS_SHOWN else 13
+    size = 18 if len(indices[1]) <= COLUMNS_SHOWN else 13
     kind = "map texts" if has_texts else "map"
-    longest = max((len(columns.labels[j]) for j in places[1] if j is not None), default=0)
+    longest = max((len(columns.labels[j]) for j in indices[1] if j is not None), default=0)
     kind += " short" if longest <= (SHORT if has_texts else 2) else ""
-    table = _cells(replace(grid, axes=(rows, columns)), *places, kind=kind, named=True, size=size)
-    words = filter(None, map(_left_out, (rows, columns), places))
+    table = _cells(replace(grid, axes=(rows, columns)), *indices, kind=kind, named=True, size=size)
+    words = filter(None, map(_left_out, (rows, columns), indices))
     cut = say(", ").join(words)
     note = _faint(say("Shown: {word}", word=cut)) if cut else ""
     return f"{_faint(axes) if all(names) else ''}{table}{note}"
 
 
-def _places(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
-    """The places of an axis to show: for tokens, the first and last; otherwise, the largest."""
+def _indices(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
+    """The indices along an axis to show: for tokens, the first and last; otherwise, the largest."""
     if axis.name in TOKEN_AXES.values():
-        return places_of(axis, min(limit, TOKENS_SHOWN))
+        return indices_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
 
 
-def _left_out(axis: Axis, places: list[int | None]) -> str:
-    """A note on the places that are left out; "" if there are none."""
-    if axis.name in TOKEN_AXES.values() or len(places) == len(axis.positions):
-        return cut_word(axis, places)
+def _left_out(axis: Axis, indices: list[int | None]) -> str:
+    """A note on what is left out; "" if there are none."""
+    if axis.name in TOKEN_AXES.values() or len(indices) == len(axis.positions):
+        return cut_word(axis, indices)
     return say(
         "the {shown} of {count}{named} with the largest numbers",
-        shown=len(places),
+        shown=len(indices),
         count=len(axis.positions),
         named=say(" ({axis})", axis=say(axis.name)) if axis.name else "",
     )
@@ -501,7 +498,7 @@ def _left_out(axis: Axis, places: list[int | None]) -> str:
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention with the given tokens."""
     for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
-        places_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
+        indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), attention)
 
 
@@ -612,8 +609,8 @@ def _limit(axis: Axis, tokens: int) -> int:
 
 def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: int) -> str:
     """A matrix as a table of coloured numbers, with labels if `named`."""
-    places = (places_of(axis, _limit(axis, limit), tokens) for axis in step.axes)
-    return _cells(step, *places, kind="map", named=named, size=size)
+    indices = (indices_of(axis, _limit(axis, limit), tokens) for axis in step.axes)
+    return _cells(step, *indices, kind="map", named=named, size=size)
 
 
 def _cells(
@@ -644,8 +641,8 @@ def _cells(
             elif math.isnan(value):
                 line.append(f'<td class=m title="{hover}nan">nan</td>')
             else:
-                place = scale.places(value)
-                style = f"{_styles()[place]}{_dark_inks()[place] if 'texts' in kind else ''}"
+                index = scale.places(value)
+                style = f"{_styles()[index]}{_dark_inks()[index] if 'texts' in kind else ''}"
                 number = f"{value:z.{step.decimals}f}"
                 if isinstance(step, Grid) and step.texts:
                     number = safe(step.texts[i][j], TEXT_LENGTH)
@@ -659,7 +656,7 @@ def _cells(
 
 @cache
 def _styles() -> tuple[str, ...]:
-    """Inline styles by place in the palette; `--d` is the background on dark pages."""
+    """Inline styles by index in the palette; `--d` is the background on dark pages."""
     return tuple(
         f"background:{light};color:{ink_on(light)};--d:{dark}"
         for light, dark in zip(LIGHT.palette(), DARK.palette(), strict=True)
@@ -672,13 +669,13 @@ def _dark_inks() -> tuple[str, ...]:
     return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
 
 
-def _axis_label(kind: str, axis: Axis, place: int | None) -> str:
-    if place is None:
+def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
+    if index is None:
         return f"<th class={kind}>{ELLIPSIS}</th>"
-    token = axis.tokens[place]
+    token = axis.tokens[index]
     details = "" if token is None else f" · {_described(token)}"
-    hover = f"{say(axis.name)} {axis.positions[place]}{details}"
-    return f'<th class={kind} title="{hover}">{escape(axis.labels[place])}</th>'
+    hover = f"{say(axis.name)} {axis.positions[index]}{details}"
+    return f'<th class={kind} title="{hover}">{escape(axis.labels[index])}</th>'
 
 
 def _scale(step: Shown | Grid) -> str:
@@ -700,8 +697,8 @@ def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
     """A note on the rows and columns left out; "" if there are none."""
     cut, is_of_tokens = dict[str, None](), False
     for axis in axes:
-        places = places_of(axis, _limit(axis, limit), tokens)
-        if word := cut_word(axis, places):
+        indices = indices_of(axis, _limit(axis, limit), tokens)
+        if word := cut_word(axis, indices):
             cut[word] = None
             is_of_tokens |= axis.name in TOKEN_AXES.values()
     if not cut:

@@ -52,7 +52,8 @@ def explain_row(attention: Result, query: int) -> Explanation:
     columns |= columns_of(weights)
     rows: list[Parts] = [[Message("key"), *columns]]
     for key, name in enumerate(keys):
-        rows.append([name, *(as_term(column[key]) for column in columns.values())])
+        cells = (column[key] for column in columns.values())
+        rows.append([name, *(x if isinstance(x, Term) else Term(x) for x in cells)])
     sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
     footer = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
 
@@ -98,10 +99,6 @@ def explain_row(attention: Result, query: int) -> Explanation:
         query=position_in_words(query_axis.positions[query], query_axis.labels[query]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
-
-
-def as_term(number: Any) -> Term:
-    return number if isinstance(number, Term) else Term(number)
 
 
 def terms(step: StepNumber, row: Any) -> list[Term]:

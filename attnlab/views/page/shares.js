@@ -39,6 +39,8 @@ function sharesOf(row, { n_layer, n_embd }, { n_head, epsilon }, id) {
   return Float32Array.from([...lens, ...heads, ...mlps, written("embedding"), biases]);
 }
 
+let isSharesOpen = false; // stays when another trace is shown
+
 /** The lens and the shares of a token after the text, one of some, computed when opened. */
 function sharesBox(trace, ids) {
   const words = ids.map((id) => make("option", { value: id }, brief(trace.names.get(id).symbol)));
@@ -50,7 +52,11 @@ function sharesBox(trace, ids) {
     const numbers = [...(await source.step(trace, `shares.${trace.T - 1}.${id}`))];
     if (Number(select.value) === id) tables.replaceChildren(...sharesTables(trace, id, numbers));
   };
-  box.addEventListener("toggle", () => box.open && show());
+  box.addEventListener("toggle", () => {
+    isSharesOpen = box.open;
+    if (box.open) show();
+  });
+  box.open = isSharesOpen;
   select.addEventListener("change", show);
   return box;
 }
