@@ -691,13 +691,13 @@ def test_parameters_do_not_count(pocket: GPT2) -> None:
     assert trace.logits.nbytes < size_of([trace]) < trace.W_E.nbytes
 
 
-def test_a_tokens_way_is_computed_once(explorer: Explorer, pocket: GPT2) -> None:
+def test_a_tokens_pass_is_computed_once(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, "The owl saw the cat")["id"]
-    ways = [numbers(explorer, id, f"pass.{position}") for position in range(3)]
+    passes = [numbers(explorer, id, f"pass.{position}") for position in range(3)]
     trace = pocket.trace("The owl saw the cat")
     hidden = trace.blocks[1].mlp.hidden.astype("<f4")
-    for position, way in enumerate(ways):
-        assert hidden[position].tobytes() in way
+    for position, numbers_of_token in enumerate(passes):
+        assert hidden[position].tobytes() in numbers_of_token
 
 
 def test_what_traces_share_counts_once(pocket: GPT2) -> None:
