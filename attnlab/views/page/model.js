@@ -282,7 +282,7 @@ class Model {
   #candidates(run, probabilities, top) {
     const { n_head } = this.given;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
-    const w = nd.matmul(run.value("W_U"), new Nd(gradient, [gradient.length, 1]));
+    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // in the order of memory
     const u = directionOf(run, w);
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
@@ -372,7 +372,7 @@ function serveModel() {
       const numbers = products?.numbers ?? stored.allocate();
       await stored.readInto(numbers, tick);
       model = new Model(description, numbers);
-      return description;
+      return { ...description, tokenizer: { ...description.tokenizer, merges: [] } }; // the page doesn't encode texts
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

@@ -52,9 +52,38 @@ class Directory {
     try {
       return new Uint8Array(await this.files.get(name).slice(start, end).arrayBuffer());
     } catch {
-      return refuse(`${name} has changed since it was opened. Open it again`);
+      return this.#changed(name);
     }
   }
+
+  /** A file's bytes in parts of PART bytes, each in the same buffer where the browser reads into buffers. */
+  async *parts(name, start, end) {
+    const file = this.files.get(name).slice(start, end);
+    try {
+      reader = file.stream().getReader({ mode: "byob" });
+    } catch {
+      for (let from = start; from < end; from += PART) {
+        const part = await this.bytes(name, from, Math.min(end, from + PART));
+        if (part.length < Math.min(PART, end - from)) this.#changed(name);
+        yield part;
+      }
+      return;
+    }
+    let buffer = new ArrayBuffer(Math.min(PART, end - start));
+    for (let left = end - start, filled = 0; left; left -= filled, filled = 0) {
+      const size = Math.min(PART, left);
+      while (filled < size) {
+        const { value } = await reader.read(new Uint8Array(buffer, filled, size - filled)).catch(() => this.#changed(name));
+        if (!value.length) this.#changed(name);
+        filled += value.length;
+        ({ buffer } = value);
+      }
+      yield new Uint8Array(buffer, 0, size);
+    }
+    await reader.cancel(); // frees its shared memory before garbage collection
+  }
+
+  #changed = (name) => refuse(`${name} has changed since it was opened. Open it again`);
 
   /** A small file's text. */
   async text(name) {
@@ -345,7 +374,9 @@ class Directory {
 
   #tokenizerOf({ vocab, merges, added }, rows, { front, end, space, merged }) {
     const { tokenizer: rules } = this.rules;
-    const symbols = new Map([...[...vocab].map(([symbol, id]) => [id, symbol]), ...added.map(({ id, content }) => [id, content])]);
+    const symbols = new Map();
+    for (const [symbol, id] of vocab) symbols.set(id, symbol);
+    for (const { id, content } of added) symbols.set(id, content);
     const most = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
     if (most >= rows)
       refuse(
@@ -557,8 +588,10 @@ class Directory {
   #checkAllMade({ vocab, added }, merged) {
     const { bytes, looks_special } = this.rules.tokenizer;
     const names = new Set([...bytes, ...added.map(({ content }) => content)]);
-    const unexplained = [...vocab].filter(([symbol, id]) => !merged.has(id) && !names.has(symbol) && !whole(looks_special).test(symbol));
-    const [first] = unexplained.map(([symbol]) => symbol).sort();
+    const isSpecial = whole(looks_special);
+    const unexplained = [];
+    for (const [symbol, id] of vocab) if (!merged.has(id) && !names.has(symbol) && !isSpecial.test(symbol)) unexplained.push(symbol);
+    const [first] = unexplained.sort();
     if (unexplained.length)
       refuse(
         `${unexplained.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
@@ -589,7 +622,10 @@ class Directory {
   }
 }
 
-const [CHUNK, AHEAD] = [2 ** 22, 3]; // bytes of a file at a time, and how many are read ahead
+const PART = 2 ** 20; // bytes of a file at a time
+
+// Global, since Chromium collects a stream that only its pending read refers to.
+let reader;
 
 /** Parameters in files, read as float32. */
 class StoredNumbers {
@@ -610,10 +646,10 @@ class StoredNumbers {
   /** Read all of them; `tick` is awaited between parts, and throws if the request was aborted. */
   async readInto(numbers, tick) {
     let at = 0;
-    for await (const part of this.#partsOf([...this.entries.values()])) {
-      numbers.set(part, at);
-      at += part.length;
-      await tick(at / this.count);
+    for (const entry of this.entries.values()) {
+      const tensor = numbers.subarray(at, at + sizeOf(entry.shape));
+      for await (const end of this.#read(entry, (from, to) => tensor.subarray(from, to))) await tick((at + end) / this.count);
+      at += tensor.length;
     }
     if (this.copy) await this.#checkCopy(numbers);
   }
@@ -621,59 +657,52 @@ class StoredNumbers {
   async #checkCopy(numbers) {
     const paths = [...this.entries.keys()];
     const before = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
-    let at = before.reduce((sum, size) => sum + size, 0);
-    for await (const part of this.#partsOf([this.copy])) {
+    const start = before.reduce((sum, size) => sum + size, 0);
+    let part;
+    let at = start;
+    for await (const end of this.#read(this.copy, (from, to) => (part = new Float32Array(to - from)))) {
       if (!part.every((x, n) => x === numbers[at + n]))
         refuse(
           `${this.copy.name} in the directory differs from ${this.entries.get("W_E").name}, but the config ties them. If the output ` +
             'matrix is a separate parameter, set "tie_word_embeddings": false',
         );
-      at += part.length;
+      at = start + end;
     }
   }
 
-  /** The tensors' numbers as float32, part by part; the next ones are read while one is converted. */
-  async *#partsOf(entries) {
-    const chunksOf = ({ start, end, ...entry }) =>
-      Array.from({ length: Math.ceil((end - start) / CHUNK) }, (_, n) => ({ ...entry, from: start + n * CHUNK, to: Math.min(end, start + (n + 1) * CHUNK) }));
-    const chunks = entries.flatMap(chunksOf);
-    const read = ({ file, from, to }) => this.directory.bytes(file, from, to);
-    const coming = chunks.slice(0, AHEAD).map(read);
-    for (const [n, { name, file, dtype, from, to }] of chunks.entries()) {
-      const bytes = await coming.shift();
-      if (n + AHEAD < chunks.length) coming.push(read(chunks[n + AHEAD]));
-      if (bytes.length !== to - from) refuse(`${file} has changed since it was opened. Open it again`);
-      const numbers = FLOATS[dtype](bytes.buffer);
+  /** Read a tensor's numbers part by part into the arrays `into(from, to)`; yields the ends of parts. */
+  async *#read({ name, file, dtype, start, end }, into) {
+    const width = this.directory.rules.tensors.bytes[dtype];
+    let from = 0;
+    for await (const bytes of this.directory.parts(file, start, end)) {
+      const to = from + bytes.length / width;
+      const numbers = into(from, to);
+      CONVERT[dtype](bytes.buffer, numbers);
       let sum = 0; // 0 * x is NaN if x isn't finite
       for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
       if (sum !== 0) refuse(`${name} in ${file} contains NaN or infinite numbers`);
-      yield numbers;
+      yield (from = to);
     }
   }
 }
 
-/** Conversion to float32, by the file format's dtypes. */
-const FLOATS = {
-  F64: (buffer) => new Float32Array(new Float64Array(buffer)),
-  F32: (buffer) => new Float32Array(buffer),
-  F16: (buffer) => lookUp(buffer, (halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits)))),
-  BF16(buffer) {
+/** Conversion of a buffer's first numbers to float32, by the file format's dtypes. */
+const CONVERT = {
+  F64: (buffer, out) => out.set(new Float64Array(buffer, 0, out.length)),
+  F32: (buffer, out) => out.set(new Float32Array(buffer, 0, out.length)),
+  F16(buffer, out) {
+    halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits));
     const bits = new Uint16Array(buffer);
-    const wide = new Uint32Array(bits.length);
-    for (let n = 0; n < bits.length; n++) wide[n] = bits[n] << 16;
-    return new Float32Array(wide.buffer);
+    for (let n = 0; n < out.length; n++) out[n] = halves[bits[n]];
+  },
+  BF16(buffer, out) {
+    const bits = new Uint16Array(buffer);
+    const wide = new Uint32Array(out.buffer, out.byteOffset, out.length);
+    for (let n = 0; n < wide.length; n++) wide[n] = bits[n] << 16;
   },
 };
 
 let halves; // all float16 numbers, computed when first needed
-
-/** The table's entry for each 16 bits of a buffer. */
-function lookUp(buffer, table) {
-  const bits = new Uint16Array(buffer);
-  const numbers = new Float32Array(bits.length);
-  for (let n = 0; n < bits.length; n++) numbers[n] = table[bits[n]];
-  return numbers;
-}
 
 /** A float16 number: 1 sign bit, 5 of exponent, 10 of fraction. */
 function ofHalf(bits) {
