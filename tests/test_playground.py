@@ -572,9 +572,13 @@ def test_tokenizers_that_are_opened(name: str, refusing: Any, tmp_path: Path) ->
         return
     choose(refusing, directory)
     assert refusing.locator("#status").inner_text() == ""
-    texts = [text for text in (*HOSTILE, "a <|im_start|> b <tool> é") if len(text) < 100]
-    find = "(texts) => texts.map((text) => source.tokenizer.encode(text))"
-    assert refusing.evaluate(find, texts) == [tokenizer.encode(text) for text in texts]
+    encoded = {text: tokenizer.encode(text) for text in (*HOSTILE, "a <|im_start|> b <tool> é")}
+    texts = [text for text, ids in encoded.items() if 0 < len(ids) <= config.n_positions]
+    find = """async (texts) => {
+        const traces = await Promise.all(texts.map((text) => source.open({ text }, [])));
+        return traces.map(({ ids }) => ids);
+    }"""
+    assert refusing.evaluate(find, texts) == [encoded[text] for text in texts]
     names = refusing.evaluate("[...source.tokenizer.symbols]")
     assert len(names) == len(tokenizer.vocabulary.ids)
     assert (
