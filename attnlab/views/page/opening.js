@@ -22,7 +22,7 @@ function pythonOf(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map(pythonOf).join(", ")}]`;
   if (typeof value === "object")
-    return `{${Object.entries(value).map(([name, one]) => `${pythonOf(name)}: ${pythonOf(one)}`).join(", ")}}`;
+    return `{${Object.entries(value).map(([key, item]) => `${pythonOf(key)}: ${pythonOf(item)}`).join(", ")}}`;
   if (typeof value !== "string") return String(value);
   const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
   const shown = printable(value);
@@ -129,10 +129,10 @@ class Directory {
     const name = "config.json";
     if (!this.has(name)) refuse(`there is no ${name} in the directory`);
     const settings = await this.json(name);
-    const own = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
-    if (own)
+    const custom = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
+    if (custom)
       refuse(
-        `${name}: the model has custom code (auto_map: ${quoted(String(own[1]))}), which isn't run ` +
+        `${name}: the model has custom code (auto_map: ${quoted(String(custom[1]))}), which isn't run ` +
           "and may not compute GPT-2. If you are sure that it does, remove auto_map from the file",
       );
     const kind = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
@@ -141,7 +141,7 @@ class Directory {
     if (quantized !== null)
       refuse(`${name}: the weights are quantized (${quoted(quantized.quant_method || quantized)}). ${rules.how_to_dequantize}`);
     const all = { ...rules.defaults };
-    for (const one of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, one)) all[one] = settings[one];
+    for (const key of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, key)) all[key] = settings[key];
     const problems = [...this.#notImplemented(settings), ...this.#wrong(all)];
     if (problems.length) refuse(`${name}: ${problems.join("; ")}`);
     return { ...all, d_mlp: all.n_inner ?? 4 * all.n_embd };
@@ -175,7 +175,7 @@ class Directory {
 
   // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
 
-  /** Each parameter's place in the files, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
+  /** Each parameter's location in the files, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
@@ -191,21 +191,21 @@ class Directory {
     const expectedOf = (name) => {
       const [, layer, inside] = whole(rules.patterns.in_block).exec(name) ?? [];
       if (layer === undefined) return outside.get(name === output && !outside.has(output) ? embedding : name);
-      const one = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
-      return one && { ...one, path: `blocks.${layer}.${one.path}` };
+      const parameter = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
+      return parameter && { ...parameter, path: `blocks.${layer}.${parameter.path}` };
     };
     this.#checkOurs(stored, (name) => {
       const [, , inside] = whole(rules.patterns.in_block).exec(name) ?? [];
       return inside === undefined ? outside.has(name) : inBlock.has(inside);
     });
-    const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, one]) => one));
-    const given = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
+    const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, parameter]) => parameter));
+    const present = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
     const first = rules.block.find(([path]) => path === "attention.W_QKV")[1];
-    this.#checkAll(config, stored, expected, given, { inBlock, outside, first: `h.0.${first}` });
+    this.#checkAll(config, stored, expected, present, { inBlock, outside, first: `h.0.${first}` });
     const copy = config.tie_word_embeddings ? stored.get(output) : undefined;
     if (copy && !stored.has(embedding)) stored.set(embedding, copy), expected.set(embedding, expected.get(output));
-    const places = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
-    const byPath = new Map(places.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
+    const used = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
+    const byPath = new Map(used.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
     return { byPath, copy: copy && stored.get(embedding) !== copy ? { ...copy, name: output } : undefined };
   }
 
@@ -229,7 +229,7 @@ class Directory {
     if (names.length && !names.some(isOurs)) refuse(`the directory has no tensors with GPT-2's names, only ${this.listed(names.sort())}`);
   }
 
-  #checkAll(config, stored, expected, given, { inBlock, outside, first }) {
+  #checkAll(config, stored, expected, present, { inBlock, outside, first }) {
     const { bytes } = this.rules.tensors;
     const [embedding, position, ...last] = outside.keys();
     const names = function* () {
@@ -239,12 +239,12 @@ class Directory {
     };
     const missing = [];
     for (const name of names()) {
-      if (!given.has(name)) missing.push(name);
+      if (!present.has(name)) missing.push(name);
       if (missing.length > this.rules.listed) break;
     }
     const written = (shape) => `[${shape.join(", ")}]`;
     const isOff = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
-    const count = outside.size + config.n_layer * inBlock.size - given.size;
+    const count = outside.size + config.n_layer * inBlock.size - present.size;
     const kinds = {
       missing: this.listed(missing, count),
       unexpected: this.listed([...stored.keys()].filter((name) => !expected.has(name))),
@@ -334,8 +334,8 @@ class Directory {
       const isValid = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
       if (!isValid) invalid(`its header describes ${this.listed([name])} in a way that can't be read`);
       const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
-      const needed = width && shape.reduce((product, n) => product * n, width);
-      if (needed !== null && needed !== to - from) invalid(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
+      const needed = width && shape.reduce((product, n) => product * BigInt(n), BigInt(width));
+      if (needed !== null && needed !== BigInt(to - from)) invalid(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
       return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
     });
     let at = 8 + length;
@@ -464,8 +464,8 @@ class Directory {
     if (!Array.isArray(merges)) wrong(`merges must be a list; got ${quoted(merges)}`);
     return merges.map((merge, n) => {
       const pair = typeof merge === "string" ? merge.split(" ") : merge;
-      const isOne = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
-      if (!isOne)
+      const isMerge = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
+      if (!isMerge)
         wrong(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
       return pair;
     });
@@ -474,9 +474,9 @@ class Directory {
   #compare({ vocab, merges, added }, older) {
     const names = new Map(added.map(({ content, id }) => [content, id]));
     for (const symbol of new Set([...older.vocab.keys(), ...vocab.keys()])) {
-      const [one, other] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
-      if (one !== other)
-        refuse(`the id of ${quoted(symbol)} is ${quoted(one)} in tokenizer.json and ${quoted(other)} in the older files (None: missing)`);
+      const [id, olderId] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
+      if (id !== olderId)
+        refuse(`the id of ${quoted(symbol)} is ${quoted(id)} in tokenizer.json and ${quoted(olderId)} in the older files (None: missing)`);
     }
     for (let n = 0; n < Math.max(merges.length, older.merges.length); n++)
       if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} differs between tokenizer.json and merges.txt`);
@@ -494,10 +494,10 @@ class Directory {
     return Object.fromEntries(tokensByName);
   }
 
-  #specialToken(given, name) {
-    const token = typeof given === "string" ? { content: given } : given;
+  #specialToken(value, name) {
+    const token = typeof value === "string" ? { content: value } : value;
     if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
-      refuse(`${name} must be a text or have a content; got ${quoted(given)}`);
+      refuse(`${name} must be a text or have a content; got ${quoted(value)}`);
     const { id, ...rest } = token;
     return { ...rest, special: true };
   }
@@ -551,11 +551,11 @@ class Directory {
     }
     if (part?.type !== "TemplateProcessing") return [[], []];
     const around = [[], []];
-    let place = 0;
+    let side = 0;
     try {
       for (const item of part.single)
-        if ("Sequence" in item) place = 1;
-        else around[place].push(...part.special_tokens[item.SpecialToken.id].ids);
+        if ("Sequence" in item) side = 1;
+        else around[side].push(...part.special_tokens[item.SpecialToken.id].ids);
       if (!around.flat().every(Number.isInteger)) throw new TypeError();
     } catch {
       refuse(`post_processor can't be read: ${quoted(part)}`);
