@@ -114,7 +114,7 @@ class WorkerError(AttnlabError, RuntimeError):
 def quoted(value: object, longest: int = 80) -> str:
     """Format a value for an error message: its repr, shortened, or its type if that fails."""
     try:
-        text = repr(value)
+        text, *others = repr(value).split("\n", 1)
     except Exception:  # e.g. an integer with 5,000 digits
         return f"an object of type {type(value).__name__}"
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return f"{text[: longest - 1]}…" if others or len(text) > longest else text

@@ -1,19 +1,19 @@
 # %% [markdown]
 # # 1. Why attention
 #
-# A sentence is several words, and a network works with vectors. How does it get from many vectors
-# to what it needs for the next word? The first answer was one vector for the whole sentence. This
-# chapter shows with numbers what that loses, what attention does instead, and why attention is more
-# than "how similar are two words".
+# A sentence is several words, and a network works with vectors. How does it combine them to predict
+# the next word? The first answer was a single vector for the whole sentence. This chapter shows
+# with numbers what that loses, what attention does instead, and why attention is more than "how
+# similar are two words".
 #
-# Everything in capitals below, and every number, is yours to change. Run the chapter again and see.
+# Change any name in capitals below, or any number, and run the chapter again.
 #
 # * **Objective**: Say what a single vector for a sentence loses, and why similarity alone can't
 #   serve as attention.
 # * **Before this**: how to multiply a vector by a matrix; a little Python.
 # * **Time**: 25 minutes, exercises included.
-# * **Misconception**: "Attention weights are similarities." Similarity is symmetric and knows no
-#   question; attention compares a query with keys.
+# * **Misconception**: "Attention weights are similarities." Similarity is symmetric and depends on
+#   no question; attention compares a query with keys.
 
 # %%
 import numpy as np
@@ -56,8 +56,8 @@ pictures.arrows(second, title=" ".join(ways[1]))
 # A trained model's word vectors have the same problem. (A model splits a text into **tokens**,
 # words or pieces of words, and has a vector for each of them, its **embedding**. The first cell
 # printed the model's name: GPT-2, or the small one that comes with attnlab, which this book calls
-# the pocket model.) Here are the averages of the token embeddings of `ONE` and `OTHER`: with the
-# sentences above they differ only by rounding.
+# the pocket model.) Here are the averages of the token embeddings of `ONE` and `OTHER`: for the
+# sentences above, they differ only by rounding.
 
 # %%
 means = [model.trace(text).token_embedding.mean(axis=0) for text in (ONE, OTHER)]
@@ -68,7 +68,7 @@ print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
 # %% [markdown]
 # ## 1.2 One step after the other, or all at once
 #
-# A **recurrent network** keeps the order. It reads one word at a time and mixes it into one state:
+# A **recurrent network** keeps the order. It reads one word at a time and mixes it into a state:
 # new state = tanh(old state times a matrix + word), where tanh, an **activation function**,
 # squeezes each number between -1 and 1. But the state always has the same size, and each new word
 # overwrites part of it. Change only the first word: how much of that change is still in the state
@@ -96,13 +96,13 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 # it is flat: 0.003 of the difference is left after 10 words. At `SCALE = 0.1` tanh is almost a
 # straight line: 0.25 is left, not far from the 0.35 of `KEPT` to the power of 10.
 #
-# This network is not trained; a trained one (an LSTM, say) remembers longer. Two problems remain:
-# one state of fixed size has to hold everything, and word 40 waits for word 39.
+# This network is not trained; a trained one (an LSTM, say) remembers longer. Two problems remain: a
+# state of fixed size has to hold everything, and word 40 has to wait for word 39.
 #
-# Translate "I will eat" into "je vais manger" that way. The **encoder** (the network that reads)
-# turns the words into states h₁, h₂ and h₃; the **decoder** (the one that writes) receives h₃
-# alone, as a relay runner receives one baton. Read a paragraph, close your eyes and translate it:
-# you have the same problem.
+# Suppose such a network translates "I will eat" into "je vais manger". The **encoder** (the network
+# that reads) turns the words into states h₁, h₂ and h₃; the **decoder** (the one that writes)
+# receives h₃ alone, as a relay runner receives one baton. Read a paragraph, close your eyes and
+# translate it: you have the same problem.
 #
 # <!-- drawing: relay -->
 #
@@ -133,8 +133,8 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 #
 #     a · b = a₀b₀ + a₁b₁ + …        cos(a, b) = a · b / (|a| |b|)
 #
-# Must all vectors then have length 1 before a dot product means anything? Many say so. Here is how
-# long they are in a model. (`Ġ` at the start of a token stands for the space before it.)
+# Must all vectors have length 1 before a dot product means anything? Many say so. Here are their
+# lengths in a model. (`Ġ` at the start of a token stands for the space before it.)
 
 # %%
 trace = model.trace(PROMPT)
@@ -159,9 +159,9 @@ print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decim
 # The lengths differ, and no step makes them 1. Subtracting the mean and dividing by the standard
 # deviation makes all of them √D; **LayerNorm** then multiplies by a learned gain and adds a learned
 # bias, and they differ again. With the prompt above the pocket model's rows are between 7.34 and
-# 8.33 long after LayerNorm. So there the dot product and the cosine say nearly the same: their
-# ratio is almost constant. Queries and keys (section 1.5) may have any length, and use it: a longer
-# query gives sharper attention, a longer key changes every score it enters.
+# 8.33 long after LayerNorm. There the dot product and the cosine are nearly equivalent: their ratio
+# is almost constant. Queries and keys (section 1.5) may have any length, and the length matters: a
+# longer query gives sharper attention, a longer key changes every score it enters.
 
 # %%
 X_block = block.attention.X
@@ -175,10 +175,10 @@ pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer
 # %% [markdown]
 # ## 1.4 Similarity alone is a tie
 #
-# So could similarity give the weights? Take three words of "The dog dropped the ball because it was
+# Could similarity give the weights? Take three words of "The dog dropped the ball because it was
 # tired". Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun? The
-# pronoun stands for something, so it is a bit of each. And **softmax** turns each row into shares:
-# all positive, with the sum 1 ([chapter 3](03_one_head_by_hand.py) works one out).
+# pronoun stands for something, so it has a bit of each. **Softmax** turns each row into shares: all
+# positive, with the sum 1 ([chapter 3](03_one_head_by_hand.py) works one out).
 
 # %%
 words = ["dog", "ball", "it"]
@@ -213,21 +213,15 @@ print(attnlab.table(shares, rows=words, columns=words))
 # Attention gives every word two more vectors: a **query**, what it asks for, and a **key**, what it
 # answers to. Two learned matrices produce them. `W_K`: an animal answers to question 0, a thing to
 # question 1. `W_Q`: an animal asks for a thing, a thing asks for nothing, and a pronoun asks
-# strongly for an animal. Balls don't get tired; training would find that out. Such a set of
-# matrices, with what is computed from it, is an attention **head**.
+# strongly for an animal. Balls don't get tired; training would learn that. Such a set of matrices,
+# with what is computed from it, is an attention **head**.
 #
 # The products of queries and keys are [`raw_scores`](../attnlab/equations.py) = Q Kᵀ. Before
 # softmax they are divided by the square root of the key's width, here √2; [chapter
 # 5](05_why_divide_by_root_d.py) explains why.
 
 # %%
-W_K = np.array(
-    [
-        [1, 0],  # an animal answers to question 0
-        [0, 1],  # a thing answers to question 1
-        [0, 0],
-    ]
-)
+W_K = np.array([[1, 0], [0, 1], [0, 0]])  # an animal answers to question 0, a thing to question 1
 W_Q = np.array(
     [
         [0, 1],  # an animal asks for a thing
@@ -283,10 +277,10 @@ pictures.heatmap(middle, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 # %% [markdown]
 # ## 1.7 In a trained model
 #
-# The same comparison on a real trace. Some articles print softmax(X Xᵀ / √D) to show which tokens
-# attend to which. No head computes that. After LayerNorm all rows have about the same length, so
-# nothing is as similar to a row as that row itself: the diagonal takes nearly everything. Here are
-# the rows that the head chosen above starts from.
+# Here is the same comparison in a model. Some articles print softmax(X Xᵀ / √D) to show which
+# tokens attend to which. No head computes that. After LayerNorm all rows have about the same
+# length, so nothing is as similar to a row as that row itself: the diagonal takes nearly
+# everything. Here are the rows that the head chosen above starts from.
 
 # %%
 real = learned.X @ learned.X.T
@@ -334,7 +328,7 @@ learned.plot("weights")
 #
 # No, they are still less than 1e-6 apart. The average of sums is the sum of averages: one of words,
 # one of positions, and both sentences have the same of each. The order survives only as long as the
-# vectors are kept apart.
+# vectors stay separate.
 #
 # </details>
 #

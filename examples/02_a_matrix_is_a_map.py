@@ -5,7 +5,7 @@
 # matrix do to a vector? In two dimensions you can draw it: it moves every point of a grid. This
 # chapter draws such maps, decomposes matrices, and then looks at `W_Q` and `W_K`.
 #
-# Everything in capitals below is yours to change.
+# Change any name in capitals below.
 #
 # * **Objective**: Read a matrix as a map of the plane, and take it apart into rotations and
 #   stretches.
@@ -99,8 +99,8 @@ pictures.plane(both, points={"x": POINT})
 #
 # The **singular value decomposition** (SVD) factors any matrix: M = U S Vᵀ. U rotates, S stretches
 # along the axes by the **singular values**, Vᵀ rotates again. (One of the two also reflects, if M
-# does.) So however wild a matrix looks, apart from rotations it only makes some directions longer
-# or shorter, and the singular values say by how much.
+# does.) So apart from rotations, any matrix only makes some directions longer or shorter, and the
+# singular values say by how much.
 
 # %%
 U, stretches, Vt = np.linalg.svd(M)
@@ -118,11 +118,12 @@ pictures.plane({"U": U, "U S": U @ S, "U S Vᵀ = M": U @ S @ Vt}, points={"x": 
 # %% [markdown]
 # A square matrix can also be read without rotations. Along an **eigenvector** the map only
 # stretches: x M = λ x, and λ is the **eigenvalue**. The matrix above has two eigenvectors, with the
-# eigenvalues 2.5 and 1. In the picture both stay on their lines, and all else is moved.
+# eigenvalues 2.5 and 1. In the picture both stay on their lines; all other vectors change
+# direction.
 #
 # "Full rank" is sometimes given as the condition. It isn't enough: the turn of 2.2 has full rank
-# and changes every direction, so it has no real eigenvector. Every matrix has an SVD, one of 768 x
-# 64 too.
+# and changes every direction, so it has no real eigenvector. Every matrix has an SVD, even one of
+# 768 x 64.
 
 # %%
 eigenvalues, eigenvectors = np.linalg.eig(M.T)  # of the transpose: x is a row
@@ -159,9 +160,10 @@ pictures.plane({"x M": M, "x M + b": (M, SHIFT)}, points={"x": POINT})
 # %% [markdown]
 # ## 2.6 What W_Q and W_K do to two words
 #
-# Two words, two numbers each. Their dot product is the same from the cat to the fish and from the
-# fish to the cat. Now two maps: `W_Q` rotates by a right angle, `W_K` stretches. Each word then has
-# two vectors, one for asking and one for answering, and the two directions now differ.
+# Take two words with two numbers each. Their dot product is the same from the cat to the fish and
+# from the fish to the cat. Now apply two maps: `W_Q` rotates by a right angle, `W_K` stretches.
+# Each word then has two vectors, one for asking and one for answering, and the two directions now
+# differ.
 
 # %%
 words = ["cat", "fish"]

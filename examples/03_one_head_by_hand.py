@@ -60,10 +60,10 @@ print(attnlab.table(X, rows=words, decimals=2))
 #
 # As in a library: the query is what you ask for, the keys are the index cards, the values are the
 # books. The librarian compares your question with every card, and hands you a mixture of all books,
-# more of those whose cards fit.
+# weighted by how well their cards fit.
 #
-# Here are the matrices. A number of `Q` is one row of `X` times one column of `W_Q`: four products
-# and their sum. Take a pencil, work out one number of `Q`, and check it below.
+# Here are the matrices. Each number of `Q` is a row of `X` times a column of `W_Q`: four products
+# and their sum. Take a pencil, work out a number of `Q`, and check it below.
 
 # %%
 recorded = figures.load("cat_eats_fish")
@@ -90,6 +90,7 @@ def multiply(left: Array, right: Array, columns: Sequence[str] = ()) -> Array:
     return product
 
 
+# %%
 print("\nQ = X W_Q")
 Q = multiply(X, W_Q)
 print("\nK = X W_K")
@@ -139,8 +140,8 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # score: whatever the score, the result is positive. Then divide by their sum, and the shares add up
 # to 1.
 #
-# First on three round numbers: 1.0, 0.5, 0.1. (Some texts give them the shares 0.57, 0.29 and 0.14,
-# which are not their softmax; work it out and see.)
+# First, three round numbers: 1.0, 0.5, 0.1. (Some texts give 0.57, 0.29 and 0.14, which are not
+# their softmax; work it out and see.)
 
 # %%
 example = [1.0, 0.5, 0.1]
@@ -162,8 +163,8 @@ for power in powers:
 
 # %% [markdown]
 # Now our words. (Above a score of 709 the power of `e` overflows a float64. Adding the same number
-# to all scores of a row changes no share, so `in_reach` shifts a row that goes too far. The library
-# always shifts each row's largest score to 0.)
+# to all scores of a row changes no share, so `in_reach` shifts a row whose scores are too large.
+# The library always shifts each row's largest score to 0.)
 
 # %%
 exp_of_scores = np.exp(in_reach(scores))
@@ -204,8 +205,9 @@ print(f"  largest difference  {difference:.7f}")
 #
 # Each word collects the values of all words, in proportion to its weights:
 # [`context`](../attnlab/equations.py) `= weights V`. This weighted sum is what the head passes on.
-# In the picture each value is an arrow, scaled by its weight; head to tail they lead to the context
-# of the first word.
+# In "The cat ate the fish because it was hungry" the context of "it" can be mostly the value of
+# "cat"; every value is added once, the words' shares sum to 1. In the picture each value is an
+# arrow, scaled by its weight; head to tail they lead to the context of the first word.
 
 # %%
 print("\n3.5 context = weights V")
@@ -248,12 +250,12 @@ pictures.heatmap(weights - share, rows=words, columns=words, title=f"weights - {
 # %% [markdown]
 # ## 3.7 Three heads of one sentence
 #
-# Other matrices ask other questions of the same words. Look at the columns of `X`: with the numbers
-# above, 猫 and 鱼 are large in the first and the third, 吃 in the second and the fourth. So first
-# minus second plus third minus fourth is a number that separates nouns from verbs.
+# Other matrices compute other queries and keys from the same words. Look at the columns of `X`:
+# with the numbers above, 猫 and 鱼 are large in the first and the third, 吃 in the second and the
+# fourth. So first minus second plus third minus fourth is a number that separates nouns from verbs.
 #
-# A head may use it as its whole query (doubled, to make the effect clearer) and, with the sign
-# flipped, as its whole key. Then nouns match the verb, and the verb matches nouns.
+# Let a head's query be this single number (doubled, to make the effect clearer), and its key the
+# same number with the sign flipped. Then nouns match the verb, and the verb matches nouns.
 
 # %%
 noun = np.resize([[1.0], [-1.0], [1.0], [-1.0]], (X.shape[1], 1))
@@ -279,8 +281,8 @@ own_kind.plot()
 
 # %% [markdown]
 # A layer has many heads, which ask different questions at once: **multi-head attention**. Their
-# contexts are concatenated, [`concat`](../attnlab/equations.py), and mixed by one more matrix. We
-# chose our questions; a model learns its own in training, and [chapter 7](07_heads_that_learned.py)
+# contexts are concatenated, [`concat`](../attnlab/equations.py), and mixed by another matrix. Here
+# we chose the questions; a model learns them in training, and [chapter 7](07_heads_that_learned.py)
 # looks at some.
 
 # %%
@@ -291,10 +293,10 @@ print("\nThe three contexts side by side")
 print(attnlab.table(concat, rows=words, columns=names))
 
 # %% [markdown]
-# The same in a sentence of five words, 我去银行取钱 (I go to the bank to withdraw money). Each word
-# is a column of its own here, so a matrix W_Q can say for each pair whether the first asks for the
-# second. One head asks which object belongs to the action 取 (withdraw), one what is done at the
-# place 银行 (bank), one what 我 (I) does.
+# Here are five words, 我去银行取钱 (I go to the bank to withdraw money). Each word is a separate
+# column here, so the matrix W_Q can say for each pair whether the first asks for the second. One
+# head asks which object belongs to the action 取 (withdraw), one what is done at the place 银行
+# (bank), one what 我 (I) does.
 
 # %%
 sentence = ["我", "去", "银行", "取", "钱"]
@@ -316,10 +318,10 @@ names = [f"{question}: {asking}" for question, (asking, _) in questions.items()]
 print(attnlab.table(rows, rows=names, columns=sentence, decimals=2))
 
 # %% [markdown]
-# And whom does "he" mean in 李华看见张明，他笑了 (Li Hua saw Zhang Ming, he laughed)? Some say: the
-# nearer name. But nothing in attention prefers what is near. Both names are names, so 他 (he)
-# scores them alike, and each gets half. Only a position in the vectors, or what training has found
-# out about such sentences, can break the tie.
+# Whom does "he" mean in 李华看见张明，他笑了 (Li Hua saw Zhang Ming, he laughed)? Some say the
+# nearer name. But nothing in attention prefers near tokens. Both names are names, so 他 (he) scores
+# them alike, and each gets half. Only position embeddings, or what the model has learned from such
+# sentences, can break the tie.
 
 # %%
 kinds = ["name", "verb", "name", "pronoun", "verb"]

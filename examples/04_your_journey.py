@@ -106,13 +106,17 @@ for variant, how in variants.items():
     heads[variant] = head
     print(f"\nWeights of {words[journey]}, with matrices drawn {how}")
     print(attnlab.table([head.weights[journey]], rows=[words[journey]], columns=words))
+pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
+
+# %%
+for variant, head in heads.items():
+    stage = recorded[variant]
     inputs = {name: (getattr(head, name), stage[name]) for name in ("W_Q", "W_K", "W_V")}
     inputs["X"] = (X, recorded["inputs"])
     names = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
     print(
         figures.verdict(inputs, 6, **{name: (getattr(head, name), stage[name]) for name in names})
     )
-pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
 # %% [markdown]
 # **Round last.** You may find 1.2, 1.8 and 1.5 in print as the first variant's raw scores of
@@ -157,11 +161,12 @@ print(attnlab.table([alpha, cut(alpha)], rows=rows, columns=words))
 # With queries as rows, the masked part is the **upper right**. Some drawings have the keys as rows;
 # there it is the lower left. It is the same mask, transposed.
 #
-# **One way:** take the weights above, set the future to 0, and divide each row by what is left, so
-# that it sums to 1 again.
+# **The first way:** take the weights above, set the future to 0, and divide each row by what is
+# left, so that it sums to 1 again.
 #
-# **The other way:** set the future's *scores* to -inf ([`masked_scores`](../attnlab/equations.py)),
-# so that softmax gives it `e^-inf = 0`, and take the softmax once.
+# **The second way:** set the future's *scores* to -inf
+# ([`masked_scores`](../attnlab/equations.py)), so that softmax gives it `e^-inf = 0`, and take the
+# softmax once.
 
 # %%
 mask = attnlab.causal_mask(T)
@@ -291,8 +296,9 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 #
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
 # its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
-# two columns from head 0, two from head 1. Drawn beside a single head of full width D, whose three
-# maps are D × D: H heads have maps of D × D/H, as many numbers in all, but H rows of weights.
+# two columns from head 0, two from head 1. The picture compares them with a single head of width D:
+# its three maps are D × D, those of H heads are D × D/H. The numbers add up to the same, but a word
+# has H rows of weights.
 #
 # <!-- drawing: heads -->
 #
@@ -338,10 +344,10 @@ pictures.heatmap(both.concat, rows=words, columns=columns, title="concat")
 # error grows with that number). So what if two heads start with the same numbers, rows of `W_O`
 # included? They have the same gradients, take the same steps, and stay identical.
 #
-# Let us see. The task: each word has to output the row of the word before it (the first word its
-# own). One pair of heads starts differently, one pair identically; both train for the same number
-# of steps. The loss is the mean square of the error; the picture shows its root. You need not
-# follow every line of `train`: each step computes the layer, its error and the gradients
+# Let's see. The task: each word has to output the row of the word before it (the first word outputs
+# its row). One pair of heads starts differently, one pair identically; both train for the same
+# number of steps. The loss is the mean square of the error; the picture shows its root. You need
+# not follow every line of `train`: each step computes the layer, its error and the gradients
 # (**backpropagation**), and the optimizer AdamW, which decides how large a step is, updates the
 # matrices.
 #
@@ -361,25 +367,25 @@ def new_head(rng: np.random.Generator) -> list[Array]:
     return [0.5 * rng.standard_normal(shape) for shape in ((D, 2), (D, 2), (D, 2), (2, D))]
 
 
+# %%
 def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]]:
     """The trained heads, from where they start, and their error at each step."""
-    W_Q, W_K, W_V = (np.hstack([start[n] for start in starts]) for n in range(3))
-    W_O = np.vstack([start[3] for start in starts])
-    matrices = W_Q, W_K, W_V, W_O
-    optimizers = [AdamW(np.zeros(W.size)) for W in matrices]
-    n_head, off = len(starts), []
+    matrices = [np.hstack([start[n] for start in starts]) for n in range(3)]
+    matrices.append(np.vstack([start[3] for start in starts]))  # W_O
+    n_head, off, optimizers = len(starts), [], [AdamW(np.zeros(W.size)) for W in matrices]
     for _ in range(max(steps, 1)):
         layer = attnlab.multi_head_attention(X, *matrices, n_head=n_head, mask=mask, tokens=words)
         error = layer.output - wanted
         off.append(float(np.sqrt((error**2).mean())))
-        d_concat, d_W_O, _ = linear_gradient(layer.concat, W_O, error)
+        d_concat, d_W_O, _ = linear_gradient(layer.concat, matrices[-1], error)
         d_QKV = attention_gradient(layer, attnlab.split_heads(d_concat, n_head))
-        gradients = [X.T @ attnlab.merge_heads(d) for d in d_QKV] + [d_W_O]
+        gradients = *(X.T @ attnlab.merge_heads(d) for d in d_QKV), d_W_O
         for optimizer, W, gradient in zip(optimizers, matrices, gradients, strict=True):
             optimizer.update(W.reshape(-1), gradient.reshape(-1), rate)  # reshape: a view of W
     return layer, off
 
 
+# %%
 rng = np.random.default_rng(seed)
 a, b = new_head(rng), new_head(rng)
 different, off_different = train(a, b)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 5. Why scores are divided by √d
 #
-# [`scores`](../attnlab/equations.py) `= raw_scores / √d`, where d is the width of a key. Not for
-# speed: the division is one more thing to compute. It keeps the scores from growing with d, so that
-# softmax stays soft enough to learn from. A few experiments show this.
+# [`scores`](../attnlab/equations.py) `= raw_scores / √d`, where d is the width of a key. This isn't
+# for speed: the division is an additional operation. It keeps the scores from growing with d, so
+# that softmax stays soft enough to learn from. A few experiments show this.
 #
 # Change any number in the first cell and run the chapter again: everything is recomputed.
 #
@@ -11,8 +11,8 @@
 #   by d and not at all.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
 # * **Time**: 25 minutes, exercises included.
-# * **Misconception**: "The division saves time." It costs a little; it keeps softmax where it can
-#   learn. "√d is the variance." It is the standard deviation.
+# * **Misconception**: "The division saves time." It costs a little time; it keeps softmax where it
+#   can learn. "√d is the variance." It is the standard deviation.
 
 # %%
 import math
@@ -98,7 +98,7 @@ print(
 # Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
 # what its [`softmax`](../attnlab/equations.py) would get without the division. The order stays the
 # same, the shares do not: with the scores above, one key takes 80 %, and two keep 0.3 % each. Times
-# 64 applies the factor once more.
+# 64, it is sharper still.
 
 # %%
 weights = {factor: attnlab.softmax(factor * scores) for factor in times}
@@ -139,7 +139,7 @@ pictures.heatmap(
 # ## 5.4 A sharp softmax stops learning
 #
 # Training by **gradient descent** asks: if this score were a little larger, how much would the
-# weights change? Let us ask too: make one score at a time a millionth larger, and look at its own
+# weights change? Let us try it: make one score at a time a millionth larger, and look at its
 # weight. By calculus it changes w · (1 - w) times as much as the score.
 
 # %%

@@ -2,16 +2,16 @@
 # # 6. One head of GPT-2, step by step
 #
 # A published article (orczhou.com, "understanding-llm-attention", 2025-12-31) walks through one
-# head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter repeats that walk
-# twice. First on paper: the article's tables are in attnlab, and its arithmetic can be redone from
-# them, with no model and no download. Then on the model you have, step by step, with a verdict: are
-# these the article's numbers?
+# head of GPT-2, layer 0, head 0, and prints tables of what it finds. This chapter repeats that
+# walkthrough twice. First on paper: the article's tables are in attnlab, and its arithmetic can be
+# redone from them, with no model and no download. Then on the model you have, step by step, with a
+# verdict: are these the article's numbers?
 #
 # The model is GPT-2 small if it is in the Hugging Face cache. Otherwise it is the pocket GPT-2 that
 # comes with attnlab: the same architecture with another vocabulary, narrower, and with its own
-# numbers. The first line of output says which, and how to get GPT-2. To use another model, put its
-# name or directory in the environment variable `ATTNLAB_MODEL`. To see another text, change
-# `PROMPT`.
+# numbers. The first line of output says which model it is, and how to get GPT-2. To use another
+# model, put its name or directory in the environment variable `ATTNLAB_MODEL`. To see another text,
+# change `PROMPT`.
 #
 # * **Objective**: Follow every number of one trained head, and check a published table against a
 #   model.
@@ -39,7 +39,7 @@ model = attnlab.GPT2.default()
 # ## 6.1 What was printed
 #
 # The article's prompt is 12 tokens. In a token's symbol `Ġ` stands for a space before it. The
-# apostrophe is a curly one, three bytes, which GPT-2's **byte pair encoding** (BPE) splits into two
+# apostrophe is curly, three bytes, which GPT-2's **byte pair encoding** (BPE) splits into two
 # tokens, `âĢ` and `Ļ`.
 #
 # A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so most of its
@@ -67,8 +67,8 @@ print(attnlab.table(V, rows=symbols[: len(V)]))
 #
 # The model looks up a row for each token (`wte`) and one for each position (`wpe`), and adds them:
 # [`embedding`](../attnlab/equations.py). Both were rounded to four decimals before they were
-# printed, so the last digit of our sum may be off by one. With the numbers above it is, in 10 of 36
-# places. So the sums are compared to three decimals here.
+# printed, so the last digit of our sum may be off by one. For the numbers above it is, in 10 of 36
+# numbers. So the sums are compared to three decimals here.
 
 # %%
 embedding = wte + wpe
@@ -142,8 +142,8 @@ for share, symbol in shares:
     print(f"  {share:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
 
 # %% [markdown]
-# All 144 weights follow from the printed scores. Softmax knows only the scores: whatever queries
-# and keys they came from, the weights are these. That makes a picture easy. Let `X`, `W_K` and
+# All 144 weights follow from the printed scores. Softmax depends only on the scores: whatever the
+# queries and keys were, the weights are the same. That makes a picture easy. Let `X`, `W_K` and
 # `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is that too, and
 # dividing by √12 gives the scores. In a notebook the head draws itself: point at a square to read
 # its number. Masked squares are striped.
@@ -162,9 +162,9 @@ published
 # five rows of context can be computed from what is printed.
 #
 # **Round last.** We compute it twice: with our own weights, and with the article's, which are
-# printed to two decimals. With the numbers above the first are right to three decimals and the
-# second are not. A weight of 0.16 may be anything between 0.155 and 0.165 (and the printed weights
-# of `Ġis` sum to 0.97 only).
+# printed to two decimals. For the numbers above, the first agree to three decimals and the second
+# don't. A weight of 0.16 may be anything between 0.155 and 0.165 (and the printed weights of `Ġis`
+# sum to 0.97 only).
 
 # %%
 seen = min(len(V), T)
@@ -185,8 +185,8 @@ print(figures.verdict(inputs, 3, context=(context, printed_context)))
 # %% [markdown]
 # ## 6.6 The same walk on a model
 #
-# Now with all the numbers, on the model that the first line names. First the input: the embedding
-# of each token and of each position, and their sum.
+# Now all numbers are available, for the model that the first line names. First the input: the
+# embedding of each token and of each position, and their sum.
 
 # %%
 walked = {step.name: step for step in walkthrough.walk(model, PROMPT)}
@@ -236,8 +236,8 @@ print(head.explain(-1, second))
 head
 
 # %% [markdown]
-# All of this in one page, for every head, with the arithmetic behind each cell: click one. (A
-# notebook shows the page; from a script, `trace.save("attention.html")` writes it.)
+# The page below has all of this for every head, with the arithmetic behind each cell: click a cell.
+# (A notebook shows the page; from a script, `trace.save("attention.html")` writes it.)
 
 # %%
 trace.show()

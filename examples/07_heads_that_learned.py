@@ -2,15 +2,14 @@
 # # 7. Heads that learned
 #
 # So far the matrices were written down or drawn at random; the head of chapter 6 was trained, but
-# we asked only how it computes. Here we ask what trained heads do. They do things you can see: they
-# find what "it" refers to, which adjective decides what happens, and what followed this word the
-# last time.
+# we asked only how it computes. Here we ask what trained heads do: they find what "it" refers to,
+# which adjective decides what happens, and what followed this word the last time.
 #
-# The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, trained on the
-# sentences of one small grammar. In them the next word can be known only from earlier ones, so its
-# heads had to learn to attend to those. Its heads are clearer than those of models trained on human
-# text, and what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about GPT-2,
-# if it is in the Hugging Face cache.
+# The model is the pocket GPT-2 that comes with attnlab: 2 layers of 4 heads, trained on sentences
+# of a small grammar. In these sentences the next word depends on earlier words, so the heads had to
+# learn to attend to them. Its heads are clearer than those of models trained on human text, and
+# what you see here is true of the pocket model, not of GPT-2. Section 7.6 is about GPT-2, if it is
+# in the Hugging Face cache.
 #
 # Change any text. The pocket model knows the words of its grammar; others are split into pieces,
 # about which it learned nothing.
@@ -44,9 +43,9 @@ pocket = attnlab.GPT2.from_pretrained("pocket")  # for all other sections
 # %% [markdown]
 # ## 7.1 What does "it" refer to?
 #
-# In the grammar dogs bark and balls roll, and nothing else does. So after "it" two words make
-# sense, and to know them the model has to know which animal and which thing were mentioned. It
-# does. (A token's **logit** is the score from which softmax makes its probability.)
+# In the grammar only dogs bark and only balls roll. So after "it" two words make sense, and to
+# predict them the model has to know which animal and which thing were mentioned. It does. (A
+# token's **logit** is the score from which softmax makes its probability.)
 
 # %%
 trace = pocket.trace(TEXT)
@@ -87,8 +86,8 @@ trace.plot_tokens(*THING)
 # %% [markdown]
 # ## 7.2 Swap the nouns
 #
-# One text shows little. Perhaps head 2 attends to the second token, or to the subject? Swap the
-# nouns, make the sentence passive, let the ball chase the dog.
+# A single text shows little. Perhaps head 2 attends to the second token, or to the subject? Swap
+# the nouns, make the sentence passive, let the ball chase the dog.
 
 # %%
 TEXTS = [
@@ -109,7 +108,7 @@ for text in TEXTS:
 print(align(lines, left=range(5)))
 
 # %% [markdown]
-# Wherever they are, one head finds the animal and the other the thing, and the two next words
+# Wherever the nouns are, head 2 finds the animal and head 0 the thing, and the two next words
 # follow from them. What matters is neither a noun's position nor whether it is the subject, but
 # which noun it is.
 
@@ -161,9 +160,9 @@ print(without(trace, ANIMAL, THING).next_tokens(5))
 # which.
 
 # %% [markdown]
-# [Ablate a head yourself](playground.html#layer=1&head=2&query=7&depth=lab). Press *Ablate this
-# head* and watch the next tokens: "barked" falls, "rolled" rises. Restore it, choose head 1.0,
-# and ablate that one instead.
+# [Ablate a head yourself](playground.html#level=head&layer=1&head=2&query=7). Read the sentence
+# above the head, press *Ablate this head*, then *Model*: "barked" is no longer among the next
+# tokens. Press × to restore the head, and ablate head 1.0 instead.
 
 # %% [markdown]
 # ## 7.4 A fluffy blue creature
@@ -193,7 +192,7 @@ creature.plot_tokens(1, 3)
 # vector. Here the vectors are drawn in the plane of two words that may follow: how much a vector
 # speaks for `Ġpurred` is its dot product with that word's column of `W_U`, and the same for
 # `Ġyawned`. Before the attention of layer 1 the two creatures are nearly alike; then head 3 adds
-# the value of `Ġfluffy` or of `Ġsleepy`, and each arrow turns its own way.
+# the value of `Ġfluffy` or of `Ġsleepy`, and the two arrows turn in different directions.
 
 # %%
 ways = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
@@ -212,8 +211,8 @@ pictures.points(arrows)
 
 # %% [markdown]
 # With the texts above, heads 0 and 3 of layer 1 attend to `Ġfluffy` and hardly anything else. So,
-# mostly, does head 2, the head that found the dog. **A head may have several jobs.** And several
-# heads may share one: ablate one, and `Ġpurred` is still the first choice.
+# mostly, does head 2, which found the dog. **A head may have several jobs.** And several heads may
+# share a job: ablate any one of them, and `Ġpurred` is still the first choice.
 #
 # Now look at head 2 of layer 0. All its weight is on the first token, as if it had nothing to do,
 # yet without it `Ġpurred` is lost. **Weights do not show what a head is needed for.** It passes on
@@ -222,12 +221,12 @@ pictures.points(arrows)
 # %% [markdown]
 # ## 7.5 The previous token, and what followed it the last time
 #
-# Words without any grammar, said twice. The only way to know the next one is to find where the
-# current word occurred before, and what came after it. A head that does so is called an **induction
-# head** (Olsson et al., 2022). `trace.jobs()` measures how much weight each head puts where a job
-# requires it: on the previous token, on the first, on earlier copies of the same token, and on what
-# came after the last of them. Compare with the row `evenly`: that is the weight a head would put
-# there if it attended to all tokens equally.
+# Here are words without any grammar, said twice. To predict the next word, the model has to find
+# where the current word occurred before, and what came after it. A head that does so is called an
+# **induction head** (Olsson et al., 2022). `trace.jobs()` measures how much weight each head puts
+# where a job requires it: on the previous token, on the first, on earlier copies of the same token,
+# and on what came after the last of them. The row `evenly` is for comparison: the weight that a
+# head would put there if it attended to all tokens equally.
 
 # %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
@@ -252,11 +251,11 @@ PREVIOUS, INDUCTION = (0, 1), (1, 2)
 recital.head(*INDUCTION)
 
 # %% [markdown]
-# How can it know which token came before another? By itself it can't: it sees a token's vector, not
+# How can head 2 know which token came before another? Alone it can't: it sees a token's vector, not
 # its neighbours. But the head of layer 0 has attended to the previous token and written into each
-# vector which one it was. So the head of layer 1 searches for a token that says "the one before me
-# was `Ġhappy`". **It takes two heads, one after the other.** If that is so, induction must break
-# when the first is ablated.
+# vector which one it was. So the head of layer 1 searches for a token whose vector says "the token
+# before me was `Ġhappy`". **It takes two heads, one after the other.** If that is so, induction
+# must break when the first is ablated.
 
 # %%
 head = recital.head(*INDUCTION)
@@ -302,10 +301,10 @@ print(gallery.table())
 gallery.plot()
 
 # %% [markdown]
-# Most relations have a head of their own, and head 1.2 serves three: induction, a noun's mood, the
-# animal. Nobody has a head for separators: 0.14 is hardly more than the 0.10 of equal attention.
-# (Determiners are everywhere; head 0.2, with 0.55, is the one that looks for the start of a text,
-# which often is one.) Here are all eight patterns on one sentence.
+# Most relations have a dedicated head, and head 1.2 serves three: induction, a noun's mood, the
+# animal. No head attends to separators: 0.14 is hardly more than the 0.10 of equal attention.
+# (Determiners are everywhere; head 0.2, with 0.55, attends to the start of a text, which often is a
+# determiner.) Here are all eight patterns on one sentence.
 
 # %%
 trace.plot()
@@ -318,9 +317,8 @@ trace.plot()
 # it is 16 tokens with the curly apostrophe and 14 with a straight one. (It has also been counted as
 # 21, which is wrong for both.)
 #
-# What you read off these tables says something about language only if the model was trained. A
-# model with random parameters gives tables that look just like these. So check first which model it
-# is.
+# These tables say something about language only if the model was trained. Those of a model with
+# random parameters look similar. So check first which model it is.
 
 # %%
 PROMPT = "Martin’s one of my sons, and the other is Chanler."
@@ -355,10 +353,10 @@ print(align(grid))
 # model's eight heads shows a dash. That a head attends there need not mean anything about the word
 # at that position.
 #
-# One token is one sample; a habit shows across all of them. So here is the mean over all tokens but
-# the first: how much goes to the first token, to the previous one, to the token itself? A token
-# that can attend to n tokens would give each 1/n if it shared evenly, and early tokens have few. So
-# even shares average more than 1/T.
+# A single token is a single sample; a habit shows across all tokens. So here is the mean over all
+# tokens but the first: how much goes to the first token, to the previous one, to the token itself?
+# A token that can attend to n tokens would give each 1/n if it shared evenly, and early tokens have
+# few. So even shares average more than 1/T.
 
 # %%
 i = np.arange(min(1, T - 1), T)  # a single token is the first
@@ -420,11 +418,11 @@ pictures.heatmap([*courses.values()], rows=[*courses], columns=stops, title="cos
 # This is what it means that attention makes vectors depend on context.
 
 # %% [markdown]
-# The same with numbers of our own. "Tower" stands for anything tall; beside "Eiffel" it is of iron
-# and in Paris, beside "miniature" it is small and of plastic. The first column is iron and Paris,
-# the second small and plastic. Attention adds the other word's value, and one vector becomes two.
-# (In the same way 苹果 is a fruit beside 好吃, tasty, and a company beside 股价, share price; a
-# model may be a language model or a fashion model.)
+# Here is the same with numbers chosen by hand. "Tower" stands for anything tall; beside "Eiffel" it
+# is of iron and in Paris, beside "miniature" it is small and of plastic. The first column is iron
+# and Paris, the second small and plastic. Attention adds the other word's value, and one vector
+# becomes two. (In the same way 苹果 is a fruit beside 好吃, tasty, and a company beside 股价, share
+# price; a model may be a language model or a fashion model.)
 
 # %%
 TOWER, BESIDE = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
@@ -446,9 +444,9 @@ pictures.points(moved)
 #
 # <details><summary>Answer</summary>
 #
-# The head that finds the animal chooses: 0.95 on `Ġdog`, 0.05 on `Ġcat`. The one that finds the
-# thing finds none, and its weight goes where it means nothing: 0.51 to `Ġchased`. What follows is
-# `Ġbarked`, with 0.86 of the probability.
+# The head that finds the animal chooses: 0.95 on `Ġdog`, 0.05 on `Ġcat`. The head that finds the
+# thing finds none, and its weight goes to tokens that don't matter: 0.51 to `Ġchased`. What follows
+# is `Ġbarked`, with 0.86 of the probability.
 #
 # </details>
 #
@@ -489,7 +487,7 @@ pictures.points(moved)
 # %% [markdown]
 # ## Summary
 #
-# * A head may find the noun that "it" stands for, by which noun it is and not by where it stands.
+# * A head may find the noun that "it" stands for by the noun itself, not by its position.
 # * One head can have several jobs, and several heads one job.
 # * An induction head needs a previous-token head in an earlier layer.
 # * Weights that have nowhere to go often go to the first token: an attention sink.

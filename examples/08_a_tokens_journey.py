@@ -1,10 +1,14 @@
 # %% [markdown]
 # # 8. A token's journey
 #
-# A text goes in, and the next word comes out. Attention is one step on the way. Here is the whole
-# path, from characters to a sampled token, and at the end what a model learns from.
+# A text goes in, and the next word comes out. Attention is only a step in between. This chapter
+# follows the whole path, from characters to a sampled token, and at the end what a model learns
+# from.
 #
 #     text -> ids -> vectors -> block 0 -> block 1 -> ... -> logits -> probabilities -> a token
+#
+# It is like a train ride: the id is the token's badge, its embedding the uniform, the blocks are
+# the stations. At the last one GPT-2's 768 numbers become 50,257, one for each possible next token.
 #
 # We follow the last token of the text, since the next token is predicted from its row. Change the
 # text, or any number below it, and run the chapter again.
@@ -144,8 +148,8 @@ print(f"largest difference from mlp.output: {np.abs(output - mlp.output[last]).m
 
 # %% [markdown]
 # The activation function is GELU: values well above 0 pass, values well below become 0. Without
-# this **nonlinearity** the two linear maps would be one ([chapter 2](02_a_matrix_is_a_map.py)), and
-# the MLP could only stretch and rotate.
+# this **nonlinearity** the two linear maps would equal a single map ([chapter
+# 2](02_a_matrix_is_a_map.py)), and the MLP could only stretch and rotate.
 
 # %%
 line = np.linspace(-4, 4, 81)
@@ -155,8 +159,8 @@ pictures.curves(bends, x=line, x_name="hidden", y_name="activated")
 # %% [markdown]
 # ## 8.5 The residual stream
 #
-# Neither part replaces the row. Each **adds** its output to it:
-# [`residual`](../attnlab/equations.py). From the embedding to the last block runs one sum, the
+# Neither part replaces the row: each **adds** its output to the row:
+# [`residual`](../attnlab/equations.py). So a sum runs from the embedding to the last block, the
 # **residual stream**; blocks read from it and write to it.
 #
 #     stream = embedding + attention 0 + MLP 0 + attention 1 + MLP 1 + ...
@@ -185,7 +189,7 @@ pictures.heatmap(lengths, rows=list(written), columns=symbols, title="length of 
 # %% [markdown]
 # ## 8.6 From the stream to logits
 #
-# After the last block comes one more LayerNorm. Then the row is compared with every token of the
+# After the last block comes a final LayerNorm. Then the row is compared with every token of the
 # vocabulary, by a dot product with that token's column of `W_U`:
 # [`logits`](../attnlab/equations.py). In GPT-2 `W_U` is `W_E` transposed, so input and output share
 # the same vectors. A token's **logit** says how well it would fit next; it may be any number.
@@ -319,7 +323,7 @@ print("\nHow often each token is a target")
 print(attnlab.table([counts], rows=[""], columns=story.tokens.symbols, decimals=0))
 
 # %% [markdown]
-# What a long context is good for: here the model sees only the last few tokens of the text, then
+# What is a long context good for? Here the model sees only the last few tokens of the text, then
 # more and more of them. With the pocket model and the text above, "it" alone says little. When
 # "ball" comes into view, the model knows of something that can roll, and when "The dog" is there,
 # of something that may bark.
@@ -369,9 +373,9 @@ pictures.curves(
 #
 # <details><summary>Answer</summary>
 #
-# That of "it", whose target it is: " rolled" had a probability of 0.542, a loss of 0.613; " meowed"
-# has 0.0001, a loss of 9.23, as there is no cat in the text. Earlier positions don't see it. The
-# line after it could change, but after " meowed" a full stop is just as certain.
+# The line of "it", whose target it is: " rolled" had a probability of 0.542, a loss of 0.613; "
+# meowed" has 0.0001, a loss of 9.23, as there is no cat in the text. Earlier positions don't see
+# it. The line after it could change, but after " meowed" a full stop is just as certain.
 #
 # </details>
 #

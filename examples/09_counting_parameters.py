@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 9. Counting parameters
 #
-# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? It all
-# follows from five sizes, by multiplication. Along the way: why a head's value matrix is two thin
-# ones, and what the output matrix is for. No model is needed. Change a size, and count again.
+# Where are GPT-2's 124 million numbers, and how many of GPT-3's 175 billion are attention? The
+# answers follow from five sizes, by multiplication. You also see why a head's value matrix is the
+# product of two thin matrices, and what the output matrix is for. No model is needed. Change a
+# size, and count again.
 #
 # * **Objective**: Count the parameters of GPT-2 and GPT-3 from five sizes.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); what a block holds ([chapter
@@ -55,7 +56,7 @@ print(figures.verdict(sizes, 0, count=([qkv], [recorded])))
 #
 # Per layer: attention, with an output matrix `W_O` (9.5); an MLP of two matrices, F = 4 D wide; two
 # LayerNorms with a gain and a bias each. Outside the layers: a row for each token of the
-# vocabulary, a row for each position, and one last LayerNorm. The output reuses the token embedding
+# vocabulary, a row for each position, and a final LayerNorm. The output reuses the token embedding
 # (**weight tying**), so it adds nothing.
 
 # %%
@@ -69,6 +70,8 @@ layer_counts = {
     "two LayerNorms": ("2 · 2 · D", 4 * D),
 }
 one_layer = sum(count for _, count in layer_counts.values())
+
+# %%
 whole = {
     f"{L} layers": ("L · layer", L * one_layer),
     "token embedding W_E": ("vocab · D", gpt2.vocab_size * D),
@@ -107,6 +110,17 @@ def config(n_layer: int, n_head: int, n_embd: int) -> attnlab.GPT2Config:
     )
 
 
+published = {
+    "distilgpt2": config(6, 12, 768),
+    "gpt2": config(12, 12, 768),
+    "gpt2-medium": config(24, 16, 1024),
+    "gpt2-large": config(36, 20, 1280),
+    "gpt2-xl": config(48, 25, 1600),
+    "GPT-3": gpt3,
+}
+
+
+# %%
 def parts(c: attnlab.GPT2Config) -> dict[str, int]:
     """The number of parameters in each part."""
     D, F, L = c.n_embd, c.d_mlp, c.n_layer
@@ -118,14 +132,7 @@ def parts(c: attnlab.GPT2Config) -> dict[str, int]:
     }
 
 
-published = {
-    "distilgpt2": config(6, 12, 768),
-    "gpt2": config(12, 12, 768),
-    "gpt2-medium": config(24, 16, 1024),
-    "gpt2-large": config(36, 20, 1280),
-    "gpt2-xl": config(48, 25, 1600),
-    "GPT-3": gpt3,
-}
+# %%
 table = [["", "L", "H", "D", "D/H", "parameters", *parts(gpt2)]]
 shares = []
 for name, c in published.items():
@@ -140,10 +147,10 @@ pictures.heatmap(shares, rows=[*published], columns=[*parts(gpt2)], title="% of 
 # %% [markdown]
 # ## 9.4 A value matrix is two thin ones
 #
-# What does a token change in another that attends to it? It adds a row of D numbers to that one. A
-# matrix that turns D numbers into D numbers is D x D. A head uses two thin matrices instead: `W_V`,
-# D x Dh, projects down to Dh numbers, and `W_O`, Dh x D, projects up again. A small example, with D
-# = 4 and Dh = 2:
+# What does a token change in another that attends to it? It adds a row of D numbers to the other's
+# row. A matrix that turns D numbers into D numbers is D x D. A head uses two thin matrices instead:
+# `W_V`, D x Dh, projects down to Dh numbers, and `W_O`, Dh x D, projects up again. A small example,
+# with D = 4 and Dh = 2:
 
 # %%
 words = ["a", "small", "step"]
@@ -194,11 +201,11 @@ print(align(thin_and_full))
 # %% [markdown]
 # ## 9.5 The output matrix: the heads' contributions add up
 #
-# With H heads the contexts are concatenated to a row of D numbers, and multiplied by one `W_O` for
-# all heads. That is the same as giving each head its own rows of `W_O`, and adding up the results
-# ([`head_output`](../attnlab/equations.py)). So `W_O` does not only "mix" the heads: it is the
-# second half of each head's value map. `b_O` belongs to no head and is added once. Head 0 has the
-# matrices from above; all others are random.
+# With H heads the contexts are concatenated to a row of D numbers, and multiplied by `W_O`, which
+# all heads share. That equals multiplying each head's context by its rows of `W_O`, and adding up
+# the results ([`head_output`](../attnlab/equations.py)). So `W_O` does not only "mix" the heads: it
+# is the second half of each head's value map. `b_O` belongs to no head and is added once. Head 0
+# has the matrices from above; all others are random.
 
 # %%
 rng = np.random.default_rng(0)
@@ -207,16 +214,8 @@ W_Q_both, W_K_both = rng.integers(0, 2, (2, D_small, 2 * Dh_small))
 W_V_both = np.hstack([W_V, rng.integers(0, 2, (D_small, Dh_small))])  # head 0, head 1
 W_O_both = np.vstack([W_O, rng.integers(-1, 3, (Dh_small, D_small))])  # head 0, head 1
 b_O = rng.integers(-2, 3, D_small) / 2
-layer = attnlab.multi_head_attention(
-    X,
-    W_Q_both,
-    W_K_both,
-    W_V_both,
-    W_O_both,
-    n_head=2,
-    b_O=b_O,
-    mask=attnlab.causal_mask(len(words)),
-)
+matrices, mask = (W_Q_both, W_K_both, W_V_both, W_O_both), attnlab.causal_mask(len(words))
+layer = attnlab.multi_head_attention(X, *matrices, n_head=2, b_O=b_O, mask=mask)
 last = {f"head {h}": head.output[-1] for h, head in enumerate(layer.heads)} | {"b_O": b_O}
 last |= {"added up": sum(last.values()), "output": layer.output[-1]}
 print(f"\n9.5 The last token, {words[-1]!r}: two heads' contributions, b_O, and the layer's output")
@@ -270,8 +269,8 @@ print(
 
 # %% [markdown]
 # So attention, which everybody talks about, is a third of GPT-3; two thirds are the MLPs. Two
-# mistakes found in print: 1.75亿 parameters, which is 175 million, for 1750亿, 175 billion; and a
-# vocabulary of 50,527, with two digits swapped. The product exposes the second one.
+# mistakes that have been printed: 1.75亿 parameters, which is 175 million, for 1750亿, 175 billion;
+# and a vocabulary of 50,527, with two digits swapped. Multiplying exposes the second.
 
 # %%
 print()
@@ -348,8 +347,8 @@ for name, shape in bright.items():
 #
 # <details><summary>Answer</summary>
 #
-# Rank 1: all rows are multiples of one. With Dh = 1 the thin matrices have 8 numbers and the full
-# one 16; with Dh = 2, half of D, both have 16.
+# Rank 1: all rows are multiples of the same row. With Dh = 1 the thin matrices have 8 numbers and
+# the full one 16; with Dh = 2, half of D, both have 16.
 #
 # </details>
 
@@ -358,4 +357,4 @@ for name, shape in bright.items():
 #
 # * A layer has about 12 D² parameters: 4 D² in attention, 8 D² in the MLP.
 # * A head's value map is two thin matrices, so its rank is at most the head's width.
-# * W_O adds up what the heads write; each head has its own rows of it.
+# * W_O adds up what the heads write; each head has separate rows of it.

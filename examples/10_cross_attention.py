@@ -3,8 +3,8 @@
 #
 # A translation model writes "black cats sleep" while attending to "les chats noirs dorment". An
 # **encoder** has read the French; the **decoder** writes the English. The queries come from one
-# sequence, the keys and values from the other. Everything else is as in [chapter
-# 3](03_one_head_by_hand.py).
+# sequence, the keys and values from the other. (In speech recognition the text has the queries, the
+# audio the keys and values.) Everything else is as in [chapter 3](03_one_head_by_hand.py).
 #
 # The numbers are chosen so that each column has a meaning. An English word has three (colour,
 # animal, action). A French word has four: the article "les" needs a column too. Change any number,
@@ -35,6 +35,8 @@ X = np.array(
         [0, 1, 2],  # sleep, and a little: who sleeps?
     ]
 )
+
+# %%
 french = ["les", "chats", "noirs", "dorment"]
 memory = np.array(
     [
@@ -58,8 +60,8 @@ print(attnlab.table(memory, rows=french, columns=meanings, decimals=1))
 # French word. The sequences differ in length and in width. Only one thing has to match: a query and
 # a key must be equally wide, or they can't be multiplied.
 #
-# The `W_Q` here asks strongly for the word's own meaning. `W_K` answers with the meaning and drops
-# the article. `W_V` passes on the French word unchanged.
+# The `W_Q` here makes each word ask for its meaning, with a factor that sharpens the weights. `W_K`
+# gives each French word's meaning and drops the article. `W_V` passes on the French word unchanged.
 
 # %%
 W_Q = 3 * np.eye(3)
@@ -163,11 +165,11 @@ pictures.heatmap(masked.weights, rows=english, columns=french, title="weights, c
 # is **self-attention**, and it comes first in each layer of the decoder: attend to what is written
 # so far, then to the other sentence, then process both (the MLP of [chapter
 # 8](08_a_tokens_journey.py)). GPT-2 is a decoder alone: it has no second sequence, and so no
-# cross-attention. Its prompt is part of its one sequence.
+# cross-attention. Its prompt is part of its only sequence.
 #
 # ## 10.5 Attention ignores the order of the keys
 #
-# Give the French words in reverse order: the columns of the weights move along, the context stays
+# Pass the French words in reverse order: the columns of the weights move along, the context stays
 # the same. That is why a model adds position embeddings.
 
 # %%
@@ -182,7 +184,7 @@ print(f"\nLargest change of the context: {np.abs(shuffled.context - cross.contex
 # ## 10.6 Self-attention is the special case
 #
 # If the English sentence attends to itself, cross-attention is self-attention: the same function
-# with the same sequence in both places.
+# with the same sequence as both arguments.
 
 # %%
 W_K_english, W_V_english = np.eye(X.shape[1], W_Q.shape[1]), np.eye(X.shape[1])
@@ -227,7 +229,7 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # </details>
 #
-# **Exercise 4 (medium).** Now the French ask and the English answer:
+# **Exercise 4 (medium).** Now let the French words query the English ones:
 # `attnlab.cross_attention(memory, X, W_K, W_Q, np.eye(3))`. What shape do the weights have? Are
 # they those of 10.2, transposed?
 #
@@ -258,8 +260,8 @@ print(checked(cross, my_cross_attention, X, memory, W_Q, W_K, W_V))
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# Who asks, and who answers? Only the queries come from `X`; keys and values both come from
-# `memory`.
+# Which sequence has the queries, and which the keys? Only the queries come from `X`; keys and
+# values both come from `memory`.
 #
 # <details><summary>Hint 2</summary>
 #

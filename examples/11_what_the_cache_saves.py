@@ -12,7 +12,7 @@
 # * **Before this**: [chapter 4](04_your_journey.py) and [chapter 8](08_a_tokens_journey.py).
 # * **Time**: 30 minutes, exercises included.
 # * **Misconception**: "The cache changes the result." It is the same arithmetic. "It keeps the
-#   queries too." Nobody asks for an old query again.
+#   queries too." Old queries are never used again.
 
 # %%
 from collections.abc import Callable
@@ -63,7 +63,7 @@ for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
     print(f"  layer {layer:2}   K {K_difference:.1e}   V {V_difference:.1e}")
 
 # %% [markdown]
-# They differ at most by float32's rounding. That is due to the mask. Without it the tokens of the
+# They differ at most by float32's rounding. The mask ensures that. Without it the tokens of the
 # short text would attend to the new words too: their contexts would differ already in layer 0, and
 # with them all keys and values of layer 1. (A model that attends in both directions, like BERT,
 # can't reuse them.)
@@ -82,14 +82,14 @@ for name, masks in {
 # %% [markdown]
 # ## 11.2 One step by hand
 #
-# So keep them. Take one head of the longer text, just before its last token: the keys and values of
+# So keep them. Take a head of the longer text, just before its last token: the keys and values of
 # all other tokens are in the cache. Now the last token arrives, one row `x`. Three products with
 # that row give its query, its key and its value. The key and the value are appended to the others.
 # The query is multiplied with all keys, [`raw_scores`](../attnlab/equations.py), and the weights
 # mix all values, [`context`](../attnlab/equations.py).
 #
-# No mask is needed: everything in the cache came earlier. And queries are never kept: only the
-# newest token asks.
+# No mask is needed: everything in the cache came earlier. Queries are never kept: only the newest
+# token has a query that is still needed.
 
 # %%
 place = min(LAYER, model.config.n_layer - 1), min(HEAD, model.config.n_head - 1)
@@ -132,7 +132,7 @@ print(align(lines, left=(3, 4, 5)))
 
 # %% [markdown]
 # Here are the weights of one step, for the head of 11.2. Only the token chosen in the previous step
-# asks, so there is a single row.
+# has a query, so there is a single row.
 
 # %%
 step = generated.steps[min(1, len(generated.steps) - 1)]
@@ -193,6 +193,7 @@ def multiplications(config: attnlab.GPT2Config, rows: int, first_position: int) 
     return config.n_layer * (linear_maps + 2 * pairs * D) + D * config.vocab_size
 
 
+# %%
 print("\n11.4 Millions of multiplications for one more token")
 for name, config in {"the pocket model": pocket.config, "GPT-2 small": gpt2}.items():
     counts = [["T", "without cache", "with cache", "times as many"]]
@@ -240,27 +241,23 @@ def quickest(work: Callable[[], object]) -> float:
     return 1e3 * min(times)
 
 
+# %%
 def measured(model: attnlab.GPT2) -> list[str]:
     """Layers, D, T; times for a token with the cache, its products alone, and without."""
     config, parameters = model.config, model.parameters
     ids = model.tokenizer.encode((TEXT + MORE) * TIMES)[: config.n_positions - TRIES - 1] or [0]
     steps = model.stream(ids, TRIES + 1, temperature=0)
     next(steps)  # runs the prompt and reads the parameters, which we don't measure
-    matrices = [parameters["W_E"].T]
-    for layer in range(config.n_layer):
-        for name in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2"):
-            matrices.append(parameters[f"blocks.{layer}.{name}"])
-    rows = [np.ones((1, len(W)), W.dtype) for W in matrices]
-
-    def products() -> list[Array]:
-        return [row @ W for row, W in zip(rows, matrices, strict=True)]
-
-    with_cache, alone = quickest(lambda: next(steps)), quickest(products)
+    matrices = [parameters["W_E"].T, *(parameters[path] for path in parameters if ".W_" in path)]
+    pairs = [(np.ones((1, len(W)), W.dtype), W) for W in matrices]
+    with_cache = quickest(lambda: next(steps))
+    alone = quickest(lambda: [row @ W for row, W in pairs])
     without = quickest(lambda: model.trace(ids).next_logits)
     sizes = map(str, (config.n_layer, config.n_embd, len(ids)))
     return [*sizes, *(f"{time:.2f}" for time in (with_cache, alone, without))]
 
 
+# %%
 models = [pocket] if model.config == pocket.config else [pocket, model]
 print("\n11.5 Milliseconds for one more token")
 columns = ["layers", "D", "T", "with cache", "its products alone", "without cache"]

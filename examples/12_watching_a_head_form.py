@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 12. Watching a head form
 #
-# "q k z v m q k": what comes next? You say z, since z followed k before. A head that finds this is
-# called an **induction head** ([chapter 7](07_heads_that_learned.py) has some). Nobody builds it
-# in. Two layers can learn one, one layer can't, and it appears suddenly. Here we train both from
-# scratch, on the same text, and watch their heads while they learn.
+# "q k z v m q k": what comes next? z, since z followed k before. A head that finds this is called
+# an **induction head** ([chapter 7](07_heads_that_learned.py) has some). It isn't built in. A model
+# of two layers can learn it, a model of one layer can't, and it appears suddenly. Here we train
+# both from scratch, on the same text, and watch their heads while they learn.
 #
 # It takes about 20 seconds on a laptop. Change any number and run the chapter again. What the text
 # says about positions and steps holds for the numbers below: with another seed the head may appear
@@ -15,11 +15,12 @@
 # * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
 #   8](08_a_tokens_journey.py). This is an advanced chapter.
 # * **Time**: 45 minutes, exercises included.
-# * **Misconception**: "Every induction head attends one place after the earlier copy." The one
-#   that forms here finds its answer one place further on.
+# * **Misconception**: "Every induction head attends to the token after the earlier copy." The head
+#   that forms here attends to the token after that.
 
 # %%
 import math
+from functools import partial
 
 import numpy as np
 
@@ -98,6 +99,7 @@ def halves(forward: attnlab.ForwardPass) -> list[float]:
     return [float(losses[:, : N - 1].mean()), float(losses[:, N:].mean())]
 
 
+# %%
 def looks_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
     """For each head, its mean weight on the token `shift` places from the query."""
     weights = forward.blocks[layer].attention.weights  # (64, H, T, T)
@@ -136,22 +138,16 @@ def watch(run: Training) -> None:
         weights_at[run.step] = line_said.blocks[1].attention.weights[0]
 
 
+# %%
+training = partial(train, steps=STEPS, batch_size=24, learning_rate=RATE, decay=0.2, seed=SEED)
 for n_layer in (1, 2):
     config = attnlab.GPT2Config(
         vocab_size=26, n_positions=T, n_embd=WIDTH, n_layer=n_layer, n_head=HEADS
     )
-    runs[n_layer] = train(
-        config,
-        corpus,
-        steps=STEPS,
-        batch_size=24,
-        learning_rate=RATE,
-        decay=0.2,
-        seed=SEED,
-        watch=watch,
-        progress=False,
-    )
+    runs[n_layer] = training(config, corpus, watch=watch, progress=False)
 
+
+# %%
 one, two = (np.array(history[n_layer]).T for n_layer in (1, 2))
 seen = two[0]
 print(f"\n12.3 Loss in nats (ln 26 = {math.log(26):.2f})")
@@ -167,9 +163,10 @@ pictures.curves(
 )
 
 # %% [markdown]
-# For hundreds of steps the two behave alike: they learn the lines of two letters, and nothing about
-# the second half. (Their loss is above 3.26, since they bet on such lines.) Then, within some two
-# hundred steps, the loss of the two-layer model falls. The one-layer model never gets there.
+# For hundreds of steps the two models behave alike: they learn the lines of two letters, and
+# nothing about the second half. (Their loss is above 3.26, since they predict such lines.) Then,
+# within some two hundred steps, the loss of the two-layer model falls. The one-layer model never
+# gets there.
 #
 # What happened inside? The two curves below show the two-layer model.
 
@@ -184,16 +181,16 @@ pictures.curves(
 # %% [markdown]
 # Layer 0 has a **previous-token head** early, since lines of two letters need one: in `ababab` the
 # next letter is the previous one. From step 300 on it gives that token about 0.95 of its weight or
-# more. For another 300 steps nothing else uses it. Then a head of layer 1 finds its place, and that
-# is when the loss falls.
+# more. For another 300 steps nothing else uses it. Then a head of layer 1 finds the right position,
+# and that is when the loss falls.
 #
 # ## 12.4 Before, during and after it forms
 #
 # The same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step, when a
-# quarter of its weight goes to one place, and at the end. Each row is a letter of the second half,
-# each column a letter it attends to. (If no head reaches a quarter, as with no short lines in
-# exercise 4, the middle moment is missing, and the rest of the chapter shows a head that has no
-# place yet.)
+# quarter of its weight goes to one position, and at the end. Each row is a letter of the second
+# half, each column a letter it attends to. (If no head reaches a quarter, as with no short lines in
+# exercise 4, the middle moment is missing, and the rest of the chapter shows a head that hasn't
+# formed yet.)
 
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
@@ -215,13 +212,13 @@ if not forming:
 pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head {best_head}")
 
 # %% [markdown]
-# With the numbers above, both heads of layer 1 found the same place. Look at the second k. A
-# textbook induction head attends to the z after the earlier k. This one attends one place further,
-# to v! How does it know the place, and what does it find there?
+# With the numbers above, both heads of layer 1 found the same position. Look at the second k. A
+# textbook induction head attends to the z after the earlier k. This head attends to the next token,
+# v! How does it find that position, and what does it read there?
 #
 # ## 12.5 What layer 0 has written there
 #
-# Each head of layer 0 looks back a fixed number of places. It writes what it finds there into the
+# Each head of layer 0 attends a fixed number of tokens back. It writes the letter there into the
 # residual stream, so at each token layer 1 can also read those earlier letters.
 
 # %%
@@ -236,7 +233,7 @@ print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
 #
 # This is an **ablation** of one letter at a time. Replace a letter near the earlier copy by one
 # that the line doesn't have, and look at the same query and the same key again. Which letter must
-# be there for the head to find its place?
+# be there for the head to find the position?
 
 # %%
 asks = N + N // 2  # a place in the middle of the second half
@@ -251,6 +248,7 @@ def replaced(where: int) -> attnlab.ForwardPass:
     return attnlab.ForwardPass(ids, runs[2].parameters)
 
 
+# %%
 def found(edited: attnlab.ForwardPass) -> list[float]:
     """The head's weight on its place, and the probability of the letter after the copy."""
     weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + places].mean())
@@ -266,9 +264,9 @@ print("\n12.6 One letter replaced: weight on the place, probability of the lette
 print(attnlab.table(rows, rows=["nothing", *NEAR], columns=["weight", "probability"], decimals=2))
 
 # %% [markdown]
-# It is the letter *before* the copy, three places before v. In 12.5 one head of layer 0 looks one
-# place back, the other three. So the key of v carries the note "three before me: q", the query of k
-# the note "before me: q", and the two match. (The second q finds no match: there is no letter
+# It is the letter *before* the copy, three positions before v. In 12.5 one head of layer 0 attends
+# one token back, the other three. So the key of v carries the note "three before me: q", the query
+# of k the note "before me: q", and the two match. (The second q finds no match: there is no letter
 # before the first q.) Queries and keys made from what an earlier layer's heads wrote: that is
 # **composition** (of keys, K-composition, and of queries, Q-composition).
 #
@@ -302,8 +300,8 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# -ln 0.1 = ln 10 = 2.30. One layer ends at 3.3, not even that good. Most lines of its text have two
-# letters, and it bets on those.
+# -ln 0.1 = ln 10 = 2.30. The one-layer model ends at 3.3, not even that good. Most lines of its
+# text have two letters, and it predicts those.
 #
 # </details>
 #
@@ -312,13 +310,13 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# The same as before: 0.9 of its weight is on its place, as with nothing replaced. The key it looks
-# for says "three before me", which is one place before the copy; it knows nothing about earlier
-# letters.
+# The same as before: 0.9 of its weight is on the same position, as with nothing replaced. The key
+# it looks for says "three before me", which is one letter before the copy; it has no information
+# about earlier letters.
 #
 # </details>
 #
-# **Exercise 3 (medium).** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven places back
+# **Exercise 3 (medium).** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven tokens back
 # instead of five. What does the second k attend to now?
 #
 # <details><summary>Answer</summary>
@@ -349,5 +347,5 @@ for layer, change in enumerate(changes):
 # * A model of two layers learns to copy, suddenly; a model of one layer does not.
 # * First a previous-token head forms, which the easy lines need; the second layer then uses what
 #   it writes.
-# * Queries and keys that are made of what an earlier head wrote are called composition.
+# * Computing queries and keys from what an earlier head wrote is called composition.
 # * An ablation of one letter at a time shows what a weight depends on.

@@ -9,7 +9,7 @@
 #
 # We begin with three keys. The first number of each is its raw score. The second is the gradient of
 # the loss L for its weight: by how much L changes for each unit of weight there. Key 0 has the
-# largest score, but the loss wants key 1.
+# largest score, but the loss favours key 1.
 #
 # Change any number and run the chapter again. `d_y` stands for dL/dy: by how much the loss changes
 # per unit of y.
@@ -105,7 +105,7 @@ pictures.heatmap(both, rows=names, columns=of_both, title="weight of a row, scor
 
 # %% [markdown]
 # Every column sums to 0: what one weight gains, the others lose. The second half of the picture is
-# blank, and that is the point: any gradient multiplied by this table vanishes.
+# blank: any gradient multiplied by this table vanishes.
 #
 # Is the formula right? Make each score a little larger, see how the loss changes, and compare. The
 # library's own `softmax_gradient`, which trains models, is a third check.
@@ -123,11 +123,8 @@ for way, divisor in ways.items():
         "softmax_gradient": softmax_gradient(weights[way], d_weights),
     }
     print(f"\nd_scores, {way}")
-    print(
-        attnlab.table(
-            [*witnesses[way].values()], rows=list(witnesses[way]), columns=names, decimals=6
-        )
-    )
+    lines = [*witnesses[way].values()]
+    print(attnlab.table(lines, rows=[*witnesses[way]], columns=names, decimals=6))
 
 # %% [markdown]
 # ## 13.3 How far apart is too far?
@@ -185,6 +182,7 @@ def way_back(result: attnlab.Attention, d_context: Array, divided: bool) -> tupl
     return (d_Q if divided else d_Q * math.sqrt(d_Q.shape[-1])), d_K
 
 
+# %%
 rng = np.random.default_rng(seed)
 lengths: dict[bool, list[Array]] = {True: [], False: []}  # of each query's gradient, at each width
 medians: dict[bool, list[list[float]]] = {True: [], False: []}
@@ -201,12 +199,17 @@ for width in widths:
         largest = float(result.weights.max(axis=-1).mean())
         medians[divided].append([largest, *(float(np.median(size)) for size in sizes)])
 
-rows = [f"d = {width}" for width in widths]
-columns = ["largest weight", "d_scores", "d_Q", "d_K"]
 print("\n13.4 The largest weight (mean), and how long gradients are (median)")
 for divided, way in ((True, "divided"), (False, "not divided")):
     print(f"\n{way}")
-    print(attnlab.table(medians[divided], rows=rows, columns=columns, decimals=6))
+    print(
+        attnlab.table(
+            medians[divided],
+            rows=[f"d = {width}" for width in widths],
+            columns=["largest weight", "d_scores", "d_Q", "d_K"],
+            decimals=6,
+        )
+    )
 pictures.curves(
     {way: [row[2] for row in medians[way == "divided"]] for way in ways},
     np.log2(widths),
@@ -233,6 +236,7 @@ for with_it, without in zip(lengths[True], lengths[False], strict=True):
     lines.append([np.median(without), without.mean(), without.max(), vanished])
 
 print(f"\n13.5 Not divided: the length of d_Q, over {queries} queries")
+rows = [f"d = {width}" for width in widths]
 print(attnlab.table(lines, rows=rows, columns=["median", "mean", "largest", "vanished*"]))
 print("* share that gets less than a tenth of the median with the division")
 
@@ -244,12 +248,8 @@ print("* share that gets less than a tenth of the median with the division")
 # comparison at one learning rate would not be fair, so each variant gets a range of them. How many
 # queries end with more than 0.9 of their weight on their key?
 
+
 # %%
-learners, choices, steps_of_learning = 100, 16, 200
-plain_rates = (0.03, 0.1, 0.3, 1, 3)
-adam_rates = (0.003, 0.01, 0.03, 0.1)
-
-
 def found(divided: bool, rate: float, adam: bool) -> float:
     """The fraction of queries that found their key."""
     rng = np.random.default_rng(seed)
@@ -266,6 +266,10 @@ def found(divided: bool, rate: float, adam: bool) -> float:
     return float(((attend(Q, K, divided).weights * wanted).sum(axis=-1) > 0.9).mean())
 
 
+# %%
+learners, choices, steps_of_learning = 100, 16, 200
+plain_rates = (0.03, 0.1, 0.3, 1, 3)
+adam_rates = (0.003, 0.01, 0.03, 0.1)
 shares = {
     adam: [[found(divided, rate, adam) for rate in rates] for divided in (True, False)]
     for adam, rates in ((False, plain_rates), (True, adam_rates))

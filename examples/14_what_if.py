@@ -6,7 +6,7 @@
 # indispensable). For that you have to change something and see what follows. This chapter does so
 # on the pocket model, with four tools: edits, the logit lens, attribution, and patching. Each
 # answers one question, and is easily mistaken for the answer to another. So each section ends with
-# what its tool can't tell.
+# what the tool can't tell.
 #
 # The findings hold for the pocket model and these texts. The tools work the same on GPT-2.
 #
@@ -47,9 +47,9 @@ print(words)
 # %% [markdown]
 # ## 14.1 Edit a step
 #
-# `trace.edited({path: value})` runs the same text with one step changed. The path is what you type
-# to look at the step; the value is an array, a number, or a function of the original value. What
-# comes before the edit is shared with the trace, what depends on it is recomputed.
+# `trace.edited({path: value})` runs the same text with one step changed. The path is the one by
+# which you look at the step; the value is an array, a number, or a function of the original value.
+# What comes before the edit is shared with the trace, what depends on it is recomputed.
 #
 # Head 2 of layer 1 attends to the dog. What if it wrote nothing (**zero ablation**)? If it wrote
 # its mean over other texts (**mean ablation**)? If it could not see the dog (`mask`)? If it had to
@@ -69,6 +69,8 @@ symbols = trace.tokens.symbols
 looked_at = int(head.weights[-1].argmax())  # the dog
 instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 attends to
 
+
+# %%
 mean = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
 blind = head.mask.copy()
 blind[-1, looked_at] = len(symbols) == 1  # a query must see something
@@ -84,6 +86,7 @@ edits = {
 }
 
 
+# %%
 def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
     lines = []
@@ -127,16 +130,16 @@ show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {wher
 # So try a mean before you trust a 0.
 
 # %% [markdown]
-# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2&depth=lab).
-# Head 1.2 is ablated. Press × to restore it, ablate the other heads in turn, and watch which of
-# them changes the prediction most.
+# [Edits in the playground](playground.html#layer=1&head=2&query=7&ablate=1.2). Head 1.2 is ablated.
+# Press × to restore it, and compare the sentences and the next tokens. Then open other heads, press
+# *Ablate this head*, and go back to *Model*: which of them changes the prediction most?
 
 # %% [markdown]
 # ## 14.2 The logit lens
 #
-# The residual stream has the same width everywhere as at its end, where LayerNorm and `W_U` turn it
-# into logits ([`logits`](../attnlab/equations.py)). So do the same earlier: what would the model
-# say if it stopped here? `trace.logit_lens()` does that, here at the last token.
+# The residual stream has the same width at every layer, and at the end LayerNorm and `W_U` turn it
+# into logits ([`logits`](../attnlab/equations.py)). That can be done earlier too: what would the
+# model predict if it stopped here? `trace.logit_lens()` does that, here at the last token.
 
 # %%
 lens = trace.logit_lens()
@@ -169,9 +172,9 @@ except attnlab.AttnlabError as why:
     print(why)
 
 # %% [markdown]
-# Among 979 tokens it is nowhere near the top at any stop: the lens sees no barking at `Ġdog`. But
-# 14.4 shows that all the information about it is right there after layer 0. **Not seen by the lens
-# does not mean not known.**
+# Among 979 tokens the sound is far from the top at every layer: the lens sees no barking at `Ġdog`.
+# But 14.4 shows that all the information about it is right there after layer 0. **Not seen by the
+# lens does not mean not known.**
 
 # %% [markdown]
 # ## 14.3 Attribution
@@ -191,12 +194,11 @@ shares.plot()
 
 # %% [markdown]
 # With the text above, heads 0 and 1 of layer 1 favour `Ġrolled` by 3.12 and 1.26, head 2 favours
-# `Ġbarked` by 3.88: those that attended to the ball, and the one that attended to the dog. The
-# parts add up to 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43, the ratio of the two
-# probabilities.
+# `Ġbarked` by 3.88: the first two attended to the ball, the last to the dog. The parts add up to
+# 0.23, and `e^0.23` is 1.26, which is 0.54 / 0.43, the ratio of the two probabilities.
 #
 # But what does the MLP of layer 0 know, with its 2.22? Nothing about dogs and balls. In chapter 7
-# the vector of "it" after layer 0 is the same whatever the nouns are. Try texts with others:
+# the vector of "it" after layer 0 is the same whatever the nouns are. Try texts with other nouns:
 
 # %%
 OTHERS = [
@@ -275,7 +277,7 @@ heads and heads.plot()
 
 # %% [markdown]
 # With the texts above, head 2 of layer 1 alone restores 0.99 of it. No other head affects which
-# animal it is. Now patch the stream itself, at one position at a time, after each layer.
+# animal is chosen. Now patch the stream itself, at one position at a time, after each layer.
 
 # %%
 print("\nThe stream after each layer, at each position\n")
@@ -285,8 +287,8 @@ if stream:
 stream and stream.plot()
 
 # %% [markdown]
-# That is the path of the information: after layer 0 it is at the animal, after layer 1 at "it".
-# Head 2 has moved it. And at the animal, where the lens saw no barking, all of it is there.
+# So the information takes this path: after layer 0 it is at the animal, after layer 1 at "it". Head
+# 2 has moved it. At the animal, where the lens saw no barking, all of the information is present.
 #
 # Swap the two texts, or change the things instead of the animals, and see whether the result is the
 # same.
@@ -335,7 +337,7 @@ guess and guess.plot()
 #
 # **Exercise 1 (medium).** Let the texts differ in the thing:
 # `OTHER = "The dog chased the kite, but it"` and `SOUNDS = " rolled", " flew"`. Which heads will
-# restore it? One alone?
+# restore the thing? Is a single head enough?
 #
 # <details><summary>Answer</summary>
 #
@@ -366,9 +368,9 @@ guess and guess.plot()
 #
 # </details>
 #
-# **Exercise 4 (medium).** Another riddle of chapter 7: `TEXT = "A fluffy blue creature"`,
-# `OTHER = "A sleepy blue creature"`, `SOUNDS = " purred", " yawned"`. Does one head carry the mood?
-# Is it still at the adjective after layer 0?
+# **Exercise 4 (medium).** Another question from chapter 7: `TEXT = "A fluffy blue creature"`,
+# `OTHER = "A sleepy blue creature"`, `SOUNDS = " purred", " yawned"`. Does a single head carry the
+# mood? Is it still at the adjective after layer 0?
 #
 # <details><summary>Answer</summary>
 #

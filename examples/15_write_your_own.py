@@ -3,7 +3,7 @@
 #
 # You have followed every step. Now write them yourself: one head, then a layer of heads, then a
 # whole block. After each, `attnlab.check` compares your numbers with the model's and says which
-# steps are right, which is the first wrong one, and, if it knows the mistake, what you did.
+# steps agree, which differs first, and, if it recognizes the mistake, what it is.
 #
 # The functions below are empty. Write them; nothing else needs to change. Any error in them is
 # reported, and the chapter continues. Each has three hints, to be opened one after the other.
@@ -180,13 +180,21 @@ print(checked(attention, my_layer, *of_layer, model.config.n_head))
 # </details>
 
 # %% [markdown]
-# Two mistakes that everybody makes once: `W_O` as `nn.Linear` would store it, with outputs as rows,
-# and heads concatenated without the swap. No shape error warns you: both matrices are square, both
-# reshapes fit.
+# Everybody makes these two mistakes once: `W_O` as `nn.Linear` would store it, with outputs as
+# rows, and heads concatenated without the swap. No shape error warns you: both matrices are square,
+# both reshapes fit.
 #
 # PyTorch's `nn.MultiheadAttention` is this layer too. Its `in_proj_weight` is `W_QKV` transposed,
 # `True` in its mask means that a token may *not* attend, and the weights it returns are the mean
-# over the heads unless you pass `average_attn_weights=False`.
+# over the heads unless you pass `average_attn_weights=False`:
+#
+#     layer = torch.nn.MultiheadAttention(D, H, batch_first=True)
+#     layer.in_proj_weight.data = torch.tensor(W_QKV.T.copy())
+#     layer.in_proj_bias.data = torch.tensor(b_QKV)
+#     layer.out_proj.weight.data = torch.tensor(W_O.T.copy())
+#     layer.out_proj.bias.data = torch.tensor(b_O)
+#     x, hidden = torch.tensor(X)[None], torch.tensor(~mask)
+#     output, weights = layer(x, x, x, attn_mask=hidden, average_attn_weights=False)
 
 # %%
 context = attention.context
@@ -257,8 +265,8 @@ print(checked(block, my_block, block.input, of_attention, of_mlp, *sizes))
 # %% [markdown]
 # ## 15.5 The next token
 #
-# Now use your block in the model. Replace the block's output by yours, and let the rest of the
-# model continue: does it predict the same?
+# Now use your block in the model: replace the block's output with yours, and compute the rest of
+# the model. Are the predictions the same?
 
 # %%
 print("\n15.5 The next token")

@@ -3,9 +3,9 @@
 #
 # [Chapter 7](07_heads_that_learned.py) looked at a few sentences and said what heads do. A few
 # sentences are an anecdote. Here we measure the same heads over thousands of sentences, and
-# estimate how certain the answer is. We meet a claim that one sentence supports and the many
-# refute, and another that one sentence refutes and the many confirm. And we see what even ten
-# thousand sentences don't show.
+# estimate how certain the answer is. You will see a claim that holds for a sentence but not for
+# many, another that holds for many but not for that sentence, and what even ten thousand sentences
+# don't show.
 #
 # The model is the pocket GPT-2, the sentences are sampled from its grammar. (Some of its texts are
 # two sentences; we count each text as one.) The findings hold for this model and these sentences.
@@ -55,9 +55,9 @@ NAMES = [f"layer {layer} head {head}" for layer, head in HEADS]
 # %% [markdown]
 # ## 16.1 An anecdote
 #
-# An induction head attends to what came after this word the last time. Which heads of the pocket
-# model are induction heads? Take a sentence in which something occurs twice, here the comma, and
-# see how much weight each head puts there.
+# An induction head attends to the token that came after the last occurrence of the current one.
+# Which heads of the pocket model are induction heads? Take a sentence in which something occurs
+# twice, here the comma, and see how much weight each head puts there.
 
 # %%
 anecdote = pocket.trace(ANECDOTE)
@@ -72,18 +72,18 @@ print(anecdote.jobs().table())
 # * **Head 1 of layer 0 is an induction head.** (0.97)
 # * **Head 2 of layer 1 is not.** (0.02)
 #
-# We chose the sentence as one chooses an anecdote: because it makes its point so well. Before you
+# We chose the sentence as people choose anecdotes: because it makes the point so well. Before you
 # read on, look at the column `previous`, and at the sentence. What did the first head do?
 
 # %% [markdown]
 # ## 16.2 Many sentences
 #
-# Draw sentences, and measure the two heads in each. A token is a place for the job if it occurred
-# earlier in its sentence; the [`weights`](../attnlab/equations.py) of its row say how much goes to
-# what came after it then. For each sentence keep the sum of these weights, s, and the number of
-# such places, n. (The anecdote has one, its second comma: n is 1, and s is 0.97 for one head, 0.02
-# for the other.) The mean over all places is r = Σ s / Σ n. Sentences in which nothing occurs twice
-# don't count.
+# Draw sentences, and measure the two heads in each. A token allows induction if it occurred earlier
+# in its sentence; its row of [`weights`](../attnlab/equations.py) says how much goes to the token
+# that came after it then. For each sentence keep the sum of these weights, s, and the number of
+# such tokens, n. (The anecdote has a single one, its second comma: n is 1, and s is 0.97 for one
+# head, 0.02 for the other.) The mean over all such tokens is r = Σ s / Σ n. Sentences in which
+# nothing occurs twice are left out.
 #
 # How different might r be with other sentences? Each sentence deviates from what r predicts by s -
 # r n. If sentences are drawn independently, such deviations partly cancel, and their squares add
@@ -103,6 +103,7 @@ def mean_and_error(s: AnyArray, n: AnyArray) -> tuple[float, float]:
     return float(r), math.sqrt(N / (N - 1) * ((s - r * n) ** 2).sum()) / float(n.sum())
 
 
+# %%
 TEXTS = max(TEXTS, 100)  # fewer say little
 rng = np.random.default_rng(SEED)
 draws = [sample(rng, KIND) for _ in range(TEXTS)]
@@ -142,10 +143,10 @@ print(
 
 # %% [markdown]
 # (Of 1,600 sentences, 1,373 have something that occurs twice.) With the sentences above, head 1 of
-# layer 0 has fallen from 0.97 to 0.02, and head 2 of layer 1 has risen from 0.02 to 0.67. **That
-# head 1 of layer 0 is an induction head was right on one sentence, and is wrong on the many. That
-# head 2 of layer 1 is one was wrong on that sentence, and is right on the many.** Errors are about
-# a hundredth, so this isn't chance.
+# layer 0 has fallen from 0.97 to 0.02, and head 2 of layer 1 has risen from 0.02 to 0.67. **"Head 1
+# of layer 0 is an induction head" was true of one sentence and is false of many. "Head 2 of layer 1
+# is an induction head" was false of that sentence and is true of many.** The errors are about 0.01,
+# so this isn't chance.
 #
 # Note how errors shrink: four times the sentences, half the error, as 1/√N. That is slow. Here is
 # the mean of the second head as the number of sentences grows, with one error above and below.
@@ -162,10 +163,10 @@ pictures.curves(
 )
 
 # %% [markdown]
-# What does "± one error" promise? Not that the true value lies within. If everything were drawn
-# again and again, about two of three means would lie within one error of the true value, and 95 of
-# 100 within two. We can test that: split the sentences into 16 parts, and see how far the parts'
-# own means are from the mean of all, in units of their own errors.
+# What does "± one error" mean? Not that the true value lies within. If everything were drawn again
+# and again, about two of three means would lie within one error of the true value, and 95 of 100
+# within two. We can test that: split the sentences into 16 parts, and see how far each part's mean
+# is from the mean of all, in units of the part's error.
 
 # %%
 PARTS = min(16, N // 2)
@@ -265,7 +266,7 @@ pocket.trace(top.ids).head(*ONE)
 # previous-token head of the model. Random words said twice are the better test: there, what came
 # after a word the last time is far away.
 #
-# And where does the other head do its job most, and least? (`atlas.explore(pocket)` shows all of
+# Where does the other head do its job most, and where least? (`atlas.explore(pocket)` shows all of
 # this in a browser, with a link from each text to its trace.)
 
 # %%
@@ -278,10 +279,10 @@ for passage in (*found.most(*OTHER), *found.least(*OTHER)):
 # `Ġa`. What came after `Ġa` the last time was another creature's adjective, and attending to that
 # would not help: this one's is drawn independently.
 #
-# The three highest are not the recitals of chapter 7. Each has one place for the job, the second
-# `Ġthe`, and a single place reaches 0.97 by luck more easily than the mean of twenty. **Small
-# samples end up at both ends of a ranking.** Open them to see what a head can do, not what it
-# usually does.
+# The three highest are not the recitals of chapter 7. Each has a single token that allows
+# induction, the second `Ġthe`, and a single token reaches 0.97 by chance more easily than the mean
+# of twenty. **Small samples end up at both ends of a ranking.** Open them to see what a head can
+# do, not what it usually does.
 
 # %% [markdown]
 # ## 16.6 A mean can hide two kinds of texts
@@ -326,10 +327,10 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 # **A mean is the mean of a corpus.** The model card says 0.92 for head 2 of layer 1, and for which
 # texts: recitals, where random words are said twice. It measured 40 of them. Here there are 395,
 # and they give 0.914 ± 0.001; the card's figure may be off by 0.003. In the other kinds it is
-# lower: 0.68 where a verb agrees with its noun (25 of these have a place for it), and from
-# 0.39 to 0.03 in the rest. So the 0.67 says less about the head than about the mixture: how many
-# recitals there are, and how long they are, as a sentence with more places counts more. And "right
-# on the many" was right on the many of one kind.
+# lower: 0.68 where a verb agrees with its noun (25 of these allow induction), and from 0.39 to 0.03
+# in the rest. So the 0.67 says less about the head than about the mixture: how many recitals there
+# are, and how long they are, as a sentence with more such tokens counts more. And "true of many"
+# was true of many sentences of one kind.
 #
 # Head 1 of layer 0, too, reaches 0.94 in one kind, but 0.15 or less in all others. With 1,600
 # sentences that count, we would be certain of something wrong. Standard errors know nothing about
@@ -340,7 +341,7 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 #
 # Two means differ. Is it the models, or would other sentences cause such a difference too? If the
 # texts were drawn independently, the error of a difference is the root of the sum of both errors'
-# squares. First a comparison with nothing to find: the same model, on other sentences.
+# squares. First a comparison without a real difference: the same model, on other sentences.
 
 # %%
 COMPARED = max(COMPARED, 20)
@@ -458,11 +459,11 @@ for passage in needed.least(*HEADS[-1]):
 #
 # <details><summary>Answer</summary>
 #
-# 1.00 in the anecdote, 0.37 in the mean: right on one sentence, wrong on the many. It is lowest
-# where somebody says something in quotes, 0.085. In the recital the words of the first round attend
-# to `Say`, those of the second to `ĠAgain`, the last full stop with 0.90. It does not look for the
-# first token. It looks for the start of the current part of the text, and in a text of one part
-# that is the first token.
+# 1.00 in the anecdote, 0.37 in the mean: true of one sentence, false of many. It is lowest in
+# sentences with quotes, 0.085. In the recital the words of the first round attend to `Say`, those
+# of the second to `ĠAgain`, the last full stop with 0.90. It does not look for the first token. It
+# looks for the start of the current part of the text, and in a text of one part that is the first
+# token.
 #
 # </details>
 #
@@ -483,8 +484,8 @@ for passage in needed.least(*HEADS[-1]):
 #
 # 0.0005, with no more sentences than before: they are of one kind, and similar. And now the error
 # by tokens is too large, 0.0011. The last full stop of a recital has 0.03 on `ĠAgain`, which came
-# after the full stop before it; its other places have 0.96 in the mean. So tokens differ a lot. But
-# every recital has one such place, so their means do not.
+# after the full stop before it; its other tokens have a mean of 0.96. So tokens differ a lot. But
+# every recital has exactly one such full stop, so the recitals' means do not.
 #
 # </details>
 #

@@ -65,12 +65,12 @@ print(
 # %% [markdown]
 # ## 17.2 A window
 #
-# The simplest solution, a **sliding window**: a token attends only to the few before it. Then each
-# head has only T · window scores, and information from further away travels through the layers: a
-# token of layer 2 sees what its window saw in layer 1. (Longformer: Beltagy, Peters and Cohan,
-# 2020. Mistral 7B: Jiang and others, 2023.)
+# The simplest solution is a **sliding window**: a token attends only to the few before it. Then
+# each head has only T · window scores, and information from further away travels through the
+# layers: a token of layer 2 sees what its window saw in layer 1. (Longformer: Beltagy, Peters and
+# Cohan, 2020. Mistral 7B: Jiang and others, 2023.)
 #
-# Other ways to long texts, by what they leave out:
+# Other methods for long texts, by what they leave out:
 #
 # * Sparse Transformer (Child and others, 2019): all keys but those of a fixed pattern.
 # * Adaptive span (Sukhbaatar and others, 2019): what is further back than a head has learned to
@@ -158,12 +158,12 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 #
 # * **Heads share.** Several heads have their own queries but share one set of keys and values
 #   (Shazeer, 2019; grouped queries: Ainslie and others, 2023).
-# * **Keep something thinner.** Keep `C = X W_down`, a few numbers for each token, and compute all
-#   heads' keys and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need
-#   not even be computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
+# * **Keep less.** Keep `C = X W_down`, a few numbers for each token, and compute all heads' keys
+#   and values from it (multi-head latent attention: DeepSeek-V2, 2024). The keys need not even be
+#   computed: `q·k = q·(c W_up) = (q W_upᵀ)·c`.
 #
-# The singular values of this head's own `K` show how thin it could be. [MLA](later/mla.py) has a
-# page that computes it for a whole layer.
+# The singular values of this head's `K` show how few numbers would do. The page on
+# [MLA](later/mla.py) computes it for a whole layer.
 
 # %%
 U, sizes, turned = np.linalg.svd(K, full_matrices=False)
@@ -199,8 +199,8 @@ pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 # GPT-2 adds a learned row for each position ([chapter 8](08_a_tokens_journey.py)), and has none for
 # position 1,024. Most models since then rotate queries and keys instead: the columns are taken in
 # pairs, and a pair at position m is rotated by the angle m θ. The dot product of two rows rotated
-# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; a page of its own
-# computes [RoPE](later/rope.py) on a head.)
+# by m θ and n θ depends only on m - n. (RoPE: Su and others, 2021, "RoFormer"; the page on
+# [RoPE](later/rope.py) computes it on a head.)
 
 
 # %%
@@ -230,8 +230,8 @@ pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q
 # 9](09_counting_parameters.py)). A **mixture of experts** has many MLPs, and a small matrix, the
 # **router**, that decides for each token which two of them run, and with which shares their outputs
 # are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer and
-# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; a page of its own cuts an MLP
-# into [experts](later/moe.py).)
+# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; the page on [MoE](later/moe.py)
+# cuts an MLP into experts.)
 
 # %%
 experts, working = 4, 2
@@ -245,6 +245,24 @@ gates = attnlab.softmax(only_chosen)
 print(f"\n17.7 Mixture of experts: {working} of {experts} run for each token (untrained router)")
 names = [f"expert {e}" for e in range(experts)]
 print(attnlab.table(gates, rows=words, columns=names, decimals=2))
+
+# %% [markdown]
+# ### Quantization, and several tokens at once
+#
+# **Quantization** stores weights, or the KV cache, as small integers: here 8 bits for a number and
+# a scale for each row, a quarter of float32. The computation stays the same, up to rounding.
+# (LLM.int8: Dettmers and others, 2022.)
+#
+# **Multi-token prediction** trains more outputs, which predict the second and later next tokens
+# from the same residual stream. Each text then teaches more, and a model can propose several tokens
+# at once and check them in one forward pass. (Gloeckle and others, 2024.)
+
+# %%
+step = np.maximum(np.abs(K).max(axis=1, keepdims=True) / 127, 1e-30)  # a row's scale
+in_8_bits = np.round(K / step).astype(np.int8)
+rounded_scores = Q @ (in_8_bits * step).T / scale
+apart_in_8_bits = np.abs(np.where(head.mask, rounded_scores - head.scores, 0)).max()
+print(f"\n17.7 This head's keys in 8 bits: scores change by at most {apart_in_8_bits:.3f}")
 
 # %% [markdown]
 # ## 17.8 Predict, change, see

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 18. A model whose truth is known
 #
-# Chapter 14 used several tools, and each said something else about what a part is needed for. Which
-# of them is right? On GPT-2 nobody can say: it has 156 heads and MLPs, and 2^156 ways to remove
-# some of them. The pocket model has ten, and 1,024 ways. All of them were tried, so here the
-# answer is known, and methods can be compared with it.
+# The tools of chapter 14 disagreed about what a part is needed for. Which of them is right? For
+# GPT-2 nobody can say: it has 156 heads and MLPs, and 2^156 subsets of them to remove. The pocket
+# model has ten, and 1,024 subsets. All of them were tried, so the answer is known, and methods can
+# be compared with it.
 #
 # * **Objective**: Compute what parts are worth, alone and together, from all ablations, and say
 #   what a method's disagreement with them means.
@@ -35,7 +35,10 @@ FAITHFUL = 0.9  # how much of the effect a circuit must have in 18.4
 WATCHED = "0.2"  # the part in 18.6
 
 truth = open_truth()
-print(truth)
+print(f"{len(truth.sentences)} sentences of {len(truth.tasks)} tasks, for example:\n")
+for task in truth.tasks:
+    sentence = next(one for one in truth.sentences if one.task == task)
+    print(f"  {task:<11}{sentence.clean} ...{sentence.right}")
 
 parts, tasks = truth.parts, truth.tasks
 zero, mean = ABLATIONS
@@ -47,8 +50,8 @@ row = tasks.index(TASK)
 # The parts are eight heads, named layer.head, and two MLPs. To keep a **subset** S of them, ablate
 # the others: replace what they write at every position by its mean over other texts. Then measure
 # v(S), the logit of the right next token minus that of a wrong one. The table has v for each of the
-# 1,024 subsets in 48 sentences, six of each task. Here are the subsets of a task by their size,
-# means over its sentences.
+# 1,024 subsets in 48 sentences, six of each task. Here are a task's subsets by size, as means over
+# its sentences.
 
 # %%
 v = truth.values(TASK, ABLATION).mean(axis=0)  # (1024,)
@@ -65,17 +68,18 @@ pictures.curves(dict(zip(names, lines.T, strict=True)), x_name="parts kept", y_n
 # %% [markdown]
 # With the settings above, no part alone reaches more than 0.06, no three more than 1.80 of the
 # whole model's 6.28. Then some four parts reach 6.42, as much as all ten, and some six reach 7.14,
-# more than all: parts can harm. The mean rises late, and even of eight parts it is less than half.
-# It depends on which parts are together.
+# more than all: some parts do harm. The mean rises late: with eight parts it is still less than
+# half. It matters which parts are kept together.
 #
-# Nothing here must be believed. One row of the table by hand, with an edit of each part:
+# You don't have to trust the table. Here is a row of it by hand, with an edit of each part:
 
 # %%
 pocket = attnlab.GPT2.from_pretrained("pocket")
 number = [one.task for one in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
-usual = {mean: means(pocket), zero: None}[ABLATION]
+mean_of_path = means(pocket)
+usual = {mean: mean_of_path, zero: None}[ABLATION]
 
 logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
 right, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
@@ -88,10 +92,10 @@ print(f"by hand {by_hand:.4f}, in the table {in_table:.4f}")
 # %% [markdown]
 # ## 18.2 What is one part worth?
 #
-# Two answers suggest themselves: what a part does alone, v(part) - v(none), and what is lost
-# without it, v(all) - v(all but the part). A third is the **Shapley value** (Shapley, 1953): add
-# the parts one after the other in random order, and note how much v rises when this part's turn
-# comes. Its mean over all 10! orders is
+# There are two obvious answers: what a part does alone, v(part) - v(none), and what is lost without
+# it, v(all) - v(all but the part). A third is the **Shapley value** (Shapley, 1953): add the parts
+# in random order, and note how much v rises when this part is added. The mean over all 10! orders
+# is
 #
 #     φ(part) = Σ over S without the part: |S|! (9 - |S|)! / 10! · (v(S with the part) - v(S))
 
@@ -108,10 +112,10 @@ print(f"\nv(all) - v(none) = {v[-1] - v[0]:.2f}")
 shapley.plot()
 
 # %% [markdown]
-# With the settings above, there are 6.33 to share. "Alone" gives all parts together -0.47, since
-# they only work together. "Lost without it" gives them 17.72, since it counts what two parts do
-# together for both. Shapley values add up to 6.33, exactly and for every v: 2.14 for MLP 0, 1.91
-# for head 1.2, 1.24 for MLP 1, 0.86 for head 0.2, and next to nothing for the other six.
+# With the settings above, 6.33 is to be shared. "Alone" adds up to -0.47, since the parts only work
+# together. "Lost without it" adds up to 17.72, since it counts twice what two parts do together.
+# Shapley values add up to 6.33, exactly and for every v: 2.14 for MLP 0, 1.91 for head 1.2, 1.24
+# for MLP 1, 0.86 for head 0.2, and next to nothing for the other six.
 
 # %% [markdown]
 # ## 18.3 Together
@@ -137,9 +141,9 @@ found.plot()
 # %% [markdown]
 # ## 18.4 The smallest circuits
 #
-# A **circuit** is a subset that does nearly all of it: its **faithfulness** is (v(S) - v(none)) /
-# (v(all) - v(none)). Usually circuits are searched for, and nobody knows whether a smaller one was
-# missed. With all subsets at hand, nothing can be missed.
+# A **circuit** is a subset that has nearly all of the effect: its **faithfulness** is (v(S) -
+# v(none)) / (v(all) - v(none)). A search for circuits can miss a smaller one. A table of all
+# subsets can't.
 
 
 # %%
@@ -156,21 +160,23 @@ for task in tasks:
     print(f"  {task:<11}{smallest(task)}")
 
 # %% [markdown]
-# With the settings above, `pronoun` needs four parts, and only these four will do. `weather` needs
-# nine of ten: not everything has a small circuit. In `mood` three circuits of six parts are equally
+# With the settings above, `pronoun` needs four parts, and no other four work. `weather` needs nine
+# of ten: not everything has a small circuit. In `mood` three circuits of six parts are equally
 # good, so "the" circuit doesn't exist. In `family` five parts have 1.52: the rest of the model
 # works against them.
 
 # %% [markdown]
 # ## 18.5 Methods against the truth
 #
-# Now let methods rank the ten parts that don't know the table: patching, its estimate by gradients,
-# and the sum of a part's edges by EAP and EAP-IG (`attnlab.edges`). Each compares two sentences, in
-# which different words are right. How well does their ranking agree with that of the Shapley
-# values? Spearman's correlation is 1 for the same order, 0 on average by chance.
+# Now let other methods rank the ten parts: patching, its estimate by gradients (attribution
+# patching), and the sum of a part's edges by EAP and EAP-IG (`attnlab.edges`). Each compares two
+# sentences, in which different words are right. Their scores come with the table;
+# `truth.methods(pocket)` computes them again, in a few seconds. How well does their ranking agree
+# with that of the Shapley values? Spearman's correlation is 1 for the same order, 0 on average by
+# chance.
 
 # %%
-methods = truth.methods(pocket, ABLATION)
+methods = truth.methods(ablation=ABLATION)
 with_patching = [
     np.mean([spearman(*methods.scores[[0, m], t]) for t in range(len(tasks))])
     for m in range(len(methods.names))
@@ -192,8 +198,8 @@ methods.plot()
 # %% [markdown]
 # ## 18.6 Two questions
 #
-# What do they not see? Take a part and compare what patching says of it, by task, with what is lost
-# without it and with its Shapley value, all in differences of logits.
+# What do they miss? For a part and each task, compare its effect when patched with what is lost
+# without it and with its Shapley value, all as differences of logits.
 
 # %%
 part = parts.index(WATCHED)
@@ -206,19 +212,19 @@ print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 # %% [markdown]
 # With the settings above, patching head 0.2 changes nothing, 0.07 at most. Without it up to 9.74 is
 # lost, and in `family` its Shapley value is the highest of all parts. Both are true. In chapter 14
-# this head wrote the same for several texts, and later parts relied on it. So it does here: what it
-# writes in the two sentences of a pair differs by 8 % of its largest number at most, and patching
-# replaces it by nearly the same again.
+# this head wrote the same for several texts, and later parts relied on it. The same happens here:
+# what it writes in the two sentences of a pair differs by at most 8 % of its largest number, so
+# patching replaces it with nearly the same vector.
 #
 # **Patching asks what carries the difference between two texts. Ablation asks what is needed.** A
-# low correlation doesn't show that patching is wrong about its own question. It shows what goes
-# wrong if its answer is taken for the other one.
+# low correlation doesn't show that patching answers its question wrongly. It shows what goes wrong
+# if its answer is taken for an answer to the other question.
 
 # %% [markdown]
 # ## 18.7 Whose truth?
 #
-# The table is complete, but it answers one question as well: what follows if parts write their
-# means. What if they write 0 instead? Here are both Shapley values of the two MLPs, and the
+# The table is complete, but it too answers only one question: what follows if ablated parts write
+# their means. What if they write 0 instead? Here are both Shapley values of the two MLPs, and the
 # correlation of the ten parts' values.
 
 # %%
@@ -234,7 +240,7 @@ print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 
 # %% [markdown]
 # In seven tasks the order hardly depends on it, with correlations of 0.87 to 0.98; in `colours` it
-# is 0.64. Single values differ more: in `weather` MLP 1 is worth 0.40 or 2.27.
+# is 0.64. Individual values differ more: in `weather` MLP 1 is worth 0.40 or 2.27.
 #
 # **What the truth can't tell.** The parts are whole heads and MLPs, the sentences are of eight
 # kinds from a small grammar, six of each: `print(truth.shapley())` has the standard errors. And the
@@ -244,8 +250,8 @@ print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 # ## 18.8 Predict, change, see
 #
 # **Exercise 1 (basic).** `TASK = "recital"`: random words are said twice, and the model is to
-# continue the second time. Which two heads will be worth the most, and how much will they be worth
-# alone?
+# continue the second time. Which two heads have the largest Shapley values, and how much does each
+# do alone?
 #
 # <details><summary>Answer</summary>
 #
@@ -256,13 +262,13 @@ print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 # </details>
 #
 # **Exercise 2 (medium).** `WATCHED = "0.1"`. In one task patching says 0.07 and the Shapley value
-# is 4.02. Which one, and why?
+# is 4.02. Which task, and why?
 #
 # <details><summary>Answer</summary>
 #
-# `recital`. The two recitals of a pair differ in the third word. What leads there is the mark that
-# this head left beside it, the second word: the same in both. In `colours`, where patching says
-# 11.24, its Shapley value is 1.07.
+# `recital`. The two texts of a pair differ in the third word. The induction heads find it by what
+# this head wrote there, the word before it, which is the same in both. In `colours`, where patching
+# says 11.24, its Shapley value is 1.07.
 #
 # </details>
 #
@@ -271,8 +277,8 @@ print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 #
 # <details><summary>Answer</summary>
 #
-# Still 4 in `pronoun`: no three parts have half. In `weather` 5 instead of 9: half is cheap, the
-# rest is spread over all parts.
+# Still 4 in `pronoun`: no three parts have half of the effect. In `weather` 5 instead of 9: half
+# needs few parts, the rest is spread over all of them.
 #
 # </details>
 #
@@ -282,9 +288,9 @@ print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 #
 # <details><summary>Answer</summary>
 #
-# -2.35, and -0.01 by patching. In both it attends from the last token to the first name, and makes
-# that name more probable: wrong in one, right in the other, and the same when patched. The best
-# subset leaves it out and has 18.55, all parts have 10.57.
+# -2.35, and -0.01 by patching. In both sentences the last token attends to the first name, and the
+# head makes that name more probable: wrong in one, right in the other, and the same when patched.
+# The best subset leaves it out and has 18.55, all parts have 10.57.
 #
 # </details>
 
@@ -308,7 +314,7 @@ def my_ablation(
 # %%
 print("\n18.9 Your own ablation")
 trace, path, some = pocket.trace(sentence.clean), "blocks.1.attention", is_kept[5:9]
-layer, ours = trace.blocks[1].attention, means(pocket)["blocks.1.attention.context"]
+layer, ours = trace.blocks[1].attention, mean_of_path["blocks.1.attention.context"]
 edited = trace.edited({f"{path}.context": np.where(some[:, None, None], layer.context, ours)})
 after = edited.blocks[1].attention
 print(checked(after, my_ablation, layer.context, some, ours, layer.W_O, layer.b_O))
@@ -346,8 +352,7 @@ print(checked(after, my_ablation, layer.context, some, ours, layer.W_O, layer.b_
 #
 # * Parts of a model work together: what one does alone, and what is lost without it, don't add up.
 # * Shapley values share out the whole effect; interactions say which parts need each other.
-# * With all subsets at hand, the smallest circuits are known; there may be several, or none that is
-#   small.
+# * With all subsets, the smallest circuits are known; there may be several, or no small one.
 # * Methods that agree with each other may share a blind spot.
-# * Patching asks what carries a difference, ablation what is needed, and both depend on what is put
-#   in place of a part.
+# * Patching asks what carries a difference, ablation asks what is needed, and both depend on what
+#   replaces a part.

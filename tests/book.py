@@ -28,6 +28,7 @@ __all__ = [
     "answer",
     "as_it_is",
     "changed",
+    "file_of",
     "holds",
     "run",
 ]
@@ -78,7 +79,12 @@ def changed(script: str, changes: dict[str, str]) -> str:
 
 
 def run(
-    number: str, changes: dict[str, str], *, draws: bool = False, is_solved: bool = False
+    number: str,
+    changes: dict[str, str],
+    *,
+    draws: bool = False,
+    is_solved: bool = False,
+    model: str = "pocket",
 ) -> Chapter:
     """Run a chapter with pieces of its text replaced, and its empty functions written or not.
 
@@ -90,7 +96,7 @@ def run(
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
     with (
-        mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
+        mock.patch.dict(os.environ, ATTNLAB_MODEL=model),
         mock.patch.multiple(pictures, **dict.fromkeys(left_out, mock.DEFAULT)),
         contextlib.redirect_stdout(printed),
     ):

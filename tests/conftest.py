@@ -11,6 +11,7 @@ import os
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import gc
 import shutil
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -64,6 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported and collected out of each garbage collection."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

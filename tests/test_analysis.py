@@ -408,7 +408,7 @@ def test_only_read_steps_are_computed(odd: Trace, monkeypatch: pytest.MonkeyPatc
 
 
 def test_gradients_of_a_deep_model() -> None:
-    config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=300, n_head=1)
+    config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=150, n_head=1)
     trace = GPT2(ParameterVector(config), Tokenizer.of_bytes()).trace([1, 2, 3])
     assert (trace.gradients(5).embedding == 0).all()
 
@@ -608,17 +608,18 @@ def test_patches_side_by_side_are_those_of_one_at_a_time(
     changes |= {"blocks.1.attention.scale": 3, "blocks.1.attention.heads.2.W_Q": 0.1}
     clean = clean.edited(changes)
     tried = 0
-    for form in editable(other._run.graph):
+    forms = editable(other._run.graph)
+    for n, form in enumerate(forms if dtype == "float64" else forms[::4]):
         parts = form.replace("#", "*")
         rows = has_tokens(other._run.graph, form.replace("#", "0"))
-        for by_position in (False, True) if rows and "heads" not in parts else (False,):
+        for by_position in (False, True) if rows and n % 2 and "heads" not in parts else (False,):
             expected = one_by_one(clean, other, parts, by_position)
             settings: Any = {"by_position": by_position, "progress": False}
             patching = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
             difference = np.abs(patching - expected).max()
             assert difference <= 3 * TOLERANCE[dtype] * max(1, np.abs(expected).max()), parts
             tried += bool(np.abs(expected).max() > 1e-3)
-    assert tried > 60
+    assert tried > (50 if dtype == "float64" else 12)
 
 
 def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket: GPT2) -> None:
@@ -722,7 +723,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"parts": "ids"}, ValueError, "isn't a step to edit"),
         ({"parts": "W_E", "by_position": True}, ValueError, "one row for each of 8 positions"),
         ({"parts": "gain", "by_position": True}, ValueError, "one row for each of 8 positions"),
-        ({"clean": "text"}, TypeError, "got 'text'"),
+        ({"clean": "text"}, TypeError, "got str"),
         ({"corrupted": None}, TypeError, "got None"),
     ],
 )
@@ -1287,7 +1288,7 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
 
 
 def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
-    ending = "The text has no keys for the job induction: its column is empty."
+    ending = "No query has keys for the job induction: its column is empty."
     assert it.jobs().table().endswith(f"\n{ending}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
 

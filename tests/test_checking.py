@@ -30,9 +30,9 @@ PRECISIONS = [("float32", "float32"), ("float64", "float64"), ("float64", "float
 
 
 def some(names: Iterable[str]) -> list[Any]:
-    """Every 24th case in each test run, the others with the slow tests."""
+    """Every 40th case in each test run, the others with the slow tests."""
     return [
-        pytest.param(name, marks=[pytest.mark.slow] if number % 24 else [])
+        pytest.param(name, marks=[pytest.mark.slow] if number % 40 else [])
         for number, name in enumerate(names)
     ]
 
@@ -93,7 +93,7 @@ def test_the_student_can_make_every_mistake_in_the_table() -> None:
     assert len(OTHERS) >= 10
 
 
-@pytest.mark.parametrize("mistake", some(KNOWN))
+@pytest.mark.parametrize("mistake", some([*KNOWN][::8]))  # each is below, in float32
 def test_a_mistake_is_named_alone_where_all_steps_are_given(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check(steps_of(odd, trace.ids, mistake), trace)
@@ -241,16 +241,15 @@ def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "step"),
+    ("where", "step", "dtype"),
     [
-        ("embedding", "embedding"),
-        ("weights", "blocks.0.attention.weights"),
-        ("mid", "blocks.0.mid"),
-        ("output", "blocks.0.output"),
+        ("embedding", "embedding", "float32"),
+        ("weights", "blocks.0.attention.weights", "float64"),
+        ("mid", "blocks.0.mid", "float32"),
+        ("output", "blocks.0.output", "float64"),
     ],
 )
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dropout_is_named_where_it_acts(pocket: GPT2, dtype: str, where: str, step: str) -> None:
+def test_dropout_is_named_where_it_acts(pocket: GPT2, where: str, step: str, dtype: str) -> None:
     trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
     steps = steps_of(pocket, trace.ids, f"dropout_{where}", dtype="float32")
     for given in (steps, {step: steps[step]}):
@@ -491,19 +490,27 @@ def test_half_precision_is_held_to_its_own_rounding(odd: GPT2) -> None:
     assert not check({"Q": difference}, attention).agrees
 
 
-@pytest.mark.parametrize("back", [False, True])
-def test_float16_agrees_and_its_mistakes_are_named(odd: GPT2, back: bool) -> None:
+@pytest.mark.parametrize(
+    ("mistakes", "dtype"),
+    [
+        ([], "float16"),
+        ([], "float32"),
+        (["no_b_2"], "float32"),
+        (["gelu_sigmoid"], "float16"),
+    ],
+)
+def test_float16_agrees_and_its_mistakes_are_named(
+    odd: GPT2, mistakes: list[str], dtype: str
+) -> None:
     """The student in NumPy's float16, and its numbers converted to float32."""
     trace = odd.trace(ids_of("odd"))
-    for wrong in ("", "no_b_2", "gelu_sigmoid"):
-        steps = steps_of(odd, trace.ids, *filter(None, [wrong]), dtype="float16")
-        if back:
-            steps = {path: x.astype("float32") for path, x in steps.items()}
-        verdict = check(steps, trace)
-        assert verdict.agrees is not bool(wrong)
-        assert formulas(verdict) == [KNOWN[name] for name in (wrong,) if name]
-    steps["logits"] = steps_of(odd, trace.ids, dtype="float16")["logits"] * np.float16(1.2)
-    assert not check({"logits": steps["logits"]}, trace).agrees
+    steps = steps_of(odd, trace.ids, *mistakes, dtype="float16")
+    verdict = check({path: x.astype(dtype) for path, x in steps.items()}, trace)
+    assert verdict.agrees is not bool(mistakes)
+    assert formulas(verdict) == [KNOWN[name] for name in mistakes]
+    if not mistakes:
+        larger = (steps["logits"] * np.float16(1.2)).astype(dtype)
+        assert not check({"logits": larger}, trace).agrees
 
 
 HALVES = ("float16", "bfloat16", "autocast float16", "autocast bfloat16")
@@ -701,7 +708,7 @@ def test_long_texts() -> None:
     model = GPT2(attnlab.parameters.ParameterVector(config, vector), attnlab.Tokenizer.of_bytes())
     trace = model.trace(np.random.default_rng(1).integers(0, 256, 170))
     assert check(steps_of(model, trace.ids), trace).agrees
-    for mistake in ("mask_ahead", "softmax_queries", "ln_torch_std"):
+    for mistake in ("mask_ahead", "ln_torch_std"):
         steps = steps_of(model, trace.ids, mistake)
         verdict = check({"blocks.1.output": steps["blocks.1.output"]}, trace)
         assert formulas(verdict) == [KNOWN[mistake]]

@@ -13,6 +13,7 @@ from conftest import needs
 
 import attnlab
 from attnlab.corpus.result import Atlas
+from attnlab.errors import InvalidTypeError
 
 GUIDE = Path(__file__).parents[1] / "examples" / "book" / "pages" / "en" / "guide.md"
 TEXTS = [
@@ -60,8 +61,14 @@ def test_parquet() -> None:
     check(run_recipe("pyarrow")["atlas"])
 
 
+def test_rows_of_a_dataset_are_no_texts() -> None:
+    rows = SimpleNamespace(column_names=["id", "text"], __iter__=None)
+    with pytest.raises(InvalidTypeError, match=r"\(row\['text'\] for row in rows\)"):
+        attnlab.atlas("pocket", rows)  # type: ignore[arg-type]
+
+
 def test_datasets() -> None:
-    pytest.importorskip("datasets")
+    pytest.importorskip("datasets", reason="datasets isn't installed")
     check(run_recipe("datasets")["atlas"])
 
 

@@ -127,7 +127,9 @@ def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
         with pytest.raises(InvalidValueError, match="n must be"):
             edges.plot(n=n)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError):
-        attnlab.edges(clean, corrupted, metric=METRIC, progress=False).circuit(10**6)
+        edges.circuit(10**6)
+    with pytest.raises(InvalidTypeError, match="counts must be a list of numbers of edges"):
+        edges.faithfulness(3)  # type: ignore[arg-type]
 
 
 def test_a_metric_of_ones_own(pair: tuple[Trace, Trace]) -> None:

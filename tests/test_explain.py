@@ -173,7 +173,7 @@ def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
 def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
     rng = np.random.default_rng(0)
-    for T, Dk in ((3, 2), (30, 64), (200, 64)):
+    for T, Dk in ((3, 2), (200, 64)):
         Q, K, V = (scale * rng.standard_normal((T, Dk)).astype(dtype) for _ in "QKV")
         result = attnlab.attention(Q, K, V, mask=causal_mask(T), dropout=0.2, rng=1)
         for query in rng.integers(0, T, 5):

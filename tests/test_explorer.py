@@ -403,7 +403,7 @@ def test_missing_names(explorer: Explorer) -> None:
     assert b"no longer in the cache" in numbers(explorer, "0" * 16, "attention.0", 410)
     assert "no longer in the cache" in refusal(explorer, "/write", {"trace": "", "count": 1}, 410)
     id = traced(explorer)["id"]
-    odd = ("attention", "", "../../etc/passwd", f"way.{'9' * 5000}")
+    odd = ("attention", "", "../../etc/passwd", f"pass.{'9' * 5000}")
     for name in ("attention.2", "attention.-1", "attention.x", *odd):
         assert b"unknown pack" in numbers(explorer, id, name, 400)
     assert answer(explorer, "GET", "/nothing")[0] == 404
@@ -693,7 +693,7 @@ def test_parameters_do_not_count(pocket: GPT2) -> None:
 
 def test_a_tokens_way_is_computed_once(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, "The owl saw the cat")["id"]
-    ways = [numbers(explorer, id, f"way.{position}") for position in range(3)]
+    ways = [numbers(explorer, id, f"pass.{position}") for position in range(3)]
     trace = pocket.trace("The owl saw the cat")
     hidden = trace.blocks[1].mlp.hidden.astype("<f4")
     for position, way in enumerate(ways):

@@ -872,7 +872,7 @@ def test_what_is_computed_is_not_called_unsent(pocket: GPT2, open_live: Open) ->
         page.locator("#prompt").press("Enter")
         mark = page.locator("#unsent")
         assert mark.inner_text() == "computing …"
-        until(page, "getComputedStyle(document.querySelector('#way')).opacity < 1")
+        until(page, "getComputedStyle(document.querySelector('#pass')).opacity < 1")
         until(page, "getComputedStyle(document.querySelector('#overview')).opacity < 1")
         page.locator("#prompt").fill("The cat and")
         assert mark.inner_text() == "not shown yet: press Enter"
@@ -888,19 +888,19 @@ def test_a_table_of_the_text_before_is_dimmed_and_replaced(
     explorer: Explorer, open_live: Open
 ) -> None:
     page = open_live(explorer)
-    until(page, "document.querySelector('#way-title').textContent !== ''")
+    until(page, "document.querySelector('#pass-title').textContent !== ''")
     held: list[Any] = []
-    page.route(re.compile("name=way[.]"), lambda route: held.append(route))
+    page.route(re.compile("name=pass[.]"), lambda route: held.append(route))
     ask(page, TEXT.replace("dog", "cat"))
     page.locator(".flow .chip >> nth=-1").click()  # while the old text's rows are still there
-    until(page, "getComputedStyle(document.querySelector('#way')).opacity < 1")
-    assert page.locator("#way").get_attribute("aria-busy") == "true"
+    until(page, "getComputedStyle(document.querySelector('#pass')).opacity < 1")
+    assert page.locator("#pass").get_attribute("aria-busy") == "true"
     for route in held:
         route.continue_()
     page.unroute_all()
-    until(page, "document.querySelector('#way').ariaBusy !== 'true'")
+    until(page, "document.querySelector('#pass').ariaBusy !== 'true'")
     page.locator(".flow .chip >> nth=1").click()
-    until(page, "document.querySelector('#way-title').textContent.startsWith('Ġcat, token 1')")
+    until(page, "document.querySelector('#pass-title').textContent.startsWith('Ġcat, token 1')")
     assert len(page.locator("#jobs").inner_text()) > 0
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from attnlab.errors import (
     InvalidValueError,
     MissingFileError,
     OutOfRangeError,
+    WriteError,
 )
 from attnlab.pocket import autoencoder
 from attnlab.pocket.autoencoder import detectors
@@ -143,6 +145,16 @@ def test_damaged_files(tmp_path: Path) -> None:
     (wrong / "sae_weights.safetensors").unlink()
     with pytest.raises(MissingFileError, match=r"weights\.safetensors not found"):
         attnlab.open_sparse_autoencoder(wrong)
+
+
+def test_an_interrupted_save_leaves_no_settings_of_other_weights(tmp_path: Path) -> None:
+    changed("standard", tmp_path / "one")
+    weights = tmp_path / "one" / "sae_weights.safetensors"
+    weights.unlink()
+    weights.mkdir()  # so that it can't be written
+    with pytest.raises(WriteError):
+        attnlab.open_sparse_autoencoder("pocket").save(tmp_path / "one")
+    assert not (tmp_path / "one" / "cfg.json").exists()
 
 
 def test_a_feature_that_writes_nothing(tmp_path: Path, odd: Trace) -> None:
@@ -269,6 +281,9 @@ def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
     other = trace.edited({"gain": 2.0})
     with pytest.raises(InvalidValueError, match="trained for another model"):
         other.features(sae)
+    weird = changed("standard", tmp_path / "weird", metadata={"hook_name": "blocks.0.hook_weird"})
+    with pytest.raises(InvalidValueError, match=r"hook_name in cfg\.json .* 'blocks\.0\.hook_w"):
+        odd.features(attnlab.open_sparse_autoencoder(weird))
     unknown = changed("standard", tmp_path / "one", metadata={})
     with pytest.raises(InvalidValueError, match="doesn't say what it reads"):
         odd.features(attnlab.open_sparse_autoencoder(unknown))
@@ -381,17 +396,62 @@ def test_training_is_asked_for_something_possible(pocket: GPT2) -> None:
         attnlab.sparse_autoencoder(pocket, TEXT, "embedding", **settings)
 
 
-@pytest.mark.slow
-def test_the_command_makes_what_is_shipped(tmp_path: Path) -> None:
-    """Up to rounding, which differs between machines; and its docstring has the measures."""
-    printed = autoencoder.make(str(tmp_path / "made"))
-    result, shipped = (
-        load_file(folder / "sae_weights.safetensors")
-        for folder in (tmp_path / "made", POCKET_AUTOENCODER)
+def test_training_step_by_step(pocket: GPT2) -> None:
+    """60 steps of it: the start, the batches, the rate up and down, the norms."""
+    result = attnlab.sparse_autoencoder(
+        pocket, [TEXT], "blocks.0.mlp.output", features=40, k=5, steps=60, seed=1, progress=False
     )
-    assert printed.split("explained variance ")[1][:4] == "0.95"
-    same = np.abs(result["W_dec"] @ shipped["W_dec"].T).max(axis=0)
-    assert (same > 0.99).mean() > 0.9
-    losses = [line.split()[-2] for line in printed.splitlines()[2:5]]
+    vectors, rng = pocket.trace(TEXT).blocks[0].mlp.output, np.random.default_rng(1)
+    T, D = vectors.shape
+    W_dec = rng.normal(size=(40, D))
+    W_dec /= np.linalg.norm(W_dec, axis=1, keepdims=True)
+    mean = vectors.mean(axis=0)
+    vector = np.concatenate([W_dec.T.ravel(), np.zeros(40), W_dec.ravel(), mean]).astype("f4")
+    variance = float(((vectors - mean) ** 2).sum(axis=1).mean())
+    rows = Weights.of(vector, D).W_dec
+    m, v = np.zeros_like(vector), np.zeros_like(vector)
+    for step in range(1, 61):
+        x = vectors[rng.integers(0, T, 512)]
+        _, gradients = loss_and_gradients(x, Weights.of(vector, D), 5, variance)
+        gradient = np.concatenate([one.ravel() for one in gradients])
+        gradient /= max(1.0, float(np.linalg.norm(gradient)))
+        m, v = 0.9 * m + 0.1 * gradient, 0.95 * v + 0.05 * gradient**2
+        falling = 0.1 + 0.45 * (1 + np.cos(np.pi * (step - 50) / 10))
+        rate = 2e-3 * (step / 50 if step < 50 else falling)
+        vector -= rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.95**step)) + 1e-8)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    for name, expected in Weights.of(vector, D)._asdict().items():
+        np.testing.assert_allclose(getattr(result, name), expected, atol=1e-4, err_msg=name)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little text and few steps."""
+    few = partial(autoencoder.sparse_autoencoder, steps=3, progress=False)
+    monkeypatch.setattr(autoencoder, "sparse_autoencoder", few)
+    monkeypatch.setattr(autoencoder, "SAMPLES", 20)
+    monkeypatch.setattr(autoencoder, "HELD_OUT", 20)
+    printed = autoencoder.make(str(tmp_path / "made"))
+    made = attnlab.open_sparse_autoencoder(tmp_path / "made")
+    shipped = attnlab.open_sparse_autoencoder("pocket")
+    assert (made.path, made.k, made.W_dec.shape) == (shipped.path, shipped.k, shipped.W_dec.shape)
+    assert (made.path, made.k) == ("blocks.0.output", 8)
+    assert printed.startswith("256 features of blocks.0.output in 20 texts\n")
+    assert "features detect one token: [" in printed
+
+
+@pytest.mark.slow
+def test_the_docstring_has_the_measures_of_what_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command prints them, without training."""
+    shipped = attnlab.open_sparse_autoencoder("pocket")
+    monkeypatch.setattr(autoencoder, "sparse_autoencoder", lambda *_: shipped)
+    monkeypatch.setattr(SparseAutoencoder, "save", lambda *_: None)
+    printed, stated = autoencoder.make(""), " ".join(str(autoencoder.__doc__).split())
+    lines = printed.splitlines()
+    assert f"explained variance is {lines[5].split()[2].rstrip(';')}." in stated
+    assert "8 of the 256 features are active on each token, 5 are active on none" in stated
+    assert lines[5].endswith("8.0 active features a token; 5 of 256 dead")
     table = [line.split()[-1] for line in str(autoencoder.__doc__).splitlines()[9:12]]
-    np.testing.assert_allclose([*map(float, table)], [*map(float, losses)], atol=0.02)
+    assert table == [line.split()[-2] for line in lines[2:5]]
+    detect, others = (int(line.split()[0]) for line in lines[-2:])
+    assert f"- {detect} detect one token, which has at least 90 %" in stated
+    assert f"- {others} others are active after one token" in stated

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from book import CHAPTERS
+from book import CHAPTERS, LATER
 from editions import cells
 from folding import IN_VIEW, folded, length
 
@@ -17,15 +17,43 @@ def test_short_cells_stay_whole() -> None:
     ]
 
 
-def test_imports_and_prints_are_folded() -> None:
-    imports, shown = "import a\nimport b\nimport c", "for x in y:\n    print(x)\nprint(1)"
+def test_imports_output_and_labels_are_folded() -> None:
+    imports = "import a\nimport b"
+    shown = 'rows = ["a", f"{1 + 1}"]\nfor x in y:\n    print(x)\npictures.curves(rows)'
     assert list(folded(f"{imports}\n\n{LONG}\n{shown}\nx0")) == [
         *((imports, True), (LONG, False), (shown, True), ("x0", False))
     ]
     few = f"import a\n{LONG}\nprint(1)"  # too short to fold
     assert list(folded(few)) == [(few, False)]
-    sums = "for x in y:\n    print(x)\n    total += x"
-    assert list(folded(f"{LONG}\n{sums}")) == [(f"{LONG}\n{sums}", False)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "for x in y:\n    print(x)\n    total += x",
+        'rows = ["a", 1 + 1]\nprint(rows)',
+        "rows = np.zeros(2)\nprint(rows)",
+        'rows = ["a"]\nused = rows + x0',
+        "f(1)\nf(2)",
+    ],
+)
+def test_what_is_computed_stays_in_view(line: str) -> None:
+    assert list(folded(f"{LONG}\n{line}")) == [(f"{LONG}\n{line}", False)]
+
+
+def test_labels_that_a_later_cell_needs_stay_in_view() -> None:
+    labels = 'rows = ["a"]\nrows[0] = "b"'
+    assert list(folded(f"{LONG}\n{labels}", ["print(1)", "rows = []\nrows"]))[1] == (labels, True)
+    for later in ("rows", "if x0:\n    rows = 1\nrows", "def f():\n    return rows"):
+        assert list(folded(f"{LONG}\n{labels}", ["", later])) == [(f"{LONG}\n{labels}", False)]
+
+
+@pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=lambda chapter: chapter.stem)
+def test_at_most_so_many_lines_of_a_cell_are_in_view(chapter: Path) -> None:
+    code = [cell.text for cell in cells(chapter.read_text("utf-8")) if not cell.is_prose]
+    for number, cell in enumerate(code, 1):
+        parts = folded(cell, code[number:])
+        assert sum(length(part) for part, is_folded in parts if not is_folded) <= IN_VIEW, cell
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)

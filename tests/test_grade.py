@@ -77,13 +77,6 @@ def test_solutions_are_right(solution: Path, tmp_path: Path) -> None:
     }
 
 
-def test_nothing_written(tmp_path: Path) -> None:
-    (row,) = graded(tmp_path, handed_in("04"))
-    assert (row["points"], row["mistakes"]) == ("0", "")
-    assert "| 04-my_causal_head | 0 of 1 | not written |" in row["page"]
-    assert "| 04-exercise-2 | 0 of 1 | not written |" in row["page"]
-
-
 def test_predictions_have_their_points_and_meet_their_answers(tmp_path: Path) -> None:
     notebook = handed_in("04")
     label, request = PREDICTION["Exercise"]
@@ -92,6 +85,9 @@ def test_predictions_have_their_points_and_meet_their_answers(tmp_path: Path) ->
     cell_of(notebook, "04-exercise-4")["source"] = "YOUR ANSWER HERE"
     (row,) = graded(tmp_path, notebook)
     assert (row["04-exercise-2"], row["04-exercise-3"], row["04-exercise-4"]) == ("1", "0", "0")
+    assert (row["points"], row["mistakes"]) == ("1", "")
+    assert "| 04-my_causal_head | 0 of 1 | not written |" in row["page"]
+    assert "| 04-exercise-1 | 0 of 1 | not written |" in row["page"]
     assert "````text\nthe ```last``` row\n````" in row["page"]
     assert 'The last: "step" has no word after it' in row["page"]
 
@@ -99,11 +95,7 @@ def test_predictions_have_their_points_and_meet_their_answers(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "points", "mistake"),
     [
-        (" / K.shape[1] ** 0.5", "", "0.8", "scores = raw_scores"),
-        ("K.shape[1] ** 0.5", "K.shape[1]", "0.8", "scores = raw_scores / Dk"),
-        ("sum(axis=1", "sum(axis=0", "1.2", "softmax over the queries"),
         ('"scores": scores, ', "", "1.6", "not returned: scores"),
-        ("weights @ V}", "weights @ V[:1]}", "0", "ValueError: matmul"),
         ("weights @ V}", "{1}}", "0", "the values of the dict must be arrays of numbers"),
         ("np.exp(", "np.exp((", "0", "SyntaxError"),
         ("    return {", "    return 3, {", "0", "returned tuple; expected a dict"),
@@ -131,7 +123,8 @@ def test_a_chinese_notebook_gets_chinese_feedback(tmp_path: Path) -> None:
     assert "| 10-my_cross_attention | 0.8 / 2 | 有误 |" in chinese["page"]
     assert "没有开平方，或者 √Dk 除了两次。请除以 √Dk，只除一次。" in chinese["page"]
     assert "**答案**" in chinese["page"]
-    assert "not written" in english["page"]
+    assert (english["points"], english["mistakes"]) == ("0", "")
+    assert "| 10-my_cross_attention | 0 of 2 | not written |" in english["page"]
 
 
 def stopping(line: str) -> dict[str, Any]:
@@ -216,6 +209,8 @@ def test_tampering(tmp_path: Path) -> None:
     assert right["10-my_cross_attention"] == "2"
     assert "10-my_cross_attention-check was changed; the published one was run." in right["notes"]
     assert "The cell 10-exercise-1 is missing." in right["notes"]
+    assert wrong["10-my_cross_attention"] == "0.8"
+    assert wrong["mistakes"].startswith("my_cross_attention: ")
     assert "scores = raw_scores" in wrong["mistakes"]
     assert none["10-my_cross_attention"] == "0"
     assert "| 10-my_cross_attention | 0 of 2 | missing |" in none["page"]

@@ -26,7 +26,7 @@ from attnlab.checking.mistakes import DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.support import language
-from attnlab.support.language import language_of
+from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognised, say, words
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
 from attnlab.views.purposes import PURPOSES
@@ -281,13 +281,13 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         ),
         long.loss: f"损失：每个词元 {long.loss.split(' nats')[0].removeprefix('loss ')} 纳特",
         atlas.head(1, 2).title: "第 1 层，头 2：2 篇文本、12 个词元的均值",
-        atlas.compare(atlas).title: "同样的文本上，第二个图谱减去第一个，以标准误差为单位",
-        atlas.compare(apart).title: "不同的文本上，第二个图谱减去第一个，以标准误差为单位",
+        atlas.compare(atlas).title: "同样的文本上，第二个图谱减去第一个，以标准误为单位",
+        atlas.compare(apart).title: "不同的文本上，第二个图谱减去第一个，以标准误为单位",
         trace.rollout().title: "注意力 rollout，经过 3 层",
-        trace.value_weighted(0, 1).title: f"{one_head}：相加的各向量的范数",
-        trace.value_weighted().title: "每个头相加的各向量的范数：最后一个词元",
-        trace.reads(0, 1, metric[0]).title: f"{one_head}：从 {token} 关注什么",
-        trace.writes(0, 1, metric[0]).title: f"{one_head}：关注 {token} 时写入什么",
+        trace.value_weighted(0, 1).title: f"{one_head}：加权值向量的范数",
+        trace.value_weighted().title: "每个头的加权值向量的范数：最后一个词元",
+        trace.reads(0, 1, metric[0]).title: f"{one_head}：{token} 关注的词元",
+        trace.writes(0, 1, metric[0]).title: f"{one_head}：关注 {token} 时促进的词元",
         trace.composition("Q").title: "头的 Q 组合",
         patched.title: f"{parts} 的激活修补：{minus}",
         by_position.title: f"blocks.*.output 按位置的激活修补：{minus}",
@@ -313,6 +313,13 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
             "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
         ),
     }
+
+
+def test_an_atlas_stores_its_model_in_english(odd: GPT2) -> None:
+    with using_language("zh"):
+        atlas = attnlab.atlas(odd, ["the hen in"], progress=False)
+        assert "每层 5 个头" in str(atlas.title)
+    assert atlas.model.startswith("GPT2: 3 layers of 5 heads")
 
 
 def test_titles(odd: GPT2, tmp_path: Path) -> None:
@@ -366,7 +373,7 @@ def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None
     jobs = trace.jobs().plot(language="zh")
     assert labels_of(jobs) == ("任务", "头", "头的任务")
     assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，头 1"
-    assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头相加的各向量的范数"
+    assert labels_of(trace.value_weighted().plot(language="zh"))[2] == "每个头的加权值向量的范数"
     assert labels_of(head.plot()) == english
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert labels_of(head.plot()) == chinese
@@ -434,3 +441,36 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {*words.findall(unescape(" ".join(map("".join, read))))} <= {
         *words.findall(" ".join(kept))
     }
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda trace: trace.head(0, 0).plot("nothing"), "Layer 0, attention, head 0 has no step"),
+        (lambda trace: trace.explain("the"), "not a step of Trace of 4 tokens through 3 blocks"),
+        (lambda trace: trace.explain("blocks.0.attention.weights"), "Layer 0, attention has we"),
+        (
+            lambda trace: trace.head(0, 0).explain(step="gain"),
+            "Layer 0, attention, head 0 has no step",
+        ),
+    ],
+)
+def test_errors_are_in_english(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch, call: Any, message: str
+) -> None:
+    trace = odd.trace("the hen")
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert "注意力" in str(trace.blocks[0].attention.title)
+    with pytest.raises(attnlab.AttnlabError, match=message):
+        call(trace)
+
+
+def test_products_are_named_in_the_readers_language(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = odd.trace("the hen").head(0, 0)
+    english = repr(head.QK), head.OV.T.title
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    for one, before in zip((repr(head.QK), head.OV.T.title), english, strict=True):
+        assert one.startswith(str(head.title))
+        assert before.startswith("Layer 0, attention, head 0: ")

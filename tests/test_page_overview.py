@@ -22,17 +22,20 @@ STORY = [
     "Head 1.0: “it” looks at “ball” (99.9\xa0% of its attention). "
     "Without this head, “rolled” falls from 54\xa0% to 1\xa0%.",
     "Head 1.2: “it” looks at “dog” (99.7\xa0% of its attention). "
-    "Without this head, “barked” falls from 43\xa0% to 0\xa0%.",
+    "Without this head, “barked” falls from 43\xa0% to < 1\xa0%.",
 ]
 STORY_IN_CHINESE = [
     "头 1.0：“it”关注“ball”（占其注意力的 99.9\xa0%）。"
     "没有这个头，“rolled”从 54\xa0% 降到 1\xa0%。",
-    "头 1.2：“it”关注“dog”（占其注意力的 99.7\xa0%）。没有这个头，“barked”从 43\xa0% 降到 0\xa0%。",
+    "头 1.2：“it”关注“dog”（占其注意力的 99.7\xa0%）。"
+    "没有这个头，“barked”从 43\xa0% 降到 < 1\xa0%。",
 ]
 
 
 def percent(share: float) -> str:
-    """A share as the page shows it: 100 % only if it is 1."""
+    """A share as the page shows it: 0 % only if it is 0, 100 % only if it is 1."""
+    if 0 < share < 0.005:
+        return "< 1\xa0%"
     digits = 1 if 0.995 <= share < 0.9995 else 0
     return "> 99.9\xa0%" if 0.9995 <= np.float32(share) < 1 else f"{100 * share:.{digits}f}\xa0%"
 
@@ -187,13 +190,33 @@ def test_the_story_in_chinese(ball: Trace, look: Look) -> None:
     assert story(look(ball, language="zh")) == STORY_IN_CHINESE
 
 
+def test_shares_are_0_or_100_percent_only_if_they_are_exactly(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    shares = [0, 1e-9, 0.004, 0.006, 0.5, 0.994, 0.996, 0.9996, 1]
+    expected = ["0", "< 1", "< 1", "1", "50", "99", "99.6", "> 99.9", "100"]
+    assert page.evaluate("(all) => all.map((x) => percent(x))", shares) == [
+        f"{shown}\xa0%" for shown in expected
+    ]
+    pairs = [[0.5, 0.004], [0.004, 0.003], [0.004, 1e-5], [0.00041, 1e-5], [1e-6, 1e-7]]
+    assert page.evaluate("(all) => all.map((pair) => percentages(...pair))", pairs) == [
+        [f"{before}\xa0%", f"{after}\xa0%"]
+        for before, after in (
+            *(("50", "< 1"), ("0.4", "0.3"), ("0.4", "< 0.1"), ("0.04", "< 0.01")),
+            ("< 1", "< 1"),
+        )
+    ]
+    shown = page.locator("#picture .leaving li > :nth-child(2)").all_inner_texts()
+    assert shown == [percent(share) for share in np.sort(probabilities(ball))[::-1][:5]]
+    assert shown[-1] == "< 1\xa0%"
+
+
 def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, look: Look) -> None:
     text = "Say: lamp two happy cat hen owl. " + "The dog chased the ball. " * 4 + "Again: lamp two"
     trace = pocket.trace(text)
     page = look(trace, viewport={"width": 1024, "height": 700})
     until(page, "document.querySelector('.farthest')")
     drawn_tokens = page.evaluate(
-        "[...document.querySelectorAll('#picture .line')].map((x) => x.place)"
+        "[...document.querySelectorAll('#picture .line')].map((x) => x.position)"
     )
     assert len(drawn_tokens) < len(trace.tokens)
     weights = np.stack([block.attention.weights for block in trace.blocks])
@@ -478,7 +501,7 @@ def test_other_sizes(T: int, layers: int, D: int, look: Look) -> None:
     for width in (1440, 390):
         page = look(trace, viewport={"width": width, "height": 900})
         assert page.locator(".mini").count() == 12 * layers
-        places = page.locator("#picture .line").evaluate_all("all => all.map((x) => x.place)")
+        places = page.locator("#picture .line").evaluate_all("all => all.map((x) => x.position)")
         assert len(places) <= 24
         assert places[-3:] == [T - 3, T - 2, T - 1]
         assert page.evaluate("document.documentElement.scrollWidth") <= width

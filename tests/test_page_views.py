@@ -236,7 +236,7 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
         page.wait_for_timeout(250)
         drawn(page)
         described = page.locator(
-            "#heatmaps .readout, .flow small, .following h3, #way-title, #strongest"
+            "#heatmaps .readout, .flow small, .following h3, #pass-title, #strongest"
         )
         return described.all_inner_texts(), page.locator(".hover").is_visible(), page.url
 
@@ -593,7 +593,7 @@ def test_what_may_follow_and_the_way_are_of_the_chosen_token_of_each_text(
         headings = page.locator(".following h3").all_inner_texts()
         for heading, trace, n in zip(headings, texts, (i, j), strict=True):
             assert heading == f"Next token after position {n}, {trace.tokens.symbols[n]}"
-        until(page, f"byId('way-title').textContent.includes('token {i}, ')")
+        until(page, f"byId('pass-title').textContent.includes('token {i}, ')")
         assert slider.get_attribute("aria-valuetext") == f"{i} {texts[0].tokens.symbols[i]}"
     page.locator(".flow").nth(1).locator(".chip").nth(4).click()  # which A doesn't have
     drawn(page)
@@ -777,7 +777,7 @@ def test_paper_cuts_no_row_and_no_heading_from_what_it_heads(odd: GPT2, open_pag
     style = "(all, name) => [...new Set(all.map((x) => getComputedStyle(x)[name]))]"
     for whole in ("tr", "figure", ".chain li", ".text", ".grid", "#grids > div", "#strip"):
         assert page.locator(whole).evaluate_all(style, "breakInside") == ["avoid"], whole
-    for part in ("#heads", "#head", "#arithmetic", "#way", "#prediction"):
+    for part in ("#heads", "#head", "#arithmetic", "#pass", "#prediction"):
         # The elements between a section's title and its first content.
         between = page.locator(part).evaluate(
             """(section) => {

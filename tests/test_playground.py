@@ -162,7 +162,7 @@ def check_numbers(
         T = len(trace.tokens)
         names = [
             *(f"attention.{layer}" for layer in range(layers)),
-            *(f"way.{place}" for place in (0, T - 1)),
+            *(f"pass.{place}" for place in (0, T - 1)),
             *(f"logits.{place}" for place in (0, T - 1)),
             *("norms", "stream", "story"),
             *(f"columns.blocks.{layers - 1}.{name}.1.3" for name in WITH_COLUMNS),
@@ -181,7 +181,7 @@ def check_numbers(
             assert described[key] == expected[key], key
         assert np.allclose(described["scales"], expected["scales"], rtol=1e-7)
         for key in ("edited", "packed", "D", "F", "vocab", "activation", "stops"):
-            assert described["way"][key] == expected["way"][key], key
+            assert described["pass"][key] == expected["pass"][key], key
         assert page.evaluate("description.steps.scale.formula") == head_of(trace).formula_of(
             "scale"
         )
@@ -839,3 +839,6 @@ def test_the_lens_and_the_shares_are_shown_in_lab(play: Play, pocket: GPT2) -> N
         until(page, f"document.querySelector('#shares p').innerText.endsWith('{shares.total:.2f}')")
         cells = box.locator("table").last.locator("tbody tr").last.locator("td").all_inner_texts()
         assert cells == [f"{x:z.2f}" for x in (*shares.heads[1], shares.mlps[1])]
+    ask(page, "The dog")  # it stays open
+    total = pocket.trace("The dog").attribution(pocket.trace("The dog").next_tokens(1)[0].id).total
+    until(page, f"document.querySelector('#shares p')?.innerText.endsWith('{total:.2f}')")

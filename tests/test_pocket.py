@@ -17,7 +17,7 @@ from attnlab.errors import InvalidValueError, ResumeError
 from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS
 from attnlab.pocket.jobs import JOBS, head_jobs
-from attnlab.pocket.losses import held_out
+from attnlab.pocket.losses import HeldOut, held_out
 
 FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
 CARD = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
@@ -27,6 +27,11 @@ PROMPT = "It’s very hot in summer. Swimming is"
 @pytest.fixture(scope="module")
 def pocket() -> GPT2:
     return GPT2.from_pretrained("pocket")
+
+
+@pytest.fixture(scope="module")
+def losses(pocket: GPT2) -> HeldOut:
+    return held_out(pocket)
 
 
 def card_table(heading: str) -> list[list[str]]:
@@ -108,10 +113,9 @@ def test_it_looks_back_to_know() -> None:
 
 
 @pytest.mark.slow
-def test_it_has_learned_what_there_is_to_learn(pocket: GPT2) -> None:
-    losses = held_out(pocket).all
-    assert losses.tokens > 20_000
-    assert losses.grammar < losses.model < losses.grammar + 0.06
+def test_it_has_learned_what_there_is_to_learn(losses: HeldOut) -> None:
+    assert losses.all.tokens > 20_000
+    assert losses.all.grammar < losses.all.model < losses.all.grammar + 0.06
 
 
 def test_each_job_has_a_head_that_does_it_clearly(pocket: GPT2) -> None:
@@ -135,8 +139,7 @@ def test_the_cards_jobs_of_heads(pocket: GPT2) -> None:
 
 
 @pytest.mark.slow
-def test_the_cards_losses(pocket: GPT2) -> None:
-    losses = held_out(pocket)
+def test_the_cards_losses(losses: HeldOut) -> None:
     _, *rows = card_table("Losses")
     assert {kind for kind, *_ in rows} == {*KINDS, "all"}
     for kind, tokens, model, grammar in rows:

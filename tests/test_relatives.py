@@ -47,8 +47,8 @@ def test_erf_is_within_its_bound_of_the_c_librarys(dtype: str, bound: float) -> 
     rng = np.random.default_rng(0)
     x = np.concatenate(
         [
-            np.linspace(-7, 7, 1_000_001),
-            rng.standard_normal(1_000_000),
+            np.linspace(-7, 7, 300_001),
+            rng.standard_normal(200_000),
             rng.uniform(-1, 1, 200_000),
             10.0 ** rng.uniform(-300, 30, 100_000),
             places_around(0, THRESHOLD, -THRESHOLD, 4, 6, -6),
@@ -300,7 +300,7 @@ def test_gradients_by_differences(settings: dict[str, Any]) -> None:
         return loss_and_gradients(forward, ids[:, 1:])
 
     gradients = run(parameters.vector)[1]
-    for path in [*gradients] * 2:
+    for path in gradients:
         direction = ParameterVector(config, dtype="float64")
         direction[path][...] = rng.standard_normal(direction[path].shape)
         step = 1e-6 * direction.vector

@@ -1,7 +1,9 @@
 """Spreadsheets of formulas: formulas checked by hand, numbers computed by LibreOffice."""
 
+import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,38 +26,64 @@ PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <item oor:path="/org.openoffice.Office.Calc/Formula/Load">
 <prop oor:name="OOXMLRecalcMode" oor:op="fuse"><value>0</value></prop></item></oor:items>"""
 
-TEXT = "The dog chased the ball, but it"
+TEXT, OTHER_ID = "The dog chased the ball, but it", 100
 
-Changes = dict[str, dict[str, Any]]
+# A head of the pocket model, with one cell changed: sheet, cell, and the cell's index and value.
+CHANGED = {
+    "W_Q": ("B3", (0, 0), 3.0),
+    "mask": ("C10", (7, 1), False),
+    "weights": ("E10", (7, 3), 0.5),
+}
+
+
+def without_numbers(path: Path) -> None:
+    """Remove the stored results of a workbook's formulas."""
+    bare = path.with_name("bare")
+    with zipfile.ZipFile(path) as book, zipfile.ZipFile(bare, "w") as copy:
+        for name in book.namelist():
+            copy.writestr(name, re.sub(rb"</f><v>[^<]*</v>", b"</f>", book.read(name)))
+    bare.replace(path)
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    assert book[book.sheetnames[-1]]["B3"].value is None
+    book.close()
 
 
 @pytest.fixture(scope="module")
-def recalculated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Open a workbook with changed cells and without stored numbers in LibreOffice."""
+def computed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """Workbooks by name, as LibreOffice computes them, in one start of it."""
     if shutil.which("soffice") is None:
         lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
-    home = tmp_path_factory.mktemp("libreoffice")
+    home, made = tmp_path_factory.mktemp("libreoffice"), tmp_path_factory.mktemp("made")
     (home / "user").mkdir()
     (home / "user" / "registrymodifications.xcu").write_text(PROFILE, encoding="utf-8")
+    head = home / "head.xlsx"
+    trace_of("pocket").to_xlsx(head, layer=1, head=2)
+    for name in ("pocket", *RELATIVES):
+        trace_of(name).to_xlsx(home / f"{name}.xlsx")
+    for sheet, (cell, _, value) in CHANGED.items():
+        book = openpyxl.load_workbook(head)
+        book[sheet][cell] = value
+        book.save(home / f"{sheet}.xlsx")
+    book = openpyxl.load_workbook(home / f"{RELATIVES[0]}.xlsx")
+    book["ids"]["B4"] = OTHER_ID
+    book.save(home / "ids.xlsx")
+    files = [*home.glob("*.xlsx")]
+    for file in files:
+        without_numbers(file)
+    to_xlsx = ["--headless", "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", made]
+    subprocess.run(
+        ["soffice", f"-env:UserInstallation={home.as_uri()}", *to_xlsx, *files],
+        check=True,
+        capture_output=True,
+        timeout=600,
+    )
+    return lambda name: openpyxl.load_workbook(made / f"{name}.xlsx", data_only=True)
 
-    def recalculate(path: Path, changes: Changes | None = None) -> Any:
-        book = openpyxl.load_workbook(path)  # keeps only formulas
-        for sheet, cells in (changes or {}).items():
-            for cell, value in cells.items():
-                book[sheet][cell] = value
-        bare, result = home / "bare.xlsx", home / "made"
-        book.save(bare)
-        assert openpyxl.load_workbook(bare, data_only=True)[book.sheetnames[-1]]["B3"].value is None
-        to_xlsx = ["--headless", "--convert-to", "xlsx:Calc MS Excel 2007 XML", "--outdir", result]
-        subprocess.run(
-            ["soffice", f"-env:UserInstallation={home.as_uri()}", *to_xlsx, bare],
-            check=True,
-            capture_output=True,
-            timeout=300,
-        )
-        return openpyxl.load_workbook(result / "bare.xlsx", data_only=True)
 
-    return recalculate
+def trace_of(name: str) -> attnlab.Trace:
+    if name == "pocket":
+        return GPT2.from_pretrained("pocket").trace(TEXT)
+    return GPT2.from_pretrained(REFERENCE / name).trace("the hen in")
 
 
 def numbers(book: Any, sheet: str) -> Any:
@@ -73,7 +101,7 @@ def close(book: Any, sheet: str, expected: Any) -> None:
 
 @pytest.fixture
 def pocket() -> Any:
-    return GPT2.from_pretrained("pocket").trace(TEXT)
+    return trace_of("pocket")
 
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
@@ -121,12 +149,8 @@ def test_a_workbook_lists_its_sheets(pocket: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_head_as_libreoffice_computes_it(
-    pocket: Any, tmp_path: Path, recalculated: Callable[..., Any]
-) -> None:
-    head = pocket.head(1, 2)
-    pocket.to_xlsx(tmp_path / "head.xlsx", layer=1, head=2)
-    book = recalculated(tmp_path / "head.xlsx")
+def test_a_head_as_libreoffice_computes_it(pocket: Any, computed: Callable[[str], Any]) -> None:
+    head, book = pocket.head(1, 2), computed("head")
     steps = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")
     for step in steps:
         close(book, step, getattr(head, step))
@@ -134,13 +158,8 @@ def test_a_head_as_libreoffice_computes_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pocket", *RELATIVES])
-def test_a_whole_model_up_to_the_next_token(
-    name: str, tmp_path: Path, recalculated: Callable[..., Any]
-) -> None:
-    model = GPT2.from_pretrained("pocket" if name == "pocket" else REFERENCE / name)
-    trace = model.trace(TEXT if name == "pocket" else "the hen in")
-    trace.to_xlsx(tmp_path / "model.xlsx")
-    book = recalculated(tmp_path / "model.xlsx")
+def test_a_whole_model_up_to_the_next_token(name: str, computed: Callable[[str], Any]) -> None:
+    trace, book = trace_of(name), computed(name)
     for layer, block in enumerate(trace.blocks):
         close(book, f"{layer}.attention.weights", block.attention.weights)
         close(book, f"{layer}.mlp.activated", block.mlp.activated)
@@ -153,30 +172,26 @@ def test_a_whole_model_up_to_the_next_token(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sheet", CHANGED)
 def test_a_changed_cell_changes_dependent_cells(
-    pocket: Any, tmp_path: Path, recalculated: Callable[..., Any]
+    sheet: str, pocket: Any, computed: Callable[[str], Any]
 ) -> None:
-    """Change a number of W_Q, the mask's last row, a weight, and a token."""
-    path = tmp_path / "head.xlsx"
-    pocket.to_xlsx(path, layer=1, head=2)
-    head = pocket.head(1, 2)
-    W_Q, mask, weights = head.W_Q.copy(), head.mask.copy(), head.weights.copy()
-    W_Q[0, 0], mask[7, 1], weights[7, 3] = 3.0, False, 0.5
-    place = "blocks.1.attention.heads.2"
-    for sheet, cell, value, edit in (
-        ("W_Q", "B3", 3.0, W_Q),
-        ("mask", "C10", False, mask),
-        ("weights", "E10", 0.5, weights),
-    ):
-        book = recalculated(path, {sheet: {cell: value}})
-        edited = pocket.edited({f"{place}.{sheet}": edit}).head(1, 2)
-        for step in ("Q", "masked_scores", "weights", "context", "output"):
-            close(book, step, getattr(edited, step))
-    pocket.to_xlsx(path)
-    other = GPT2.from_pretrained("pocket").trace(TEXT.replace("dog", "cat"))
-    book = recalculated(path, {"ids": {"B4": int(other.tokens.ids[1])}})
+    _, index, value = CHANGED[sheet]
+    edit = getattr(pocket.head(1, 2), sheet).copy()
+    edit[index] = value
+    edited = pocket.edited({f"blocks.1.attention.heads.2.{sheet}": edit}).head(1, 2)
+    book = computed(sheet)
+    for step in ("Q", "masked_scores", "weights", "context", "output"):
+        close(book, step, getattr(edited, step))
+
+
+@pytest.mark.slow
+def test_another_token(computed: Callable[[str], Any]) -> None:
+    ids, book = trace_of(RELATIVES[0]).ids.copy(), computed("ids")
+    ids[1] = OTHER_ID
+    other = GPT2.from_pretrained(REFERENCE / RELATIVES[0]).trace(ids)
     close(book, "next_logits", other.next_logits)
-    assert book["1.attention.weights"]["A4"].value == "0: Ġcat"
+    assert book["1.attention.weights"]["A4"].value == f"0: {other.tokens.symbols[1]}"
 
 
 def test_edited_steps_are_numbers(pocket: Any, tmp_path: Path) -> None:

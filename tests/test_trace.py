@@ -333,14 +333,14 @@ def test_an_unused_trace_and_model_are_freed() -> None:
 
 
 def test_a_deep_model_does_not_recurse(tmp_path: Path) -> None:
-    """Logits of 400 layers, read first."""
+    """Logits of 200 layers, read first."""
     import json
 
     from safetensors.numpy import save_file
 
     from attnlab.checkpoints.checkpoint import tensor_shapes
 
-    config = {"vocab_size": 263, "n_positions": 4, "n_embd": 2, "n_layer": 400, "n_head": 1}
+    config = {"vocab_size": 263, "n_positions": 4, "n_embd": 2, "n_layer": 200, "n_head": 1}
     (tmp_path / "config.json").write_text(json.dumps(config))
     shapes = tensor_shapes(GPT2Config.from_dict(config))
     save_file(

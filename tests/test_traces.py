@@ -142,7 +142,7 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
         assert shown in repr(patching)
     single = attnlab.patch(*(side[:1] for side in pairs), metric=METRICS[:1], progress=False)
     assert np.isnan(single.standard_errors).all()
-    assert "1 pairs" in repr(single)
+    assert f"one pair; metric {single.clean[0]:.3g} in clean and " in repr(single)
     assert np.isnan(standard_error(np.ones((1, 2)))).all()
     assert standard_error(np.array([1.0, 2, 3, 6])) == pytest.approx(np.sqrt(14 / 3 / 4))
 
@@ -290,6 +290,10 @@ def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
         attnlab.patch(clean[:2], corrupted[1:3], metric=" dog")
     with pytest.raises(InvalidValueError, match="a value for each of the 4 texts; got 3"):
         attnlab.patch(clean, corrupted, metric=METRICS[:3])
+    with pytest.raises(InvalidValueError, match="pair 3: ' xyzzy' isn't one token"):
+        attnlab.patch(clean, corrupted, metric=[*METRICS[:3], " xyzzy"])
+    with pytest.raises(InvalidValueError, match=r"^receiver must be one of"):
+        attnlab.path_patch(clean, corrupted, receiver="logits", metric=METRICS)
     with pytest.raises(InvalidValueError, match="nothing to restore"):
         attnlab.patch(clean, clean, metric=METRICS, progress=False)
     with pytest.raises(InvalidValueError, match=r"pair 0: the metric is .* nothing to restore"):
@@ -324,6 +328,7 @@ def test_texts_of_several_lengths_have_no_position_in_a_title(
 def test_one_text_has_no_line_of_errors(pairs: tuple[Traces, Traces]) -> None:
     assert "Standard errors are at most" in str(pairs[0].attribution(" dog"))
     one = pairs[0][:1].attribution(" dog")
+    assert "mean of one text: " in str(one)
     assert np.isnan(one.standard_errors["heads"]).all()
     assert "tandard error" not in str(one)
     assert "nan" not in str(one)

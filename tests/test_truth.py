@@ -150,6 +150,7 @@ def test_spearman() -> None:
 @pytest.mark.slow
 def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> None:
     actual = truth.methods(pocket)
+    np.testing.assert_allclose(actual.scores[:4], truth.scores, rtol=1e-6, atol=1e-9)
     assert actual.correlations.shape == (len(actual.names), len(truth.tasks))
     for m, t in np.ndindex(actual.correlations.shape):
         right = truth.shapley().values[t]
@@ -189,6 +190,9 @@ def test_what_is_refused(truth: Truth) -> None:
         truth.methods(odd)
     with pytest.raises(InvalidTypeError, match="model must be"):
         truth.methods("pocket")  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="faithfulness must be a finite number"):
+        truth.circuits("pronoun", "much")  # type: ignore[arg-type]
+    assert "in all tasks" in repr(truth.interactions())
     assert truth.values("pronoun").shape == (6, SUBSETS)
     assert truth.interactions("pronoun").values.shape == (10, 10)
     assert "ablation by mean" in repr(truth.interactions("pronoun"))

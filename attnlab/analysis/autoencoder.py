@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ HOOKS = {
     "hook_attn_out": "attention.output",
     "hook_mlp_out": "mlp.output",
     "attn.hook_z": "attention.concat",
+    "mlp.hook_pre": "mlp.hidden",
     "mlp.hook_post": "mlp.activated",
 }
 
@@ -149,7 +151,15 @@ class SparseAutoencoder(Document):
                 "the autoencoder's file doesn't say what it reads. Give path=, such as "
                 "'blocks.0.output'"
             )
-        x = at(trace, path)
+        try:
+            x = at(trace, path)
+        except InvalidValueError as error:
+            if path != self.path:
+                raise
+            raise InvalidValueError(
+                f"the autoencoder's hook_name in {CONFIG} isn't a step here: {error}. Give path= "
+                "if the step has another name"
+            ) from None
         if np.shape(x)[-1:] != (D,):
             raise InvalidValueError(
                 f"the autoencoder reads vectors of {D} numbers; {path} has shape {np.shape(x)}"
@@ -168,7 +178,8 @@ class SparseAutoencoder(Document):
         """
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
-                f"traces must be model.trace([text, ...]), of several texts; got {quoted(traces)}"
+                "traces must be model.trace([text, ...]), of several texts; got "
+                f"{type(traces).__name__}"
             )
         return FeatureEvaluation(self, traces, path)
 
@@ -200,8 +211,11 @@ class SparseAutoencoder(Document):
                 "attnlab_model": self.model,
             },
         }
-        write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
+        # The config is removed first and written last, so that it never describes other weights.
+        with suppress(OSError):  # reported by `write_whole`
+            (folder / CONFIG).unlink()
         write_whole(folder / WEIGHTS, save(tensors))
+        write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
 
     def pieces(self) -> Iterator[str]:
         kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"
@@ -301,5 +315,5 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
 
 def renamed(path: str, names: dict[str, str]) -> str:
     """A step of a block under its other name; other paths are returned unchanged."""
-    found = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
-    return f"{found[1]}{names[found[2]]}" if found and found[2] in names else path
+    match = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
+    return f"{match[1]}{names[match[2]]}" if match and match[2] in names else path

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# attnlab.model.trace.Trace, which can't be imported here: its module imports the analyses.
+# Those of attnlab.model, which can't be imported here: its modules import the analyses.
 Trace: TypeAlias = Any
+Traces: TypeAlias = Any
 
 # A token given by its id, its text, its symbol, or as a Token.
 Named: TypeAlias = int | str | Token
@@ -164,6 +165,11 @@ def heads_axis(name: str, layers: int, heads: int) -> Axis:
 def head_name(layer: int, head: int) -> Message:
     """A head in words."""
     return Message("layer {layer} head {head}", layer=layer, head=head)
+
+
+def number_of_texts(count: int) -> Message:
+    """A number of texts in words."""
+    return Message("one text") if count == 1 else Message("{count} texts", count=f"{count:,}")
 
 
 def positions_of(trace: Trace) -> Axis:

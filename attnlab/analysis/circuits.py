@@ -73,10 +73,9 @@ def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensO
     one, source = trace.head(layer, head), trace.vocabulary.named(token)
     x = attention_input(trace, layer, np.array([source.id]))[0]
     written = (x @ one.W_V + one.b_V) @ one.W_O
-    centred = (written - mean(written)) * trace.gain
     template = "{title}: tokens it promotes when it attends to {token}"
     title = Message(template, title=one.title, token=source.symbol)
-    return TokensOfHead(title, trace, equations.logits(centred, trace.W_U), k)
+    return TokensOfHead(title, trace, equations.logits(centred(written) * trace.gain, trace.W_U), k)
 
 
 def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:

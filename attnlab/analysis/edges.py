@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, Target, Trace, TraceSequence, named_axis
+from attnlab.analysis.base import Analysis, Target, Trace, Traces, TraceSequence, named_axis
 from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.many import of_each_pair, ratio_of_means, words_of
+from attnlab.analysis.many import of_each_pair, plus_minus, ratio_of_means, words_of
 from attnlab.analysis.patching import (
     Metric,
     check_traces,
@@ -33,7 +33,7 @@ from attnlab.analysis.paths import (
     stage_of,
 )
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.gradients import affine_x, layer_norm_gradient
 from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
@@ -111,6 +111,11 @@ class Edges(Analysis):
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """The faithfulness of the circuits of the strongest edges, (len(counts),)."""
+        if not isinstance(counts, Iterable):
+            raise InvalidTypeError(
+                f"counts must be a list of numbers of edges, such as [1, 10, 100]; got "
+                f"{quoted(counts)}"
+            )
         return np.array([self.circuit(n).faithfulness for n in counts])
 
     def plot(  # type: ignore[override]
@@ -234,16 +239,16 @@ class MeanEdges(Edges):
     corrupted: NDArray[np.float64]  # type: ignore[assignment]
 
     def __init__(
-        self, clean: Any, corrupted: Any, metric: Any, title: Message, found: Sequence[Any]
+        self, clean: Any, corrupted: Any, metric: Any, title: Message, results: Sequence[Any]
     ) -> None:
-        """Set the numbers found in each pair: effects and the metric in both traces."""
+        """Set each pair's effects, and the metric in both traces."""
         self.title, self._pairs = title, (clean, corrupted, metric)
         self._set_paths(corrupted[0])
-        each, *limits = zip(*found, strict=True)
+        each, *limits = zip(*results, strict=True)
         self.each = read_only(np.array(each))
         self.clean, self.corrupted = (read_only(np.array(limit)) for limit in limits)
         shares, errors = ratio_of_means(
-            self.each.reshape(len(found), -1), self.clean - self.corrupted
+            self.each.reshape(len(results), -1), self.clean - self.corrupted
         )
         self.effects, self.standard_errors = (
             read_only(numbers.reshape(self._exists.shape)) for numbers in (shares, errors)
@@ -284,13 +289,13 @@ class MeanCircuit:
         self.faithfulness, self.standard_error = float(shares[0]), float(errors[0])
 
     def __repr__(self) -> str:
-        share = " ± ".join(filter(None, with_error(self.faithfulness, self.standard_error)))
+        share = plus_minus(self.faithfulness, self.standard_error)
         return f"Circuit of {len(self.edges)} edges, faithfulness {share}"
 
 
 def edges(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     *,
     metric: Metric | list[Any],
     steps: int = 1,
@@ -322,10 +327,18 @@ def edges(
         For several pairs, a `MeanEdges` with `.standard_errors` and the effects in `.each`, which
         take 0.6 MB a pair at GPT-2's size
 
+    Notes
+    -----
+    Gradients are a linear approximation, worst where softmax is saturated. Each edge is measured
+    alone: edges that matter only together may each have no effect.
+
+    Source: Syed et al., "Attribution Patching Outperforms Automated Circuit Discovery" (2023), EAP;
+    Hanna et al., "Have Faith in Faithfulness" (2024), EAP-IG.
+
     Examples
     --------
-    >>> found = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
-    >>> found.circuit(20).faithfulness
+    >>> edges = attnlab.edges(clean, corrupted, metric=(" dog", " cat"), steps=5)
+    >>> edges.circuit(20).faithfulness
     """
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
@@ -358,8 +371,8 @@ def edges(
 
 def effects_of_pair(clean: Trace, corrupted: Trace, **settings: Any) -> tuple[Any, float, float]:
     """Effects in units of the metric, and the metric in both traces, which aren't kept."""
-    found = edges(clean, corrupted, progress=False, **settings)
-    return found.effects * (found.clean - found.corrupted), found.clean, found.corrupted
+    result = edges(clean, corrupted, progress=False, **settings)
+    return result.effects * (result.clean - result.corrupted), result.clean, result.corrupted
 
 
 def title_of(steps: int, exact: bool, words: str, corrupted: Trace) -> Message:

@@ -9,7 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Trace, TraceSequence, named_axis, positions_of
+from attnlab.analysis.base import (
+    Analysis,
+    Trace,
+    TraceSequence,
+    named_axis,
+    number_of_texts,
+    positions_of,
+)
 from attnlab.analysis.circuits import TokensOfHead, centred
 from attnlab.analysis.lens import check_next_tokens, losses_of
 from attnlab.analysis.many import standard_error
@@ -280,9 +287,8 @@ class FeatureEvaluation(Analysis):
         self.each: NDArray[np.float64] = read_only(each)
         self.losses = read_only(each.mean(axis=-1))
         self.errors = read_only(standard_error(each.T))
-        self.title = Message(
-            "{n} features of {path} in {count} texts", n=n, path=at_path, count=len(traces)
-        )
+        texts = number_of_texts(len(traces))
+        self.title = Message("{n} features of {path} in {texts}", n=n, path=at_path, texts=texts)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         names = "x", Message("reconstruction"), "b_dec"

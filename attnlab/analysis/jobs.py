@@ -135,9 +135,7 @@ class HeadJobs(Analysis):
         yield Table([*lines, [Message("evenly"), "", *shares(self.even)]])
         for job, even in zip(self.jobs, self.even, strict=True):
             if np.isnan(even):
-                yield Message(
-                    "The text has no keys for the job {job}: its column is empty.", job=job
-                )
+                yield Message("No query has keys for the job {job}: its column is empty.", job=job)
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:

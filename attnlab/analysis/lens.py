@@ -263,9 +263,15 @@ def best_of(logits: Array) -> Ids:
 def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
     """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
     logits = logits.astype(np.float64)
-    largest = logits.max(axis=-1, keepdims=True)
-    totals = largest + np.log(np.exp(logits - largest).sum(axis=-1, keepdims=True))
-    return np.asarray((totals - np.take_along_axis(logits, ids, -1))[..., 0].mean(axis=-1))
+    chosen = np.take_along_axis(logits, ids, -1)[..., 0]
+    return np.asarray((log_sum_exp(logits) - chosen).mean(axis=-1))
+
+
+def log_sum_exp(logits: Array) -> Array:
+    """log Σ exp(logits), (..., vocab) -> (...)."""
+    largest = logits.max(axis=-1)
+    total: Array = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
+    return total
 
 
 def check_next_tokens(traces: TraceSequence) -> None:

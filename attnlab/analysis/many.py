@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, product
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from attnlab.analysis.base import (
     Trace,
     TraceSequence,
     named_axis,
+    number_of_texts,
     numbered_axis,
 )
 from attnlab.analysis.lens import OneToken, decoded, ranks_and_probabilities, stops_of
@@ -40,7 +42,7 @@ from attnlab.analysis.patching import (
     with_rows,
 )
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.forward.edits import changed_step, edited
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import at, read_only
@@ -121,17 +123,17 @@ class MeanPatching(Patching):
             error = self.standard_errors.reshape(numbers.shape)[row, column]
             lines.append((name, *with_error(float(numbers[row, column]), float(error))))
         yield Table(lines)
-        means = [with_error(float(x.mean()), float(standard_error(x))) for x in self._metrics()]
-        yield Message(
-            "{count} pairs; metric {clean} ± {clean_error} in clean and {corrupted} ± "
-            "{corrupted_error} in corrupted traces",
-            count=len(self.clean),
-            **dict(zip(("clean", "clean_error"), means[0], strict=True)),
-            **dict(zip(("corrupted", "corrupted_error"), means[1], strict=True)),
+        clean, corrupted = (
+            plus_minus(float(metric.mean()), float(standard_error(metric)))
+            for metric in (self.clean, self.corrupted)
         )
-
-    def _metrics(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self.clean, self.corrupted
+        n = len(self.clean)
+        yield Message(
+            "{pairs}; metric {clean} in clean and {corrupted} in corrupted traces",
+            pairs=Message("one pair") if n == 1 else Message("{count} pairs", count=n),
+            clean=clean,
+            corrupted=corrupted,
+        )
 
 
 class MeanAttributionPatching(MeanPatching):
@@ -161,13 +163,13 @@ class MeanAttribution(Attribution):
     def __init__(self, each: Sequence[Attribution], words: str) -> None:
         self.each = tuple(each)
         self.title = Message(
-            "Direct logit attribution, mean of {count} texts: {target}",
-            count=len(each),
+            "Direct logit attribution, mean of {texts}: {target}",
+            texts=number_of_texts(len(each)),
             target=words,
         )
         self.standard_errors: dict[str, Any] = {}
         for name in self.names:
-            numbers = np.array([getattr(one, name) for one in each], float)
+            numbers = np.array([getattr(attribution, name) for attribution in each], float)
             mean, error = numbers.mean(axis=0), standard_error(numbers)
             setattr(self, name, read_only(mean) if mean.ndim else float(mean))
             self.standard_errors[name] = read_only(error) if mean.ndim else float(error)
@@ -231,6 +233,11 @@ class MeanLens(Analysis):
             )
             lines.append((stop, *chain(*cells)))
         yield Table(lines)
+
+
+def plus_minus(number: float, error: float) -> str:
+    """A number with its standard error, if that is known."""
+    return " ± ".join(filter(None, with_error(number, error)))
 
 
 def standard_error(numbers: AnyArray) -> NDArray[np.float64]:
@@ -300,7 +307,7 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
                 "clean and corrupted must both be traces of one text, or both of several, as "
-                f"model.trace returns them; got {quoted(traces)}"
+                f"model.trace returns them; got {type(traces).__name__}"
             )
     if len(clean) != len(corrupted):
         raise InvalidValueError(
@@ -310,22 +317,29 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         check_traces(one, other, f" (pair {number})")
 
 
+@contextmanager
+def in_pair(number: int) -> Iterator[None]:
+    """Name the pair in errors about its values."""
+    try:
+        yield
+    except InvalidValueError as error:
+        raise InvalidValueError(f"pair {number}: {error}") from None
+
+
 def of_each_pair(
     clean: Any, corrupted: Any, metric: Any, analyse: Callable[..., Any], progress: bool = False
 ) -> list[Any]:
     """`analyse(clean, corrupted, metric=...)` of each pair; its traces are freed with its group."""
     check_pairs(clean, corrupted)
-    metrics, found = one_each(metric, len(clean), "metric"), dict[int, Any]()
+    metrics, results = one_each(metric, len(clean), "metric"), dict[int, Any]()
     with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
         for numbers in clean.groups():
             sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
-            for number, one, other in zip(numbers, *sides, strict=True):
-                try:
-                    found[number] = analyse(one, other, metric=metrics[number])
-                except InvalidValueError as error:
-                    raise InvalidValueError(f"pair {number}: {error}") from None
+            for number, clean_trace, corrupted_trace in zip(numbers, *sides, strict=True):
+                with in_pair(number):
+                    results[number] = analyse(clean_trace, corrupted_trace, metric=metrics[number])
                 bar.update()
-    return [found[number] for number in range(len(clean))]
+    return [results[number] for number in range(len(clean))]
 
 
 def patch_many(
@@ -339,28 +353,38 @@ def patch_many(
     """`attnlab.patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics = one_each(metric, len(clean), "metric")
-    targets = [measure_of(one, each)[2] for one, each in zip(clean, metrics, strict=True)]
+    targets = []
+    for number, (trace, of_pair) in enumerate(zip(clean, metrics, strict=True)):
+        with in_pair(number):
+            targets.append(measure_of(trace, of_pair)[2])
     first = corrupted[0]
     steps = [changed_step(first._run.graph, path) for path in expanded(first, parts)]
     is_batched = None not in targets and all(
         has_tokens(first._run.graph, step) and first._run.graph[step].step.name != "mask"
         for step in steps
     )
+    result: MeanPatching
     if not is_batched:
-        return patch_singly(clean, corrupted, parts, metrics, by_position, progress)
-    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
+        analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
+        result = mean_of_pairs(
+            MeanPatching, clean, corrupted, parts, metric, by_position, analyse, progress
+        )
+        return result
+    result = pairs_of(MeanPatching, clean, corrupted, parts, metric, by_position)
     patches = patches_of(clean, corrupted, parts, by_position)
     effects = np.empty((len(clean), len(patches)))
     limits = np.empty((2, len(clean)))
     with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
         for numbers in pair_groups(clean, corrupted):
-            one, other = (side.side_by_side(numbers)[0] for side in (clean, corrupted))
+            clean_group, corrupted_group = (
+                side.side_by_side(numbers)[0] for side in (clean, corrupted)
+            )
             group_targets = [target for target in (targets[number] for number in numbers) if target]
-            directions = np.stack([target.difference(one.W_U) for target in group_targets])
-            for side, trace in enumerate((one, other)):
+            directions = np.stack([target.difference(clean_group.W_U) for target in group_targets])
+            for side, trace in enumerate((clean_group, corrupted_group)):
                 row = trace.final[..., -1, :]
                 limits[side, numbers] = (row * directions).sum(axis=-1)
-            for chosen, row in patched_rows(one, other, patches, len(numbers)):
+            for chosen, row in patched_rows(clean_group, corrupted_group, patches, len(numbers)):
                 measured = (row * directions).sum(axis=-1)  # (patches, texts)
                 effects[np.ix_(numbers, chosen)] = measured.T - limits[1, numbers, np.newaxis]
                 bar.update(measured.size)
@@ -421,26 +445,10 @@ def patches_of(
 def pair_groups(clean: TraceSequence, corrupted: TraceSequence) -> list[list[int]]:
     """The numbers of pairs of one length whose first different token is at the same position."""
     keys = []
-    for one, other in zip(clean, corrupted, strict=True):
-        differs = one.tokens.ids != other.tokens.ids
+    for clean_trace, corrupted_trace in zip(clean, corrupted, strict=True):
+        differs = clean_trace.tokens.ids != corrupted_trace.tokens.ids
         keys.append((len(differs), int(differs.argmax())))
     return grouped(keys, TOKENS_IN_GROUP)
-
-
-def patch_singly(
-    clean: TraceSequence,
-    corrupted: TraceSequence,
-    parts: str,
-    metrics: list[Metric],
-    by_position: bool,
-    progress: bool,
-) -> MeanPatching:
-    """Patch pair by pair: for metrics that are functions, and steps without rows of tokens."""
-    result: MeanPatching = pairs_of(MeanPatching, clean, corrupted, parts, metrics[0], by_position)
-    analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
-    results = of_each_pair(clean, corrupted, metrics, analyse, progress)
-    result._set_many(corrupted[0], *effects_of(results))
-    return result
 
 
 def attribution_patch_many(
@@ -453,20 +461,35 @@ def attribution_patch_many(
     """`attnlab.attribution_patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     patches_of(clean, corrupted, parts, by_position)  # checks lengths
-    result: MeanAttributionPatching = pairs_of(
-        MeanAttributionPatching, clean, corrupted, parts, metric, by_position
-    )
     analyse = partial(attribution_patch, parts=parts, by_position=by_position)
-    result._set_many(corrupted[0], *effects_of(of_each_pair(clean, corrupted, metric, analyse)))
+    result: MeanAttributionPatching = mean_of_pairs(
+        MeanAttributionPatching, clean, corrupted, parts, metric, by_position, analyse
+    )
     return result
+
+
+def mean_of_pairs(
+    kind: type[Any],
+    clean: Any,
+    corrupted: Any,
+    parts: str,
+    metric: Any,
+    by_position: bool,
+    analyse: Callable[..., Any],
+    progress: bool = False,
+) -> Any:
+    """The result for pairs of traces, from `analyse(clean, corrupted, metric=...)` of each."""
+    results = of_each_pair(clean, corrupted, metric, analyse, progress)
+    mean = pairs_of(kind, clean, corrupted, parts, metric, by_position)
+    mean._set_many(corrupted[0], *effects_of(results))
+    return mean
 
 
 def effects_of(results: Sequence[Patching]) -> tuple[Any, Any, Any]:
     """Effects (n, patches), and the metric in clean and corrupted traces, of each pair."""
-    clean, corrupted = (
-        np.array([getattr(one, name) for one in results]) for name in ("clean", "corrupted")
-    )
-    shares = np.array([one.restored.ravel() for one in results])
+    clean = np.array([result.clean for result in results])
+    corrupted = np.array([result.corrupted for result in results])
+    shares = np.array([result.restored.ravel() for result in results])
     return shares * (clean - corrupted)[:, np.newaxis], clean, corrupted
 
 
@@ -519,7 +542,7 @@ def lens_many(traces: TraceSequence, token: Named | list[Named] | None, position
     """`Traces.logit_lens`."""
     stops, each = stops_of(traces[0]), np.empty((len(traces), 2, len(stops_of(traces[0]))))
     tokens = one_each(token, len(traces), "token")
-    ids = [-1 if one is None else traces[0].vocabulary.named(one).id for one in tokens]
+    ids = [-1 if token is None else traces[0].vocabulary.named(token).id for token in tokens]
     for numbers in traces.groups():
         whole, some = traces.side_by_side(numbers)
         row = place(position, "position", len(some[0].tokens))
@@ -537,8 +560,8 @@ def lens_many(traces: TraceSequence, token: Named | list[Named] | None, position
     else:
         words = traces[0].vocabulary.named(token).symbol
     title = Message(
-        "Logit lens, mean of {count} texts: probability and rank of {token}",
-        count=len(traces),
+        "Logit lens, mean of {texts}: probability and rank of {token}",
+        texts=number_of_texts(len(traces)),
         token=words,
     )
     return MeanLens(title, stops, each)

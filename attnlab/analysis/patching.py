@@ -16,6 +16,7 @@ from attnlab.analysis.base import (
     Named,
     Target,
     Trace,
+    Traces,
     TraceSequence,
     heads_axis,
     named_axis,
@@ -120,12 +121,9 @@ class AttributionPatching(Patching):
     )
 
 
-GuessedPatching = AttributionPatching  # its name in earlier versions
-
-
 def patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
     metric: Metric | list[Any],
@@ -163,6 +161,13 @@ def patch(
     InvalidValueError
         If the traces differ in model or length, or the metric is the same in both.
 
+    Notes
+    -----
+    A step that restores much carries the difference between the texts; it need not be its origin.
+    Steps that matter only together may each restore nothing.
+
+    Source: Meng et al., "Locating and Editing Factual Associations in GPT" (2022).
+
     Examples
     --------
     >>> clean, corrupted = model.trace(texts), model.trace(others)
@@ -183,7 +188,7 @@ def patch(
         for group in groups(corrupted, patches, target):
             traces = [patched(clean, corrupted, patch) for patch in group]
             measured = [measure(traces[0])] if target is None else values(target, traces, group)
-            numbers += [share(number(one), limits) for one in measured]
+            numbers += [share(number(value), limits) for value in measured]
             bar.update(len(group))
     result._set(corrupted, numbers)
     return result
@@ -221,8 +226,8 @@ def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[An
 
 
 def attribution_patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
     metric: Named | tuple[Named, Named] | list[Named | tuple[Named, Named]],
@@ -244,6 +249,12 @@ def attribution_patch(
     ------
     InvalidValueError
         As for `patch`, or if the metric is a function.
+
+    Notes
+    -----
+    Good where the model is nearly linear between the two texts, worst where softmax is saturated.
+
+    Source: Nanda, "Attribution Patching" (2023).
     """
     if isinstance(clean, TraceSequence):
         many: AttributionPatching = clean.attribution_patch(corrupted, parts, metric, by_position)
@@ -280,8 +291,8 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
-                "clean and corrupted must be traces, as model.trace returns them; "
-                f"got {quoted(trace)}"
+                "clean and corrupted must be traces, as model.trace returns them; got "
+                f"{type(trace).__name__}"
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
-from attnlab.analysis.base import Trace, TraceSequence
-from attnlab.analysis.many import MeanPatching, effects_of, of_each_pair, pairs_of, words_of
+from attnlab.analysis.base import Trace, Traces, TraceSequence
+from attnlab.analysis.many import MeanPatching, mean_of_pairs, words_of
 from attnlab.analysis.patching import (
     Metric,
     Patching,
@@ -77,12 +77,10 @@ def layer_of(path: str) -> int:
     return int(path.split(".")[1])
 
 
-def expanded_endpoint(trace: Trace, path: object, kinds: Sequence[str], what: str) -> list[str]:
-    """The paths that a sender or receiver with * stands for, checked."""
-    known = re.sub(r"\.\d+", ".*", path) if isinstance(path, str) else None
-    if known not in kinds:
+def check_endpoint(path: object, kinds: Sequence[str], what: str) -> None:
+    """Raise unless a path is that of a sender or a receiver."""
+    if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in kinds:
         raise InvalidValueError(f"{what} must be one of {', '.join(kinds)}; got {quoted(path)}")
-    return expanded(trace, path)
 
 
 def check_whole(clean: Trace, corrupted: Trace) -> None:
@@ -111,7 +109,7 @@ def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[
     """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
     later = [reader for reader in readers if stage_of(sender) <= reader.stage]
-    return corrupted.edited({one.path: received(corrupted, one, change) for one in later})
+    return corrupted.edited({reader.path: received(corrupted, reader, change) for reader in later})
 
 
 class PathPatching(Patching):
@@ -139,8 +137,8 @@ class MeanPathPatching(MeanPatching, PathPatching):
 
 
 def path_patch(
-    clean: Trace,
-    corrupted: Trace,
+    clean: Trace | Traces,
+    corrupted: Trace | Traces,
     sender: str = HEAD_OUTPUTS,
     receiver: str | Sequence[str] = "final",
     *,
@@ -172,29 +170,40 @@ def path_patch(
         `.restored`, 0 for a sender that doesn't come before any receiver. For several pairs, a
         `MeanPathPatching` with `.standard_errors` and each pair's `.effects`
 
+    Notes
+    -----
+    Paths through other heads and MLPs don't count. A path that restores little may still matter
+    together with others.
+
+    Source: Wang et al., "Interpretability in the Wild" (2022); Goldowsky-Dill et al., "Localizing
+    Model Behavior with Path Patching" (2023).
+
     Examples
     --------
     >>> attnlab.path_patch(clean, corrupted, receiver="blocks.1.attention.heads.2.V", metric=" dog")
     """
     names: list[Any] = list(receiver) if isinstance(receiver, list | tuple) else [receiver]
+    if not names:
+        raise InvalidValueError("receiver must have at least one path; got an empty list")
+    for name in names:
+        check_endpoint(name, RECEIVERS, "receiver")
+    check_endpoint(sender, SENDERS, "sender")
     if isinstance(clean, TraceSequence):
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        found = of_each_pair(clean, corrupted, metric, analyse, progress)
-        many: MeanPathPatching = pairs_of(MeanPathPatching, clean, corrupted, sender, metric, False)
+        many: MeanPathPatching = mean_of_pairs(
+            MeanPathPatching, clean, corrupted, sender, metric, False, analyse, progress
+        )
         many.title = title_of(sender, names, words_of(clean[0], metric), corrupted[0])
-        many._set_many(corrupted[0], *effects_of(found))
         return many
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)
     measure, words, _ = measure_of(clean, metric)
-    if not names:
-        raise InvalidValueError("receiver must have at least one path; got an empty list")
     readers = [
         reader_at(path, corrupted.config.n_layer)
         for name in names
-        for path in expanded_endpoint(corrupted, name, RECEIVERS, "receiver")
+        for path in expanded(corrupted, name)
     ]
-    paths = expanded_endpoint(corrupted, sender, SENDERS, "sender")
+    paths = expanded(corrupted, sender)
     limits = limits_of(measure, clean, corrupted)
     restored = []
     with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:

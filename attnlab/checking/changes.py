@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, head_name, named_axis
+from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts
 from attnlab.analysis.many import TOKENS_IN_GROUP, grouped, ratio_of_means
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
@@ -65,7 +65,7 @@ class Changes(Analysis):
     )
 
     def __init__(self, parts: Sequence[str], divergences: Any, before: Any) -> None:
-        self.title = Message("Which parts changed, in {count} texts", count=len(before))
+        self.title = Message("Which parts changed, in {texts}", texts=number_of_texts(len(before)))
         self.parts = tuple(parts)
         self.divergences, self.before = read_only(divergences), read_only(before)
         effects = before[:, np.newaxis] - divergences

@@ -18,6 +18,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from attnlab.analysis.gradients import GradientRun
 from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
@@ -257,6 +258,16 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     ------
     InvalidValueError
         If the shapes differ, or a trace is a step of generation.
+    InvalidTypeError
+        If gradients are passed instead of traces.
+
+    Notes
+    -----
+    Traces that agree may still differ on another text. Parts of two models that learned to work
+    together may each restore nothing when swapped back alone.
+
+    Source, for models: Prakash et al., "Fine-Tuning Enhances Existing Mechanisms" (2024), with
+    parameters swapped instead of activations.
 
     Examples
     --------
@@ -271,7 +282,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
             raise InvalidTypeError(
                 f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
             )
-        check_uncached(result)
+        check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
             f"a and b must be of one type; got {type(a).__name__} and {type(b).__name__}"
@@ -280,7 +291,8 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
             "a and b must have the same numbers of tokens, heads and layers; got "
-            f"{a.title}, with scores {shapes[0]}, and {b.title}, with scores {shapes[1]}"
+            f"{a.title}, with scores {shapes[0]}, and {b.title}, with "
+            f"scores {shapes[1]}"
         )
     moved: list[Array] = []
     differences = Differences(
@@ -297,11 +309,17 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     )
 
 
-def check_uncached(result: Result) -> None:
-    """Raise for a step of generation, which lacks the cached tokens' rows."""
+def check_comparable(result: Result) -> None:
+    """Raise for gradients, and for a step of generation, which lacks the cached tokens' rows."""
+    title = result.title
+    if isinstance(result._run, GradientRun):
+        raise InvalidTypeError(
+            f"{title}: tolerances for rounding are known only for the steps of a forward pass. "
+            "Compare gradients with numpy.allclose"
+        )
     if result.tokens_before:
         raise InvalidValueError(
-            f"{result.title} is a step of generation. Use the .trace of its Generation"
+            f"{title} is a step of generation. Use the .trace of its Generation"
         )
 
 
@@ -357,17 +375,20 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     for block, names_in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
         for name in names_in_block:
-            one, other, *variants = (
+            numbers, other_numbers, *variants = (
                 fork.value(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
             )
-            if one.shape != other.shape:
+            if numbers.shape != other_numbers.shape:
                 raise InvalidValueError(
-                    f"{name} must have the same shape in both; got {one.shape} and {other.shape}"
+                    f"{name} must have the same shape in both; got {numbers.shape} and "
+                    f"{other_numbers.shape}"
                 )
             if block and name == f"{block}.attention.weights":
-                moved.append(moved_attention(one, other))
-            tolerance = tolerance_of(one, variants, max(epsilon_of(one), epsilon_of(other)))
-            yield stage_of(a, name, other, one, tolerance)
+                moved.append(moved_attention(numbers, other_numbers))
+            tolerance = tolerance_of(
+                numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
+            )
+            yield stage_of(a, name, other_numbers, numbers, tolerance)
         if block:
             for run in runs:
                 run.value(f"{block}.output")

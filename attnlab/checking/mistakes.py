@@ -23,6 +23,7 @@ from attnlab.equations import (
     exact_gelu,
     exponentials,
     gelu,
+    identity,
     layer_norm,
     mean,
     merge_heads,
@@ -67,10 +68,6 @@ class Mistake:
 
 
 # ---- the mistaken equations ----------------------------------------------------------------------
-
-
-def identity(x: Array) -> Array:
-    return x
 
 
 def projected(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:

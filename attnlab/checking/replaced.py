@@ -97,7 +97,7 @@ def is_given(run: Run, path: str) -> bool:
 
 def is_from_file(run: Run) -> bool:
     """Whether the parameters are missing."""
-    return isinstance(getattr(run.given, "__self__", None), NoParameters)
+    return isinstance(getattr(run.read_parameter, "__self__", None), NoParameters)
 
 
 # ---- the graph -----------------------------------------------------------------------------------
@@ -110,18 +110,18 @@ def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -
     ----------
     stop_at : steps at which the search ends; they are left out
     """
-    found: dict[str, None] = {}
+    ordered: dict[str, None] = {}
     pending = [path for path in paths if path not in stop_at][::-1]
     while pending:
         path = pending[-1]
         missing = [
-            need for need in inputs_of(graph[path]) if need not in found and need not in stop_at
+            need for need in inputs_of(graph[path]) if need not in ordered and need not in stop_at
         ]
-        if path in found or not missing:
-            found[pending.pop()] = None
+        if path in ordered or not missing:
+            ordered[pending.pop()] = None
         else:
             pending += missing
-    return list(found)
+    return list(ordered)
 
 
 def computable(run: Run, paths: Iterable[str]) -> set[str]:

@@ -19,7 +19,7 @@ from attnlab.checking.comparison import (
     Stages,
     axes_of,
     block_of,
-    check_uncached,
+    check_comparable,
     distance,
     epsilon_of,
     forward_order,
@@ -58,7 +58,7 @@ from attnlab.forward.functional import causal_mask
 from attnlab.steps import Graph, Result, Run
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
 # A mistake is considered only if it explains all but at most this share of the difference.
@@ -168,7 +168,7 @@ class Verdict(Stages):
                 yield Message("    {formula}", formula=Message(mistake.formula))
                 yield Paragraph("  {hint}", hint=Message(mistake.hint))
                 for line in mistake.lines:
-                    yield f"      {line}"
+                    yield f"      {say(line)}"
         if self.unexplained:
             yield Paragraph(
                 "  There is more: {names} would still differ. Fix this, then check again.",
@@ -230,6 +230,8 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     ------
     InvalidValueError
         If the arrays hold NaN, or the trace is a step of generation.
+    InvalidTypeError
+        If gradients are passed instead of a trace.
 
     Examples
     --------
@@ -240,7 +242,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
             f"got {quoted(trace)}"
         )
-    check_uncached(trace)
+    check_comparable(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
             "check needs a dict of arrays by the names of steps, such as {'weights': ...}; "
@@ -269,7 +271,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
         )
         return Verdict(tuple(stages), trace.title, (PREPENDED_TOKEN,))
     submitted = submissions(trace, run, numbers)
-    verdict = Verdict(tuple(one.stage for one in submitted), trace.title)
+    verdict = Verdict(tuple(step.stage for step in submitted), trace.title)
     return verdict if verdict.agrees else explain(verdict, trace, run, submitted)
 
 
@@ -340,7 +342,8 @@ def submissions(
         path = result._prefix + name
         right = numbers_at(run, path)
         if right is None:
-            raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
+            title = result.title
+            raise InvalidValueError(f"{name} of {title} isn't an array of numbers")
         layouts = layouts_of(array, right.shape)
         if not layouts:
             axes = ", ".join(filter(None, [str(right.shape), " ".join(axes_of(result, name))]))
@@ -358,18 +361,26 @@ def submissions(
         tolerance = tolerance_of(
             right, [np.atleast_1d(variant.value(path)) for variant in variants], epsilon
         )
-        stages = (stage_of(result, name, x, right, tolerance) for x in layouts)
-        stage = min(stages, key=lambda stage: stage.rounding)
+        stage = nearest_stage(result, name, layouts, right, tolerance)
         submitted.append(Submission(name, path, layouts, right, epsilon, tolerance, stage))
     if common < HALF_EPSILON:
         return submitted
     return [
-        max(one, from_own_inputs(result, run, one, submitted), key=rounding_of) for one in submitted
+        max(submission, from_own_inputs(result, run, submission, submitted), key=rounding_of)
+        for submission in submitted
     ]
 
 
-def rounding_of(one: Submission) -> float:
-    return one.stage.rounding
+def nearest_stage(
+    result: Result, name: str, layouts: Sequence[AnyArray], right: AnyArray, tolerance: Array
+) -> Stage:
+    """The comparison of the layout that differs least."""
+    stages = (stage_of(result, name, layout, right, tolerance) for layout in layouts)
+    return min(stages, key=lambda stage: stage.rounding)
+
+
+def rounding_of(submission: Submission) -> float:
+    return submission.stage.rounding
 
 
 def is_computed(run: Run, path: str) -> bool:
@@ -378,7 +389,7 @@ def is_computed(run: Run, path: str) -> bool:
     return run.graph[path].step.equation not in looked_up
 
 
-def own_inputs(run: Run, one: Submission, submitted: Sequence[Submission]) -> Run:
+def own_inputs(run: Run, submission: Submission, submitted: Sequence[Submission]) -> Run:
     """The run with the user's numbers for all steps but one."""
 
     def constant(array: AnyArray) -> Equation:
@@ -387,30 +398,34 @@ def own_inputs(run: Run, one: Submission, submitted: Sequence[Submission]) -> Ru
     others = {
         other.path: constant(nearest(other).astype(other.right.dtype))
         for other in submitted
-        if other is not one and other.right.dtype.kind == "f" and other.right.ndim > 1
+        if other is not submission and other.right.dtype.kind == "f" and other.right.ndim > 1
     }
     return with_equations(run, others)
 
 
-def nearest(one: Submission) -> AnyArray:
+def nearest(submission: Submission) -> AnyArray:
     """The user's numbers in the layout that is closest to the step's numbers."""
-    return min(one.layouts, key=lambda x: float(distance(x, one.right).max()))
+    return min(submission.layouts, key=lambda x: float(distance(x, submission.right).max()))
 
 
 def from_own_inputs(
-    result: Result, run: Run, one: Submission, submitted: Sequence[Submission]
+    result: Result, run: Run, submission: Submission, submitted: Sequence[Submission]
 ) -> Submission:
     """Compare the user's numbers with those computed from the user's own earlier steps."""
-    local = own_inputs(run, one, submitted)
-    right = value_in(local, one)
+    local = own_inputs(run, submission, submitted)
+    right = value_in(local, submission)
     if right is None or right.dtype.kind != "f":
-        return one
-    variants = [np.atleast_1d(run.value(one.path)) for run in perturbed(local, [one.path])]
-    tolerance = tolerance_of(right, variants, one.epsilon)
-    stage = stage_of(result, one.name, nearest(one), right, tolerance)
-    typical = root_mean_square(nearest(one), right) / usual_rounding(right, variants, one.epsilon)
+        return submission
+    variants = [
+        np.atleast_1d(run.value(submission.path)) for run in perturbed(local, [submission.path])
+    ]
+    tolerance = tolerance_of(right, variants, submission.epsilon)
+    stage = stage_of(result, submission.name, nearest(submission), right, tolerance)
+    typical = root_mean_square(nearest(submission), right) / usual_rounding(
+        right, variants, submission.epsilon
+    )
     stage = replace(stage, rounding=max(stage.rounding, typical))
-    return replace(one, right=right, tolerance=tolerance, stage=stage, local=local)
+    return replace(submission, right=right, tolerance=tolerance, stage=stage, local=local)
 
 
 def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
@@ -445,13 +460,13 @@ def has_prepended_token(
         submitted = submissions(result, other, numbers)
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
         return False
-    return all(one.stage.agrees for one in submitted)
+    return all(step.stage.agrees for step in submitted)
 
 
 # ---- the search for mistakes ---------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class Explanation(NamedTuple):
     """Mistakes that produce the same numbers in the first differing step.
 
     Attributes
@@ -471,84 +486,87 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
 
     If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
     """
-    first = next(one for one in submitted if not one.stage.agrees)
-    steps: list[Found] = []
+    first = next(step for step in submitted if not step.stage.agrees)
+    explanations: list[Explanation] = []
     if first.epsilon > HALF_EPSILON:
         if first.local:  # with less accumulated rounding
             run = first.local
         submitted = [first]
     other, rest = run, submitted
-    while len(steps) < MAX_MISTAKES and (explained := find_mistakes(other, rest)):
-        steps.append(explained)
+    while len(explanations) < MAX_MISTAKES and (explained := find_mistakes(other, rest)):
+        explanations.append(explained)
         if not explained.left:
             break
         other = explained.run
-        rest = [compared_in(result, other, one) for one in submitted]
-        if all(one.stage.agrees for one in rest):
+        rest = [compared_in(result, other, step) for step in submitted]
+        if all(step.stage.agrees for step in rest):
             break
-    if not steps and first.epsilon < HALF_EPSILON and (pair := find_pair(run, submitted)):
-        steps = list(pair)
-    if not steps:
+    if not explanations and first.epsilon < HALF_EPSILON and (pair := find_pair(run, submitted)):
+        explanations = list(pair)
+    if not explanations:
         return replace(verdict, **cells_of(result, first))
     sizes = [
         tuple(with_sizes(mistake, run, first.path) for mistake in explained.mistakes)
-        for explained in steps
+        for explained in explanations
     ]
-    return replace(verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=steps[-1].left)
+    return replace(
+        verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=explanations[-1].left
+    )
 
 
-def compared_in(result: Result, run: Run, one: Submission) -> Submission:
+def compared_in(result: Result, run: Run, submission: Submission) -> Submission:
     """Compare the user's numbers with those of another run."""
-    right = value_in(run, one)
+    right = value_in(run, submission)
     if right is None:
-        return one
-    variants = [value_in(variant, one) for variant in perturbed(run, [one.path])]
-    tolerance = tolerance_of(right, [value for value in variants if value is not None], one.epsilon)
-    stages = (stage_of(result, one.name, x, right, tolerance) for x in one.layouts)
-    stage = min(stages, key=lambda stage: stage.rounding)
-    return replace(one, right=right, tolerance=tolerance, stage=stage)
+        return submission
+    variants = [value_in(variant, submission) for variant in perturbed(run, [submission.path])]
+    tolerance = tolerance_of(
+        right, [value for value in variants if value is not None], submission.epsilon
+    )
+    stage = nearest_stage(result, submission.name, submission.layouts, right, tolerance)
+    return replace(submission, right=right, tolerance=tolerance, stage=stage)
 
 
-def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Found | None:
+def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | None:
     """The mistakes that explain the first differing step.
 
     They don't change steps that agree, and leave the fewest later steps unexplained.
     """
-    agree = [one for one in submitted if one.stage.agrees]
-    first, *later = (one for one in submitted if not one.stage.agrees)
+    agree = [step for step in submitted if step.stage.agrees]
+    first, *later = (step for step in submitted if not step.stage.agrees)
 
-    def fitting(stop_at: Container[str]) -> Iterator[Found]:
+    def fitting(stop_at: Container[str]) -> Iterator[Explanation]:
         for mistake, other in candidates(run, first, later, agree, stop_at):
             if is_near(other, first):
-                variants = perturbed(other, [one.path for one in submitted])
-                if all(matches(other, variants, one) for one in (first, *agree)):
-                    left = tuple(one.name for one in later if not matches(other, variants, one))
-                    yield Found((mistake,), other, left)
+                variants = perturbed(other, [step.path for step in submitted])
+                if all(matches(other, variants, step) for step in (first, *agree)):
+                    left = tuple(step.name for step in later if not matches(other, variants, step))
+                    yield Explanation((mistake,), other, left)
 
     # A mistake before a step that agrees is unlikely: it would be too small to be visible there.
-    fits = list(fitting({one.path for one in agree})) or (list(fitting(())) if agree else [])
-    fits = fits or [Found((mistake,), run, ()) for mistake in with_dropout(run, first)]
+    fits = list(fitting({step.path for step in agree})) or (list(fitting(())) if agree else [])
+    fits = fits or [Explanation((mistake,), run, ()) for mistake in with_dropout(run, first)]
     if not fits:
         return None
-    best = min(fits, key=lambda one: len(one.left))
+    best = min(fits, key=lambda fit: len(fit.left))
     if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
-        best = min(fits, key=lambda one: left_by(one.run, first))
+        best = min(fits, key=lambda fit: left_by(fit.run, first))
         tolerance = EQUALLY_NEAR * left_by(best.run, first)
-        fits = [one for one in fits if left_by(one.run, first) <= tolerance]
-    equal = (one.mistakes[0] for one in fits if len(one.left) == len(best.left))
+        fits = [fit for fit in fits if left_by(fit.run, first) <= tolerance]
+    equal = (fit.mistakes[0] for fit in fits if len(fit.left) == len(best.left))
     return best._replace(mistakes=tuple(dict.fromkeys(equal)))
 
 
-def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[Found, Found] | None:
+def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[Explanation, Explanation] | None:
     """Two mistakes that together explain all steps.
 
     The first mistakes that leave the smallest difference are tried first.
     """
-    agree = [one for one in submitted if one.stage.agrees]
-    first, *later = (one for one in submitted if not one.stage.agrees)
+    agree = [step for step in submitted if step.stage.agrees]
+    first, *later = (step for step in submitted if not step.stage.agrees)
     difference = min(root_mean_square(x, first.right) for x in first.layouts)
     near: list[tuple[float, int, Mistake, Run]] = []
-    stop_at = {one.path for one in agree}
+    stop_at = {step.path for step in agree}
     for mistake, other in candidates(run, first, later, agree, stop_at, everywhere=True):
         if mistake.equations:
             left = left_by(other, first)
@@ -556,7 +574,7 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[Found, Found] 
                 near.append((left, len(near), mistake, other))
     pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
-    nearest_first = sorted(near, key=lambda one: one[:2])[:MAX_FIRST]
+    nearest_first = sorted(near, key=lambda row: row[:2])[:MAX_FIRST]
     bar = progress_bar(iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
     for left, _, mistake, other in bar:
         if left > limit:
@@ -566,16 +584,16 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[Found, Found] 
             if pair in pairs or second.equations.keys() & mistake.equations.keys():
                 continue
             if is_near(both, first):
-                variants = perturbed(both, [one.path for one in submitted])
-                if all(matches(both, variants, one) for one in submitted):
+                variants = perturbed(both, [step.path for step in submitted])
+                if all(matches(both, variants, step) for step in submitted):
                     pairs[pair] = mistake, second, both
                     limit = left * (1 + 1e-3)  # equivalent mistakes leave the same
     if not pairs:
         return None
     firsts, seconds, (both, *_) = zip(*pairs.values(), strict=True)
     return (
-        Found(tuple(dict.fromkeys(firsts)), both, ()),
-        Found(tuple(dict.fromkeys(seconds)), both, ()),
+        Explanation(tuple(dict.fromkeys(firsts)), both, ()),
+        Explanation(tuple(dict.fromkeys(seconds)), both, ()),
     )
 
 
@@ -595,12 +613,12 @@ def candidates(
     """
     before_first = set(upstream(run.graph, [first.path], stop_at))
     paths_of: dict[str, list[str]] = {}
-    for path in upstream(run.graph, [one.path for one in (first, *later, *agree)]):
+    for path in upstream(run.graph, [step.path for step in (first, *later, *agree)]):
         paths_of.setdefault(table_name(run.graph, path), []).append(path)
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
     mistakes = sorted(
-        (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda one: len(one.equations)
+        (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda mistake: len(mistake.equations)
     )
     for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
         equations = {
@@ -627,7 +645,7 @@ EVERYWHERE = range(-1, 10**9)
 def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
     """The ranges of blocks in which to try a mistake."""
     number = block_number(first.path)
-    before = max((block_number(one.path) for one in agree), default=-1)
+    before = max((block_number(step.path) for step in agree), default=-1)
     starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
     later = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
     return [EVERYWHERE, *later, range(number, number + 1)]
@@ -640,11 +658,11 @@ def block_number(path: str) -> int:
     return EVERYWHERE.stop - 1 if path in AFTER_BLOCKS else -1
 
 
-def first_row(one: Submission) -> int:
+def first_row(submission: Submission) -> int:
     """The first token whose row differs, such as the first one after a cache."""
-    if one.right.ndim < 2:
+    if submission.right.ndim < 2:
         return 0
-    rows = (distance(one.layouts[0], one.right) > one.tolerance).any(axis=-1)
+    rows = (distance(submission.layouts[0], submission.right) > submission.tolerance).any(axis=-1)
     return int(np.argmax(rows.reshape(-1, rows.shape[-1]).any(axis=0)))
 
 
@@ -672,50 +690,52 @@ def with_prepended_token(run: Run) -> Run | None:
     return with_equations(run, {"ids": ids, "positions": positions, "mask": mask})
 
 
-def is_near(other: Run, one: Submission) -> bool:
+def is_near(other: Run, submission: Submission) -> bool:
     """Whether another run is much closer to the user's numbers."""
-    value = value_in(other, one)
+    value = value_in(other, submission)
     if value is None:
         return False
-    if one.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
-        return left_by(other, one) <= MAX_LEFT_HALF * root_mean_square(nearest(one), one.right)
-    difference = min(distance(x, one.right).max() for x in one.layouts)
-    left = min(distance(x, value).max() for x in one.layouts)
+    if submission.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
+        return left_by(other, submission) <= MAX_LEFT_HALF * root_mean_square(
+            nearest(submission), submission.right
+        )
+    difference = min(distance(x, submission.right).max() for x in submission.layouts)
+    left = min(distance(x, value).max() for x in submission.layouts)
     return bool(left <= MAX_LEFT * difference)
 
 
-def left_by(other: Run, one: Submission) -> float:
+def left_by(other: Run, submission: Submission) -> float:
     """The root mean square difference between the user's numbers and another run's."""
-    value = value_in(other, one)
+    value = value_in(other, submission)
     if value is None:
         return math.inf
-    return min(root_mean_square(x, value) for x in one.layouts)
+    return min(root_mean_square(x, value) for x in submission.layouts)
 
 
-def matches(other: Run, variants: Sequence[Run], one: Submission) -> bool:
+def matches(other: Run, variants: Sequence[Run], submission: Submission) -> bool:
     """Whether the user's numbers are those of another run, within rounding.
 
     Parameters
     ----------
     variants : perturbed runs of the other run
     """
-    value = value_in(other, one)
-    perturbed_values = [x for x in (value_in(run, one) for run in variants) if x is not None]
+    value = value_in(other, submission)
+    perturbed_values = [x for x in (value_in(run, submission) for run in variants) if x is not None]
     if value is None or len(perturbed_values) < len(variants):
         return False
-    if one.epsilon > HALF_EPSILON and left_by(other, one) > usual_rounding(
-        value, perturbed_values, one.epsilon
+    if submission.epsilon > HALF_EPSILON and left_by(other, submission) > usual_rounding(
+        value, perturbed_values, submission.epsilon
     ):
         return False
-    tolerance = tolerance_of(value, perturbed_values, one.epsilon)
-    return any((distance(x, value) <= tolerance).all() for x in one.layouts)
+    tolerance = tolerance_of(value, perturbed_values, submission.epsilon)
+    return any((distance(x, value) <= tolerance).all() for x in submission.layouts)
 
 
-def value_in(run: Run, one: Submission) -> AnyArray | None:
+def value_in(run: Run, submission: Submission) -> AnyArray | None:
     """A step in another run, for the user's tokens; None if it can't be computed."""
-    shape = one.right.shape
+    shape = submission.right.shape
     try:
-        value = numbers_at(run, one.path)
+        value = numbers_at(run, submission.path)
     except (AttnlabError, ArithmeticError, ValueError, IndexError, TypeError):
         return None  # for example, shapes that don't match after a mistake
     if value is None or value.ndim != len(shape):
@@ -736,24 +756,24 @@ DROPOUT_STEPS = {
 }
 
 
-def with_dropout(run: Run, one: Submission) -> Iterator[Mistake]:
+def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
     """Dropout, if some cells of a step are 0 and all others are scaled by the same factor."""
-    name = re.sub(r"heads\.\d+\.", "", table_name(run.graph, one.path))
+    name = re.sub(r"heads\.\d+\.", "", table_name(run.graph, submission.path))
     if name not in DROPOUT_STEPS:
         return
-    prefix = one.path.rpartition(".")[0]
+    prefix = submission.path.rpartition(".")[0]
     stream, what = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
     right = np.atleast_1d(run.value(what)).astype(np.float64)
-    for array in one.layouts:
+    for array in submission.layouts:
         left = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
-        zero = np.abs(left) <= one.tolerance
-        kept = ~zero & (np.abs(right) > 8 * one.tolerance)
-        dropped = zero & (np.abs(right) > 8 * one.tolerance)
+        zero = np.abs(left) <= submission.tolerance
+        kept = ~zero & (np.abs(right) > 8 * submission.tolerance)
+        dropped = zero & (np.abs(right) > 8 * submission.tolerance)
         if not dropped.any() or not kept.any():
             continue
         most = np.argmax(np.where(kept, np.abs(right), 0.0))
         factor = float(left.flat[most] / right.flat[most])
-        scaled = np.abs(left - factor * right) <= 2 * factor * one.tolerance
+        scaled = np.abs(left - factor * right) <= 2 * factor * submission.tolerance
         if factor > 1.001 and kept.sum() > 1 and (zero | scaled).all():
             step = DROPOUT_STEPS[name][1].rpartition(".")[2]
             formula = Message(DROPOUT.formula, name=step, share=1 - 1 / factor)
@@ -792,22 +812,22 @@ def as_code(scale: str) -> str:
     return f"({code})" if "*" in code else code
 
 
-def cells_of(result: Result, one: Submission) -> dict[str, Any]:
+def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
-    layouts = [(distance(x, one.right), x) for x in one.layouts]
+    layouts = [(distance(x, submission.right), x) for x in submission.layouts]
     difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
-    is_off = difference > one.tolerance
+    is_off = difference > submission.tolerance
     if not is_off.any():  # half precision: differences too large on average, but none by itself
         is_off = difference > difference.max() / 2
     where = np.argwhere(is_off)
-    words = words_of(result, one.name, tuple(where[0]))
-    same_index = (where == where[0]).all(axis=0) & (np.array(one.right.shape) > 1)
+    words = words_of(result, submission.name, tuple(where[0]))
+    same_index = (where == where[0]).all(axis=0) & (np.array(submission.right.shape) > 1)
     common = listed(word for word, is_same in zip(words, same_index, strict=True) if is_same)
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
     differing = Message(template, count=len(where), size=difference.size, common=common)
-    if one.epsilon < FLOAT32 and one.stage.rounding * one.epsilon <= FLOAT32:
+    if submission.epsilon < FLOAT32 and submission.stage.rounding * submission.epsilon <= FLOAT32:
         differing = Message(
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )
@@ -817,9 +837,9 @@ def cells_of(result: Result, one: Submission) -> dict[str, Any]:
         "differing": differing,
         "cells": tuple(
             Cell(
-                listed(words_of(result, one.name, index)),
+                listed(words_of(result, submission.name, index)),
                 float(array[index]),
-                float(one.right[index]),
+                float(submission.right[index]),
             )
             for index in largest
         ),

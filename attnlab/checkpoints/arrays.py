@@ -101,16 +101,16 @@ def parameters_in_memory(
     if not isinstance(arrays, Mapping):
         raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
     checked = checked_dtype(dtype)
-    found, tied_copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
+    tensors, tied_copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
     parameters = ParameterVector(config, dtype=checked)
     for path in parameters:
-        entry = found[tensor_name(path)]
+        entry = tensors[tensor_name(path)]
         values = entry.read()
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             parameters[path][...] = transpose(values) if path == "W_U" else values
         if not is_finite(parameters[path]):
             raise CheckpointError(f"{listed([entry.name])} contains NaN or infinite numbers")
-    if tied_copy is not None and not np.array_equal(tied_copy.read(), found[EMBEDDING].read()):
+    if tied_copy is not None and not np.array_equal(tied_copy.read(), tensors[EMBEDDING].read()):
         raise not_tied(WHERE)
     parameters.vector.flags.writeable = False
     frozen = ParameterVector(config, parameters.vector)
@@ -167,8 +167,8 @@ def config_of(model: Any) -> GPT2Config:
         if callable(to_dict):
             with reraised_as(ConfigError, "the model's config can't be read"):
                 return GPT2Config.from_dict(to_dict())
-        found = (attribute(inner, name) for name in WRAPPED)
-        inner = next((value for value in found if value is not None), None)
+        inner_models = (attribute(inner, name) for name in WRAPPED)
+        inner = next((value for value in inner_models if value is not None), None)
     raise InvalidTypeError(
         "model must be a transformers GPT-2, with a config and a state_dict(); got "
         f"{with_article(type(model).__name__)}. For arrays by name, use GPT2.from_arrays"

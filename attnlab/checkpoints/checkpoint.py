@@ -122,10 +122,10 @@ def tensor_name(path: str) -> str:
     """
     if isinstance(path, str) and path in OUTSIDE_OF_BLOCKS:
         return OUTSIDE_OF_BLOCKS[path]
-    found = re.fullmatch(r"blocks\.(\d+)\.(.+)", path) if isinstance(path, str) else None
-    if found is None or found[2] not in NAMES:
+    match = re.fullmatch(r"blocks\.(\d+)\.(.+)", path) if isinstance(path, str) else None
+    if match is None or match[2] not in NAMES:
         raise no_parameter(path)
-    return f"h.{found[1]}.{NAMES[found[2]]}"
+    return f"h.{match[1]}.{NAMES[match[2]]}"
 
 
 def stored_shape(path: str, shape: Shape) -> Shape:
@@ -394,7 +394,7 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
     """The tensors in a directory's weight files, by name without prefix."""
     files = weight_files(directory, variant)
     entries: dict[str, Entry] = {}
-    found: dict[str, str] = {}
+    files_by_name: dict[str, str] = {}
     for file in files:
         for name, entry in _read_header(file).items():
             bare = bare_name(name)
@@ -402,9 +402,9 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
                 raise CheckpointError(
                     f"{listed([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
-            entries[bare], found[name] = entry, file.name
+            entries[bare], files_by_name[name] = entry, file.name
     if files != [directory / weights_name(variant)]:
-        _check_map(directory / index_name(variant), found)
+        _check_map(directory / index_name(variant), files_by_name)
     return entries
 
 
@@ -414,15 +414,15 @@ def _task_head(name: str) -> str:
     return head if dot and head in HEADS else ""
 
 
-def _check_map(index: Path, found: dict[str, str]) -> None:
-    """Raise unless an index names the file of each tensor, as `found` does."""
+def _check_map(index: Path, actual: dict[str, str]) -> None:
+    """Raise unless an index names the file of each tensor, as `actual` does."""
     expected = weight_map(index)
-    for name in (*expected, *found):
-        if expected.get(name) != found.get(name):
-            claimed, actual = (files.get(name, "no file") for files in (expected, found))
+    for name in (*expected, *actual):
+        if expected.get(name) != actual.get(name):
+            claimed, found_in = (files.get(name, "no file") for files in (expected, actual))
             raise CheckpointError(
                 f"{index} contradicts its shards: it puts {listed([name])} in {listed([claimed])}, "
-                f"but it is in {listed([actual])}"
+                f"but it is in {listed([found_in])}"
             )
 
 
@@ -462,11 +462,7 @@ def _read_header(file: Path) -> dict[str, Entry]:
     tensors.pop("__metadata__", None)
     return {
         name: Entry(
-            file,
-            info["dtype"],
-            tuple(info["shape"]),
-            8 + length + info["data_offsets"][0],
-            version,
+            file, info["dtype"], tuple(info["shape"]), 8 + length + info["data_offsets"][0], version
         )
         for name, info in tensors.items()
     }
@@ -536,17 +532,17 @@ def parameters_among(
     a description of the ignored head to follow `where`, or ""
     """
     left_out = [name for name in entries if _task_head(name)]
-    found = _check_entries(
+    parameters = _check_entries(
         {name: entry for name, entry in entries.items() if name not in left_out}, config, where
     )
     # A tied embedding may be stored twice, or only under the output matrix's name.
-    tied_copy = found.pop(OUTPUT, None) if config.tie_word_embeddings else None
+    tied_copy = parameters.pop(OUTPUT, None) if config.tie_word_embeddings else None
     if tied_copy is not None:
-        found.setdefault(EMBEDDING, tied_copy)
+        parameters.setdefault(EMBEDDING, tied_copy)
     if not left_out:
-        return found, tied_copy, ""
+        return parameters, tied_copy, ""
     kinds = " and ".join(sorted({HEADS[_task_head(name)] for name in left_out}))
-    return found, tied_copy, f", without the head for {kinds} ({listed(left_out)})"
+    return parameters, tied_copy, f", without the head for {kinds} ({listed(left_out)})"
 
 
 def not_tied(where: str) -> CheckpointError:
@@ -562,7 +558,7 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
 
     The time depends on the number of entries, not on the config, which may have a huge n_layer.
     """
-    found = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
+    tensors = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
     outside = {
         OUTSIDE_OF_BLOCKS[path]: stored_shape(path, shape)
@@ -576,34 +572,34 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         exists = len(block[1]) <= len(str(config.n_layer)) and int(block[1]) < config.n_layer
         return in_block.get(block[2]) if exists else None
 
-    expected = {name: shape for name in found if (shape := shape_of(name)) is not None}
-    if reason := _not_gpt2(found, {*in_block, *outside}):
+    expected = {name: shape for name in tensors if (shape := shape_of(name)) is not None}
+    if reason := _not_gpt2(tensors, {*in_block, *outside}):
         raise CheckpointError(f"{where} {reason}")
-    given = set(expected)
-    if config.tie_word_embeddings and OUTPUT in given:  # W_E under another name, or twice
-        given = given - {OUTPUT} | {EMBEDDING}
-    missing = len(outside) + config.n_layer * len(in_block) - len(given)
+    present = set(expected)
+    if config.tie_word_embeddings and OUTPUT in present:  # W_E under another name, or twice
+        present = present - {OUTPUT} | {EMBEDDING}
+    missing = len(outside) + config.n_layer * len(in_block) - len(present)
     names = (tensor_name(path) for path in parameter_paths(config))
-    unexpected = [name for name in found if name not in expected]
+    unexpected = [name for name in tensors if name not in expected]
     misshaped = [
-        f"{name} is {list(found[name].shape)}, expected {list(shape)}"
+        f"{name} is {list(tensors[name].shape)}, expected {list(shape)}"
         for name, shape in expected.items()
-        if found[name].shape != shape
+        if tensors[name].shape != shape
     ]
     unreadable = [
-        f"{name} is {found[name].dtype}, expected one of {', '.join(STORED_AS)}"
+        f"{name} is {tensors[name].dtype}, expected one of {', '.join(STORED_AS)}"
         for name in expected
-        if found[name].dtype not in STORED_AS
+        if tensors[name].dtype not in STORED_AS
     ]
     kinds = {
-        "missing": listed((name for name in names if name not in given), missing),
+        "missing": listed((name for name in names if name not in present), missing),
         "unexpected": listed(unexpected),
         "wrong shape": listed(misshaped),
         "unsupported dtype": listed(unreadable),
     }
     problems = [f"{kind}: {tensors}" for kind, tensors in kinds.items() if tensors]
     first = tensor_name("blocks.0.attention.W_QKV")
-    if first in expected and found[first].shape == expected[first][::-1]:
+    if first in expected and tensors[first].shape == expected[first][::-1]:
         problems.append(
             "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
             "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
@@ -612,17 +608,17 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         raise CheckpointError(
             f"the tensors in {where} don't match its config. {'; '.join(problems)}"
         )
-    return found
+    return tensors
 
 
-def _not_gpt2(found: Mapping[str, Stored], ours: set[str]) -> str:
+def _not_gpt2(tensors: Mapping[str, Stored], ours: set[str]) -> str:
     """Why tensors aren't a plain GPT-2's, judging by their names; "" if they may be."""
 
     def is_ours(name: str) -> bool:
         block = IN_BLOCK.fullmatch(name)
         return (block[2] if block else name) in ours
 
-    for name, entry in found.items():
+    for name, entry in tensors.items():
         if QUANTIZED.fullmatch(name) or (entry.dtype.startswith("F8") and is_ours(name)):
             return (
                 f"contains quantized weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTIZE}"
@@ -632,6 +628,6 @@ def _not_gpt2(found: Mapping[str, Stored], ours: set[str]) -> str:
                 f"contains unmerged LoRA layers ({listed([name])}). Merge them where peft is "
                 "installed: model.merge_and_unload().save_pretrained('NEW')"
             )
-    if found and not any(map(is_ours, found)):
-        return f"has no tensors with GPT-2's names, only {listed(sorted(found))}"
+    if tensors and not any(map(is_ours, tensors)):
+        return f"has no tensors with GPT-2's names, only {listed(sorted(tensors))}"
     return ""

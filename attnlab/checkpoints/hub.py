@@ -106,11 +106,6 @@ def find_model(
         characters of a commit
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : whether to use only the cache
-
-    Raises
-    ------
-    DownloadError
-        If the hub can't be reached within 10 seconds
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
@@ -145,11 +140,6 @@ def find_model(
     if local_files_only:
         raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
     return _download(*choices[0], partial, variant, problem)
-
-
-def config_and_tokenizer(directory: Path) -> tuple[GPT2Config, Tokenizer]:
-    """Read a model's config and tokenizer."""
-    return GPT2Config.from_file(directory / CONFIG), Tokenizer.from_directory(directory)
 
 
 def _check_revision(revision: object) -> None:
@@ -233,8 +223,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     if not commit:
         return None
     pattern = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
-    found = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
-    return found[0] if len(found) == 1 else None
+    matches = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:
@@ -300,7 +290,7 @@ def _download(
             _fetch(repository, commit, name)
 
     fetch([name for name in SMALL_FILES if name in names])
-    config, tokenizer = config_and_tokenizer(snapshot)
+    config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
     if _missing_weights(snapshot, variant):
         fetch([unsharded if unsharded in names else index])

@@ -133,17 +133,15 @@ def parser() -> Parser:
     )
     generate.add_argument("--seed", type=int, help="makes the sampling reproducible")
     generate.add_argument(
-        "--drop-oldest",
-        action="store_true",
-        help="drop the oldest tokens when the context is full",
+        "--drop-oldest", action="store_true", help="drop the oldest tokens when the context is full"
     )
     generate.add_argument("--stop", action="append", help=f"a text to stop at; {REPEATABLE}")
 
     lens = command("lens", "print what each layer of the residual stream predicts (logit lens)")
     add_text(lens)
-    one = lens.add_mutually_exclusive_group()
-    one.add_argument("--token", type=token, help=f"follow one token: {BY_TEXT_OR_ID}")
-    add_token(one, "--position", help="show the top k predictions at one token")
+    choice = lens.add_mutually_exclusive_group()
+    choice.add_argument("--token", type=token, help=f"follow one token: {BY_TEXT_OR_ID}")
+    add_token(choice, "--position", help="show the top k predictions at one token")
     lens.add_argument("-k", type=int, default=5, help="for --position (default: %(default)s)")
 
     attribution = command("attribution", "print what each head and MLP adds to a token's logit")
@@ -239,17 +237,17 @@ def add_token(
     )
 
 
-def edit(given: str) -> tuple[str, bool | int | float]:
+def edit(text: str) -> tuple[str, bool | int | float]:
     """Parse PATH=NUMBER."""
-    path, _, value = given.partition("=")
+    path, _, value = text.partition("=")
     if value in ("True", "False"):
         return path, value == "True"
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return path, number(value)
-    raise argparse.ArgumentTypeError(f"{given!r:.80} is not PATH=NUMBER")
+    raise argparse.ArgumentTypeError(f"{text!r:.80} is not PATH=NUMBER")
 
 
-def token(given: str) -> int | str:
+def token(text: str) -> int | str:
     """Parse a token's position or text."""
-    return int(given) if NUMBER.fullmatch(given) else given
+    return int(text) if NUMBER.fullmatch(text) else text

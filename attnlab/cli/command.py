@@ -43,9 +43,9 @@ def _main(arguments: Sequence[str] | None) -> int:
 def _plain(value: Any) -> Any:
     """Convert a value for JSON: arrays to lists, non-finite numbers to null."""
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -35,6 +35,7 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
+from attnlab.support.messages import say
 from attnlab.support.tables import Heading, Table, printable
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
@@ -111,21 +112,17 @@ def _trace(options: argparse.Namespace) -> Report:
     names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
     parts = [_step_at(trace, head, name) for name in names]
     steps = [
-        _shown_at(part, name, is_path="." in given)
-        for given, (part, name) in zip(names, parts, strict=True)
+        _shown_at(part, name, is_path="." in requested)
+        for requested, (part, name) in zip(names, parts, strict=True)
     ]
 
     title = head.title if all(n in head.parts for n in names) else trace.title
     first, *others = (_which_head(part) for part, _ in parts)
     content = {
         **_traced(model, trace, options),
-        **{kind: n for kind, n in first.items() if all(one.get(kind) == n for one in others)},
+        **{kind: n for kind, n in first.items() if all(other.get(kind) == n for other in others)},
         "steps": [
-            {
-                **_step(step),
-                "path": _path(part, name),
-                "axes": [axis.name for axis in step.axes],
-            }
+            {**_step(step), "path": _path(part, name), "axes": [axis.name for axis in step.axes]}
             for step, (part, name) in zip(steps, parts, strict=True)
         ],
     }
@@ -170,7 +167,7 @@ def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
     step = shown(part, name)
     if not is_path:
         return step
-    return replace(step, name=_path(part, name), heading=f"{part.title}: {step.heading}")
+    return replace(step, name=_path(part, name), heading=f"{say(part.title)}: {say(step.heading)}")
 
 
 def _explain(options: argparse.Namespace) -> Report:
@@ -251,24 +248,24 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
 
 def _ask_to_replace(file: Path) -> None:
     """Raise unless the user agrees to replace a file."""
-    found = f"{file} exists and wasn't written by attnlab"
+    problem = f"{file} exists and wasn't written by attnlab"
     if not (sys.stdin and sys.stdin.isatty()):
-        raise WriteError(f"{found}. Use --force to replace it, or -o FILE for another one")
-    print(printable(f"{found}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
+        raise WriteError(f"{problem}. Use --force to replace it, or -o FILE for another one")
+    print(printable(f"{problem}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise WriteError("Not replaced.")
 
 
 def _explore(options: argparse.Namespace) -> Report:
     start = _texts(options) if options.texts or options.files else []
-    found = None if options.atlas is None else open_atlas(options.atlas)
-    if found is not None and options.model is None:
-        options.model = found.model_given or None  # empty if the model was in memory
+    measured_atlas = None if options.atlas is None else open_atlas(options.atlas)
+    if measured_atlas is not None and options.model is None:
+        options.model = measured_atlas.model_given or None  # empty if the model was in memory
     model = _model(options)
-    if found is None:
+    if measured_atlas is None:
         explorer = model.explore(*start, port=options.port)
     else:
-        explorer = found.explore(model, *start, port=options.port)
+        explorer = measured_atlas.explore(model, *start, port=options.port)
 
     def serve() -> None:
         link_or_none = contextlib.nullcontext() if options.no_browser else _link(explorer.url)
@@ -383,16 +380,16 @@ def _check(options: argparse.Namespace) -> Report:
     model = _model(options)
     trace = model.trace(text)
     # `check` recognises an extra token.
-    mine = read_npz(options.arrays, model.config.largest_step(len(trace.tokens) + 1))
+    arrays = read_npz(options.arrays, model.config.largest_step(len(trace.tokens) + 1))
     result: Result = trace
     if options.layer is not None or options.head is not None:
         result = trace.blocks[options.layer or 0].attention
     if options.head is not None:
         result = trace.head(options.layer or 0, options.head)
     try:
-        verdict = check(mine, result)
+        verdict = check(arrays, result)
     except InvalidValueError as error:
-        if result is not trace or not {*mine} & {*Head.steps}:
+        if result is not trace or not {*arrays} & {*Head.steps}:
             raise
         raise InvalidValueError(
             f"{error}. For steps of one head, use --layer and --head; for a layer's, --layer"
@@ -414,8 +411,9 @@ def _check(options: argparse.Namespace) -> Report:
     return Report(content, [verdict], 0 if verdict.agrees else 1)
 
 
-def _mistakes(known: Iterable[Mistake]) -> list[dict[str, Any]]:
-    return [{"formula": one.formula, "hint": one.hint, "lines": one.lines} for one in known]
+def _mistakes(mistakes: Iterable[Mistake]) -> list[dict[str, Any]]:
+    names = "formula", "hint", "lines"
+    return [{name: getattr(mistake, name) for name in names} for mistake in mistakes]
 
 
 def _atlas(options: argparse.Namespace) -> Report:
@@ -427,7 +425,7 @@ def _atlas(options: argparse.Namespace) -> Report:
             context = multiprocessing.get_context("spawn")
             pool = ProcessPoolExecutor(workers, mp_context=context, initializer=initialize_worker)
             executor = stack.enter_context(pool)
-        found = atlas(
+        result = atlas(
             model,
             options.corpus,
             options.measures,
@@ -436,27 +434,27 @@ def _atlas(options: argparse.Namespace) -> Report:
             directory=options.out,
         )
 
-    shown: list[Any] = [found]
-    shown += [f"{name} could not be measured: {reason}" for name, reason in found.faults]
+    shown: list[Any] = [result]
+    shown += [f"{name} could not be measured: {reason}" for name, reason in result.faults]
     if options.out is not None:
         directory = as_path(options.out)
         shown.append(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
         if (directory / PAGE).exists():
             shown.append(f"Page: {directory / PAGE}")
-        if found.model_given:
-            given, where = map(shlex.quote, (found.model_given, str(directory)))
-            shown.append(f"Explorer: attnlab explore --model {given} --atlas {where}")
+        if result.model_given:
+            name_or_path, where = map(shlex.quote, (result.model_given, str(directory)))
+            shown.append(f"Explorer: attnlab explore --model {name_or_path} --atlas {where}")
     content = {
         **_of_model(model),
-        "texts": found.texts,
-        "tokens": found.tokens,
-        "faults": [{"text": name, "reason": reason} for name, reason in found.faults],
+        "texts": result.texts,
+        "tokens": result.tokens,
+        "faults": [{"text": name, "reason": reason} for name, reason in result.faults],
         "measures": [
             {
                 "name": name,
-                **{kind: getattr(one, kind) for kind in ("mean", "error", "texts", "places")},
+                **{kind: getattr(measure, kind) for kind in ("mean", "error", "texts", "places")},
             }
-            for name, one in found.items()
+            for name, measure in result.items()
         ],
     }
     return Report(content, shown)
@@ -483,11 +481,7 @@ def _info(options: argparse.Namespace) -> Report:
 
 def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
     """The model and the traced text, for --json."""
-    return {
-        **_of_model(model),
-        "tokens": _token_list(trace.tokens),
-        "edits": dict(options.edit),
-    }
+    return {**_of_model(model), "tokens": _token_list(trace.tokens), "edits": dict(options.edit)}
 
 
 def _of_model(model: GPT2) -> dict[str, Any]:
@@ -511,12 +505,7 @@ def _step(step: Shown) -> dict[str, Any]:
 
 
 def _token(token: Token) -> dict[str, Any]:
-    return {
-        "id": token.id,
-        "symbol": token.symbol,
-        "text": token.text,
-        "bytes": token.bytes.hex(),
-    }
+    return {"id": token.id, "symbol": token.symbol, "text": token.text, "bytes": token.bytes.hex()}
 
 
 def _next_token(token: NextToken) -> dict[str, Any]:

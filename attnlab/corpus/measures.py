@@ -94,27 +94,27 @@ class Sums(NamedTuple):
     places: NDArray[np.float64]
 
 
-def checked_measures(given: Any) -> dict[str, Measure | None]:
+def checked_measures(measures: Any) -> dict[str, Measure | None]:
     """Measures by name, with the function if it is user-defined."""
-    if given is None:
+    if measures is None:
         return dict.fromkeys(MEASURES)
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+    if isinstance(measures, str) or not isinstance(measures, Sequence) or not measures:
         raise InvalidTypeError(
             "measures must be a list of names and functions, such as ['induction', 'loss']; got "
-            f"{quoted(given)}"
+            f"{quoted(measures)}"
         )
     checked: dict[str, Measure | None] = {}
-    for one in given:
-        name = getattr(one, "__name__", None) if callable(one) else one
-        is_known = callable(one) or name in MEASURES if isinstance(name, str) else False
+    for measure in measures:
+        name = getattr(measure, "__name__", None) if callable(measure) else measure
+        is_known = callable(measure) or name in MEASURES if isinstance(name, str) else False
         if not is_known:
             raise InvalidValueError(
-                f"unknown measure {quoted(one)}; expected one of {', '.join(MEASURES)}, or a named "
-                "function of a trace"
+                f"unknown measure {quoted(measure)}; expected one of {', '.join(MEASURES)}, or a "
+                "named function of a trace"
             )
-        if name in checked or (callable(one) and name in MEASURES):
+        if name in checked or (callable(measure) and name in MEASURES):
             raise InvalidValueError(f"two measures are called {name}; names must be unique")
-        checked[str(name)] = one if callable(one) else None
+        checked[str(name)] = measure if callable(measure) else None
     return checked
 
 
@@ -126,16 +126,16 @@ def is_of_heads(name: str) -> bool:
 def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
     """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
-    found = {name: of_function(name, one, trace.fork()) for name, one in functions.items()}
+    sums = {name: of_function(name, function, trace.fork()) for name, function in functions.items()}
     of_heads = [name for name in measures if is_of_heads(name) and name not in functions]
     if of_heads:
-        found |= _of_heads(trace, of_heads)
+        sums |= _of_heads(trace, of_heads)
     if "loss" in measures:
-        found["loss"] = loss(trace)
-    for name, numbers in found.items():
+        sums["loss"] = loss(trace)
+    for name, numbers in sums.items():
         if not np.isfinite(numbers.sums).all():
             raise InvalidValueError(f"{name} is not finite")
-    return {name: found[name] for name in measures}
+    return {name: sums[name] for name in measures}
 
 
 def blocks_in_turn(trace: Trace) -> Iterator[Any]:

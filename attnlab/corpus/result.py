@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.analysis.base import Analysis, head_name, named_axis, numbered_axis
+from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import FAMILIES, MEASURES, PLAIN, TITLES, is_of_heads, measured, split
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
@@ -29,6 +29,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
+from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
@@ -120,9 +121,9 @@ def titled(name: str) -> Message:
 def mean_of(what: str, atlas: Atlas) -> Message:
     """Title of a mean over an atlas's texts."""
     return Message(
-        "{title}: mean of {texts} texts, {tokens} tokens",
+        "{title}: mean of {texts}, {tokens} tokens",
         title=what,
-        texts=f"{atlas.texts:,}",
+        texts=number_of_texts(atlas.texts),
         tokens=f"{atlas.tokens:,}",
     )
 
@@ -174,8 +175,8 @@ class Measured(Analysis):
         kind, _ = split(self.name)
         if kind in JOBS:
             return WEIGHTS
-        alike = [one for one in self._atlas.values() if split(one.name)[0] == kind]
-        return Scale.of(np.stack([one.mean for one in alike]))
+        alike = [measure for measure in self._atlas.values() if split(measure.name)[0] == kind]
+        return Scale.of(np.stack([measure.mean for measure in alike]))
 
     def _grids(self) -> list[Grid]:
         return [replace(grid, given_scale=self.scale) for grid in super()._grids()]
@@ -214,10 +215,10 @@ class Measured(Analysis):
             raise InvalidTypeError(
                 f"{self.name} is measured for the whole model; leave out layer and head"
             )
-        found = zip(tally.passages[which, :, column], tally.ranks[which, :, column], strict=True)
+        passages = zip(tally.passages[which, :, column], tally.ranks[which, :, column], strict=True)
         return tuple(
             self._atlas._passage(int(number), float(rank if which else -rank))
-            for number, rank in found
+            for number, rank in passages
             if number != NONE
         )
 
@@ -227,12 +228,14 @@ class Measured(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
-        largest = np.nanmax(self.error) if np.isfinite(self.error).any() else np.nan
         says = Message(self.says)
-        if np.isnan(largest):
+        if np.isfinite(self.error).any():
+            largest = f"{np.nanmax(self.error):.1g}"
+            yield Message("{says}; errors up to {largest}", says=says, largest=largest)
+        elif self.texts.any():
             yield Message("{says}; no error with one text", says=says)
         else:
-            yield Message("{says}; errors up to {largest}", says=says, largest=f"{largest:.1g}")
+            yield Message("{says}; these texts have none", says=says)
 
 
 class HeadProfile(Analysis):
@@ -254,8 +257,8 @@ class HeadProfile(Analysis):
             Numbered("layer", range(atlas.n_layer)).one(layer),
             Numbered("head", range(atlas.n_head)).one(head),
         )
-        self.mean = read_only(np.array([one.mean[at] for one in self._of]))
-        self.error = read_only(np.array([one.error[at] for one in self._of]))
+        self.mean = read_only(np.array([measure.mean[at] for measure in self._of]))
+        self.error = read_only(np.array([measure.error[at] for measure in self._of]))
         self.title = mean_of(head_name(*at), atlas)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -268,12 +271,11 @@ class HeadProfile(Analysis):
         from attnlab.support.messages import say
         from attnlab.views.plot import drawn_in, plot_profile
 
-        numbers, errors = (
-            np.stack([getattr(one, kind).ravel() for one in self._of]) for kind in ("mean", "error")
-        )
-        one = int(np.ravel_multi_index(self._at, self._of[0].mean.shape))
+        numbers = np.stack([measure.mean.ravel() for measure in self._of])
+        errors = np.stack([measure.error.ravel() for measure in self._of])
+        shown = int(np.ravel_multi_index(self._at, self._of[0].mean.shape))
         with drawn_in(language):
-            return plot_profile([*self.measures], numbers, errors, one, say(self.title), ax)
+            return plot_profile([*self.measures], numbers, errors, shown, say(self.title), ax)
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import document_view
@@ -283,13 +285,13 @@ class HeadProfile(Analysis):
     def _tables(self) -> Iterator[Table]:
         header = [*map(Message, ("measure", "mean", "error", "rank", "texts"))]
         lines: list[list[str]] = [[*header]]
-        for one in self._of:
-            larger = int((one.mean > one.mean[self._at]).sum())
-            numbers = (one.mean[self._at], one.error[self._at])
+        for measure in self._of:
+            larger = int((measure.mean > measure.mean[self._at]).sum())
+            numbers = (measure.mean[self._at], measure.error[self._at])
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
-            place = Message("{rank} of {count}", rank=larger + 1, count=one.mean.size)
+            place = Message("{rank} of {count}", rank=larger + 1, count=measure.mean.size)
             rank = place if cells[0] else ""
-            lines.append([one.name, *cells, rank, f"{one.texts[self._at]:,}"])
+            lines.append([measure.name, *cells, rank, f"{measure.texts[self._at]:,}"])
         yield Table(lines)
 
 
@@ -322,22 +324,21 @@ class Difference(Analysis):
     )
     lines_shown: ClassVar[int] = 20
 
-    def __init__(self, one: Atlas, other: Atlas) -> None:
-        is_same = one.corpus == other.corpus
+    def __init__(self, first: Atlas, second: Atlas) -> None:
+        is_same = first.corpus == second.corpus
         self.title = Message(SAME_TEXTS if is_same else OTHER_TEXTS)
-        self.measures = tuple(n for n in one.measures if n in other.measures)
-        self.difference = {n: read_only(other[n].mean - one[n].mean) for n in self.measures}
-        self.batches, width = 0, max(one._tally.width, other._tally.width)
-        if one.corpus == other.corpus:
-            both = one._tally.batches_of(width).keys() | other._tally.batches_of(width).keys()
+        self.measures = tuple(n for n in first.measures if n in second.measures)
+        self.difference = {n: read_only(second[n].mean - first[n].mean) for n in self.measures}
+        self.batches, width = 0, max(first._tally.width, second._tally.width)
+        if is_same:
+            both = first._tally.batches_of(width).keys() | second._tally.batches_of(width).keys()
             self.batches = len(both)
         self.error = {}
         for name in self.measures:
-            first, second = one[name], other[name]
             self.error[name] = read_only(
-                paired_error(first, second, width)
+                paired_error(first[name], second[name], width)
                 if self.batches
-                else np.hypot(first.error, second.error)
+                else np.hypot(first[name].error, second[name].error)
             )
 
     def _in_errors(self, name: str) -> AnyArray:
@@ -375,15 +376,16 @@ def _name_of(at: tuple[int, ...]) -> str:
     return f"layer {at[0]} head {at[1]}" if at else ""
 
 
-def paired_error(one: Measured, other: Measured, width: int) -> Means:
+def paired_error(first: Measured, second: Measured, width: int) -> Means:
     """Standard error of a paired difference, from batches of `width` texts."""
-    first, second = one._batches(width), other._batches(width)
-    nothing = np.zeros((2, *one.mean.shape))
-    squares, count = np.zeros(one.mean.shape), np.zeros(one.mean.shape)
+    batches, other_batches = first._batches(width), second._batches(width)
+    nothing = np.zeros((2, *first.mean.shape))
+    squares, count = np.zeros(first.mean.shape), np.zeros(first.mean.shape)
     with np.errstate(divide="ignore", invalid="ignore"):  # places and count - 1 may be 0
-        for number in sorted(first.keys() | second.keys()):
-            (s1, n1), (s2, n2) = first.get(number, nothing), second.get(number, nothing)
-            d = (s2 - other.mean * n2) / other.places - (s1 - one.mean * n1) / one.places
+        for number in sorted(batches.keys() | other_batches.keys()):
+            s1, n1 = batches.get(number, nothing)
+            s2, n2 = other_batches.get(number, nothing)
+            d = (s2 - second.mean * n2) / second.places - (s1 - first.mean * n1) / first.places
             squares, count = squares + d**2, count + (n1 + n2 > 0)
         error: Means = np.sqrt(count / (count - 1) * squares)
     return error
@@ -423,11 +425,13 @@ class Atlas(Document, Mapping[str, Measured]):
         corpus: str,
     ) -> Atlas:
         """Make an atlas from the tally of all texts."""
+        with using_language(ENGLISH):  # what is stored; `title` translates it
+            model_in_words = repr(model)
         about = {
             "measures": list(measures),
             "n_layer": model.config.n_layer,
             "n_head": model.config.n_head,
-            "model": repr(model),
+            "model": model_in_words,
             "model_given": given,
             "window": window,
             "corpus": corpus,
@@ -436,12 +440,12 @@ class Atlas(Document, Mapping[str, Measured]):
 
     @cached_property
     def _measured(self) -> dict[str, Measured]:
-        start, found = 0, {}
+        start, measured = 0, {}
         for name in self.measures:
             stop = start + (self.n_layer * self.n_head if is_of_heads(name) else 1)
-            found[name] = Measured(self, name, slice(start, stop))
+            measured[name] = Measured(self, name, slice(start, stop))
             start = stop
-        return found
+        return measured
 
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
@@ -467,26 +471,30 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def families(self) -> dict[str, list[Measured]]:
         """The measures of heads by family: raw, without the first token, by value."""
-        found: dict[str, list[Measured]] = {}
+        families: dict[str, list[Measured]] = {}
         for name in filter(is_of_heads, self.measures):
-            found.setdefault(FAMILIES[split(name)[1]], []).append(self[name])
-        return found
+            families.setdefault(FAMILIES[split(name)[1]], []).append(self[name])
+        return families
 
     def standouts(self) -> tuple[Standout, ...]:
         """The head with the largest mean of each raw measure, most errors above the median first.
 
         Among many heads the largest is some errors above the median by chance alone.
         """
-        found = []
+        standouts = []
         for name in self.measures:
             mean, error = self[name].mean, self[name].error
             if is_of_heads(name) and split(name)[1] == PLAIN and not np.isnan(mean).all():
                 layer, head = np.unravel_index(np.nanargmax(mean), mean.shape)
-                one, its_error = float(mean[layer, head]), float(error[layer, head])
+                largest, its_error = float(mean[layer, head]), float(error[layer, head])
                 median = float(np.nanmedian(mean))
-                errors = (one - median) / its_error if its_error > 0 else np.nan
-                found.append(Standout(name, int(layer), int(head), one, its_error, median, errors))
-        return tuple(sorted(found, key=lambda one: -np.nan_to_num(one.errors, nan=-1.0)))
+                errors = (largest - median) / its_error if its_error > 0 else np.nan
+                standouts.append(
+                    Standout(name, int(layer), int(head), largest, its_error, median, errors)
+                )
+        return tuple(
+            sorted(standouts, key=lambda largest: -np.nan_to_num(largest.errors, nan=-1.0))
+        )
 
     def head(self, layer: int, head: int) -> HeadProfile:
         """All measures of one head."""
@@ -551,15 +559,18 @@ class Atlas(Document, Mapping[str, Measured]):
     @property
     def title(self) -> str:
         """The corpus, in numbers, and the model."""
-        template = "Atlas of {texts} texts, {tokens} tokens in windows of {window}"
+        template = "Atlas of {texts}, {tokens} tokens in windows of {window}"
         if self.faults:
             template = (
-                "Atlas of {texts} texts, {tokens} tokens in windows of {window}, {faults} could "
-                "not be measured"
+                "Atlas of {texts}, {tokens} tokens in windows of {window}, {faults} could not be "
+                "measured"
             )
-        sizes = {"texts": self.texts, "tokens": self.tokens, "window": self.window}
-        counts = {**sizes, "faults": len(self.faults)}
-        texts = Message(template, **{name: f"{count:,}" for name, count in counts.items()})
+        counts = {"tokens": self.tokens, "window": self.window, "faults": len(self.faults)}
+        texts = Message(
+            template,
+            texts=number_of_texts(self.texts),
+            **{name: f"{count:,}" for name, count in counts.items()},
+        )
         model = recognised(self.model.partition("\n")[0], MODEL)
         return Message("{texts}\n{model}", texts=texts, model=model)
 
@@ -678,9 +689,9 @@ class Atlas(Document, Mapping[str, Measured]):
         if not numbers.size:
             return True
         number = int(numbers[counts.argmax()])
-        found = measured(model.trace(self._tally.ids[number]), known)
+        results = measured(model.trace(self._tally.ids[number]), known)
         agree = []
-        for name, (sums, places) in found.items():
+        for name, (sums, places) in results.items():
             columns = self[name]._columns
             with np.errstate(divide="ignore", invalid="ignore"):  # places may be 0
                 computed = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / places.ravel()
@@ -704,7 +715,9 @@ class Atlas(Document, Mapping[str, Measured]):
 def contents_of(model: GPT2, ids: Mapping[int, AnyArray]) -> dict[int, str]:
     """The text of each passage, by the passage's number."""
     vocabulary = model.tokenizer.vocabulary
-    return {n: vocabulary.decode_bytes(one).decode(errors="replace") for n, one in ids.items()}
+    return {
+        n: vocabulary.decode_bytes(tokens).decode(errors="replace") for n, tokens in ids.items()
+    }
 
 
 def open_atlas(path: FilePath) -> Atlas:

@@ -98,12 +98,19 @@ def atlas(
     WriteError
         If another run is using the directory.
 
+    Notes
+    -----
+    Errors cover other texts like these, not other kinds of text. Where a head attends doesn't show
+    what it does with that token.
+
+    Source: Cochran, "Sampling Techniques" (1977), section 2.11, a ratio of two sums.
+
     Examples
     --------
     >>> from concurrent.futures import ProcessPoolExecutor
     >>> with ProcessPoolExecutor(2) as executor:
-    ...     found = attnlab.atlas("gpt2", "corpus.txt", executor=executor, directory="atlas")
-    >>> found["induction"].mean.shape
+    ...     atlas = attnlab.atlas("gpt2", "corpus.txt", executor=executor, directory="atlas")
+    >>> atlas["induction"].mean.shape
     (12, 12)
     """
     progress = as_flag(progress, "progress")
@@ -238,18 +245,18 @@ def tallies(
                 waiting.append((chunk, tally or _submitted(executor, task, chunk)))
             if not waiting:
                 return
-            chunk, found = waiting.popleft()
-            if isinstance(found, Tally):
-                yield found, False
+            chunk, pending = waiting.popleft()
+            if isinstance(pending, Tally):
+                yield pending, False
                 continue
-            tally = _result(chunk, found)
+            tally = _result(chunk, pending)
             if stored:
                 stored.write(chunk, tally)
             yield tally, True
     finally:
-        for _, found in waiting:
-            if isinstance(found, Future):
-                found.cancel()
+        for _, pending in waiting:
+            if isinstance(pending, Future):
+                pending.cancel()
 
 
 def _submitted(executor: Executor, task: Task, chunk: Chunk) -> Future[Tally]:

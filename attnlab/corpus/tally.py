@@ -145,7 +145,7 @@ class Tally:
             "ranks": self.ranks,
             "passages": self.passages,
             "numbers": np.array(numbers, np.int64),
-            "lengths": np.array([len(one) for one in ids], np.int64),
+            "lengths": np.array([len(tokens) for tokens in ids], np.int64),
             "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
             "counts": np.array([self.texts, self.tokens, self.width]),
             "batches": np.array([*self.batches.values()]).reshape(-1, 2, self.moments.shape[1]),

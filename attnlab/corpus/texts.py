@@ -72,10 +72,10 @@ def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
         yield Chunk(next(numbers), first, tuple(taken))
 
 
-def count_of(given: Any) -> int | None:
+def count_of(texts: Any) -> int | None:
     """How many texts a corpus has; None if that is unknown before it is read."""
-    if isinstance(given, str | os.PathLike):
-        path = as_path(given, "texts")
+    if isinstance(texts, str | os.PathLike):
+        path = as_path(texts, "texts")
         if path.is_dir():
             return sum(1 for _ in _files_of(path))
         try:
@@ -83,30 +83,31 @@ def count_of(given: Any) -> int | None:
                 return sum(1 for line in stream if line.strip())
         except OSError:
             return None
-    return len(given) if isinstance(given, Sized) else None
+    return len(texts) if isinstance(texts, Sized) else None
 
 
-def texts_of(given: Any) -> Iterator[Text]:
+def texts_of(texts: Any) -> Iterator[Text]:
     """The texts of an iterable, a file of lines, or a directory of files."""
-    if isinstance(given, str | os.PathLike):
-        path = as_path(given, "texts")
+    if isinstance(texts, str | os.PathLike):
+        path = as_path(texts, "texts")
         if path.is_dir():
             return _of_directory(path)
         if not path.exists():
             raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
         return _of_lines(path)
-    if isinstance(given, Mapping) or attribute(given, "columns") is not None:
+    columns = (attribute(texts, name) for name in ("columns", "column_names"))
+    if isinstance(texts, Mapping) or any(names is not None for names in columns):
         raise InvalidTypeError(
-            f"iterating over a {type(given).__name__} gives its keys, not its texts; pass the "
-            "texts, such as df['text']"
+            f"iterating over a {type(texts).__name__} gives its keys or rows, not its texts; pass "
+            "the texts, such as df['text'] or (row['text'] for row in rows)"
         )
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise InvalidTypeError(f"{EXPECTED}; got {quoted(given)}")
-    return _of_iterable(given)
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise InvalidTypeError(f"{EXPECTED}; got {quoted(texts)}")
+    return _of_iterable(texts)
 
 
-def _of_iterable(given: Iterable[Any]) -> Iterator[Text]:
-    for number, text in enumerate(given):
+def _of_iterable(texts: Iterable[Any]) -> Iterator[Text]:
+    for number, text in enumerate(texts):
         name = f"text {number}"
         if not isinstance(text, str):
             yield Text(name, "", f"not a string: {quoted(text)}")

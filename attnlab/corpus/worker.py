@@ -112,15 +112,15 @@ class Task(NamedTuple):
                 yield next(self._windows(text))[1]
 
     def _of_text(self, number: int, text: Text) -> Tally:
-        one = self.empty_tally()
-        sums, places = np.zeros((2, one.moments.shape[-1]))
+        tally = self.empty_tally()
+        sums, places = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
             numbers = flat(measured(self.shared.model.trace(ids), self.measures))
-            one.add_passage(passage(number, start), text.name, ids, *numbers)
+            tally.add_passage(passage(number, start), text.name, ids, *numbers)
             sums, places = sums + numbers.sums, places + numbers.places
-            one.tokens += len(ids)
-        one.add_text(number, sums, places)
-        return one
+            tally.tokens += len(ids)
+        tally.add_text(number, sums, places)
+        return tally
 
     def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
         if text.fault:
@@ -138,15 +138,15 @@ def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     return sum(heads if is_of_heads(name) else 1 for name in measures)
 
 
-def flat(found: dict[str, Sums]) -> Sums:
+def flat(measured: dict[str, Sums]) -> Sums:
     """The numbers of all measures side by side, (C,)."""
 
     def joined(arrays: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
         return np.concatenate([array.ravel() for array in arrays])
 
     return Sums(
-        joined(numbers.sums for numbers in found.values()),
-        joined(numbers.places for numbers in found.values()),
+        joined(numbers.sums for numbers in measured.values()),
+        joined(numbers.places for numbers in measured.values()),
     )
 
 

@@ -81,10 +81,7 @@ class Attention(Result):
     raw_scores = Step("Tq Tk", "Q Kᵀ", equations.raw_scores, transient=True)
     scores = Step("Tq Tk", "raw_scores / scale", equations.scores, transient=True)
     masked_scores = Step(
-        "Tq Tk",
-        "scores where the mask is True, else -inf",
-        equations.masked_scores,
-        transient=True,
+        "Tq Tk", "scores where the mask is True, else -inf", equations.masked_scores, transient=True
     )
     weights = Step(
         "Tq Tk", "softmax(masked_scores)", equations.weights, fast=fast.weights, finite=True
@@ -126,8 +123,6 @@ class Attention(Result):
         ------
         DisagreementError
             The printed numbers don't add up to the stored one.
-        InvalidValueError
-            The step has several heads or sequences: select one first, as `.heads[h]`.
 
         Examples
         --------
@@ -282,13 +277,9 @@ class SelfAttention(Attention):
         return layer
 
     def _is_self_attention(self) -> bool:
-        return is_self_attention(self._run, self._layer)
-
-
-def is_self_attention(run: Run, prefix: str) -> bool:
-    """Whether the attended sequence, memory, is X."""
-    X, memory = (run.values.get(prefix + name) for name in ("X", "memory"))
-    return memory is None or memory is X
+        """Whether the attended sequence, memory, is X."""
+        X, memory = (self._run.values.get(self._layer + name) for name in ("X", "memory"))
+        return memory is None or memory is X
 
 
 class Head(SelfAttention):
@@ -338,7 +329,8 @@ class Head(SelfAttention):
         Both sides are in the basis of X, LayerNorm's output with gain and bias. b_Q and b_K are
         left out; where they are 0, raw_scores = X QK Xᵀ.
         """
-        return Product(self.W_Q, equations.transpose(self.W_K), f"{self.title}: QK = W_Q W_Kᵀ")
+        name = Message("{title}: {name}", title=self.title, name="QK = W_Q W_Kᵀ")
+        return Product(self.W_Q, equations.transpose(self.W_K), name)
 
     @property
     def OV(self) -> Product:
@@ -346,7 +338,8 @@ class Head(SelfAttention):
 
         From the basis of X, LayerNorm's output, to that of the residual stream; b_V is left out.
         """
-        return Product(self.W_V, self.W_O, f"{self.title}: OV = W_V W_O")
+        name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
+        return Product(self.W_V, self.W_O, name)
 
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)

@@ -78,11 +78,6 @@ class GPT2Config:
     reorder_and_upcast_attn : only affects float16 computation, and so nothing here
     tie_word_embeddings : whether the output matrix is the token embedding
 
-    Raises
-    ------
-    ConfigError
-        If settings are invalid; lists all of them
-
     Notes
     -----
     Source: GPT-2's `hparams.json`, with the names of transformers' `GPT2Config`.
@@ -133,13 +128,7 @@ class GPT2Config:
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
-        """Create a config from a `config.json`'s content; unrelated keys are ignored.
-
-        Raises
-        ------
-        ConfigError
-            If the architecture isn't GPT-2's, weights are quantized, or settings are unsupported
-        """
+        """Create a config from a `config.json`'s content; unrelated keys are ignored."""
         if not isinstance(settings, Mapping):
             raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
         if reason := _unsupported_model(settings):

@@ -182,12 +182,12 @@ class EditedRun(Run):
         return value
 
     def _before_edits(self, path: str) -> Any:
-        value = self._without_own_edits(path)
+        value = self._unedited_here(path)
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value
 
-    def _without_own_edits(self, path: str) -> Any:
+    def _unedited_here(self, path: str) -> Any:
         """A step without the edits made here; from the base if it doesn't depend on them."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
@@ -230,11 +230,6 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     run : of a forward pass
     edits : by path, such as `blocks.3.attention.heads.5.context`: an array that broadcasts to the
         step's shape, a number, or a function of the original
-
-    Raises
-    ------
-    InvalidValueError
-        If a function given as an edit raises
     """
     check_paths(run.graph, run.value("n_head"), edits)
     checked = {
@@ -334,13 +329,13 @@ def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
     elif of_head and name == "output":
         yield f"{layer}.output", lambda run, x: x + (run.value(path) - run.unedited(path))
     elif of_head and name == "scale":
-        yield f"{layer}.scores", with_own_scale(prefix)
+        yield f"{layer}.scores", with_head_scale(prefix)
     elif of_head and name == "X":
         yield f"{prefix}.memory", lambda run, X: run.value(path)
-        yield f"{layer}.QKV", with_own_X(prefix)
+        yield f"{layer}.QKV", with_head_X(prefix)
 
 
-def with_own_scale(head: str) -> Effect:
+def with_head_scale(head: str) -> Effect:
     """The layer's scores, with one head's divided by its own scale."""
 
     def effect(run: EditedRun, scores: AnyArray) -> AnyArray:
@@ -353,7 +348,7 @@ def with_own_scale(head: str) -> Effect:
     return effect
 
 
-def with_own_X(head: str) -> Effect:
+def with_head_X(head: str) -> Effect:
     """The layer's QKV, with one head's columns computed from its own X."""
 
     def effect(run: EditedRun, QKV: AnyArray) -> AnyArray:
@@ -436,11 +431,11 @@ def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Ste
 
 def numbered(pattern: str, path: str, counts: Mapping[str, int]) -> str:
     """A pattern with the numbers of a path, limited to existing blocks and heads."""
-    given = [int(number) for number in re.findall(NUMBER, path)]
+    numbers = [int(number) for number in re.findall(NUMBER, path)]
     words = pattern.split(".")
     for i, word in enumerate(words):
         if word == "#":
-            count, number = counts[words[i - 1]], given.pop(0) if given else 0
+            count, number = counts[words[i - 1]], numbers.pop(0) if numbers else 0
             words[i] = str(min(number, count - 1) if number >= 0 else max(number + count, 0))
     return ".".join(words)
 
@@ -448,9 +443,9 @@ def numbered(pattern: str, path: str, counts: Mapping[str, int]) -> str:
 # ---- values --------------------------------------------------------------------------------------
 
 
-def as_edit(path: str, given: object) -> AnyArray:
+def as_edit(path: str, value: object) -> AnyArray:
     """A read-only copy of an array."""
-    return read_only(np.array(as_array(given, f"the edit of {path}")))
+    return read_only(np.array(as_array(value, f"the edit of {path}")))
 
 
 def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
@@ -460,14 +455,14 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
     with np.errstate(all="ignore"):  # the result is checked below
         if callable(edit):
             try:
-                given = edit(read_only(original.view()) if is_array else value)
+                result = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
                 raise InvalidValueError(
                     f"the edit of {path} raised {quoted(error, 200)}"
                 ) from error
-            if given is None:
+            if result is None:
                 raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
-            array = as_edit(path, given)
+            array = as_edit(path, result)
         else:
             array = np.asarray(edit)
         if array.dtype.kind not in {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf"):
@@ -480,13 +475,13 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
             raise InvalidValueError(
                 f"the edit of {path} must broadcast to shape {original.shape}; got {array.shape}"
             ) from None
-    why = unusable(run, path, fitted)
+    why = problem_with(run, path, fitted)
     if why:
         raise InvalidValueError(f"invalid edit of {path}: {why}")
     return fitted if is_array else fitted.item()
 
 
-def unusable(run: Run, path: str, value: AnyArray) -> str:
+def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a step can't have a value, or ""."""
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):

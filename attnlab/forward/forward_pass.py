@@ -106,7 +106,7 @@ class KeyValueCache:
         }
 
 
-class Explained(Result):
+class Explainable(Result):
     """A result whose numbers can be explained.
 
     Attributes
@@ -142,8 +142,6 @@ class Explained(Result):
         ------
         DisagreementError
             The printed numbers don't add up to the stored one.
-        InvalidValueError
-            The step has several heads or sequences: select one first, as `.heads[h]`.
 
         Examples
         --------
@@ -151,7 +149,8 @@ class Explained(Result):
         >>> trace.explain("blocks.0.mlp.hidden", "it", 17)
         >>> trace.blocks[0].explain("mid", "it")
         """
-        if isinstance(step, str) and step not in self.steps and self._has_token(step):
+        texts = {token.text.strip() for token in self.tokens or ()}
+        if isinstance(step, str) and step not in self.steps and step.strip() in texts:
             key = "key" if token is None else quoted(token)
             raise InvalidValueError(
                 f"{quoted(step)} is a token, not a step of {self.title}. To explain a weight "
@@ -159,11 +158,8 @@ class Explained(Result):
             )
         return self._explained(self.default_step if step is None else step, token, component)
 
-    def _has_token(self, text: str) -> bool:
-        return text.strip() in {token.text.strip() for token in self.tokens or ()}
 
-
-class MLP(Explained):
+class MLP(Explainable):
     """The MLP of a block: two linear maps with an activation function in between.
 
     Attributes
@@ -282,7 +278,7 @@ class BlockAttention(MultiHeadAttention):
     mask = Step("Tq Tk", "True = may attend", equations.identity, x="root.mask")
 
 
-class Block(Explained):
+class Block(Explainable):
     """One block: attention and MLP, and the residual stream around them.
 
     Attributes
@@ -347,7 +343,7 @@ class Block(Explained):
         )
 
 
-class ForwardPass(Explained):
+class ForwardPass(Explainable):
     """A forward pass from token ids to logits.
 
     Each step is computed on access, with only the blocks it needs: layer 0 runs one block, the
@@ -359,11 +355,6 @@ class ForwardPass(Explained):
     parameters : the model's; copied if they are writable
     cache : keys and values of earlier tokens, or None
     dropout : dropout masks for training, by path; None for no dropout
-
-    Raises
-    ------
-    InvalidValueError
-        Too many ids; a cache of another model, or for several texts.
 
     Attributes
     ----------
@@ -411,10 +402,7 @@ class ForwardPass(Explained):
         transient=True,
     )
     position_embedding = Step(
-        "T D",
-        "rows of W_P, one for each position",
-        equations.position_embedding,
-        transient=True,
+        "T D", "rows of W_P, one for each position", equations.position_embedding, transient=True
     )
     embedding_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     embedding = Step("T D", "token_embedding + position_embedding", equations.embedding)
@@ -557,14 +545,14 @@ def checked_dropout(
     check_kind(dropout, Mapping, "dropout")
     shapes = dropout_shapes(config, ids_shape, cached)
     checked = {}
-    for path, given in dropout.items():
+    for path, array in dropout.items():
         if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
                 f"there is no dropout at {quoted(path)}; paths are embedding_dropout and, in each "
                 f"of the {config.n_layer} blocks, attention.dropout_mask, attention_dropout and "
                 "mlp_dropout"
             )
-        checked[path] = as_floats(given, path).view()
+        checked[path] = as_floats(array, path).view()
         if checked[path].shape != shapes[path]:
             raise InvalidValueError(
                 f"dropout at {path} must have shape {shapes[path]}; got {checked[path].shape}"

@@ -116,9 +116,9 @@ def attention(
     array([[1., 0.],
            [0., 1.]])
     """
-    given = _floats(Q=Q, K=K, V=V)
-    shape, named = _scores_shape(**given), (tokens, memory_tokens)
-    return _chain(Attention, "Attention", given, shape, mask, dropout, rng, *named)
+    inputs = _floats(Q=Q, K=K, V=V)
+    settings = mask, dropout, rng, tokens, memory_tokens
+    return _chain(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
 
 def self_attention(
@@ -149,9 +149,9 @@ def self_attention(
     SelfAttention
         X, the parameters, and all that `attention` returns
     """
-    given = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape = _projected_scores_shape(given)
-    return _chain(SelfAttention, "Self-attention", given, shape, mask, dropout, rng, tokens)
+    inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens)
+    return _chain(SelfAttention, "Self-attention", inputs, shape, *settings)
 
 
 def cross_attention(
@@ -189,9 +189,9 @@ def cross_attention(
     -----
     Source: "Attention Is All You Need" (2017), section 3.2.3, "encoder-decoder attention".
     """
-    given = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
-    shape, named = _projected_scores_shape(given), (tokens, memory_tokens)
-    return _chain(SelfAttention, "Cross-attention", given, shape, mask, dropout, rng, *named)
+    inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
+    shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens, memory_tokens)
+    return _chain(SelfAttention, "Cross-attention", inputs, shape, *settings)
 
 
 def multi_head_attention(
@@ -238,19 +238,18 @@ def multi_head_attention(
     n_head = as_count(n_head, "n_head", least=1)
     sources = {} if memory is None else {"memory": memory}
     parameters = {"W_Q": W_Q, "b_Q": b_Q, "W_K": W_K, "b_K": b_K, "W_V": W_V, "b_V": b_V}
-    given = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
-    shape = _projected_scores_shape(given, n_head)
-    given["n_head"] = n_head
+    inputs = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
+    shape, settings = _projected_scores_shape(inputs, n_head), (mask, dropout, rng)
+    inputs["n_head"] = n_head
     named = tokens, memory_tokens
-    title = "Multi-head attention"
-    return _chain(MultiHeadAttention, title, given, shape, mask, dropout, rng, *named)
+    return _chain(MultiHeadAttention, "Multi-head attention", inputs, shape, *settings, *named)
 
 
-def _floats(**given: Any) -> dict[str, Any]:
+def _floats(**inputs: Any) -> dict[str, Any]:
     """Copies with a common dtype; biases may be None."""
     arrays = {
         name: None if value is None and name.startswith("b_") else as_floats(value, name)
-        for name, value in given.items()
+        for name, value in inputs.items()
     }
     dtype = np.result_type(*(array for array in arrays.values() if array is not None))
     return {
@@ -277,15 +276,15 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
     return (*leading, Q.shape[-2], K.shape[-2])
 
 
-def _projected_scores_shape(given: dict[str, Any], n_head: int | None = None) -> tuple[int, ...]:
+def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -> tuple[int, ...]:
     """The shape of the scores, after checking that X, memory and parameters match."""
-    X = given["X"]
-    memory = given.get("memory", X)
+    X = inputs["X"]
+    memory = inputs.get("memory", X)
     sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
-    if "W_O" in given:
-        sources["W_O"] = ("W_V", given["W_V"])  # as wide as the heads' joined contexts
+    if "W_O" in inputs:
+        sources["W_O"] = ("W_V", inputs["W_V"])  # as wide as the heads' joined contexts
     for name, (source, x) in sources.items():
-        W, b = given[name], given[f"b_{name[-1]}"]
+        W, b = inputs[name], inputs[f"b_{name[-1]}"]
         if x.ndim < 2 or 0 in x.shape:
             raise InvalidValueError(f"{source} must be a non-empty matrix; got shape {x.shape}")
         if W.ndim != 2 or W.shape[0] != x.shape[-1] or 0 in W.shape:
@@ -298,16 +297,16 @@ def _projected_scores_shape(given: dict[str, Any], n_head: int | None = None) ->
                 f"b_{name[-1]} must have shape {W.shape[1:]}, one number for each column of "
                 f"{name}; got shape {b.shape}"
             )
-    if given["W_Q"].shape[1] != given["W_K"].shape[1]:
+    if inputs["W_Q"].shape[1] != inputs["W_K"].shape[1]:
         raise InvalidValueError(
             "W_Q and W_K must have the same number of columns; got shapes "
-            f"{given['W_Q'].shape} and {given['W_K'].shape}"
+            f"{inputs['W_Q'].shape} and {inputs['W_K'].shape}"
         )
     heads: tuple[int, ...] = ()
     if n_head is not None:
         heads = (n_head,)
         for name in ("W_K", "W_V"):
-            _heads(given[name].shape[1], n_head)
+            _heads(inputs[name].shape[1], n_head)
     try:
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
@@ -328,7 +327,7 @@ def _heads(columns: int, n_head: int) -> int:
 def _chain(
     kind: type[Chain],
     title: str,
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     scores_shape: tuple[int, ...],
     mask: ArrayLike | None,
     dropout: float,
@@ -337,24 +336,24 @@ def _chain(
     memory_tokens: Labels = None,
 ) -> Chain:
     """Create the result, after checking mask, dropout and labels."""
-    given["mask"] = _checked_mask(mask, scores_shape)
+    inputs["mask"] = _checked_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(f"dropout must be a number in [0, 1); got {quoted(dropout)}")
     check_seed(rng)
     if dropout:
-        dtype = next(iter(given.values())).dtype
-        given["dropout_mask"] = sampled_dropout(
+        dtype = next(iter(inputs.values())).dtype
+        inputs["dropout_mask"] = sampled_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
     names = as_tokens(tokens, Tq, "tokens", "query")
     run = Run(
         graph_of(kind),
-        given,
+        inputs,
         scores_shape=scores_shape,
         tokens=names,
         memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "key")
-        or (() if "memory" in given or Tq != Tk else None),
+        or (() if "memory" in inputs or Tq != Tk else None),
         is_long=Tq > fast.SHORT,
     )
     return view_of(kind, Message(title), run)
@@ -377,21 +376,21 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
     last_two = scores_shape[-2:]
     if mask is None:
         return np.ones(last_two, dtype=bool)
-    given = np.array(as_array(mask, "mask"))
-    if given.dtype != bool:
+    array = np.array(as_array(mask, "mask"))
+    if array.dtype != bool:
         raise InvalidTypeError(
             "mask must be a boolean array, True = may attend, such as causal_mask(T); got "
-            f"{given.dtype} of shape {given.shape}. Use mask == 1 for a mask of 0 and 1, mask == 0 "
+            f"{array.dtype} of shape {array.shape}. Use mask == 1 for a mask of 0 and 1, mask == 0 "
             "for one that is added to scores"
         )
     try:
-        if np.broadcast_shapes(given.shape, scores_shape) != scores_shape:
+        if np.broadcast_shapes(array.shape, scores_shape) != scores_shape:
             raise ValueError
     except ValueError:
         raise InvalidValueError(
-            f"mask must broadcast to the scores' shape, {scores_shape}; got shape {given.shape}"
+            f"mask must broadcast to the scores' shape, {scores_shape}; got shape {array.shape}"
         ) from None
-    full = np.broadcast_to(given, (*given.shape[:-2], *last_two))
+    full = np.broadcast_to(array, (*array.shape[:-2], *last_two))
     hidden = ~full.any(axis=-1)
     if hidden.any():
         where = ", ".join(map(str, np.argwhere(hidden)[0]))
@@ -476,11 +475,6 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
     Returns
     -------
     (..., D)
-
-    Raises
-    ------
-    InvalidValueError
-        If squares overflow
 
     Notes
     -----

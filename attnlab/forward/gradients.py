@@ -275,11 +275,6 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     loss : in nats
     d_logits = (softmax(logits) - 1 at the target) / number of rows : (..., vocab)
 
-    Raises
-    ------
-    InvalidValueError
-        A row of logits has NaN or +inf.
-
     Notes
     -----
     Source: GPT-2's loss, "Language Models are Unsupervised Multitask Learners" (2019), equation 1.

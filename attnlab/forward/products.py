@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
 from attnlab.support.checks import as_floats
+from attnlab.support.messages import say
 from attnlab.support.tables import Document, Heading, Paragraph, Table
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Product(Document):
 
     @property
     def T(self) -> Product:
-        return Product(transpose(self.right), transpose(self.left), f"{self.name}ᵀ")
+        return Product(transpose(self.right), transpose(self.left), f"{say(self.name)}ᵀ")
 
     def full(self) -> Array:
         """The full matrix, (n, m)."""
@@ -118,7 +119,7 @@ class Product(Document):
     @property
     def title(self) -> str:
         (n, m), r = self.shape, len(self.right)
-        return f"{self.name or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
+        return f"{say(self.name) or 'Product'}, {n} x {m} = ({n} x {r}) ({r} x {m})"
 
     def table(self) -> str:
         """The largest singular values, and the smallest, as text."""

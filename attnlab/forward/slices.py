@@ -24,13 +24,13 @@ class SliceRun(Run):
 
     Parameters
     ----------
-    own : a run with the given steps of the slice
+    run : a run with the given steps of the slice
     whole : the other run
     """
 
-    def __init__(self, own: Run, whole: Run) -> None:
-        vars(self).update(vars(own))
-        self.values, self.whole = dict(own.values), whole
+    def __init__(self, run: Run, whole: Run) -> None:
+        vars(self).update(vars(run))
+        self.values, self.whole = dict(run.values), whole
 
     def taken(self, path: str, value: Any) -> Any:
         """The slice of a step."""
@@ -50,13 +50,13 @@ class TextRun(SliceRun):
 
     Parameters
     ----------
-    own : the text's run
+    run : the text's run
     whole : the run of all, with a leading axis
     number : which text
     """
 
-    def __init__(self, own: Run, whole: Run, number: int) -> None:
-        super().__init__(own, whole)
+    def __init__(self, run: Run, whole: Run, number: int) -> None:
+        super().__init__(run, whole)
         self.number = number
 
     def taken(self, path: str, value: Any) -> Any:

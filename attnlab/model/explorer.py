@@ -72,7 +72,7 @@ from attnlab.views.page.page import (
     names_of,
     token_of,
 )
-from attnlab.views.page.way import packed_paths
+from attnlab.views.page.token_pass import packed_paths
 from attnlab.views.shown import missing_extra
 
 try:
@@ -371,7 +371,7 @@ class TraceCache:
     def numbers(self, id: str, name: str) -> Iterator[bytes]:
         """One pack of a trace, in parts, see `packs.py`."""
         trace = self.at(id).trace
-        if name.startswith("way."):
+        if name.startswith("pass."):
             for path in packed_paths(trace):  # computed once for all tokens, not once per token
                 at(trace, path)
         for part in parts_of(trace, name):
@@ -656,11 +656,11 @@ class TimeoutProtocol(H11Protocol):
         super().connection_made(transport)
         self._connected_at = self.loop.time()
         self.loop.call_later(REQUEST_TIMEOUT, self._close_if_idle)
-        others = [each for each in self.connections if isinstance(each, TimeoutProtocol)]
-        active = [each for each in others if not each.transport.is_closing()]
-        idle = [each for each in active if each.is_idle]
+        connections = [c for c in self.connections if isinstance(c, TimeoutProtocol)]
+        active = [c for c in connections if not c.transport.is_closing()]
+        idle = [c for c in active if c.is_idle]
         if len(active) > MAX_CONNECTIONS and idle:
-            min(idle, key=lambda each: each._connected_at).transport.abort()
+            min(idle, key=lambda c: c._connected_at).transport.abort()
 
     @property
     def is_idle(self) -> bool:

@@ -18,7 +18,7 @@ from attnlab.model.trace import NextToken, Trace, trace_of
 from attnlab.steps import Result
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
-from attnlab.support.tables import align
+from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Tokens, Vocabulary
 
 
@@ -53,8 +53,8 @@ class GenerationStep:
         return len(self.trace.tokens)
 
 
-@dataclass(frozen=True, eq=False)
-class Generation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Generation(Document):
     """What `GPT2.generate` returns; `print` shows prompt and continuation as text.
 
     Attributes
@@ -81,15 +81,15 @@ class Generation:
     def __str__(self) -> str:
         return self.whole_text
 
-    def __repr__(self) -> str:
+    def pieces(self) -> Iterator[str | Table]:
+        template = "{new} tokens after a prompt of {prompt}"
+        yield Message(template, new=len(self.new), prompt=len(self.prompt))
         header = ("", "id", "symbol", "text", "logit", "probability", "sampled with")
         lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
             lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))
-        template = "{new} tokens after a prompt of {prompt}"
-        heading = Message(template, new=len(self.new), prompt=len(self.prompt))
-        return f"{heading}\n{align(lines, left=(2, 3))}"
+        yield Table(lines, left=(2, 3))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import generation_view

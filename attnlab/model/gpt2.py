@@ -29,7 +29,7 @@ from attnlab.steps import graph_of
 from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import MODEL, Message, recognised
+from attnlab.support.messages import MODEL, Message, recognised, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import holds_tokenizer
@@ -129,11 +129,6 @@ class GPT2:
             It may be compiled, or wrapped for parallel training.
         tokenizer : as `from_arrays` takes it
         dtype : "float32" or "float64"; everything is computed in it
-
-        Raises
-        ------
-        CheckpointError
-            The model has unmerged LoRA layers or quantized weights.
         """
         from attnlab.checkpoints.arrays import config_of
 
@@ -163,11 +158,6 @@ class GPT2:
         tokenizer : a Tokenizer, or one of transformers or of the tokenizers library. With None,
             only ids can be traced: each id's symbol is its number, and it has no text.
         dtype : "float32" or "float64"; everything is computed in it
-
-        Raises
-        ------
-        VocabularyError
-            The tokenizer has more tokens than the embedding has rows.
 
         Examples
         --------
@@ -253,11 +243,6 @@ class GPT2:
         -------
         Trace
             lazy: each step is computed when it is first read; for several texts, `Traces`
-
-        Raises
-        ------
-        InvalidValueError
-            There are no tokens, or more than the model has positions.
         """
         if is_several(text_or_ids):
             from attnlab.model.traces import Traces
@@ -320,12 +305,6 @@ class GPT2:
         Generation
             Embedding rows without a token are never sampled; the probabilities of the others sum
             to 1.
-
-        Raises
-        ------
-        InvalidValueError
-            Before any work: there are more tokens than positions without `drop_oldest`, or
-            `drop_oldest` and `trace` are both set. At a step: an edit doesn't fit.
         """
         from attnlab.model.generation import Generation, join
 
@@ -335,13 +314,7 @@ class GPT2:
                 "trace and drop_oldest can't be combined: a trace has at most n_positions tokens"
             )
         tokens, steps = self._steps(
-            prompt,
-            max_new_tokens,
-            sampling,
-            stop,
-            drop_oldest,
-            trace,
-            edits,
+            prompt, max_new_tokens, sampling, stop, drop_oldest, trace, edits
         )
         kept = tuple(steps) if trace else ()
         chosen = [step.token for step in kept or steps if step.token is not None]
@@ -369,19 +342,12 @@ class GPT2:
     ) -> Iterator[NextToken]:
         """Like `generate`, but yield each token as it is sampled.
 
-        Parameters
-        ----------
-        as for `generate`
+        Parameters are as for `generate`; they are checked by the call, not at the first token.
 
         Returns
         -------
         iterator of NextToken
             A character may be spread over several tokens: join their bytes, not their texts.
-
-        Raises
-        ------
-        InvalidValueError
-            As for `generate`; raised by the call, not at the first token.
         """
         _, steps = self._steps(
             prompt,
@@ -454,7 +420,7 @@ class GPT2:
         ----------
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
         port : the port to listen on; 0 for any free one
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
 
         Returns
         -------
@@ -483,7 +449,7 @@ class GPT2:
         path : such as "pocket.html"; None for a frame that a notebook shows, which needs no server
             and is stored in the notebook
         text_or_ids : what the page opens with, as `trace` takes it; None for an example sentence
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
         height : of the frame, in pixels
 
         Raises
@@ -519,7 +485,7 @@ class GPT2:
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,
         )
-        return f"{sizes}\n{recognised(self.parameters.origin, 'from {origin}')}"
+        return "\n".join(map(say, (sizes, recognised(self.parameters.origin, "from {origin}"))))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import model_view
@@ -537,13 +503,7 @@ def is_several(texts: Any) -> bool:
 
 
 def one_row(ids_or_encoding: Any) -> Any:
-    """The ids of one text from a tokenizer's output, a batch of one, or a tensor.
-
-    Raises
-    ------
-    InvalidValueError
-        The attention mask excludes tokens.
-    """
+    """The ids of one text from a tokenizer's output, a batch of one, or a tensor."""
     if isinstance(ids_or_encoding, Mapping):
         if "input_ids" not in ids_or_encoding:
             raise InvalidTypeError(

@@ -19,7 +19,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import EDITED, Message, recognised
+from attnlab.support.messages import EDITED, Message, recognised, say
 from attnlab.support.tables import Document, Table
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -112,11 +112,6 @@ class Trace(ForwardPass):
             its titles name the edits. It can be edited again: earlier edits remain, and functions
             are called again. Copies and pickles hold the values that functions returned.
 
-        Raises
-        ------
-        InvalidValueError
-            A value doesn't fit the step, such as NaN; or a function raised.
-
         Examples
         --------
         >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
@@ -134,11 +129,6 @@ class Trace(ForwardPass):
         ----------
         path : such as "summer.trace"
         parts : paths of other steps to include, such as "blocks.0.mlp.activated"
-
-        Raises
-        ------
-        InvalidValueError
-            The trace is a step of generation with a cache.
         """
         from attnlab.model.recordings import record
 
@@ -187,7 +177,7 @@ class Trace(ForwardPass):
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : which tokens, such as `slice(-40, None)` for the last 40, `slice(None)` for all;
             None for all of a short text, the first and last of a long one
-        language : "en", or "zh" for Chinese; None for the reader's, see `to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `to_html`
 
         Returns
         -------
@@ -216,11 +206,6 @@ class Trace(ForwardPass):
         layer, head : which head
         query : the attending token: its index, which may be negative, or its text, such as "it"
         ax, language : as for `plot`
-
-        Returns
-        -------
-        Picture
-            as from `plot`
         """
         from attnlab.views.plot import drawn_in, plot_tokens
 
@@ -366,20 +351,13 @@ class Trace(ForwardPass):
         ----------
         of : a token, for its logit: its id, its text, such as " dog", its symbol, or a Token; None
             for the loss, the mean cross-entropy of the text's tokens
-        against : a token whose logit is subtracted, in the forms of `of`; or None
-        position : the position of the logits: an index, which may be negative, or the text of a
-            token, such as "it"
+        against, position : as for `attribution`
 
         Returns
         -------
         Gradients
             with the steps' names, such as `attnlab.at(gradients, "blocks.0.attention.weights")`;
             each is computed when it is read
-
-        Raises
-        ------
-        InvalidValueError
-            A trace of one token has no loss. For errors when a gradient is read, see `Gradients`.
         """
         from attnlab.analysis.base import Target
         from attnlab.analysis.gradients import Gradients
@@ -408,11 +386,7 @@ class Trace(ForwardPass):
         """The tokens that a head attends to most from a token.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
-        on the text.
-
-        Parameters
-        ----------
-        as for `writes`
+        on the text. Parameters are as for `writes`.
         """
         from attnlab.analysis.circuits import reads
 
@@ -445,11 +419,6 @@ class Trace(ForwardPass):
         jobs : by name, functions of the trace's Tokens that return bool (T, T), the keys that each
             query should attend to; None for previous token, first token, same token, and induction
             (the token after the last earlier occurrence)
-
-        Raises
-        ------
-        InvalidValueError
-            The trace is a step of generation.
         """
         from attnlab.analysis.jobs import JOBS, head_jobs
 
@@ -459,11 +428,6 @@ class Trace(ForwardPass):
         """Attention rollout: how much of each token's residual stream comes from each token.
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
-
-        Raises
-        ------
-        InvalidValueError
-            The trace is a step of generation.
         """
         from attnlab.analysis.flow import Rollout
 
@@ -511,7 +475,7 @@ class Trace(ForwardPass):
         ----------
         other : a second trace to compare with: shown side by side and, where the shapes are equal,
             as the difference other - this
-        language : "en", or "zh" for Chinese; None for the reader's, set by ATTNLAB_LANGUAGE or the
+        language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the
             locale
 
         Raises
@@ -537,7 +501,7 @@ class Trace(ForwardPass):
 
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
-        return Frame(page, f"The page of {self.title}", height, "trace.save('attention.html')")
+        return Frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
 
     def save(
         self,

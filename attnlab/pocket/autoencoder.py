@@ -74,11 +74,11 @@ def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[i
         )
     ]
     before, here, rows = (np.array(one) for one in zip(*places, strict=True))
-    total, found = rows.sum(axis=0), []
+    total, detectors = rows.sum(axis=0), []
     for ids in (here, before):
         largest = np.max([rows[ids == id].sum(axis=0) for id in np.unique(ids)], axis=0)
-        found.append(np.flatnonzero((largest >= DETECTS * total) & (total > 0)).tolist())
-    of_token, of_previous = found
+        detectors.append(np.flatnonzero((largest >= DETECTS * total) & (total > 0)).tolist())
+    of_token, of_previous = detectors
     return of_token, [one for one in of_previous if one not in of_token]
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, named_axis
 from attnlab.analysis.edges import edges
+from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidValueError, quoted
@@ -53,7 +54,7 @@ from attnlab.pocket.grammar import (
     corpus,
 )
 from attnlab.steps import at, read_only
-from attnlab.support.checks import check_kind
+from attnlab.support.checks import as_float, check_kind
 from attnlab.support.files import write_whole
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table
@@ -99,9 +100,9 @@ Four = tuple[str, str, str, str]
 
 def mood(dice: Dice) -> Four:
     """A hungry girl -> ate"""
-    one, other = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
+    first, second = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
     noun = dice.pick(PEOPLE)
-    return f"A {one} {noun}", f"A {other} {noun}", DEEDS[one], DEEDS[other]
+    return f"A {first} {noun}", f"A {second} {noun}", DEEDS[first], DEEDS[second]
 
 
 def pronoun(dice: Dice) -> Four:
@@ -188,12 +189,16 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
         of_task: list[Sentence] = []
         while len(of_task) < count:
             clean, corrupted, *words = task(dice)
-            one = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
-            for text in one[1:]:
+            sentence = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
+            for text in sentence[1:]:
                 length[text] = len(model.tokenizer.encode(text))
             is_usable = length[clean] == length[corrupted]
-            if is_usable and length[one.right] == length[one.wrong] == 1 and one not in of_task:
-                of_task.append(one)
+            if (
+                is_usable
+                and length[sentence.right] == length[sentence.wrong] == 1
+                and sentence not in of_task
+            ):
+                of_task.append(sentence)
         chosen += of_task
     return chosen
 
@@ -248,9 +253,8 @@ def measured(trace: Trace, sentence: Sentence) -> AnyArray:
     """The difference of logits and the log-probability of the right token, (..., 2)."""
     right, wrong = (trace.vocabulary.named(word).id for word in sentence[3:])
     logits = trace.next_logits.astype(np.float64)
-    largest = logits.max(axis=-1)
-    total = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
-    return np.stack([logits[..., right] - logits[..., wrong], logits[..., right] - total], axis=-1)
+    differences = logits[..., right] - logits[..., wrong]
+    return np.stack([differences, logits[..., right] - log_sum_exp(logits)], axis=-1)
 
 
 def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
@@ -275,10 +279,17 @@ class Truth(Document):
     table : float32 (2, 48, 1024, 2): ablation by zero and by mean, sentence, subset kept (bit n of
         its number is part n), and the measures: the logit of the right token minus that of the
         wrong one, and the right one's log-probability
+    scores : float64 (4, 8, 10): each method that patches, task, part; see `Methods`
     """
 
-    def __init__(self, chosen: Sequence[Sentence], numbers: NDArray[np.float32]) -> None:
+    def __init__(
+        self,
+        chosen: Sequence[Sentence],
+        numbers: NDArray[np.float32],
+        scores: NDArray[np.float64],
+    ) -> None:
         self.sentences, self.parts, self.table = tuple(chosen), PARTS, read_only(numbers)
+        self.scores = read_only(scores)
         self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
 
     def values(
@@ -300,7 +311,7 @@ class Truth(Document):
             if value not in choices:
                 names = ", ".join(map(str, choices))
                 raise InvalidValueError(f"{name} must be one of {names}; got {quoted(value)}")
-        rows = [n for n, one in enumerate(self.sentences) if task in (None, one.task)]
+        rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return numbers[rows].astype(np.float64)
 
@@ -309,13 +320,13 @@ class Truth(Document):
         return Shapley(self, ablation, measure)
 
     def interactions(
-        self, task: str, ablation: str = "mean", measure: str = "difference"
+        self, task: str | None = None, ablation: str = "mean", measure: str = "difference"
     ) -> Interactions:
         """The Shapley interaction index of each pair of parts; see `Interactions`."""
         return Interactions(self, task, ablation, measure)
 
     def circuits(
-        self, task: str, faithfulness: float = 0.9, ablation: str = "mean"
+        self, task: str | None = None, faithfulness: float = 0.9, ablation: str = "mean"
     ) -> list[tuple[tuple[str, ...], float]]:
         """The smallest subsets that are faithful enough, each with its faithfulness.
 
@@ -323,6 +334,7 @@ class Truth(Document):
         the task's sentences when S is kept. It may exceed 1. All subsets of the smallest size are
         listed, the most faithful first; no smaller subset is faithful enough.
         """
+        faithfulness = as_float(faithfulness, "faithfulness", least=None)
         v = self.values(task, ablation).mean(axis=0)
         shares = (v - v[0]) / (v[-1] - v[0])
         sizes = kept_parts(range(SUBSETS)).sum(axis=1)
@@ -345,22 +357,23 @@ class Truth(Document):
 
         Parameters
         ----------
-        model : the pocket model, in the dtype of your choice; None opens it in float32
+        model : the pocket model, whose scores are computed again; None takes those in the table
         ablation : "mean" or "zero"
         """
-        pocket = GPT2.from_pretrained("pocket")
         if model is None:
-            return Methods(self, pocket, ablation)
+            return Methods(self, self.scores, ablation)
         check_kind(model, GPT2, "model")
-        own, theirs = pocket.parameters, model.parameters
-        if theirs.config != own.config or any(
-            not np.array_equal(theirs[path].astype(own.dtype), own[path]) for path in own
+        pocket = GPT2.from_pretrained("pocket")
+        expected, actual = pocket.parameters, model.parameters
+        if actual.config != expected.config or any(
+            not np.array_equal(actual[path].astype(expected.dtype), expected[path])
+            for path in expected
         ):
             raise InvalidValueError(
                 "the table is of the pocket model, with the parameters that come with attnlab; got "
-                f"a model {theirs.origin}"
+                f"a model {actual.origin}"
             )
-        return Methods(self, model, ablation)
+        return Methods(self, scores_of(model, self.sentences), ablation)
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(
@@ -374,10 +387,10 @@ class Truth(Document):
         )
         lines = [("task", "sentence", "right", "wrong", "difference")]
         for task in self.tasks:
-            number = next(n for n, one in enumerate(self.sentences) if one.task == task)
-            one = self.sentences[number]
+            number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
+            sentence = self.sentences[number]
             whole = f"{self.table[1, number, -1, 0]:.2f}"
-            lines.append((task, one.clean, one.right, one.wrong, whole))
+            lines.append((task, sentence.clean, sentence.right, sentence.wrong, whole))
         yield Table(lines, left=(0, 1, 2, 3))
 
 
@@ -393,7 +406,8 @@ def open_truth() -> Truth:
     """
     with np.load(FILE, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
-        return Truth([Sentence(*one) for one in about["sentences"]], file["table"])
+        sentences = [Sentence(*words) for words in about["sentences"]]
+        return Truth(sentences, file["table"], file["scores"])
 
 
 # ---- computed from the table ---------------------------------------------------------------------
@@ -530,9 +544,11 @@ class Interactions(Analysis):
         "in cooperative games” (1999)"
     )
 
-    def __init__(self, truth: Truth, task: str, ablation: str, measure: str) -> None:
+    def __init__(self, truth: Truth, task: str | None, ablation: str, measure: str) -> None:
         self.title = Message(
-            "Interactions in {task}, ablation by {ablation}", task=task, ablation=ablation
+            "Interactions in {task}, ablation by {ablation}",
+            task=Message("all tasks") if task is None else task,
+            ablation=ablation,
         )
         v = truth.values(task, ablation, measure).mean(axis=0)
         self.values = read_only(interaction_indices(v))
@@ -574,19 +590,18 @@ class Methods(Analysis):
         *("EAP", "EAP-IG", "removal"),
     )
 
-    def __init__(self, truth: Truth, model: GPT2, ablation: str) -> None:
+    def __init__(self, truth: Truth, by_patching: NDArray[np.float64], ablation: str) -> None:
         self.title = Message(
             "Spearman’s correlation with Shapley values, ablation by {ablation}", ablation=ablation
         )
         self._tasks = truth.tasks
         scores, correlations = [], []
-        for task in truth.tasks:
-            task_sentences = [one for one in truth.sentences if one.task == task]
+        for number, task in enumerate(truth.tasks):
             v = truth.values(task, ablation).mean(axis=0)
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
-            scores.append([*scores_of(model, task_sentences), removal])
+            scores.append([*by_patching[:, number], removal])
             shapley = shapley_values(v)
-            correlations.append([spearman(one, shapley) for one in scores[-1]])
+            correlations.append([spearman(scored, shapley) for scored in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
         self.correlations = read_only(np.array(correlations).T)
 
@@ -596,11 +611,20 @@ class Methods(Analysis):
         return numbers, named_axis("method", self.names), named_axis("task", columns)
 
 
-def scores_of(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
+def scores_of(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float64]:
+    """Each part's score in each task by each method that patches, (methods, tasks, parts)."""
+    by_task = (
+        scores_in_task(model, [one for one in chosen if one.task == task])
+        for task in dict.fromkeys(one.task for one in chosen)
+    )
+    return np.stack([*by_task], axis=1)
+
+
+def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
     """Each part's score by each method that patches: means over the sentences."""
-    clean: Traces = model.trace([one.clean for one in sentences_of_task])
-    corrupted: Traces = model.trace([one.corrupted for one in sentences_of_task])
-    metrics = [(one.right, one.wrong) for one in sentences_of_task]
+    clean: Traces = model.trace([sentence.clean for sentence in sentences_of_task])
+    corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
+    metrics = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
     scores = []
     parts = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
     for results in (
@@ -634,7 +658,12 @@ def make() -> str:
     chosen = sentences(model)
     about = {"sentences": chosen, "parts": PARTS, "ablations": ABLATIONS, "measures": MEASURES}
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, about=np.array(json.dumps(about)), table=table(model, chosen))
+    np.savez_compressed(
+        buffer,
+        about=np.array(json.dumps(about)),
+        table=table(model, chosen),
+        scores=scores_of(model, chosen),
+    )
     write_whole(FILE, buffer.getvalue())
     truth = open_truth()
     text = (

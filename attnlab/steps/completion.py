@@ -55,13 +55,13 @@ def complete_in_ipython(package: ModuleType) -> None:
     matchers[:] = [*others, attnlab_matcher]
 
 
-def part_of(found: Any, path: str) -> Any:
+def part_of(part: Any, path: str) -> Any:
     """The part of a result at a path such as `.blocks[0].mlp`, or None."""
     for name in dotted(path).split(".")[1:]:
-        if isinstance(found, Numbered) and re.fullmatch(r"-?\d+", name):
-            found = found[int(name)] if -len(found) <= int(name) < len(found) else None
-        elif name in getattr(found, "children", ()) or name in getattr(found, "__dict__", ()):
-            found = getattr(found, name)
+        if isinstance(part, Numbered) and re.fullmatch(r"-?\d+", name):
+            part = part[int(name)] if -len(part) <= int(name) < len(part) else None
+        elif name in getattr(part, "children", ()) or name in getattr(part, "__dict__", ()):
+            part = getattr(part, name)
         else:
             return None
-    return found
+    return part

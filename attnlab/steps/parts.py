@@ -8,6 +8,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar, overload
 from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.console import PrintedAnywhere
+from attnlab.support.messages import say
 
 Value = TypeVar("Value")
 
@@ -76,7 +77,7 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
             ) from None
 
     def __repr__(self) -> str:
-        return "\n".join(getattr(result, "title", repr(result)) for result in self)
+        return "\n".join(say(getattr(result, "title", repr(result))) for result in self)
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import numbered_view

@@ -352,27 +352,27 @@ def at(result: Result, path: str) -> Any:
         raise InvalidTypeError(f"path must be a str, such as 'blocks.0.mid'; got {quoted(path)}")
     if hint := dots_hint(path):
         raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
-    found: Any = result
+    part: Any = result
     walked: list[str] = []
     for name in path.split("."):
-        names = parts_of(found)
+        names = parts_of(part)
         if name not in names:
             where = ".".join(walked) or "it"
             has = f"; {where} has {', '.join(names)}" if names else ""
-            hint = found._hint_for(name) if isinstance(found, Result) else ""
+            hint = part._hint_for(name) if isinstance(part, Result) else ""
             raise InvalidValueError(
                 f"there is no part {quoted(path)}{has}{hint or hint_in_path(path)}"
             )
-        found = found[int(name)] if isinstance(found, Numbered) else getattr(found, name)
+        part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)
-    return found
+    return part
 
 
-def parts_of(found: Any) -> list[str]:
+def parts_of(part: Any) -> list[str]:
     """The names that may follow a result, or its blocks or heads, in a path."""
-    if isinstance(found, Numbered):
-        return [str(n) for n in range(len(found))]
-    return [*found.children, *found.steps] if isinstance(found, Result) else []
+    if isinstance(part, Numbered):
+        return [str(n) for n in range(len(part))]
+    return [*part.children, *part.steps] if isinstance(part, Result) else []
 
 
 def paths_below(kind: type[Result], name: str) -> Iterator[str]:

@@ -32,7 +32,7 @@ class Run:
     ----------
     graph : the steps
     values : the given steps, by path
-    given : returns a model parameter by path; None without a model
+    read_parameter : returns a model parameter by path; None without a model
     scores_shape : the shape of a layer's scores, (..., H, Tq, Tk)
     tokens : the tokens of the text, if any
     memory_tokens : the attended tokens, () if unnamed; None if they are `tokens`
@@ -51,7 +51,7 @@ class Run:
         self,
         graph: Graph,
         values: dict[str, Any],
-        given: Callable[[str], Any] | None = None,
+        read_parameter: Callable[[str], Any] | None = None,
         *,
         scores_shape: tuple[int, ...] = (),
         tokens: Any = None,
@@ -60,7 +60,7 @@ class Run:
         is_long: bool = False,
         quick_blocks: int = 0,
     ) -> None:
-        self.graph, self.values, self.given = graph, values, given
+        self.graph, self.values, self.read_parameter = graph, values, read_parameter
         self.scores_shape, self.is_long = scores_shape, is_long
         self.tokens, self.memory_tokens = tokens, memory_tokens
         self.tokens_before, self.quick_blocks = tokens_before, quick_blocks
@@ -107,13 +107,7 @@ class Run:
         return path in self.values
 
     def value(self, path: str) -> Any:
-        """Return a step, computed on first access and kept.
-
-        Raises
-        ------
-        InvalidValueError
-            It, or a step that it needs, has NaN or infinite numbers, or overflows.
-        """
+        """Return a step, computed on first access and kept."""
         if path in self.values:
             return self.values[path]
         with self.errstate():
@@ -173,9 +167,9 @@ class Run:
         if step.equation is None:
             if step.optional:
                 return None
-            if self.given is None:
+            if self.read_parameter is None:
                 raise AttributeError(f"{path} isn't given")
-            return self.given(path)
+            return self.read_parameter(path)
         if step.fast is not None and self._is_fast(path):
             needed = {
                 name: self._input(need)

@@ -28,9 +28,9 @@ def _function(name: str) -> Callable[..., Any] | None:
     for file in files:
         library = ctypes.CDLL(str(file))
         for prefix, suffix in product(("scipy_openblas", "openblas"), ("64_", "_64", "")):
-            found = getattr(library, f"{prefix}_{name}{suffix}", None)
-            if found is not None:
-                function: Callable[..., Any] = found
+            symbol = getattr(library, f"{prefix}_{name}{suffix}", None)
+            if symbol is not None:
+                function: Callable[..., Any] = symbol
                 return function
     return None
 

@@ -80,7 +80,7 @@ def prepare_script(language: str | None = None) -> None:
     """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
-    closed; not in notebooks, which need neither. A language becomes the reader's, unless
+    closed; not in notebooks, which need neither. A language becomes the user's, unless
     ATTNLAB_LANGUAGE is set.
     """
     if language is not None:

@@ -94,9 +94,7 @@ FORMATS = (
         "can. "
         + BEFORE_5.format("gguf and accelerate")
         + convert(
-            IMPORT_GPT2,
-            "M.from_pretrained('OLD', gguf_file='{file}')",
-            "'OLD', gguf_file='{file}'",
+            IMPORT_GPT2, "M.from_pretrained('OLD', gguf_file='{file}')", "'OLD', gguf_file='{file}'"
         ),
     ),
     (
@@ -115,10 +113,7 @@ FORMATS = (
         "GPT2.from_pretrained('gpt2') is 124M, 'gpt2-medium' 355M, 'gpt2-large' 774M, 'gpt2-xl' "
         "1558M",
     ),
-    (
-        r".+\.onnx",
-        "{name}, in the ONNX format, which isn't supported. Open the original model",
-    ),
+    (r".+\.onnx", "{name}, in the ONNX format, which isn't supported. Open the original model"),
     (
         r"(?!optimizer|scheduler|rng_state|training_args).+\.(?:pt|pth|ckpt)",
         "{name}, a training script's pickle, such as nanoGPT's ckpt.pt. It can run any code when "
@@ -143,12 +138,12 @@ def unsupported(names: Iterable[str]) -> str:
     names = sorted(names)
     for pattern, advice in FORMATS:
         for name in names:
-            if found := re.fullmatch(pattern, name):
+            if match := re.fullmatch(pattern, name):
                 return advice.format(
                     name=listed([name]),
                     # Names that could break out of the command's quotes are left out.
                     file=name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE",
-                    variant=next(filter(None, found.groups()), ""),
+                    variant=next(filter(None, match.groups()), ""),
                 )
     return ""
 
@@ -181,9 +176,9 @@ def check_no_adapter(directory: Path) -> None:
 def model_directory(directory: Path) -> Path:
     """The directory, or the only one in it with a model, such as a snapshot in the hub's cache."""
     check_no_adapter(directory)
-    found = _with_config(directory)
-    check_no_adapter(found)
-    return found
+    inner = _with_config(directory)
+    check_no_adapter(inner)
+    return inner
 
 
 def _with_config(directory: Path) -> Path:

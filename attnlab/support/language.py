@@ -1,4 +1,4 @@
-"""The reader's language, English or Chinese."""
+"""The user's language, English or Chinese."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def using_language(language: str) -> Iterator[None]:
 
 
 def language_of(given: str | None = None) -> str:
-    """The language: `given`, or the context's, or the reader's; "zh" for Chinese, otherwise "en".
+    """The language: `given`, or the context's, or the user's; "zh" for Chinese, otherwise "en".
 
-    The reader's is ATTNLAB_LANGUAGE if set, otherwise the locale's.
+    The user's is ATTNLAB_LANGUAGE if set, otherwise the locale's.
     """
     if given is None and (default := _language.get()):
         return default

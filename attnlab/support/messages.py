@@ -16,7 +16,9 @@ EDITED = ", edited: {paths}"
 
 
 class Message(str):
-    """A str that keeps the template it was made from; `print` shows it in the reader's language.
+    """A str that keeps the template it was made from; `print` shows it in the user's language.
+
+    In an f-string, such as an error message, it stays in English.
 
     Attributes
     ----------
@@ -41,13 +43,16 @@ class Message(str):
     def __str__(self) -> str:
         return say(self)
 
+    def __format__(self, spec: str) -> str:
+        return format(str.__str__(self), spec)
+
 
 def recognised(text: str, *templates: str) -> str:
     """Recover a `Message` from its text, if a template matches."""
     for template in templates:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(template))
-        if found := re.fullmatch(pattern, text, re.DOTALL):
-            return Message(template, **found.groupdict())
+        if match := re.fullmatch(pattern, text, re.DOTALL):
+            return Message(template, **match.groupdict())
     return text
 
 
@@ -64,7 +69,7 @@ def words() -> Mapping[str, str]:
 
 
 def say(text: str, language: str | None = None, /, **values: object) -> str:
-    """Translate a text and fill in its {names}; the reader's language by default."""
+    """Translate a text and fill in its {names}; the user's language by default."""
     language = language_of(language)
     if isinstance(text, Message):
         values = {

@@ -65,7 +65,7 @@ def hint_for(name: str, prefix: str = "", in_head: Container[str] = ()) -> str:
     in_head : names of steps that a head has as well as its layer
     """
     bare = name.removeprefix("hook_")
-    prefix = re.sub(r"(blocks|heads)\.\d+", lambda found: NUMBERED[found[1]], prefix)
+    prefix = re.sub(r"(blocks|heads)\.\d+", lambda match: NUMBERED[match[1]], prefix)
     hints = []
     for theirs, tool, ours in NAMES:
         names = theirs.removeprefix("hook_").split(", ")

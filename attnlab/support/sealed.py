@@ -44,11 +44,6 @@ def read_sealed(
     Parameters
     ----------
     check : raises if the metadata or the tensors' shapes are wrong; called before data is read
-
-    Raises
-    ------
-    unreadable
-        If the file is unreadable, corrupt or modified
     """
     from safetensors import SafetensorError, safe_open
 
@@ -72,7 +67,7 @@ def read_sealed(
     except unreadable:
         raise
     except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise unreadable(f"{path} can't be read as {format!r}: {error}") from None
+        raise unreadable(f"{path} can't be read: {error}") from None
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
         raise unreadable(f"{path} is corrupt or was modified: its checksum doesn't match")

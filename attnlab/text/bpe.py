@@ -74,13 +74,7 @@ class Merges:
         self._missing = {byte for symbol, byte in BYTES.items() if symbol not in ids}
 
     def encode(self, text: str) -> list[int] | None:
-        """Encode a text; None if tiktoken's result would differ, or it isn't installed.
-
-        Raises
-        ------
-        InvalidValueError
-            If a byte has no token, or a run of white space is too long for tiktoken
-        """
+        """Encode a text; None if tiktoken's result would differ, or it isn't installed."""
         if self._missing and (missing := self._missing.intersection(text.encode())):
             raise InvalidValueError(
                 f"the text has the byte 0x{min(missing):02x}, which isn't in the vocabulary; "
@@ -263,11 +257,11 @@ class GPT2Encoding:
             return
         start = 0
         names = sorted(tokens, key=len, reverse=True)
-        for found in re.finditer("|".join(map(re.escape, names)), piece):
-            if special or found[0] not in self._special:
-                yield piece[start : found.start()]
-                yield tokens[found[0]]
-                start = found.end()
+        for match in re.finditer("|".join(map(re.escape, names)), piece):
+            if special or match[0] not in self._special:
+                yield piece[start : match.start()]
+                yield tokens[match[0]]
+                start = match.end()
         yield piece[start:]
 
     def _encode_plain(self, text: str) -> list[int] | None:

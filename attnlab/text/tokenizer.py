@@ -151,13 +151,7 @@ class Tokenizer:
             write_whole(path / name, text.encode())
 
     def as_data(self) -> dict[str, Any]:
-        """The tokenizer's data for a page, see `bpe.js`.
-
-        Raises
-        ------
-        InvalidValueError
-            If it isn't GPT-2's byte pair encoding
-        """
+        """The tokenizer's data for a page, see `bpe.js`."""
         if self._gpt2 is None:
             raise InvalidValueError(NO_PAGE)
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]

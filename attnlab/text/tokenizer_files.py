@@ -301,11 +301,11 @@ def _compare(settings: Settings, older: Settings) -> None:
     added = {token["content"]: token["id"] for token in settings["added_tokens"]}
     all_new = added | new["vocab"]
     for symbol in {**old["vocab"], **new["vocab"]}:
-        one, other = all_new.get(symbol), old["vocab"].get(symbol, added.get(symbol))
-        if one != other:
+        new_id, old_id = all_new.get(symbol), old["vocab"].get(symbol, added.get(symbol))
+        if new_id != old_id:
             raise VocabularyError(
-                f"the id of {quoted(symbol)} is {one} in tokenizer.json and {other} in the older "
-                "files (None: missing)"
+                f"the id of {quoted(symbol)} is {new_id} in tokenizer.json and {old_id} in the "
+                "older files (None: missing)"
             )
     for number, pair in enumerate(zip_longest(new.get("merges", ()), old.get("merges", ())), 1):
         if pair[0] != pair[1]:

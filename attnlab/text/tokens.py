@@ -153,24 +153,19 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         """The index of the token with this text or symbol.
 
         A leading space may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
-
-        Raises
-        ------
-        InvalidValueError
-            If no token or several tokens match
         """
         check_kind(text, str, "a token's text")
-        found = [
+        matches = [
             i
             for i, token in enumerate(self)
             if text and text in (token.text, token.text.removeprefix(" "), token.symbol)
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise InvalidValueError(
-                f"{quoted(text)} matches {len(found)} tokens: {self._listed(found)}. Give one by "
-                "its index"
+                f"{quoted(text)} matches {len(matches)} tokens: {self._listed(matches)}. Give "
+                "one by its index"
             )
         if parts := self._containing(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
@@ -275,10 +270,7 @@ class Vocabulary:
     """
 
     def __init__(
-        self,
-        symbols: Mapping[int, str],
-        literal_ids: Collection[int] = (),
-        size: int | None = None,
+        self, symbols: Mapping[int, str], literal_ids: Collection[int] = (), size: int | None = None
     ) -> None:
         self._symbols = symbols
         self.literal_ids = frozenset(literal_ids)
@@ -326,13 +318,7 @@ class Vocabulary:
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
     def named(self, token: int | str | Token) -> Token:
-        """The token given by its id, text or symbol, or as a Token.
-
-        Raises
-        ------
-        InvalidValueError
-            If the text isn't exactly one token
-        """
+        """The token given by its id, text or symbol, or as a Token."""
         name = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(name):
             return self.tokens([name])[0]
@@ -377,8 +363,8 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     """Convert valid token ids to an int64 array of shape (T,)."""
     array = as_ids(ids)
     if array.ndim != 1:
-        given = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)
-        raise InvalidValueError(f"token ids must be a 1-D array of integers; got {given}")
+        description = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)
+        raise InvalidValueError(f"token ids must be a 1-D array of integers; got {description}")
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":

@@ -77,6 +77,9 @@ def sparse_autoencoder(
 
     Notes
     -----
+    A feature helps to reconstruct the step. It need not have a meaning, the model need not use it,
+    and another seed finds others.
+
     Source: Gao et al., "Scaling and evaluating sparse autoencoders" (2024), without its auxiliary
     loss, so some features stay dead; the unit length is Bricken et al.'s (2023).
 
@@ -88,14 +91,14 @@ def sparse_autoencoder(
     """
     n, seed = as_count(features, "features", least=1), as_count(seed, "seed")
     k, steps = as_count(k, "k", least=1, most=n), as_count(steps, "steps", least=1)
-    traces, found = traces_of(model, texts), list[Array]()
+    traces, rows = traces_of(model, texts), list[Array]()
     for numbers in traces.groups():
         trace, _ = traces.side_by_side(numbers)
         x = at(trace, path)
         if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
             raise InvalidValueError(f"{path} isn't a step with a vector for each token, (T, D)")
-        found.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
-    vectors = np.concatenate(found)
+        rows.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
+    vectors = np.concatenate(rows)
     D, b_dec = vectors.shape[1], vectors.mean(axis=0)
     variance = float(np.square(vectors - b_dec).sum(axis=-1).mean())
     if not variance:
@@ -110,7 +113,7 @@ def sparse_autoencoder(
         for step in range(1, steps + 1):
             x = vectors[rng.integers(0, len(vectors), BATCH)]
             loss, gradients = loss_and_gradients(x, weights, k, variance)
-            gradient = np.concatenate([one.ravel() for one in gradients])
+            gradient = np.concatenate([part.ravel() for part in gradients])
             clip(gradient, LARGEST_GRADIENT)
             rate = learning_rate(step, peak=PEAK_RATE, warmup=min(WARMUP, steps), steps=steps)
             optimizer.update(vector, gradient, rate)

@@ -44,9 +44,9 @@ def read_state(
         "losses": ("float64", (step,)),
         "seconds": ("float64", (1,)),
     }
-    found = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
+    saved = {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()}
     if (
-        found != expected
+        saved != expected
         or step > steps
         or not all(np.isfinite(tensor).all() for tensor in tensors.values())
         or tensors["seconds"] < 0

@@ -10,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, fingerprint, named_axis, positions_of
-from attnlab.analysis.lens import Lens, best_of, check_next_tokens, losses_of, probabilities_of
+from attnlab.analysis.base import Analysis, fingerprint, named_axis, number_of_texts, positions_of
+from attnlab.analysis.lens import (
+    Lens,
+    best_of,
+    check_next_tokens,
+    decoded,
+    losses_of,
+    probabilities_of,
+)
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError, RecordingError, quoted
@@ -72,7 +79,7 @@ class TunedLens:
         x: Array = at(trace, stop)
         if stop not in self.W:
             return x
-        W, b = (one[stop].astype(x.dtype) for one in (self.W, self.b))
+        W, b = (maps[stop].astype(x.dtype) for maps in (self.W, self.b))
         return x + equations.affine(x, W, b)
 
     def logits(self, trace: Trace, stop: str) -> Array:
@@ -83,7 +90,7 @@ class TunedLens:
             raise InvalidValueError(f"stop must be one of {', '.join(known)}; got {quoted(stop)}")
         if self._of_model != fingerprint(trace):
             raise InvalidValueError("the lens was trained for another model")
-        return logits_of(trace, self.translated(trace, stop))
+        return decoded(trace, self.translated(trace, stop))
 
     def of(self, trace: Trace) -> TunedStops:
         """The most probable token at every stop and position of a text."""
@@ -130,7 +137,10 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
 
     is_pocket = isinstance(path, str) and path == "pocket"
     file = POCKET_LENS if is_pocket else as_path(path, "path")
-    tensors, words = read_sealed(file, FORMAT, RecordingError, check)
+    try:
+        tensors, words = read_sealed(file, FORMAT, RecordingError, check)
+    except RecordingError as error:
+        raise RecordingError(f"{error}. Expected a file that `TunedLens.save` wrote") from None
     stops = sorted({name.rpartition(".")[0] for name in tensors}, key=order_of)
     maps = {stop: (tensors[f"{stop}.W"], tensors[f"{stop}.b"]) for stop in stops}
     return TunedLens(maps, words.get("model", ""))
@@ -165,6 +175,14 @@ def tuned_lens(
     TunedLens
         `.losses(model, others)` compares it with the logit lens on other texts
 
+    Notes
+    -----
+    A map may predict from features that the model itself doesn't use: what the lens reads at a
+    layer need not be what later layers read.
+
+    Source: Belrose et al., "Eliciting Latent Predictions from Transformers with the Tuned Lens"
+    (2023).
+
     Examples
     --------
     >>> lens = attnlab.tuned_lens(model, texts)
@@ -188,14 +206,14 @@ def tuned_lens(
             for stop in stops:
                 W, b = parts_of(vectors[stop], D)
                 loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, right)
-                gradient = np.concatenate([one.ravel() for one in gradients])
+                gradient = np.concatenate([part.ravel() for part in gradients])
                 clip(gradient, LARGEST_GRADIENT)
                 optimizers[stop].update(vectors[stop], gradient, rate)
                 losses.append(loss)
             bar.set_postfix_str(f"{np.mean(losses):.3f} nats", False)
             bar.update()
     maps = {
-        stop: tuple(one.astype(np.float32) for one in parts_of(vector, D))
+        stop: tuple(part.astype(np.float32) for part in parts_of(vector, D))
         for stop, vector in vectors.items()
     }
     return TunedLens(maps, fingerprint(traces[0]))  # type: ignore[arg-type]
@@ -247,12 +265,6 @@ def loss_and_gradients(
     return loss, affine_W(x, d_x), d_x.reshape(-1, d_x.shape[-1]).sum(axis=0)
 
 
-def logits_of(trace: Trace, stream: Array) -> Array:
-    """LayerNorm(stream) W_U, with the last LayerNorm."""
-    final = equations.layer_norm(stream, trace.gain, trace.bias, trace.epsilon)
-    return equations.logits(final, trace.W_U)
-
-
 def stops_of(trace: Trace) -> tuple[str, ...]:
     """The embedding, and the stream after each block."""
     return "embedding", *(f"blocks.{layer}.output" for layer in range(trace.config.n_layer))
@@ -279,9 +291,9 @@ class TunedStops(Lens):
             best = best_of(logits)
             ids.append(best[:, 0])
             probabilities.append(probabilities_of(best, logits)[:, 0])
-        found = np.stack(ids), np.ones((len(ids), len(ids[0])), np.int64), np.stack(probabilities)
+        readout = np.stack(ids), np.ones((len(ids), len(ids[0])), np.int64), np.stack(probabilities)
         title = Message("Tuned lens{title}: the most probable token", title=trace.note)
-        super().__init__(title, trace, positions_of(trace), found)
+        super().__init__(title, trace, positions_of(trace), readout)
         self.stops = stops
 
 
@@ -314,15 +326,17 @@ class LensLosses(Analysis):
             trace, _ = traces.side_by_side(numbers)
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, stop in enumerate(self.stops):
-                logit = logits_of(trace, at(trace, stop))
+                logit = decoded(trace, at(trace, stop))
                 for kind, logits in enumerate((lens.logits(trace, stop), logit)):
                     each[kind, row, numbers] = losses_of(logits[..., :-1, :], ids)
         self.each: NDArray[np.float64] = read_only(each)
         self.tuned, self.logit = read_only(each[0].mean(axis=-1)), read_only(each[1].mean(axis=-1))
         self.tuned_errors, self.logit_errors = (
-            read_only(standard_error(one.T)) for one in self.each
+            read_only(standard_error(losses.T)) for losses in self.each
         )
-        self.title = Message("Cross-entropy by stop, in {count} texts", count=len(traces))
+        self.title = Message(
+            "Cross-entropy by stop, in {texts}", texts=number_of_texts(len(traces))
+        )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         columns = named_axis("lens", ("tuned lens", "logit lens"))

@@ -78,11 +78,11 @@ class StepNumber:
     # ---- names in formulas -----------------------------------------------------------------------
 
     @cached_property
-    def places(self) -> dict[str, Any]:
+    def indices(self) -> dict[str, Any]:
         """Its row and column in its inputs."""
         names = ("row", "column")[-len(self.index) :] if self.index else ()
-        places = dict(zip(names, self.index, strict=True))
-        return places | {"row": places["row"] - self.rows_cached} if self.rows_cached else places
+        indices = dict(zip(names, self.index, strict=True))
+        return indices | {"row": indices["row"] - self.rows_cached} if self.rows_cached else indices
 
     @property
     def rows_cached(self) -> int:
@@ -100,20 +100,20 @@ class StepNumber:
 
     def index_of(self, tree: Tree) -> tuple[Any, ...]:
         """The index in a formula, such as [row, :]."""
-        _, parameter, *places = tree
+        _, parameter, *subscripts = tree
         return tuple(
             slice(None)
-            if place == ":"
-            else self.places[place]
-            if isinstance(place, str)
-            else int(self.found(place))
-            if isinstance(place, tuple)
-            else place % len(self.needs[parameter][1])
-            for place in places
+            if subscript == ":"
+            else self.indices[subscript]
+            if isinstance(subscript, str)
+            else int(self.numbers_at(subscript))
+            if isinstance(subscript, tuple)
+            else subscript % len(self.needs[parameter][1])
+            for subscript in subscripts
         )
 
-    def found(self, tree: Tree) -> Any:
-        """The numbers at a place in a formula."""
+    def numbers_at(self, tree: Tree) -> Any:
+        """The numbers that a name or an indexed array stands for."""
         if isinstance(tree, str):
             return self.needs[tree][1]
         value, index = self.needs[tree[1]][1], self.index_of(tree)
@@ -131,7 +131,7 @@ class StepNumber:
 
     # ---- computing -------------------------------------------------------------------------------
 
-    def present(self, tree: Tree) -> Tree:
+    def without_absent(self, tree: Tree) -> Tree:
         """A formula without absent parameters; None if nothing is left."""
         match tree:
             case str() | ("at", *_):
@@ -139,9 +139,11 @@ class StepNumber:
                 is_absent = name in self.needs and self.needs[name][1] is None
                 return None if is_absent else tree
             case ("if", str(condition), yes, no):
-                return self.present(yes if self.needs[condition][1] else no)
+                return self.without_absent(yes if self.needs[condition][1] else no)
             case (operation, *operands) if operation != "if":
-                kept = [one for one in map(self.present, operands) if one is not None]
+                kept = [
+                    operand for operand in map(self.without_absent, operands) if operand is not None
+                ]
                 if len(kept) < len(operands):
                     return kept[0] if kept else None
                 return (operation, *kept)
@@ -155,9 +157,9 @@ class StepNumber:
             case str() if tree in self.results:
                 return self.results[tree]
             case str() | ("at", *_):
-                return Rounded(np.asarray(self.found(tree), np.float64), self.bound_of(tree))
+                return Rounded(np.asarray(self.numbers_at(tree), np.float64), self.bound_of(tree))
             case ("if", condition, yes, no):
-                chosen = self.found(condition)
+                chosen = self.numbers_at(condition)
                 first, second = self.value(yes), self.value(no)
                 return Rounded(
                     np.where(chosen, first.value, second.value), np.where(chosen, first.bound, 0.0)
@@ -170,16 +172,13 @@ class StepNumber:
         """A bound on the difference from the numbers used, if computed in blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
-        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != self.path_of(tree[1]):
+        same_result = f"{self.result.path}.{tree[1]}".lstrip(".")
+        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != same_result:
             return 0.0
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
-    def path_of(self, name: str) -> str:
-        """The path of another step of the same result."""
-        return f"{self.result.path}.{name}".lstrip(".")
-
     @cached_property
-    def worked(self) -> list[tuple[Formula, Tree, Rounded]]:
+    def evaluated(self) -> list[tuple[Formula, Tree, Rounded]]:
         """The formulas that compute something, with their results.
 
         A formula that is reduced to a single name, for example without dropout, is skipped.
@@ -190,7 +189,7 @@ class StepNumber:
         *_, last = self.explained.lines
         with np.errstate(all="ignore"):
             for line in self.explained.lines:
-                tree = self.present(replaced(parse(line.formula), names))
+                tree = self.without_absent(replaced(parse(line.formula), names))
                 if done and tree == done[-1][0].name:
                     continue
                 if line is not last and tree in leaves(tree):
@@ -204,7 +203,7 @@ class StepNumber:
     @property
     def expected(self) -> Rounded:
         """The result of its formulas."""
-        return self.worked[-1][2]
+        return self.evaluated[-1][2]
 
     def checked(self, expected: Rounded) -> Any:
         """The equation's result, checked against the formulas' result."""
@@ -238,25 +237,25 @@ class StepNumber:
     # ---- writing ---------------------------------------------------------------------------------
 
     def located(self, tree: Tree) -> str:
-        """A place in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
+        """An index in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
             return self.name_in_formula(tree) if tree in self.needs else tree
         letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
-        index = [letter if isinstance(one, slice) else one for one in self.index_of(tree)]
+        index = [letter if isinstance(part, slice) else part for part in self.index_of(tree)]
         return located(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
         """A number in a formula; numbers of steps are recorded in `numbers`."""
         match tree:
             case ("max", row):
-                (largest,) = self.terms(row, [int(self.found(row).argmax())])
+                (largest,) = self.terms(row, [int(self.numbers_at(row).argmax())])
                 self.numbers["maximum"] = largest.value
                 return largest
             case str() if tree in self.results:
                 return Term(float(self.results[tree].value), tree)
             case (operation, *_) if operation != "at":
                 return Term(plain(self.value(tree).value))
-        number = self.found(tree)
+        number = self.numbers_at(tree)
         value = number.item() if isinstance(number, np.generic | np.ndarray) else number
         name = self.located(tree)
         self.numbers[name.partition("[")[0]] = value
@@ -267,10 +266,10 @@ class StepNumber:
     def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
         """The numbers of a row, or the `picked` ones, as terms."""
         index, path = self.index_of(row), self.needs[row[1]][0]
-        name, numbers = self.name_in_formula(row[1]), np.asarray(self.found(row), np.float64)
+        name, numbers = self.name_in_formula(row[1]), np.asarray(self.numbers_at(row), np.float64)
         terms = []
         for i in range(len(numbers)) if picked is None else picked:
-            at = tuple(i if isinstance(one, slice) else one for one in index)
+            at = tuple(i if isinstance(part, slice) else part for part in index)
             terms.append(Term(numbers[i].item(), located(name, at), path, at))
         return terms
 
@@ -288,10 +287,6 @@ class StepNumber:
             prefix = Message("{place} is {is_so}: ", place=self.located(condition), is_so=is_so)
             return [prefix, *self.in_numbers(yes if is_so else no)]
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
-
-    def in_names(self, tree: Tree) -> str:
-        """A formula with the names of its numbers."""
-        return "".join(write(tree, self.located, lambda _: False))
 
     def result_of(self, computed: Any) -> Parts:
         """The equation's result, and the value that an edit replaced it with."""
@@ -317,111 +312,111 @@ def plain(value: Any) -> Any:
 
 
 def located(name: str, index: Sequence[Any]) -> str:
-    """A number's place in NumPy's notation, such as X[7, 3]."""
+    """A number's name in NumPy's notation, such as X[7, 3]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
 def replaced(tree: Tree, names: Mapping[str, Tree]) -> Tree:
     """Substitute names in a formula."""
     if isinstance(tree, tuple):
-        return tuple(replaced(one, names) for one in tree)
+        return tuple(replaced(part, names) for part in tree)
     return names.get(tree, tree) if isinstance(tree, str) else tree
 
 
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def lines_of(one: StepNumber, *, whole: bool = False) -> list[Line | Table]:
+def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
     """The lines that explain a number.
 
     Parameters
     ----------
     whole : whether to show all products in a table
     """
-    is_step = one.name in one.result.steps
-    heading = one.result.heading_of(one.name) if is_step else f"{one.name} = softmax(logits)"
-    if one.equation is None or callable(one.stored):
-        if callable(one.stored):
+    is_step = step.name in step.result.steps
+    heading = step.result.heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
+    if step.equation is None or callable(step.stored):
+        if callable(step.stored):
             return [Line(heading, [Message("a function of one number")])]
-        return [Line(heading, given(one))]
-    if one.rows_cached and one.index[0] < one.rows_cached:
+        return [Line(heading, without_computation(step))]
+    if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
-        return [Line(heading, [prefix, *given(one)])]
-    if one.explained is None:
-        return [Line(heading, moved(one))]
+        return [Line(heading, [prefix, *without_computation(step)])]
+    if step.explained is None:
+        return [Line(heading, copied(step))]
     lines: list[Line | Table] = []
-    for formula, tree, value in one.worked:
-        is_last = tree is one.worked[-1][1]
-        computed = one.checked(value) if is_last else value.value
-        result = one.result_of(computed) if is_last else [Term(float(computed), formula.name)]
+    for formula, tree, value in step.evaluated:
+        is_last = tree is step.evaluated[-1][1]
+        computed = step.checked(value) if is_last else value.value
+        result = step.result_of(computed) if is_last else [Term(float(computed), formula.name)]
         if formula.name and not is_last:
-            one.numbers[formula.name] = float(computed)
-        lines.append(line_of(one, formula, tree, result, heading, whole))
+            step.numbers[formula.name] = float(computed)
+        lines.append(line_of(step, formula, tree, result, heading, whole))
     return lines
 
 
-def given(one: StepNumber) -> Parts:
+def without_computation(step: StepNumber) -> Parts:
     """The parts of a line without computation."""
-    return [f"{located(one.name, one.index)} = ", *one.result_of(one.computed)]
+    return [f"{located(step.name, step.index)} = ", *step.result_of(step.computed)]
 
 
-def moved(one: StepNumber) -> Parts:
+def copied(step: StepNumber) -> Parts:
     """The parts of a line for a number copied from another step."""
-    (_, (path, source)), *other_needs = one.needs.items()
+    (_, (path, source)), *other_needs = step.needs.items()
     shape = np.shape(source)
-    assert one.equation is not None
-    move = partial(one.equation, **{name: value for name, (_, value) in other_needs})
+    assert step.equation is not None
+    move = partial(step.equation, **{name: value for name, (_, value) in other_needs})
     # Apply the equation to the indices of each axis, to find where the number comes from.
     indices = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
-    where = tuple(int(move(axis)[one.index]) for axis in indices)
+    where = tuple(int(move(axis)[step.index]) for axis in indices)
     number = source[where] if where else source
     parent_path, _, name = path.rpartition(".")
-    origin = located(name if parent_path == one.result.path else path, where)
+    origin = located(name if parent_path == step.result.path else path, where)
     # If an edit of the containing array replaced this number, use the edited one.
-    computed = one.computed if number == one.stored else one.checked(Rounded(np.float64(number)))
-    result = one.result_of(computed)
+    computed = step.computed if number == step.stored else step.checked(Rounded(np.float64(number)))
+    result = step.result_of(computed)
     return [Term(plain(number), origin, path, where, is_named=True), " = ", *result]
 
 
 def line_of(
-    one: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
+    step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
 ) -> Line | Table:
     """One formula with its numbers and result."""
-    values = {name: named(one, parse(text)) for name, text in formula.where.items()}
+    values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
     match tree:
         case ("sum", ("*", first, second)):
-            return products(one, heading, first, second, None, result, whole)
+            return products(step, heading, first, second, None, result, whole)
         case ("+", ("sum", ("*", first, second)), bias):
-            return products(one, heading, first, second, bias, result, whole)
+            return products(step, heading, first, second, bias, result, whole)
         case ("sum", terms):
-            parts, counts = added(one, terms)
+            parts, counts = sum_terms_of(step, terms)
             return Line(Message(formula.heading, **counts), [*parts, " = ", *result])
-    parts = one.in_numbers(tree)
+    parts = step.in_numbers(tree)
     note = [" (", Message(formula.note, **values), ")"] if formula.note else []
     if not formula.heading:
-        names = one.in_names(tree)
+        names = "".join(write(tree, step.located, lambda _: False))
         return Line(f"{formula.name} = {names}", [*parts, *result, *note])
     return Line(Message(formula.heading, heading=heading, **values), [*parts, *result, *note])
 
 
-def named(one: StepNumber, tree: Tree) -> str | Message:
+def placeholder(step: StepNumber, tree: Tree) -> str | Message:
     """The value of a name in a heading: a place or a count."""
     match tree:
         case ("len", _):
-            return str(one.value(tree).value)
+            return str(step.value(tree).value)
         case ("max", row):
-            numbers = one.found(row)
+            numbers = step.numbers_at(row)
             return number_in_words(
-                one.result, one.axis_of(row), int(numbers.argmax()), len(numbers)
+                step.result, step.axis_of(row), int(numbers.argmax()), len(numbers)
             )
-    return one.located(tree)
+    return step.located(tree)
 
 
-def added(one: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
+def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
     """The terms of a sum, or the largest of many; and counts for the heading."""
-    terms = one.value(tree).value
+    terms = step.value(tree).value
     (row, *_) = leaves(tree)
-    terms = terms[np.isfinite(one.found(row))]
+    terms = terms[np.isfinite(step.numbers_at(row))]
     written, which = terms, Message("")
     if len(terms) > TERMS_WHOLE:
         order = np.argsort(-terms, kind="stable")
@@ -434,7 +429,7 @@ def added(one: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
 
 
 def products(
-    one: StepNumber,
+    step: StepNumber,
     heading: str,
     first: Tree,
     second: Tree,
@@ -443,19 +438,19 @@ def products(
     whole: bool,
 ) -> Table:
     """A sum of products as a table: all, or the largest of many and the sum of the rest."""
-    columns = [one.terms(first), one.terms(second)]
+    columns = [step.terms(first), step.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
     of_both = {
-        one.name_in_formula(first[1]): x.tolist(),
-        one.name_in_formula(second[1]): w.tolist(),
+        step.name_in_formula(first[1]): x.tolist(),
+        step.name_in_formula(second[1]): w.tolist(),
     }
-    one.numbers.update(of_both, products=numbers.tolist())
+    step.numbers.update(of_both, products=numbers.tolist())
     count, order = len(numbers), np.arange(len(numbers))
     if count > PRODUCTS_WHOLE and not whole:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
-    is_by_key = one.axis_of(first) == "Tk"
-    keys = axis_of(one.result, "Tk", count)
+    is_by_key = step.axis_of(first) == "Tk"
+    keys = axis_of(step.result, "Tk", count)
     names = (
         [*map(position_in_words, keys.positions, keys.labels)]
         if is_by_key
@@ -464,7 +459,7 @@ def products(
     rows: list[Parts] = [
         [
             Message("key") if is_by_key else "i",
-            *map(one.located, (first, second)),
+            *map(step.located, (first, second)),
             Message("product"),
         ]
     ]
@@ -476,11 +471,11 @@ def products(
         words = Message("{others} others", others=len(rest))
         feet.append([words, "", "", Term(float(rest.sum()))])
     if bias:
-        feet.append([one.located(bias), "", "", one.term(bias)])
+        feet.append([step.located(bias), "", "", step.term(bias)])
     computed, *edited = result
     feet.append([Message("sum"), "", "", computed])
     if edited:
-        feet.append([Message("edited here"), "", "", Term(plain(one.stored))])
+        feet.append([Message("edited here"), "", "", Term(plain(step.stored))])
     template = "{heading}: the {all} products"
     if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"

@@ -24,21 +24,15 @@ PROBABILITIES = "probabilities"
 # An index along an axis, or a token's text; None for the default.
 Wanted: TypeAlias = int | str | None
 
-# A number's place along an axis: the axis's kind, the index, and its name.
-Place: TypeAlias = tuple[str, int, str]
+# A number's position along an axis: the axis's kind, the index, and its name.
+Position: TypeAlias = tuple[str, int, str]
 
 # The kinds of axes other than components.
-KINDS = {
-    "T": "token",
-    "Tq": "query",
-    "Tk": "key",
-    "vocab": "id",
-    "n_positions": "position",
-}
+KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
 
-# Titles of explanations with no, one and two places.
+# Titles of explanations with no, one and two positions.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
 TITLES_OF = (
     "{title}: {name}",
@@ -48,11 +42,7 @@ TITLES_OF = (
 
 
 def explain(
-    result: Result,
-    name: str,
-    token: Wanted = None,
-    component: Wanted = None,
-    key: Wanted = None,
+    result: Result, name: str, token: Wanted = None, component: Wanted = None, key: Wanted = None
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
@@ -65,11 +55,6 @@ def explain(
         text. None for the first; for logits, the most probable; for weights and scores, the whole
         row
     key : another name for component if it is a key
-
-    Raises
-    ------
-    DisagreementError
-        If the printed numbers don't give the stored one.
     """
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
@@ -89,7 +74,8 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
-        check_matrices(result)
+        if len(result.scores_shape) > 2 or result.V.ndim > 2:
+            raise error_for_several(result, "weights", result.scores_shape)
         query = place_of(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
@@ -98,26 +84,27 @@ def explain(
     if value is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if np.ndim(value) > len(axes):
-        raise of_several(result, name, np.shape(value))
-    places = placed(result, name, value, axes, token, component)
-    one = StepNumber.of(result, name, tuple(number for _, number, _ in places))
-    return explained(one, places)
+        raise error_for_several(result, name, np.shape(value))
+    positions = positions_of(result, name, value, axes, token, component)
+    step = StepNumber.of(result, name, tuple(number for _, number, _ in positions))
+    return explained(step, positions)
 
 
-def explained(one: StepNumber, places: Sequence[Place]) -> Explanation:
+def explained(step: StepNumber, positions: Sequence[Position]) -> Explanation:
     """The explanation of one number of a step."""
-    lines = lines_of(one)
-    if inputs := [path for path, need in one.needs.values() if need is not None]:
+    lines = lines_of(step)
+    if inputs := [path for path, need in step.needs.values() if need is not None]:
         lines.append(Line(Message("computed from"), [", ".join(inputs)]))
-    is_edited = one.name in one.result.steps and one.result.is_edited(one.name)
+    is_edited = step.name in step.result.steps and step.result.is_edited(step.name)
     numbers = {
-        "step": one.path,
-        **{kind: number for kind, number, _ in places},
-        "value": plain(one.stored),
-        "unedited": {one.name: plain(one.computed)} if is_edited else {},
-        **one.numbers,
+        "step": step.path,
+        **{kind: number for kind, number, _ in positions},
+        "value": plain(step.stored),
+        "unedited": {step.name: plain(step.computed)} if is_edited else {},
+        **step.numbers,
     }
-    return Explanation(titled(one.result, one.name, places), purpose(one.path), numbers, lines)
+    title = title_of(step.result, step.name, positions)
+    return Explanation(title, purpose(step.path), numbers, lines)
 
 
 def explain_in_head(
@@ -127,13 +114,13 @@ def explain_in_head(
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
     if axes[-2:] == ["Tq", "Tk"]:
-        raise of_several(result, name, result.scores_shape)
+        raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
         name = name.removesuffix("_cache")
         token = place(-1 if token is None else token, "key", result.tokens_before)
     shape = getattr(result, name).shape
     if len(shape) > 3:
-        raise of_several(result, name, shape)
+        raise error_for_several(result, name, shape)
     n_head, _, width = shape
     of_all = place(0 if component is None else component, "component", n_head * width)
     return explain(result.heads[of_all // width], name, token, of_all % width)
@@ -144,11 +131,11 @@ def explain_probability(
 ) -> Explanation:
     """Explain a token's probability at temperature 1."""
     if np.ndim(result.logits) > len(axes):
-        raise of_several(result, "logits", result.logits.shape)
-    places = placed(result, "logits", result.logits, axes, token, component)
-    (_, row, _), (_, id, _) = places
+        raise error_for_several(result, "logits", result.logits.shape)
+    positions = positions_of(result, "logits", result.logits, axes, token, component)
+    (_, row, _), (_, id, _) = positions
     probability = equations.softmax(result.logits[row].astype(np.float64))[id]
-    one = StepNumber(
+    step = StepNumber(
         result,
         PROBABILITIES,
         (row, id),
@@ -157,10 +144,10 @@ def explain_probability(
         stored=probability,
         computed=probability,
     )
-    return explained(one, places)
+    return explained(step, positions)
 
 
-def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
+def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result.path}.heads.0.{name}".lstrip(".")
     of_head = f" (path {path})" if "heads" in result.children else ""
@@ -168,12 +155,6 @@ def of_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValu
         f"{result.title} has {name} of shape {shape}. To explain a number, first choose a head, "
         f"such as .heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])"
     )
-
-
-def check_matrices(attention: Result) -> None:
-    """Raise if an attention has several heads or sequences."""
-    if len(attention.scores_shape) > 2 or attention.V.ndim > 2:
-        raise of_several(attention, "weights", attention.scores_shape)
 
 
 def explain_weight(attention: Result, query: int, key: int) -> Explanation:
@@ -185,7 +166,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
         for name in names
     }
-    lines = [line for one in earlier.values() for line in lines_of(one, whole=True)]
+    lines = [line for step in earlier.values() for line in lines_of(step, whole=True)]
     lines += lines_of(weight)
     products = earlier["raw_scores"].numbers
     steps = {**earlier, "weights": weight}
@@ -196,10 +177,10 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         "k": products["K"],
         "products": products["products"],
         "dropout_mask": None,
-        **{name: plain(one.stored) for name, one in steps.items()},
+        **{name: plain(step.stored) for name, step in steps.items()},
         **{name: weight.numbers[name] for name in ("maximum", "shifted", "exp", "row_sum")},
         "unedited": {
-            name: plain(one.computed) for name, one in steps.items() if attention.is_edited(name)
+            name: plain(step.computed) for name, step in steps.items() if attention.is_edited(name)
         },
     }
     queries, keys = (
@@ -218,10 +199,10 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
 # ---- which number --------------------------------------------------------------------------------
 
 
-def placed(
+def positions_of(
     result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
-) -> list[Place]:
-    """A number's place along each axis."""
+) -> list[Position]:
+    """A number's position along each axis."""
     indices = {"token": token, "component": component}
     if len(axes) < 2:
         has = [*axes] and ["token" if axes[0] == "T" else "component"]
@@ -233,34 +214,34 @@ def placed(
                 )
         indices = {kind: indices[kind] for kind in has}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
-    places: list[Place] = []
-    for axis, count, one in zip(axes, np.shape(value), indices.values(), strict=True):
+    positions: list[Position] = []
+    for axis, count, choice in zip(axes, np.shape(value), indices.values(), strict=True):
         if axis in TOKENS:
             kind = KINDS[axis]
-            number = place_of(result, kind, -1 if one is None else one, count)
+            number = place_of(result, kind, -1 if choice is None else choice, count)
             tokens = axis_of(result, axis, count)
             word = position_in_words(tokens.positions[number], tokens.labels[number])
         elif axis == "vocab":
             kind = "id"
-            row = value[places[0][1]] if places else value
+            row = value[positions[0][1]] if positions else value
             best = int(row.argmax()) if name in ("logits", "next_logits") else 0
-            number, word = id_of(result, best if one is None else one, count)
+            number, word = id_of(result, best if choice is None else choice, count)
         else:
             kind = KINDS.get(axis, "component")
             if is_matrix:
-                kind = "column" if places else "row"
-            number = place(0 if one is None else one, kind, count)
+                kind = "column" if positions else "row"
+            number = place(0 if choice is None else choice, kind, count)
             word = str(number)
-        places.append((kind, number, word))
-    return places
+        positions.append((kind, number, word))
+    return positions
 
 
-def titled(result: Result, name: str, places: Sequence[Place]) -> Message:
-    """A number's title: its result, its step and its places."""
+def title_of(result: Result, name: str, positions: Sequence[Position]) -> Message:
+    """A number's title: its result, its step and its positions."""
     texts = [
-        Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in places
+        Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in positions
     ]
-    is_of = bool(places) and places[0][0] in KINDS.values()
+    is_of = bool(positions) and positions[0][0] in KINDS.values()
     template = (TITLES_OF if is_of else TITLES)[len(texts)]
     values = dict(zip(("first", "second"), texts, strict=False))
     return Message(template, title=result.title, name=name, **values)

@@ -44,12 +44,12 @@ class Explanation(PrintedAnywhere):
         width = as_count(width, "width", least=1)
         top = (self.title, self.purpose, NOTE)
         blocks = [[line for text in top for line in wrapped(say(text), width)], []]
-        for one in self.lines:
-            heading = wrapped(say(one.heading), width)
-            if isinstance(one, Line):
-                blocks[-1] += heading + wrapped(f"  {one.text}", width, "  ")
+        for line in self.lines:
+            heading = wrapped(say(line.heading), width)
+            if isinstance(line, Line):
+                blocks[-1] += heading + wrapped(f"  {line.text}", width, "  ")
             else:
-                blocks += [[*heading, *one.lines(width)], []]
+                blocks += [[*heading, *line.lines(width)], []]
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def __repr__(self) -> str:

@@ -204,13 +204,13 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
 
 def as_data() -> dict[str, Any]:
     """The explanations for the page, by equation or activation function."""
-    of_activated = {name: (equations.activated, one) for name, one in ACTIVATIONS.items()}
-    of_equations = {name: (name, one) for name, one in EXPLANATIONS.items()}
+    of_activated = {name: (equations.activated, entry) for name, entry in ACTIVATIONS.items()}
+    of_equations = {name: (name, entry) for name, entry in EXPLANATIONS.items()}
     return {
         name.__name__: {
             "parameters": [*inspect.signature(equation).parameters],
-            "lines": [line.as_data() for line in one.lines],
+            "lines": [line.as_data() for line in entry.lines],
         }
-        for name, (equation, one) in {**of_equations, **of_activated}.items()
-        if isinstance(one, Explained)
+        for name, (equation, entry) in {**of_equations, **of_activated}.items()
+        if isinstance(entry, Explained)
     }

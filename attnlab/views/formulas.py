@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from attnlab.equations import AnyArray
 from attnlab.erf import erf
 
 # A number, a name, or an operation and its operands.
@@ -138,10 +137,6 @@ def with_derivative(
     return applied
 
 
-def error_function(x: Any) -> AnyArray:
-    return erf(np.asarray(x, np.float64))
-
-
 OPERATIONS: dict[str, Callable[..., Rounded]] = {
     "+": add,
     "-": subtract,
@@ -155,7 +150,10 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
     "sqrt": with_derivative(np.sqrt, lambda x, root: 0.5 / root),
     "exp": with_derivative(np.exp, lambda x, power: power),
     "tanh": with_derivative(np.tanh, lambda x, value: 1.0 - value**2),
-    "erf": with_derivative(error_function, lambda x, value: 2.0 / np.sqrt(np.pi) * np.exp(-(x**2))),
+    "erf": with_derivative(
+        lambda x: erf(np.asarray(x, np.float64)),
+        lambda x, value: 2.0 / np.sqrt(np.pi) * np.exp(-(x**2)),
+    ),
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import as_texts
+from attnlab.support.messages import say
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 
 try:
@@ -29,7 +30,7 @@ def dataframe(attention: Result, name: str) -> pd.DataFrame:
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     frame = pd.DataFrame(step.array, index=_index(rows), columns=names)
-    frame.attrs["title"] = f"{attention.title}: {step.heading}"
+    frame.attrs["title"] = f"{say(attention.title)}: {say(step.heading)}"
     return frame
 
 

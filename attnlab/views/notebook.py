@@ -11,7 +11,7 @@ import math
 import struct
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from html import escape
@@ -38,11 +38,11 @@ from attnlab.views.shown import (
     Token,
     axis_of,
     cut_word,
+    indices_of,
     label,
-    places_of,
     shown,
 )
-from attnlab.views.terms import Line, said
+from attnlab.views.terms import Line, translated
 
 # The most tokens shown as chips, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
@@ -122,9 +122,7 @@ width:auto}
 .attnlab :is(td,th){color:inherit;border:0;text-align:right;padding:1px 12px 1px 0;
 font-size:12px;unicode-bidi:isolate;white-space:pre}
 .attnlab th{color:var(--faint);font-weight:400}
-.attnlab .lines tr:first-child td{color:var(--faint)}
 .attnlab .lines .l{font-family:ui-monospace,monospace;text-align:left}
-.attnlab .list :is(td,th):nth-child(-n+3){font-family:ui-monospace,monospace}
 .attnlab table tr:nth-child(n){background:none}
 .attnlab .map{border-collapse:separate;border-spacing:1px}
 .attnlab .map :is(td,th){padding:0;line-height:1}
@@ -231,10 +229,7 @@ def _all_heads(trace: Result) -> str:
     rows = [f"<tr><th></th>{numbers}</tr>"]
     for layer, step in enumerate(steps):
         alt = say(
-            "layer {layer}: {heading} of {H} heads",
-            layer=layer,
-            heading=say(step.heading),
-            H=H,
+            "layer {layer}: {heading} of {H} heads", layer=layer, heading=say(step.heading), H=H
         )
         pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
         images = "".join(
@@ -282,53 +277,42 @@ def candidates_view(tokens: Any) -> str:
     return _page(say("Next tokens"), _candidates(tokens))
 
 
-def _candidates(tokens: Any, start: int | None = None) -> str:
-    """A table of tokens with bars; sampled tokens are numbered from `start`."""
-    colours = f"background:{LIGHT.positive};--d:{DARK.positive}"
-    bars = [
-        f'<div style="{colours};width:{100 * token.share:.4g}px;height:10px"></div>'
-        for token in tokens
-    ]
-    header = [say("id"), say("symbol"), say("text"), "logit", say("probability"), ""]
-    rows = [
-        [
-            str(token.id),
-            safe(token.symbol, 24),
-            safe(repr(token.text), 24),
-            f"{token.logit:.4f}",
-            f"{token.share:.4f}",
-            bar,
-        ]
-        for token, bar in zip(tokens, bars, strict=True)
-    ]
-    if start is not None:
-        header = ["", *header, say("sampled with")]
-        rows = [
-            [str(i), *row, f"{token.probability:.4f}"]
-            for i, (token, row) in enumerate(zip(tokens, rows, strict=True), start)
-        ]
-    return _table(header, [rows[i] if i is not None else [ELLIPSIS] for i in _cut(len(rows))])
+def _candidates(tokens: Any) -> str:
+    (table,) = tokens.pieces()
+    return _table(table, [token.share for token in tokens])
 
 
-def _cut(count: int) -> list[int | None]:
-    return elide(count, CHIPS_SHOWN)
+def _table(table: Table, shares: Sequence[float] = ()) -> str:
+    """A table; Messages are translated. A bar for each line's share, if any, is the last cell."""
+    header, *lines = table.lines
+    rows = [f"<tr>{_cells_of('th', header, table.left)}</tr>"]
+    for i in elide(len(lines), CHIPS_SHOWN):
+        cells = _cells_of("td", [ELLIPSIS] * len(header) if i is None else lines[i], table.left)
+        rows.append(f"<tr>{cells}{_bar(shares[i]) if shares and i is not None else ''}</tr>")
+    return f"<table class=lines>{''.join(rows)}</table>"
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    """A table; its cells are HTML."""
-    lines = ["".join(f"<th>{cell}</th>" for cell in header)]
-    lines += ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
-    return f"<table class=list>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+def _cells_of(tag: str, line: Iterable[str], left: Iterable[int]) -> str:
+    texts = [safe(say(cell) if isinstance(cell, Message) else cell) for cell in line]
+    return "".join(
+        f"<{tag} class=l>{text}</{tag}>" if n in left else f"<{tag}>{text}</{tag}>"
+        for n, text in enumerate(texts)
+    )
+
+
+def _bar(share: float) -> str:
+    style = f"background:{LIGHT.positive};--d:{DARK.positive};width:{100 * share:.4g}px"
+    return f'<td><div style="{style};height:10px"></div></td>'
 
 
 def generation_view(generation: Any) -> str:
     """The generated text after the prompt, and each new token with its probability."""
-    count, prompt = len(generation.new), len(generation.prompt)
-    written = (
-        f"<div class=written>{_readable(generation.prompt)}<b>{_readable(generation.new)}</b></div>"
+    title, table = generation.pieces()
+    prompt, new = _readable(generation.prompt), _readable(generation.new)
+    shares = [token.share for token in generation.chosen]
+    return _page(
+        say(title), f"<div class=written>{prompt}<b>{new}</b></div>", _table(table, shares)
     )
-    title = say("{new} after a prompt of {prompt}", new=_count(count), prompt=prompt)
-    return _page(title, written, _candidates(generation.chosen, start=prompt))
 
 
 def _readable(tokens: Any) -> str:
@@ -347,13 +331,11 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(said, line.parts))
+            text = "".join(map(translated, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
-            header, *rows = [
-                [escape(said(cell)) for cell in row] for row in (*line.rows, *line.feet)
-            ]
-            body.append(_table(header, rows))
+            rows = [[*map(translated, row)] for row in (*line.rows, *line.feet)]
+            body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
 
 
@@ -393,7 +375,7 @@ def model_view(model: Any) -> str:
     return _page(
         say(recognised(first, MODEL)),
         f"<div class=faint>{safe(say(recognised(origin, 'from {origin}')), 200)}</div>",
-        _table(["", ""], rows),
+        _table(Table([["", ""], *rows])),
         _faint(hint),
     )
 
@@ -449,24 +431,11 @@ def document_view(document: Document, pieces: Iterable[str | Table | Grid] | Non
 def _piece(piece: str | Table) -> str:
     """A table or a text as HTML; Messages are translated."""
     if isinstance(piece, Table):
-        header, *lines = piece.lines
-        gap = [ELLIPSIS] * len(header)
-        shown = [header, *(gap if i is None else lines[i] for i in _cut(len(lines)))]
-        rows = "".join(f"<tr>{_cells_of(line, piece.left)}</tr>" for line in shown)
-        return f"<table class=lines>{rows}</table>"
+        return _table(piece)
     escaped = escape("\n".join(map(printable, say(piece).splitlines())))
     if isinstance(piece, Paragraph):
         return f"<div class=faint>{escaped}</div>"
     return f"<pre>{escaped}</pre>" if escaped.startswith(" ") else f"<div>{escaped}</div>"
-
-
-def _cells_of(line: Iterable[str], left: Iterable[int]) -> str:
-    """A table's line as HTML; Messages are translated."""
-    texts = [safe(say(cell) if isinstance(cell, Message) else cell) for cell in line]
-    return "".join(
-        f"<td class=l>{text}</td>" if n in left else f"<td>{text}</td>"
-        for n, text in enumerate(texts)
-    )
 
 
 def _grids(grids: list[Grid]) -> str:
@@ -491,36 +460,36 @@ def _grid(grid: Grid, is_wide: bool) -> str:
     axes = say("{rows} down, {columns} across", rows=names[0], columns=names[1])
     sizes = np.abs(np.nan_to_num(grid.array))
     limit = TEXTS_SHOWN if grid.texts else CELLS_SHOWN
-    places = [
-        _places(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
-        _places(columns, sizes.max(axis=0, initial=0), limit),
+    indices = [
+        _indices(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
+        _indices(columns, sizes.max(axis=0, initial=0), limit),
     ]
     has_texts = bool(grid.texts) or not is_wide
-    size = 18 if len(places[1]) <= COLUMNS_SHOWN else 13
+    size = 18 if len(indices[1]) <= COLUMNS_SHOWN else 13
     kind = "map texts" if has_texts else "map"
-    longest = max((len(columns.labels[j]) for j in places[1] if j is not None), default=0)
+    longest = max((len(columns.labels[j]) for j in indices[1] if j is not None), default=0)
     kind += " short" if longest <= (SHORT if has_texts else 2) else ""
-    table = _cells(replace(grid, axes=(rows, columns)), *places, kind=kind, named=True, size=size)
-    words = filter(None, map(_left_out, (rows, columns), places))
+    table = _cells(replace(grid, axes=(rows, columns)), *indices, kind=kind, named=True, size=size)
+    words = filter(None, map(_left_out, (rows, columns), indices))
     cut = say(", ").join(words)
     note = _faint(say("Shown: {word}", word=cut)) if cut else ""
     return f"{_faint(axes) if all(names) else ''}{table}{note}"
 
 
-def _places(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
-    """The places of an axis to show: for tokens, the first and last; otherwise, the largest."""
+def _indices(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
+    """The indices along an axis to show: for tokens, the first and last; otherwise, the largest."""
     if axis.name in TOKEN_AXES.values():
-        return places_of(axis, min(limit, TOKENS_SHOWN))
+        return indices_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
 
 
-def _left_out(axis: Axis, places: list[int | None]) -> str:
-    """A note on the places that are left out; "" if there are none."""
-    if axis.name in TOKEN_AXES.values() or len(places) == len(axis.positions):
-        return cut_word(axis, places)
+def _left_out(axis: Axis, indices: list[int | None]) -> str:
+    """A note on what is left out; "" if there are none."""
+    if axis.name in TOKEN_AXES.values() or len(indices) == len(axis.positions):
+        return cut_word(axis, indices)
     return say(
         "the {shown} of {count}{named} with the largest numbers",
-        shown=len(places),
+        shown=len(indices),
         count=len(axis.positions),
         named=say(" ({axis})", axis=say(axis.name)) if axis.name else "",
     )
@@ -529,7 +498,7 @@ def _left_out(axis: Axis, places: list[int | None]) -> str:
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention with the given tokens."""
     for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
-        places_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
+        indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), attention)
 
 
@@ -614,8 +583,8 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     yield f"<div>{escape(say(weights.heading))}</div>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        one = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
-        cells = _map(one, SMALL_SHOWN, tokens, named=False, size=8)
+        head = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
+        cells = _map(head, SMALL_SHOWN, tokens, named=False, size=8)
         style = "style=display:inline-block;margin-right:10px"
         yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)
@@ -640,8 +609,8 @@ def _limit(axis: Axis, tokens: int) -> int:
 
 def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: int) -> str:
     """A matrix as a table of coloured numbers, with labels if `named`."""
-    places = (places_of(axis, _limit(axis, limit), tokens) for axis in step.axes)
-    return _cells(step, *places, kind="map", named=named, size=size)
+    indices = (indices_of(axis, _limit(axis, limit), tokens) for axis in step.axes)
+    return _cells(step, *indices, kind="map", named=named, size=size)
 
 
 def _cells(
@@ -672,8 +641,8 @@ def _cells(
             elif math.isnan(value):
                 line.append(f'<td class=m title="{hover}nan">nan</td>')
             else:
-                place = scale.places(value)
-                style = f"{_styles()[place]}{_dark_inks()[place] if 'texts' in kind else ''}"
+                index = scale.places(value)
+                style = f"{_styles()[index]}{_dark_inks()[index] if 'texts' in kind else ''}"
                 number = f"{value:z.{step.decimals}f}"
                 if isinstance(step, Grid) and step.texts:
                     number = safe(step.texts[i][j], TEXT_LENGTH)
@@ -687,7 +656,7 @@ def _cells(
 
 @cache
 def _styles() -> tuple[str, ...]:
-    """Inline styles by place in the palette; `--d` is the background on dark pages."""
+    """Inline styles by index in the palette; `--d` is the background on dark pages."""
     return tuple(
         f"background:{light};color:{ink_on(light)};--d:{dark}"
         for light, dark in zip(LIGHT.palette(), DARK.palette(), strict=True)
@@ -700,13 +669,13 @@ def _dark_inks() -> tuple[str, ...]:
     return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
 
 
-def _axis_label(kind: str, axis: Axis, place: int | None) -> str:
-    if place is None:
+def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
+    if index is None:
         return f"<th class={kind}>{ELLIPSIS}</th>"
-    token = axis.tokens[place]
+    token = axis.tokens[index]
     details = "" if token is None else f" · {_described(token)}"
-    hover = f"{say(axis.name)} {axis.positions[place]}{details}"
-    return f'<th class={kind} title="{hover}">{escape(axis.labels[place])}</th>'
+    hover = f"{say(axis.name)} {axis.positions[index]}{details}"
+    return f'<th class={kind} title="{hover}">{escape(axis.labels[index])}</th>'
 
 
 def _scale(step: Shown | Grid) -> str:
@@ -728,8 +697,8 @@ def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
     """A note on the rows and columns left out; "" if there are none."""
     cut, is_of_tokens = dict[str, None](), False
     for axis in axes:
-        places = places_of(axis, _limit(axis, limit), tokens)
-        if word := cut_word(axis, places):
+        indices = indices_of(axis, _limit(axis, limit), tokens)
+        if word := cut_word(axis, indices):
             cut[word] = None
             is_of_tokens |= axis.name in TOKEN_AXES.values()
     if not cut:

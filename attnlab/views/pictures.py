@@ -119,12 +119,15 @@ def plane(
     title : written above
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
-    given = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
-    named = _named(given, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
+    by_name = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
+    named = _named(by_name, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
     maps = [(say("before"), np.eye(2), np.zeros(2))]
     maps += [
-        (name, *_affine(one, f"matrices[{quoted(name)}]" if given is matrices else "the matrix"))
-        for name, one in named.items()
+        (
+            name,
+            *_affine(matrix, f"matrices[{quoted(name)}]" if by_name is matrices else "the matrix"),
+        )
+        for name, matrix in named.items()
     ]
     dots = {} if points is None else _vectors(points, "points")
     words = _words([*(name for name, _, _ in maps), *dots], title)
@@ -409,7 +412,7 @@ def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:
 def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
     """A legend in the order in which the curves end, the highest first."""
     drawn = list(zip(lines, ax.lines[-len(lines) :], strict=True))
-    drawn.sort(key=lambda one: -_last(lines[one[0]]))
+    drawn.sort(key=lambda item: -_last(lines[item[0]]))
     legend = ax.legend(
         [line for _, line in drawn],
         [str(n) for n in range(len(drawn))],  # matplotlib drops labels that start with _
@@ -436,33 +439,33 @@ def _ends_in_words(places: AnyArray, numbers: AnyArray) -> str:
     return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
 
-def _named(given: object, name: str, example: str, most: int) -> dict[str, Any]:
+def _named(value: object, name: str, example: str, most: int) -> dict[str, Any]:
     """A checked mapping from labels."""
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
-            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(given)}"
+            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(value)}"
         )
-    if not 0 < len(given) <= most:
-        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(given)}")
-    return dict(given)
+    if not 0 < len(value) <= most:
+        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(value)}")
+    return dict(value)
 
 
-def _vectors(given: object, name: str) -> dict[str, AnyArray]:
+def _vectors(value: object, name: str) -> dict[str, AnyArray]:
     """2-D vectors by their labels."""
-    named = _named(given, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
-    return {text: _finite(one, f"{name}[{quoted(text)}]", (2,)) for text, one in named.items()}
+    named = _named(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
+    return {text: _finite(xy, f"{name}[{quoted(text)}]", (2,)) for text, xy in named.items()}
 
 
-def _affine(given: Any, name: str) -> tuple[AnyArray, AnyArray]:
+def _affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
     """A matrix and its bias, by default 0."""
-    if isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 2:
-        return _finite(given[0], f"W of {name}", (2, 2)), _finite(given[1], f"b of {name}", (2,))
-    return _finite(given, name, (2, 2)), np.zeros(2)
+    if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) == 2:
+        return _finite(value[0], f"W of {name}", (2, 2)), _finite(value[1], f"b of {name}", (2,))
+    return _finite(value, name, (2, 2)), np.zeros(2)
 
 
-def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
+def _finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     """Finite numbers of a shape."""
-    numbers = _reals(given, name)
+    numbers = _reals(value, name)
     if numbers.shape != shape:
         raise InvalidValueError(
             f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
@@ -472,25 +475,25 @@ def _finite(given: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     return numbers
 
 
-def _row(given: Any, name: str) -> AnyArray:
+def _row(value: Any, name: str) -> AnyArray:
     """A row of numbers."""
-    numbers = _reals(given, name)
+    numbers = _reals(value, name)
     if numbers.ndim != 1 or not numbers.size:
         raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")
     return numbers
 
 
-def _reals(given: Any, name: str, kinds: str = "iuf") -> AnyArray:
+def _reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
     """Real numbers that matplotlib can draw, as float64."""
-    numbers = as_reals(given, name, kinds).astype(np.float64)
+    numbers = as_reals(value, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
         raise InvalidValueError(f"{name} has numbers beyond {LARGEST:g}, which can't be drawn")
     return numbers
 
 
-def _axis(given: Sequence[object] | None, count: int, of: str) -> Axis:
+def _axis(value: Sequence[object] | None, count: int, of: str) -> Axis:
     """An axis with labels, by default numbers."""
-    names = () if given is None else labels(given, count, of)
+    names = () if value is None else labels(value, count, of)
     return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
 
 

@@ -23,27 +23,27 @@ def place(index: Any, kind: str, count: int) -> int:
     return int(index) % count
 
 
-def place_of(attention: Result, kind: str, given: int | str, count: int) -> int:
+def place_of(attention: Result, kind: str, requested: int | str, count: int) -> int:
     """The index of a query or key, given by number or by its token's text or symbol."""
-    if not isinstance(given, str):
-        return place(given, kind, count)
+    if not isinstance(requested, str):
+        return place(requested, kind, count)
     of_memory = kind == "key" and attention.memory_tokens is not None
     tokens = attention.memory_tokens if of_memory else attention.tokens
     if not tokens:
         raise InvalidValueError(
-            f"{attention.title} has no tokens: give the number of a {kind}, not {quoted(given)}"
+            f"{attention.title} has no tokens: give the number of a {kind}, not {quoted(requested)}"
         )
-    found: int = tokens.find(given)
-    return found + (attention.tokens_before if kind == "key" else 0)
+    position: int = tokens.find(requested)
+    return position + (attention.tokens_before if kind == "key" else 0)
 
 
-def id_of(result: Result, given: int | str, count: int) -> tuple[int, str]:
+def id_of(result: Result, requested: int | str, count: int) -> tuple[int, str]:
     """A token of the vocabulary, given by id or text: its id and its name."""
     vocabulary = getattr(result, "vocabulary", None)
     if vocabulary is None:
-        number = place(given, "token id", count)
+        number = place(requested, "token id", count)
         return number, str(number)
-    token = vocabulary.named(given)
+    token = vocabulary.named(requested)
     return token.id, position_in_words(token.id, label(token.symbol))
 
 

@@ -41,10 +41,10 @@ from attnlab.views.shown import (
     Result,
     Token,
     cut_word,
+    indices_of,
     label,
     missing_extra,
     per_head,
-    places_of,
     shown,
     shown_matrix,
 )
@@ -91,7 +91,7 @@ _font_note: ContextVar[str] = ContextVar("font note", default="")
 
 @contextmanager
 def drawn_in(language: str | None = None) -> Iterator[None]:
-    """Draw in a language, by default the reader's; in English if no font has Chinese."""
+    """Draw in a language, by default the user's; in English if no font has Chinese."""
     wanted = language_of(language)
     if wanted == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
         token = _font_note.set(f"labels are in English; {CHINESE_FONT}")
@@ -215,7 +215,7 @@ def plot_matrix(
     cells : tokens to write into the cells, if all of them fit
     """
     scale = scale or Scale.of(array)
-    shown_rows, shown_columns = (places_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
+    shown_rows, shown_columns = (indices_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
     each = min(INCHES_PER_LABEL, MAX_INCHES / max(len(shown_rows), len(shown_columns)))
     step = math.ceil(MIN_INCHES / each)  # every step-th label is drawn
     in_cells = [Axis("", range(len(row)), tuple(row)) for row in cells]
@@ -227,20 +227,20 @@ def plot_matrix(
         texts_in, across = [], each
     ax = axes_for(given_ax, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
     _image(ax, _cut(array, shown_rows, shown_columns), words, scale)
-    for places, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
-        for gap in (n for n, index in enumerate(places) if index is None):
+    for indices, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
+        for gap in (n for n, index in enumerate(indices) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
-    for places, axis, set_ticks in (
+    for indices, axis, set_ticks in (
         (shown_rows, rows, ax.set_yticks),
         (shown_columns, columns, ax.set_xticks),
     ):
         labels = words.of(axis)
-        texts = [ELLIPSIS if n is None else labels[n] for n in places][::step]
+        texts = [ELLIPSIS if n is None else labels[n] for n in indices][::step]
         is_wide = max(map(display_width, texts)) > FITS_A_COLUMN
         style: dict[str, Any] = {"rotation": 90} if axis is columns and is_wide else {}
         if each < INCHES_PER_LABEL:
             style["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
-        at = range(0, len(places), step)
+        at = range(0, len(indices), step)
         set_ticks(at, texts, parse_math=False, family=words.fonts, **style)
     inks = [ink_on(colour) for colour in LIGHT.palette()]
     for y, i in enumerate(shown_rows if texts_in else ()):
@@ -258,20 +258,20 @@ def plot_matrix(
     ax.set_xlabel(say(columns.name), family=words.fonts)
     ax.set_ylabel(say(rows.name), family=words.fonts)
     cut, hint = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
-    kept = [[n for n in places if n is not None] for places in (shown_rows, shown_columns)]
-    largest, cell = _largest(array[np.ix_(*kept)])
-    both = [*zip((rows, columns), kept, cell, strict=True)]
-    labelled = [one for one in both if one[0].name or len(one[0].positions) > 1] or both[1:]
-    size = " x ".join(str(len(places)) for _, places, _ in labelled)
+    visible = [[n for n in indices if n is not None] for indices in (shown_rows, shown_columns)]
+    largest, cell = _largest(array[np.ix_(*visible)])
+    both = [*zip((rows, columns), visible, cell, strict=True)]
+    labelled = [item for item in both if item[0].name or len(item[0].positions) > 1] or both[1:]
+    size = " x ".join(str(len(indices)) for _, indices, _ in labelled)
     names = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
-    place = say(", ").join(axis.in_words(places[i]) for axis, places, i in labelled)
+    position = say(", ").join(axis.in_words(indices[i]) for axis, indices, i in labelled)
     size = say(", ").join(filter(None, (size, names)))
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {place}",
         of=of(title),
         size=size,
         largest=largest,
-        place=place,
+        place=position,
     )
     alt = say("; ").join([alt, *cut])
     return finished(ax, given_ax, words, title, [*cut, *hint], alt)
@@ -305,11 +305,11 @@ def tile_of(
     array: AnyArray, rows: Axis, columns: Axis, tokens: slice | None = None
 ) -> tuple[AnyArray, ...]:
     """The index that cuts an array (..., m, n) to what a small heatmap shows."""
-    places = (
-        [n for n in places_of(axis, TILE_SHOWN, tokens) if n is not None]
+    indices = (
+        [n for n in indices_of(axis, TILE_SHOWN, tokens) if n is not None]
         for axis in (rows, columns)
     )
-    return np.ix_(*map(range, array.shape[:-2]), *places)
+    return np.ix_(*map(range, array.shape[:-2]), *indices)
 
 
 def plot_tiles(
@@ -323,7 +323,9 @@ def plot_tiles(
 ) -> Picture:
     """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
     L, H, *_ = tiles.shape
-    array = np.vstack([np.hstack([_framed(head) for head in heads]) for heads in tiles])
+    # Each head with an empty row below and an empty column to the right.
+    framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
+    array = np.vstack([np.hstack([*heads]) for heads in framed])
     high, wide = array.shape[0] // L, array.shape[1] // H
     ax = axes_for(given_ax, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
@@ -340,7 +342,7 @@ def plot_tiles(
     down = say("layer; in each, {rows} down", rows=say(rows.name))
     ax.set_xlabel(across, family=words.fonts)
     ax.set_ylabel(down, family=words.fonts)
-    shown = [(axis, places_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
+    shown = [(axis, indices_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
     cut, hint = _cut_note(shown, tokens)
     largest, at = _largest(array)
     alt = say(
@@ -361,16 +363,16 @@ def plot_tokens(
     trace: Result, layer: int, head: int, query: int | str, given_ax: Axes | None
 ) -> Picture:
     """Lines from one token to the tokens it attends to, thicker for larger weights."""
-    one = trace.head(layer, head)
-    step = shown(one, "weights")
+    attention = trace.head(layer, head)
+    step = shown(attention, "weights")
     queries, keys = step.axes
-    query = place_of(one, "query", query, len(queries.positions))
+    query = place_of(attention, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     rest = len(weights) - len(largest)
     of_query = say("weights of query {query}", query=queries.positions[query])
-    title = f"{say(one.title)}\n{of_query}"
+    title = f"{say(attention.title)}\n{of_query}"
     words = Words([queries, keys], title)
     ax = axes_for(given_ax, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
@@ -450,7 +452,7 @@ def plot_profile(
     names: Sequence[str],
     numbers: AnyArray,
     errors: AnyArray,
-    one: int,
+    index: int,
     title: str,
     given_ax: Axes | None,
 ) -> Picture:
@@ -460,7 +462,7 @@ def plot_profile(
     ----------
     names : of M measures
     numbers, errors : (M, N), of N heads; NaN where there is none
-    one : the head's index
+    index : the head's
     """
     ax = axes_for(given_ax, 7, 1.6 + 0.3 * len(names))
     words = Words([], title)
@@ -471,12 +473,12 @@ def plot_profile(
         along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
     listed = []
     for row, name in enumerate(names):
-        number, error = numbers[row, one], errors[row, one]
+        number, error = numbers[row, index], errors[row, index]
         ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
         if np.isnan(number):
             continue
         bar = np.nan_to_num(error) / width[row]
-        ax.errorbar(along[row, one], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
+        ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
         text = " ± ".join(filter(None, with_error(number, error)))
         ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
         listed.append(f"{name} {text}")
@@ -584,9 +586,9 @@ def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
     """Notes on what is left out, and a hint on how to show it if possible."""
-    words = filter(None, (cut_word(axis, places) for axis, places in shown))
+    words = filter(None, (cut_word(axis, indices) for axis, indices in shown))
     cut = [say("shown: {word}", word=word) for word in words]
-    is_cut = tokens is None and any(axis.name for axis, places in shown if None in places)
+    is_cut = tokens is None and any(axis.name for axis, indices in shown if None in indices)
     return cut, [say(SHOW_ALL)] * is_cut
 
 
@@ -596,11 +598,6 @@ def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | No
     cut[[i is None for i in rows]] = np.nan
     cut[:, [j is None for j in columns]] = np.nan
     return cut
-
-
-def _framed(array: AnyArray) -> AnyArray:
-    """The array with an empty row below and an empty column to the right."""
-    return np.pad(array, (0, 1), constant_values=np.nan)
 
 
 def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
@@ -653,7 +650,7 @@ class Words:
         """The labels along an axis."""
         return [
             label(readable(token))
-            if token is not None and self._has(token)
+            if token is not None and not self._missing & set(readable(token))
             else self.escaped(symbol)
             for token, symbol in zip(axis.tokens, axis.labels, strict=True)
         ]
@@ -661,9 +658,6 @@ class Words:
     def escaped(self, text: str) -> str:
         """The text, with escapes for characters that no font has."""
         return "".join(ascii(c)[1:-1] if c in self._missing else c for c in text)
-
-    def _has(self, token: Token) -> bool:
-        return not self._missing & set(readable(token))
 
 
 def readable(token: Token) -> str:

@@ -52,7 +52,8 @@ def explain_row(attention: Result, query: int) -> Explanation:
     columns |= columns_of(weights)
     rows: list[Parts] = [[Message("key"), *columns]]
     for key, name in enumerate(keys):
-        rows.append([name, *(as_term(column[key]) for column in columns.values())])
+        cells = (column[key] for column in columns.values())
+        rows.append([name, *(x if isinstance(x, Term) else Term(x) for x in cells)])
     sums = {"exp": row_sum, "weights": math.fsum(weights.stored.tolist())}
     footer = [Message("sum"), *(Term(sums[name]) if name in sums else "" for name in columns)]
 
@@ -100,10 +101,6 @@ def explain_row(attention: Result, query: int) -> Explanation:
     return Explanation(title, purpose("weights"), numbers, lines)
 
 
-def as_term(number: Any) -> Term:
-    return number if isinstance(number, Term) else Term(number)
-
-
 def terms(step: StepNumber, row: Any) -> list[Term]:
     """A row's numbers, each with its path and index."""
     query, _ = step.index
@@ -122,8 +119,8 @@ def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumb
     """The weights and V, with the weighted sum below; only the first of many columns."""
     picked = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in picked if j is not None}
-    for one in context.values():
-        one.checked(one.expected)
+    for step in context.values():
+        step.checked(step.expected)
     path = f"{attention.path}.V".lstrip(".")
 
     def line(name: str, weight: Any, numbers: Iterable[Any]) -> Parts:
@@ -135,10 +132,10 @@ def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumb
         numbers = (Term(attention.V[key, j].item(), path=path, index=(key, j)) for j in context)
         rows.append(line(name, weight, numbers))
     computed = (
-        Term(plain(one.computed), path=one.path, index=one.index) for one in context.values()
+        Term(plain(step.computed), path=step.path, index=step.index) for step in context.values()
     )
     feet = [line(Message("sum of weight · V"), "", computed)]
     if attention.is_edited("context"):
-        stored = (Term(plain(one.stored)) for one in context.values())
+        stored = (Term(plain(step.stored)) for step in context.values())
         feet.append(line(Message("edited here"), "", stored))
     return Table(attention.heading_of("context"), rows, feet)

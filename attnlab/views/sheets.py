@@ -48,7 +48,7 @@ ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
 # The first cell with numbers, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# A cell's place is one integer of sheet, row and column.
+# A cell's address is one integer of sheet, row and column.
 NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 
 # Operator precedence; references, numbers and calls need no parentheses.
@@ -85,9 +85,9 @@ class Cells(NDArrayOperatorsMixin):
     book : the workbook; sums and products write their operands to it
     values : the numbers (...)
     texts : formulas (...), or None for cells of a sheet
-    places : places of cells of a sheet (...), see NEXT_COLUMN
+    addresses : of cells of a sheet (...), see NEXT_COLUMN
     binding : precedence of the formulas' outermost operator
-    made_by : the function that made the formulas
+    source : the name of the function that made the formulas
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Cells(NDArrayOperatorsMixin):
         book: Book,
         values: AnyArray,
         texts: AnyArray | None = None,
-        places: AnyArray | None = None,
+        addresses: AnyArray | None = None,
         binding: int = ATOM,
-        made_by: str = "",
+        source: str = "",
     ) -> None:
-        self.book, self.values, self.texts, self.places = book, values, texts, places
-        self.binding, self.made_by = binding, made_by
+        self.book, self.values, self.texts, self.addresses = book, values, texts, addresses
+        self.binding, self.source = binding, source
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,8 +113,8 @@ class Cells(NDArrayOperatorsMixin):
     def formulas(self, binding: int = COMPARISON) -> AnyArray:
         """The cells as texts, with parentheses if their precedence is lower than `binding`."""
         if self.texts is None:
-            assert self.places is not None
-            return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.places), object)
+            assert self.addresses is not None
+            return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.addresses), object)
         return self.texts if self.binding >= binding else "(" + self.texts + ")"
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None) -> Any:
@@ -123,7 +123,7 @@ class Cells(NDArrayOperatorsMixin):
         template, binding = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
         # The right operand needs parentheses at equal precedence: a - (b - c), but a - b - c.
         outer = [COMPARISON] * 2 if binding == ATOM else [binding + (binding == POWER), binding + 1]
-        result = self._made(ufunc, template, inputs, outer, binding)
+        result = self._computed(ufunc, template, inputs, outer, binding)
         if out is None:
             return result
         vars(out[0]).update(vars(result))
@@ -133,12 +133,12 @@ class Cells(NDArrayOperatorsMixin):
         self, function: Any, _: Any, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Any:
         if function is np.where:
-            return self._made(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
+            return self._computed(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
         if function is np.broadcast_to:
             return self._view(lambda x: np.broadcast_to(x, *arguments[1:], **named))
         return NotImplemented
 
-    def _made(
+    def _computed(
         self,
         function: Callable[..., Any],
         template: str,
@@ -154,8 +154,8 @@ class Cells(NDArrayOperatorsMixin):
         return Cells(self.book, values, formulas, None, binding, function.__name__)
 
     def _view(self, take: Callable[[AnyArray], AnyArray]) -> Cells:
-        texts, places = (None if x is None else take(x) for x in (self.texts, self.places))
-        return Cells(self.book, take(self.values), texts, places, self.binding, self.made_by)
+        texts, addresses = (None if x is None else take(x) for x in (self.texts, self.addresses))
+        return Cells(self.book, take(self.values), texts, addresses, self.binding, self.source)
 
     def __getitem__(self, index: Any) -> Cells:
         if not isinstance(index, Cells):
@@ -237,9 +237,9 @@ class Book:
         self.names.append(name)
         return self.workbook.add_worksheet(name)
 
-    def reference(self, place: int) -> str:
+    def reference(self, address: int) -> str:
         """A cell's name, such as `Q!B3`."""
-        sheet, cell = divmod(int(place), NEXT_SHEET)
+        sheet, cell = divmod(int(address), NEXT_SHEET)
         return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
 
     def constants(self, numbers: Any) -> Cells:
@@ -250,23 +250,23 @@ class Book:
 
     def lines(self, cells: Cells) -> AnyArray:
         """Each row of cells as a `Line`, (..., n) -> (...); formulas are first put on a sheet."""
-        if cells.places is None or (step := _spacing(cells.places)) is None:
-            name = f"{self.step}.{cells.made_by}"
-            written = self.put(name, f"{cells.made_by}, a part of {self.step}", cells, self.axes)
-            vars(cells).update(vars(written))  # the equation may use them again
+        if cells.addresses is None or (step := _spacing(cells.addresses)) is None:
+            name = f"{self.step}.{cells.source}"
+            sheet_cells = self.put(name, f"{cells.source}, a part of {self.step}", cells, self.axes)
+            vars(cells).update(vars(sheet_cells))  # the equation may use them again
             return self.lines(cells)
-        assert cells.places is not None
+        assert cells.addresses is not None
 
         def line(first: int, last: int) -> Line:
             return Line(f"{self.reference(first)}:{_name(last % NEXT_SHEET)}", step == NEXT_COLUMN)
 
-        made = np.frompyfunc(line, 2, 1)(cells.places[..., 0], cells.places[..., -1])
-        return np.asarray(made, object)
+        lines = np.frompyfunc(line, 2, 1)(cells.addresses[..., 0], cells.addresses[..., -1])
+        return np.asarray(lines, object)
 
     def row_labels(self, cells: Cells) -> str:
         """The row labels of a sheet, as a line of cells."""
-        assert cells.places is not None
-        first, last = cells.places.flat[0] // NEXT_ROW * NEXT_ROW, cells.places.flat[-1]
+        assert cells.addresses is not None
+        first, last = cells.addresses.flat[0] // NEXT_ROW * NEXT_ROW, cells.addresses.flat[-1]
         return f"{self.reference(first)}:{_name(last // NEXT_ROW * NEXT_ROW % NEXT_SHEET)}"
 
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
@@ -286,9 +286,9 @@ class Book:
         shape, (*_, last) = cells.shape, ("", *axes.split())
         is_column = len(shape) == 1 and last in ("T", "vocab")
         size = (shape[0], 1) if is_column else (math.prod(shape[:-1]), (1, *shape)[-1])
-        place = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
+        address = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
         rows, columns = np.indices(size)
-        written = place + rows * NEXT_ROW + columns * NEXT_COLUMN
+        addresses = address + rows * NEXT_ROW + columns * NEXT_COLUMN
         sheet = self._sheet(name)
         sheet.write_string(0, 0, heading, self.bold)
         sheet.freeze_panes(FIRST_ROW, FIRST_COLUMN)
@@ -297,14 +297,14 @@ class Book:
         if cells.values.dtype.kind == "f" and shape:
             self._colour(sheet, size, cells.values, name.endswith("weights"))
         self.listed.append((name, heading, " x ".join(map(str, shape))))
-        return Cells(self, cells.values, None, written.reshape(shape))
+        return Cells(self, cells.values, None, addresses.reshape(shape))
 
     def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
         values = cells.values
         if values.dtype.kind == "f":
             values = np.where(np.isneginf(values), MINUS_INFINITY, values.astype(np.float64))
         numbers = values.reshape(size).tolist()
-        if cells.texts is None and cells.places is None:
+        if cells.texts is None and cells.addresses is None:
             for row, row_numbers in enumerate(numbers, FIRST_ROW):
                 sheet.write_row(row, FIRST_COLUMN, row_numbers)
             return
@@ -358,7 +358,7 @@ class Book:
             colours |= {f"{end}_type": "num", f"{end}_value": value, f"{end}_color": colour}
         sheet.conditional_format(*area, colours)
 
-    def finished(self, next_token: tuple[str, str] | None = None) -> bytes:
+    def file_content(self, next_token: tuple[str, str] | None = None) -> bytes:
         """Fill the table of contents and return the file.
 
         Parameters
@@ -395,7 +395,7 @@ class Sheets:
 
     def __init__(self, result: Result, book: Book) -> None:
         self.run, self.book = result._run.fork(), book
-        self.made: dict[str, Any] = {}
+        self.values_by_path: dict[str, Any] = {}
         self.path = result.path
         # Inputs of a part are numbers, not formulas.
         self.numbers = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
@@ -404,11 +404,11 @@ class Sheets:
         """A step: cells, or a value that isn't an array."""
         if path == "rows_of_W_E":  # the same parameter, read by rows
             path = "W_E"
-        if path not in self.made:
-            self.made[path] = self._made(path)
-        return self.made[path]
+        if path not in self.values_by_path:
+            self.values_by_path[path] = self._computed(path)
+        return self.values_by_path[path]
 
-    def _made(self, path: str) -> Any:
+    def _computed(self, path: str) -> Any:
         node, book = self.run.graph[path], self.book
         step = node.step
         if self._is_number(path, node):
@@ -422,7 +422,7 @@ class Sheets:
         if step.equation is equations.identity and not isinstance(value, np.ndarray):
             return value
         if isinstance(value, Cells):
-            is_part = value.places is not None and not step.axes.startswith("T")
+            is_part = value.addresses is not None and not step.axes.startswith("T")
             return value if is_part else book.put(self._name(path), heading, value, step.axes)
         if isinstance(value, np.ndarray | float):
             numbers = Cells(book, np.asarray(value))
@@ -448,7 +448,7 @@ def write_sheets(result: Result, path: FilePath) -> None:
     sheets = Sheets(result, book)
     for name in result.parts:
         sheets.value(result._path_of(name))
-    write_whole(path, book.finished())
+    write_whole(path, book.file_content())
 
 
 def write_model(trace: Result, path: FilePath) -> None:
@@ -465,14 +465,14 @@ def write_model(trace: Result, path: FilePath) -> None:
     symbols = book.row_labels(sheets.value("W_E"))
     book.token_names = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
     ids = sheets.value("ids")
-    book.token_names = [book.reference(place - NEXT_COLUMN) for place in ids.places]
+    book.token_names = [book.reference(address - NEXT_COLUMN) for address in ids.addresses]
     logits = sheets.value("next_logits")
     book.step, book.axes = "probabilities", "vocab"
     probabilities: Any = equations.softmax(logits)
     written = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
     line = book.lines(written).item().text
     most = f"INDEX({book.row_labels(written)},MATCH(MAX({line}),{line},0))"
-    write_whole(path, book.finished((most, label(trace.next_tokens(1)[0].symbol))))
+    write_whole(path, book.file_content((most, label(trace.next_tokens(1)[0].symbol))))
 
 
 def _book_of(result: Result) -> Book:
@@ -494,8 +494,8 @@ def _write_label(sheet: Any, row: int, column: int, text: str, formula: str, for
         sheet.write_string(row, column, text, form)
 
 
-def _name(place: int) -> str:
-    name: str = xl_rowcol_to_cell(*divmod(place, NEXT_ROW))
+def _name(address: int) -> str:
+    name: str = xl_rowcol_to_cell(*divmod(address, NEXT_ROW))
     return name
 
 
@@ -504,9 +504,9 @@ def _literal(number: Any) -> str:
     return text.removesuffix(".0").upper()
 
 
-def _spacing(places: AnyArray) -> int | None:
-    """The step between neighbours, if each row of places is a row or column of a sheet."""
-    distances = np.unique(np.diff(places))
+def _spacing(addresses: AnyArray) -> int | None:
+    """The step between neighbours, if each row of addresses is a row or column of a sheet."""
+    distances = np.unique(np.diff(addresses))
     if not distances.size:
         return NEXT_COLUMN
     distance = int(distances[0])

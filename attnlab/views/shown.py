@@ -125,7 +125,7 @@ class Shown:
             max_columns=16 if self.is_token_by_token else 5,
         )
         m, n = self.array.shape
-        return f"{self.heading}    {m} x {n}\n{numbers}\n"
+        return f"{say(self.heading)}    {m} x {n}\n{numbers}\n"
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +223,8 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
-def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
-    """The places of an axis that a view shows; None is a gap.
+def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
+    """The indices along an axis that a view shows; None is a gap.
 
     Parameters
     ----------
@@ -244,21 +244,21 @@ def places_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int |
         raise InvalidTypeError(
             f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
         ) from None
-    places = [position - start for position in wanted if position in axis.positions]
-    if not places:
+    indices = [position - start for position in wanted if position in axis.positions]
+    if not indices:
         raise InvalidValueError(
             f"{quoted(tokens)} selects no {axis.name}; expected {start} to {start + count - 1}"
         )
-    return [*places]
+    return [*indices]
 
 
-def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
-    """A note on the places of an axis that are left out; "" if there are none."""
+def cut_word(axis: Axis, indices: Sequence[int | None]) -> str:
+    """A note on what is left out along an axis; "" if there are none."""
     count = len(axis.positions)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
-    if None in places:
-        first = places.index(None)
-        last = len(places) - first - 1
+    if None in indices:
+        first = indices.index(None)
+        last = len(indices) - first - 1
         if last > 1:
             return say(
                 "the first {first} and the last {last} of {count}{named}",
@@ -273,12 +273,14 @@ def cut_word(axis: Axis, places: Sequence[int | None]) -> str:
             count=count,
             named=named,
         )
-    if len(places) == count:
+    if len(indices) == count:
         return ""
-    first, last = (axis.positions[index] for index in (places[0], places[-1]) if index is not None)
+    first, last = (
+        axis.positions[index] for index in (indices[0], indices[-1]) if index is not None
+    )
     return say(
         "{shown} of {count}{named}, {which}",
-        shown=len(places),
+        shown=len(indices),
         count=count,
         named=named,
         which=first if first == last else say("{first} to {last}", first=first, last=last),

@@ -59,8 +59,8 @@ class Terminal:
         """Show a text, table, step, tokens, explanation, or a document of texts and tables."""
         match piece:
             case Document():
-                for one in piece.pieces():
-                    self.show(one)
+                for part in piece.pieces():
+                    self.show(part)
             case Explanation():
                 self.write(piece.text(self.width))
             case Shown():
@@ -110,7 +110,7 @@ class Terminal:
         number's background is its colour in the palette.
         """
         if not step.axes:
-            self.heading(f"{step.heading} = {step.array:.{step.decimals}f}")
+            self.heading(f"{say(step.heading)} = {step.array:.{step.decimals}f}")
             print()
             return
         rows, *columns = step.axes
@@ -153,7 +153,7 @@ class Terminal:
         notes = [" x ".join(map(str, array.shape))]
         if MASKED in cells.values():
             notes.append(f"{MASKED} is masked")
-        self.heading("    ".join([step.heading, *notes]))
+        self.heading("    ".join([say(step.heading), *notes]))
         widths = [
             display_width(gap)
             if j is None

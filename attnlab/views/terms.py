@@ -50,8 +50,8 @@ class Term:
 Parts: TypeAlias = Sequence[str | Term]
 
 
-def said(part: str | Term) -> str:
-    """A part of a line in the reader's language."""
+def translated(part: str | Term) -> str:
+    """A part of a line in the user's language."""
     return say(part) if isinstance(part, str) else str(part)
 
 
@@ -64,7 +64,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        return "".join(map(said, self.parts))
+        return "".join(map(translated, self.parts))
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Table:
     in_halves: bool = False
 
     def lines(self, width: int) -> list[str]:
-        rows, feet = ([[*map(said, row)] for row in part] for part in (self.rows, self.feet))
+        rows, feet = ([[*map(translated, row)] for row in part] for part in (self.rows, self.feet))
         return halve(rows, feet, width) if self.in_halves else fold([*rows, *feet], width)
 
 
@@ -113,7 +113,7 @@ def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]
     left = [header, *lines[:half], *feet]
     right = [header, *lines[half:], *[empty] * len(left)]
     pairs = zip(left, right, strict=False)
-    return [align([[*one, "", *other] for one, other in pairs])]
+    return [align([[*row, "", *other] for row, other in pairs])]
 
 
 def printed(number: float) -> str:

@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,16 @@ def embedded(match: re.Match[str]) -> str:
     return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
 
 
-def in_view(cell: Any) -> Iterator[Any]:
-    """A notebook's cell, as several if the page folds parts of it."""
-    if cell.cell_type != "code" or "nbgrader" in cell.metadata:
-        yield cell
-        return
-    for part, is_folded in folded(cell.source):
-        about = {"tags": ["hide-input"]} if is_folded else {}
-        yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
+def in_view(cells: Sequence[Any]) -> Iterator[Any]:
+    """A notebook's cells, one as several if the page folds parts of it."""
+    code = [cell.source if cell.cell_type == "code" else "" for cell in cells]
+    for number, cell in enumerate(cells, 1):
+        if cell.cell_type != "code" or "nbgrader" in cell.metadata:
+            yield cell
+            continue
+        for part, is_folded in folded(cell.source, code[number:]):
+            about = {"tags": ["hide-input"]} if is_folded else {}
+            yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
 
 
 def lay_out(source: Path, language: str) -> None:
@@ -94,7 +96,7 @@ def lay_out(source: Path, language: str) -> None:
         script = with_links(lesson(chapter, language, "home"))
         script = DRAWING.sub(lambda found: shown(found[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")
-        notebook.cells = [part for cell in notebook.cells for part in in_view(cell)]
+        notebook.cells = [*in_view(notebook.cells)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
@@ -108,8 +110,12 @@ def lay_out(source: Path, language: str) -> None:
 
 
 def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
-    """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model."""
-    lay_out(work / language, language)
+    """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model.
+
+    A second builder in the same directory takes the executed chapters of the first one.
+    """
+    if not (work / language).exists():
+        lay_out(work / language, language)
     settings = {
         "ATTNLAB_LANGUAGE": language,
         "HF_HUB_OFFLINE": "1",
@@ -118,63 +124,60 @@ def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[by
     }
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-E"),
+            *(sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"),
             *("-b", builder, "-c", str(HERE), "-D", f"language={LANGUAGES[language]}"),
             *("-d", str(work / f"{language}.doctrees")),
-            *(str(work / language), str(work / "out" / language)),
+            *(str(work / language), str(work / builder / language)),
         ],
         env={**os.environ, **settings},
     )
 
 
-def built(work: Path, builder: str = "html") -> bool:
+def built(work: Path, builder: str) -> bool:
     """Build both editions in parallel; False if Sphinx fails or warns."""
     running = [start_sphinx(work, language, builder) for language in LANGUAGES]
     statuses = [process.wait() for process in running]
     return not any(statuses)
 
 
-def pdf(directory: Path) -> int:
+def pdf(directory: Path, work: Path) -> int:
     """Print each edition, on one page of Sphinx's, to a PDF; returns 1 if something fails."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("Printing the PDF needs Chromium (apt-get install chromium).")
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        work = Path(temporary)
-        if not built(work, "singlehtml"):
-            return 1
-        for language in LANGUAGES:
-            page = (work / "out" / language / "index.html").as_uri()
-            to = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
-            options = ("--headless", "--no-sandbox", "--no-pdf-header-footer")
-            subprocess.run([browser, *options, to, page], check=True, stderr=subprocess.DEVNULL)
+    if not built(work, "singlehtml"):
+        return 1
+    for language in LANGUAGES:
+        page = (work / "singlehtml" / language / "index.html").as_uri()
+        to = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
+        options = ("--headless", "--no-sandbox", "--no-pdf-header-footer")
+        subprocess.run([browser, *options, to, page], check=True, stderr=subprocess.DEVNULL)
     return 0
 
 
-def build(directory: Path) -> int:
+def build(directory: Path, work: Path) -> int:
     """Build both editions as pages; returns 1 if Sphinx fails or warns."""
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        work = Path(temporary)
-        if not built(work):
-            return 1
-        for language in LANGUAGES:
-            shutil.copytree(work / "out" / language, directory / language, dirs_exist_ok=True)
-            for file in ("*.ipynb", "*.svg"):
-                for found in (work / language).glob(file):
-                    shutil.copy(found, directory / language)
-            model = attnlab.GPT2.from_pretrained("pocket")
-            model.playground(directory / language / "playground.html", language=language)
+    if not built(work, "html"):
+        return 1
+    for language in LANGUAGES:
+        shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)
+        for file in ("*.ipynb", "*.svg"):
+            for found in (work / language).glob(file):
+                shutil.copy(found, directory / language)
+        model = attnlab.GPT2.from_pretrained("pocket")
+        model.playground(directory / language / "playground.html", language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")
     (directory / "index.html").write_text(FRONT, encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["pdf", directory]:
-            sys.exit(pdf(Path(directory)))
-        case [directory]:
-            sys.exit(build(Path(directory)))
+    with tempfile.TemporaryDirectory() as work:
+        match sys.argv[1:]:
+            case ["pdf", directory]:
+                sys.exit(pdf(Path(directory), Path(work)))
+            case [directory]:
+                sys.exit(build(Path(directory), Path(work)))
     sys.exit(__doc__)

@@ -28,8 +28,8 @@ X, W_K, W_V = attention.X, attention.W_K, attention.W_V
 # ## Down to the latent, and up again
 #
 # All keys and values of the layer come from X by one wide matrix, W_K beside W_V. Its SVD ([chapter
-# 2](../02_a_matrix_is_a_map.py)) gives the best pair of thin ones: down to `LATENT` columns, and up
-# again. (Biases are added as before, and need not be kept.)
+# 2](../02_a_matrix_is_a_map.py)) gives the best pair of thin matrices: down to `LATENT` columns,
+# and up again. (Biases are added as before, and need not be kept.)
 
 # %%
 U, sizes, Vt = np.linalg.svd(np.hstack([W_K, W_V]), full_matrices=False)
@@ -46,7 +46,7 @@ pictures.curves({"W_K beside W_V": sizes}, x_name="number", y_name="singular val
 #
 # q·k = q·(c W_UK) = (q W_UKᵀ)·c. So each query is multiplied by W_UKᵀ once and compared with the
 # latents themselves: all heads share one "key" of `LATENT` numbers. In the same way the weights mix
-# latents, and one product with W_UV makes the head's context of that.
+# latents, and a product with W_UV turns that into the head's context.
 
 # %%
 UK, UV = (W.reshape(LATENT, H, Dh).swapaxes(0, 1) for W in (W_UK, W_UV))  # (H, LATENT, Dh)

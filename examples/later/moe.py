@@ -50,10 +50,10 @@ print(
 # %% [markdown]
 # ## The router
 #
-# A router is one small matrix: its logits say how much each expert is wanted, the best `ACTIVE` of
+# A router is a small matrix: its logits say how much each expert is wanted, the best `ACTIVE` of
 # them run, and softmax of these gives their **gates**. Ours is not trained. Instead it is given the
-# truth: the length of what each expert would write. So it is the best that a router by length can
-# do, and a real one must guess it from X without running the experts.
+# truth: the length of what each expert would write. So no router by length can do better, and a
+# real router must guess the lengths from X, without running the experts.
 
 # %%
 lengths = np.linalg.norm(outputs, axis=-1).T  # (T, experts)

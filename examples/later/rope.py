@@ -77,5 +77,5 @@ pictures.heatmap(products, rows=range(T), columns=range(T), title="the same vect
 # 3](../03_one_head_by_hand.py)); with RoPE it can.
 #
 # The pocket model was not trained with RoPE, so its head means nothing after such a rotation; a
-# model trained with it learns W_Q and W_K that do. Values aren't rotated: what a token passes on
+# model trained with RoPE learns W_Q and W_K that fit. Values aren't rotated: what a token passes on
 # does not depend on where it is.

@@ -1,14 +1,11 @@
 """Chapter 18, a model whose truth is known: what it says holds, and may be changed."""
 
-from collections.abc import Iterator
-from functools import cache
-
 import numpy as np
 import pytest
 from book import Changes, answer, as_it_is, holds, run
 
 from attnlab.equations import AnyArray
-from attnlab.pocket.truth import Methods, Truth, kept_parts, open_truth
+from attnlab.pocket.truth import kept_parts
 
 CHAPTER = "18"
 SETTINGS = {
@@ -24,23 +21,6 @@ def setting(**values: object) -> dict[str, str]:
     return {
         SETTINGS[name]: f"{name} = {value!r} ".replace("'", '"') for name, value in values.items()
     }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def methods_once() -> Iterator[None]:
-    """The methods' scores are computed once for each ablation, since they take seconds."""
-    whole = Truth.methods
-
-    @cache
-    def methods(ablation: str) -> Methods:
-        return whole(open_truth(), None, ablation)
-
-    def patched(_: Truth, __: object = None, ablation: str = "mean") -> Methods:
-        return methods(ablation)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Truth, "methods", patched)
-        yield
 
 
 CHANGES: Changes = {

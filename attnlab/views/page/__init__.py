@@ -2,7 +2,7 @@
 
 `page` assembles it from its scripts, one of which `translate` makes from the equations: the page
 itself computes steps, see `arrays.js` and `run.js`. `packs` are the numbers it includes: for
-attention, for the steps of a token (`way`), for its `prediction`, and for the picture of the model
-(`overview`). `playground` is the page that includes a model and runs it, `atlas` the page of a
-corpus.
+attention, for a token's pass through the steps (`token_pass`), for its `prediction`, and for the
+picture of the model (`overview`). `playground` is the page that includes a model and runs it,
+`atlas` the page of a corpus.
 """

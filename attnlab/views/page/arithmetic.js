@@ -83,14 +83,14 @@ function closeArithmetic() {
 
 function showArithmetic() {
   const { layer, head, query, key } = opened;
-  const place = { query: places.queries[query], key: places.keys[key] };
+  const positions = { query: places.queries[query], key: places.keys[key] };
   const shown = traces.filter(
     (trace) =>
       hasHead(trace, layer, head) &&
-      place.query[trace.number] !== null &&
-      place.key[trace.number] !== null,
+      positions.query[trace.number] !== null &&
+      positions.key[trace.number] !== null,
   );
-  const position = (name) => positionIn(shown.map(({ number }) => place[name][number]));
+  const position = (name) => positionIn(shown.map(({ number }) => positions[name][number]));
   byId("arithmetic-title").textContent = say(
     "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
     { layer, head, query: position("query"), key: position("key") },
@@ -100,24 +100,13 @@ function showArithmetic() {
 }
 
 function table(caption, heads, rows, foot, marked, onRow) {
-  const body = rows.map((cells, n) => {
-    const button = make("button", { type: "button", class: "row-button" }, ...[cells[0]].flat());
-    button.addEventListener("click", () => onRow(n));
-    const row = make(
-      "tr",
-      n === marked ? { "aria-current": "true" } : {},
-      make("th", { scope: "row" }, button),
-    );
-    row.append(...cells.slice(1).map((x) => cellWith(x, 4)));
+  const body = rows.map(([heading, ...cells], n) => {
+    const button = buttonOf(() => onRow(n), { class: "row-button" }, ...[heading].flat());
+    const row = rowOf(button, cells, 4);
+    if (n === marked) row.ariaCurrent = "true";
     return row;
   });
-  const last = make(
-    "tr",
-    {},
-    make("th", { scope: "row" }, foot[0]),
-    ...foot.slice(1).map((x) => cellWith(x, 4)),
-  );
-  return boxedTable(caption, heads, body, [last]);
+  return boxedTable(caption, heads, body, [rowOf(foot[0], foot.slice(1), 4)]);
 }
 
 function arithmeticOf(trace) {
@@ -147,21 +136,12 @@ function arithmeticOf(trace) {
       make("span", { class: "sum" }, ...parts),
       make("span", { class: "note" }, description.steps[name].purpose),
     );
-  const strong = (x) => make("strong", {}, number(x));
-  // The computed result, or the value that an edit replaced it with.
-  const result = (name, computed, x) =>
-    head.edited.has(name)
-      ? make(
-          "span",
-          {},
-          ...sayParts("{made}; edited here: {x} instead", { made: number(computed), x: strong(x) }),
-        )
-      : strong(x);
+  const result = (name, computed, x) => resultOf(head.edited.has(name), computed, x);
   const largestKey = steps.masked_scores.indexOf(largest);
   // How a step of this cell is computed; sums of products are in the table.
   const explained = (name) => {
     const working = new Working({
-      places: { row: i, column: j },
+      indices: { row: i, column: j },
       needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
       rowLetter: "key",
       largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
@@ -206,7 +186,7 @@ function arithmeticOf(trace) {
     opened[name] = chosen(n);
     updateLink();
     showArithmetic();
-    for (const heatmap of heatmaps) heatmap.place();
+    for (const heatmap of heatmaps) heatmap.mark();
     document.querySelectorAll("#sums .table").forEach((part, t) => {
       part.scrollTop = scrolled[t];
     });
@@ -220,7 +200,7 @@ function arithmeticOf(trace) {
   const vector = (name, position, words) => {
     if (position < 0) return words;
     // Not a button: browsers omit buttons from table heads that are repeated on printed pages.
-    const link = make("a", { href: "#way", class: "leads", title: say("How it is computed") }, words);
+    const link = make("a", { href: "#pass", class: "leads", title: say("How it is computed") }, words);
     link.addEventListener("click", (event) => {
       event.preventDefault();
       goToVector(trace, position, name, chosen);
@@ -306,13 +286,13 @@ function arithmeticOf(trace) {
 
 /** The inputs of the cell's steps, by parameter. */
 function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
-  const valuesOf = (values) => (place) =>
-    values?.length === undefined || place.includes(":") ? values : values[j];
-  const given = [
+  const valuesOf = (values) => (indices) =>
+    values?.length === undefined || indices.includes(":") ? values : values[j];
+  const scalars = [
     ["by_root", trace.given.by_root],
     ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
   ];
-  const others = [...Object.entries(numbers), ...given].map(([name, values]) => [
+  const others = [...Object.entries(numbers), ...scalars].map(([name, values]) => [
     name,
     values === null ? null : { name, values: valuesOf(values) },
   ]);
@@ -336,16 +316,8 @@ function comparedOf(shown) {
       return stepRow(headOf(trace, layer, head), step, i)[j];
     });
     const difference = a === b ? 0 : b - a; // 0 also for two -inf
-    return make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, step),
-      ...[a, b, difference].map((x) => cellWith(x, 6)),
-    );
+    return rowOf(step, [a, b, difference], 6);
   });
-  return make(
-    "article",
-    { class: "compared" },
-    boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows),
-  );
+  const table = boxedTable(say("Both, and their difference"), [say("step"), "A", "B", DIFFERENCE], rows);
+  return make("article", { class: "compared" }, table);
 }

@@ -140,9 +140,9 @@ function merged(shape, arrays) {
  * Plain numbers give a plain number. `f.over(k, ...)` may write the result over argument k.
  */
 function elementwise(name, loop) {
-  const into = (over, given) => {
-    const real = given.filter((x) => x instanceof Nd); // the arrays alone determine the type
-    const arrays = given.map(asArray);
+  const into = (over, operands) => {
+    const real = operands.filter((x) => x instanceof Nd); // the arrays alone determine the type
+    const arrays = operands.map(asArray);
     const shape = broadcastShape(arrays.map((x) => x.shape));
     const type = real.length ? typeOf(...real) : Float64Array;
     const isFit = over?.data instanceof type && over.size === sizeOf(shape);
@@ -155,7 +155,7 @@ function elementwise(name, loop) {
     }
     return real.length ? new Nd(out, shape) : out[0];
   };
-  return Object.assign((...given) => into(undefined, given), { over: (k, ...given) => into(given[k], given) });
+  return Object.assign((...operands) => into(undefined, operands), { over: (k, ...operands) => into(operands[k], operands) });
 }
 
 /** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
@@ -167,7 +167,7 @@ function matmul(a, b) {
   const [n, m, p] = [...a.shape.slice(-2), b.shape.at(-1)];
   if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-  const [x, y] = [a, b].map((one) => stretched(one, [...leading, ...one.shape.slice(-2)]));
+  const [x, y] = [a, b].map((array) => stretched(array, [...leading, ...array.shape.slice(-2)]));
   const out = new (typeOf(a, b))(sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
   const sizes = [n, m, p];

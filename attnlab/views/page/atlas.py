@@ -118,11 +118,11 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
         yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
         close = say("Close", language)
         yield f'<a class="close" href="#beside" aria-label="{close}" title="{close}">×</a>'
-        yield f"<h2>{_escaped(_place(layer, head, language))}</h2>"
+        yield f"<h2>{_escaped(_name_of_head(layer, head, language))}</h2>"
         for family, measures in atlas.families().items():
             yield f"<h3>{say(family, language)}</h3>"
-            for one in measures:
-                yield from _of_head(one, layer, head, language, served)
+            for measure in measures:
+                yield from _of_head(measure, layer, head, language, served)
         example = next(iter(atlas.values()))
         if not served and example.mean.ndim and example.most(layer, head):
             code = f'model.trace(atlas["{example.name}"].most({layer}, {head})[0].ids)'
@@ -136,29 +136,29 @@ def _summary(atlas: Atlas, standouts: Sequence[Any], language: str) -> Iterator[
     """The heads that stand out: a sentence on the first, and a table."""
     yield f'<section id="summary"><h2>{say("Heads that stand out", language)}</h2>'
     if standouts and not math.isnan(standouts[0].errors):
-        one = standouts[0]
+        standout = standouts[0]
         sentence = say(
             "{head} stands out most, by {errors} standard errors: {says}, {number}. The median "
             "head has {median}.",
             language,
-            head=_place(one.layer, one.head, language).capitalize(),
-            errors=f"{one.errors:,.0f}",
-            says=re.split("[,，;；]", say(atlas[one.measure].says, language))[0],
-            number=_formatted(atlas[one.measure], one.layer, one.head),
-            median=f"{one.median:.3g}",
+            head=_name_of_head(standout.layer, standout.head, language).capitalize(),
+            errors=f"{standout.errors:,.0f}",
+            says=re.split("[,，;；]", say(atlas[standout.measure].says, language))[0],
+            number=_formatted(atlas[standout.measure], standout.layer, standout.head),
+            median=f"{standout.median:.3g}",
         )
         yield f'<p class="story">{_escaped(sentence)}</p>'
     header = ("Largest", "head", "errors above the median", "mean", "median head")
     yield f"<table><tr>{''.join(f'<th>{say(name, language)}</th>' for name in header)}</tr>"
-    for one in standouts:
-        measure = atlas[one.measure]
-        place = _escaped(_place(one.layer, one.head, language))
+    for standout in standouts:
+        measure = atlas[standout.measure]
+        name = _escaped(_name_of_head(standout.layer, standout.head, language))
         cells = (
             f"<b>{_escaped(say(measure.short_title, language))}</b>",
-            f'<a href="#{_anchor(one.layer, one.head)}">{place}</a>',
-            "–" if math.isnan(one.errors) else f"{one.errors:,.0f}",
-            _escaped(_formatted(measure, one.layer, one.head)),
-            f"{one.median:.3g}",
+            f'<a href="#{_anchor(standout.layer, standout.head)}">{name}</a>',
+            "–" if math.isnan(standout.errors) else f"{standout.errors:,.0f}",
+            _escaped(_formatted(measure, standout.layer, standout.head)),
+            f"{standout.median:.3g}",
         )
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     chance = say(
@@ -183,8 +183,8 @@ def _maps(atlas: Atlas, language: str) -> Iterator[str]:
     few = " few" if atlas.n_head <= FEW_HEADS else ""
     for n, measures in enumerate(families.values()):
         yield f'<div class="maps m{n}{few}">'
-        for one in measures:
-            yield from _map(one, language)
+        for measure in measures:
+            yield from _map(measure, language)
         yield "</div>"
     yield "</section>"
 
@@ -193,9 +193,9 @@ def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | No
     """How to open a passage's trace."""
     if served:
         leads = say("Each passage links to its trace, in a new tab.", language)
-        own = say("Explore your own text", language)
+        words = say("Explore your own text", language)
         link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
-        return f"{leads} <a {link}>{own}</a>"
+        return f"{leads} <a {link}>{words}</a>"
     if is_beside and atlas.model_given:
         words = say(
             "For links to each passage's trace, run this in the page's directory:", language
@@ -207,31 +207,31 @@ def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | No
     return f"{words} <code>{_escaped(code)}</code>"
 
 
-def _place(layer: int, head: int, language: str) -> str:
+def _name_of_head(layer: int, head: int, language: str) -> str:
     return say("layer {layer} head {head}", language, layer=layer, head=head)
 
 
-def _map(one: Measured, language: str) -> Iterator[str]:
+def _map(measure: Measured, language: str) -> Iterator[str]:
     """A measure of all heads as a heatmap."""
-    scale = one.scale
-    there = one.mean[~np.isnan(one.mean)]
+    scale = measure.scale
+    there = measure.mean[~np.isnan(measure.mean)]
     low, high = there.min(initial=math.inf), there.max(initial=-math.inf)
     bounds = f"{low:.3g} … {high:.3g}" if there.size else "–"
-    yield f'<div class="map"><h3>{_escaped(say(one.short_title, language))}</h3>'
-    yield f'<p class="note">{_escaped(say(one.says, language))}; '
+    yield f'<div class="map"><h3>{_escaped(say(measure.short_title, language))}</h3>'
+    yield f'<p class="note">{_escaped(say(measure.says, language))}; '
     yield f'<span class="bounds">{bounds}</span></p><table>'
-    for layer, row in enumerate(one.mean.tolist()):
+    for layer, row in enumerate(measure.mean.tolist()):
         cells = []
         for head, mean in enumerate(row):
-            place = _place(layer, head, language)
-            description = _escaped(f"{place}: {_formatted(one, layer, head)}")
+            name = _name_of_head(layer, head, language)
+            description = _escaped(f"{name}: {_formatted(measure, layer, head)}")
             is_known = not math.isnan(mean)
             kind = f"c{scale.places(mean)}" if is_known else "none"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
             number = f"{mean:.2f}" if is_known else ""
             cells.append(f'<td><a {link} aria-label="{description}">{number}</a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
-    heads = "".join(f"<th>{head}</th>" for head in range(one.mean.shape[1]))
+    heads = "".join(f"<th>{head}</th>" for head in range(measure.mean.shape[1]))
     yield f"<tr><th></th>{heads}</tr></table>{_legend(scale, language)}</div>"
 
 
@@ -245,29 +245,29 @@ def _legend(scale: Scale, language: str) -> str:
 
 
 def _of_head(
-    one: Measured, layer: int, head: int, language: str, served: Served | None
+    measure: Measured, layer: int, head: int, language: str, served: Served | None
 ) -> Iterator[str]:
     """A measure of one head, with the passages where it is largest and smallest."""
-    rank = int((one.mean > one.mean[layer, head]).sum()) + 1
-    place = say("{rank} of {count}", language, rank=rank, count=one.mean.size)
-    title = _escaped(say(one.short_title, language))
-    number = _escaped(_formatted(one, layer, head))
-    name = f'<b title="{_escaped(one.name)}">{title}</b>'
-    is_known = not math.isnan(one.mean[layer, head])
+    rank = int((measure.mean > measure.mean[layer, head]).sum()) + 1
+    position = say("{rank} of {count}", language, rank=rank, count=measure.mean.size)
+    title = _escaped(say(measure.short_title, language))
+    number = _escaped(_formatted(measure, layer, head))
+    name = f'<b title="{_escaped(measure.name)}">{title}</b>'
+    is_known = not math.isnan(measure.mean[layer, head])
     kind = ' class="largest"' if is_known and rank == 1 else ""
-    where = f'<i title="{_escaped(place)}">{rank} / {one.mean.size}</i>' if is_known else ""
+    where = f'<i title="{_escaped(position)}">{rank} / {measure.mean.size}</i>' if is_known else ""
     yield f"<details{kind}><summary>{name} <span>{number}</span> {where}</summary>"
     for kind, words, passages in (
-        ("most", say("largest", language), one.most(layer, head)),
-        ("least", say("least", language), one.least(layer, head)),
+        ("most", say("largest", language), measure.most(layer, head)),
+        ("least", say("least", language), measure.least(layer, head)),
     ):
         yield f'<p class="note">{words}</p><ol>'
         for rank, passage in enumerate(passages):
             is_cut = len(passage.content) > PASSAGE_LENGTH
             says = _escaped(passage.content[:PASSAGE_LENGTH] + ("…" if is_cut else ""))
             if served:
-                asked = f"{one.name}.{kind}.{layer}.{head}.{rank}"
-                query = urlencode({"token": served.token, "passage": asked})
+                requested = f"{measure.name}.{kind}.{layer}.{head}.{rank}"
+                query = urlencode({"token": served.token, "passage": requested})
                 link = f"/?{query}#{urlencode({'layer': layer, 'head': head})}"
                 says = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{says}</a>'
             where = f"<b>{passage.value:.3f}</b> <i>{_escaped(place_of(passage, language))}</i>"
@@ -277,12 +277,12 @@ def _of_head(
 
 
 def place_of(passage: Passage, language: str) -> str:
-    """A passage's place in the corpus."""
+    """A passage's location in the corpus."""
     return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
 
 
-def _formatted(one: Measured, layer: int, head: int) -> str:
-    mean, error = one.mean[layer, head], one.error[layer, head]
+def _formatted(measure: Measured, layer: int, head: int) -> str:
+    mean, error = measure.mean[layer, head], measure.error[layer, head]
     if np.isnan(mean):
         return "–"
     return " ± ".join(filter(None, with_error(mean, error)))

@@ -12,20 +12,20 @@ function shareOf(id, { ids, logits, all, renormalized, count, left }) {
   return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / left : 0;
 }
 
-/** The earlier trace's position for a place, or for the last place before it that the trace has. */
-function placeBefore(pairs, place) {
-  const at = pairs.findIndex(([, now]) => now === place);
+/** The earlier trace's position for one in the later, or for the last before it that both have. */
+function positionBefore(pairs, position) {
+  const at = pairs.findIndex(([, now]) => now === position);
   const [before] = pairs.slice(0, at + 1).findLast(([n]) => n !== null) ?? [0];
   return before;
 }
 
 /** The most probable tokens now, as [id, before, now]. */
-function changesOf(found) {
-  const likely = found.flatMap(({ ids, renormalized }) =>
+function changesOf(predictions) {
+  const likely = predictions.flatMap(({ ids, renormalized }) =>
     ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0),
   );
   return [...new Set(likely)]
-    .map((id) => [id, shareOf(id, found[0]), shareOf(id, found.at(-1))])
+    .map((id) => [id, shareOf(id, predictions[0]), shareOf(id, predictions.at(-1))])
     .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
@@ -37,45 +37,42 @@ function makeChange(before, now) {
   const pairs = before && aligned([before.ids, now.ids]);
   const isCompared = traces.length === 2;
   const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
-  const placeIn = (trace) =>
-    traces.includes(trace) ? queryIn(trace) : placeBefore(pairs, queryIn(now));
-  const read = async (trace, place) => {
-    const [position, all] = await Promise.all([source.position(trace, place), source.step(trace, `logits.${place}`)]);
-    return { ...position, all };
+  const positionFor = (trace) =>
+    traces.includes(trace) ? queryIn(trace) : positionBefore(pairs, queryIn(now));
+  const read = async (trace, position) => {
+    const [prediction, all] = await Promise.all([source.position(trace, position), source.step(trace, `logits.${position}`)]);
+    return { ...prediction, all };
   };
-  let known = { places: [] }; // the last numbers read, kept while sliders move
+  let known = { positions: [] }; // the last numbers read, kept while sliders move
   const draw = onceAFrame(async () => {
     if (isLook()) return;
     if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
-    const places = both.map(placeIn);
-    if (known.places.join() !== places.join()) {
-      const positions = await Promise.all(both.map((trace, n) => read(trace, places[n])));
-      // Another place or text may have been chosen since.
-      if (traces.at(-1) !== now || both.map(placeIn).join() !== places.join()) return;
-      known = { places, positions };
+    const positions = both.map(positionFor);
+    if (known.positions.join() !== positions.join()) {
+      const predictions = await Promise.all(both.map((trace, n) => read(trace, positions[n])));
+      // Another token or text may have been chosen since.
+      if (traces.at(-1) !== now || both.map(positionFor).join() !== positions.join()) return;
+      known = { positions, predictions };
     }
-    const place = places.at(-1);
-    const found = known.positions.map((position) => ({
-      ...position,
-      ...probabilitiesOf(position, settings),
+    const position = positions.at(-1);
+    const predictions = known.predictions.map((prediction) => ({
+      ...prediction,
+      ...probabilitiesOf(prediction, settings),
     }));
-    const rows = changesOf(found).map(([id, then, here]) =>
-      make(
-        "tr",
-        {},
-        make("th", { scope: "row" }, symbolOf(brief(nameOf(id).symbol))),
-        make("td", { "aria-hidden": "true" }, barOf(then, "then"), barOf(here)),
-        shareCell(then),
-        shareCell(here),
-        shareCell(here - then, true),
-      ),
+    const rows = changesOf(predictions).map(([id, then, here]) =>
+      rowOf(symbolOf(brief(nameOf(id).symbol)), [
+        make("div", { "aria-hidden": "true" }, barOf(then, "then"), barOf(here)),
+        shareElement(then),
+        shareElement(here),
+        shareElement(here - then, true),
+      ]),
     );
     const caption = make(
       "div",
       {},
       ...sayParts("Next token after position {position}, {token}", {
-        position: String(now.cached + place),
-        token: symbolOf(brief(now.tokens[place].symbol)),
+        position: String(now.cached + position),
+        token: symbolOf(brief(now.tokens[position].symbol)),
       }),
     );
     const table = tableOf(caption, [say("token"), "", ...headings], rows);
@@ -85,17 +82,17 @@ function makeChange(before, now) {
   /** How the two traces differ, with the earlier one's position if it isn't the same. */
   function causeOf() {
     const [a, b] = distinctions([before, now], pairs);
-    const [place, here] = known.places;
-    const isSame = place === here && before.ids[place] === now.ids[place];
-    const at = isSame ? "" : ` (${before.cached + place} ${brief(before.tokens[place].symbol)})`;
+    const [then, here] = known.positions;
+    const isSame = then === here && before.ids[then] === now.ids[then];
+    const at = isSame ? "" : ` (${before.cached + then} ${brief(before.tokens[then].symbol)})`;
     return [make("span", {}, `${headings[0]}: ${a}${at}`), make("span", {}, `${headings[1]}: ${b}`)];
   }
 
   return { draw };
 }
 
-function shareCell(share, isChange = false) {
+function shareElement(share, isChange = false) {
   const sign = isChange && share > 0 ? "+" : "";
   const shown = `${sign}${share.toFixed(4)}`.replace("-", "−");
-  return make("td", {}, make("data", { value: String(share) }, shown));
+  return make("data", { value: String(share) }, shown);
 }

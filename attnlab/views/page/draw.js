@@ -16,12 +16,41 @@ function radioOf(group, words, onChoice, value = words) {
   return make("label", {}, radio, make("span", {}, words));
 }
 
-/** A table's cell: a number with this many decimals, or other content. */
-const cellWith = (x, digits) =>
+/** A button; `onClick` is called when it is pressed. */
+function buttonOf(onClick, attributes, ...children) {
+  const button = make("button", { type: "button", ...attributes }, ...children);
+  button.addEventListener("click", onClick);
+  return button;
+}
+
+/** Let Tab reach one of some elements, and focus it. */
+function focusOne(elements, n) {
+  for (const element of elements) element.tabIndex = -1;
+  elements[n].tabIndex = 0;
+  elements[n].focus();
+}
+
+/** Let arrow keys move through a list's elements, and Enter or the space bar click one. */
+function moveByArrows(list, elementsOf) {
+  list.addEventListener("keydown", (event) => {
+    const elements = elementsOf();
+    const n = elements.indexOf(event.target);
+    const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: elements.length - 1 }[event.key];
+    if (event.key === "Enter" || event.key === " ") event.target.click();
+    else if (elements[to]) focusOne(elements, to);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+}
+
+/** A table's row: its heading, then numbers with this many decimals, or other content. */
+const rowOf = (heading, cells, digits) =>
   make(
-    "td",
+    "tr",
     {},
-    typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x,
+    make("th", { scope: "row" }, heading),
+    ...cells.map((x) => make("td", {}, typeof x === "number" ? make("data", { value: String(x) }, fixed(x, digits)) : x)),
   );
 
 /** A table; `rows` and `feet` are elements. */
@@ -104,7 +133,7 @@ function wordOf(symbol) {
 }
 
 /** A position in each of some traces, in words. */
-const positionIn = (place) => [...new Set(place)].join(" | ");
+const positionIn = (positions) => [...new Set(positions)].join(" | ");
 
 const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 

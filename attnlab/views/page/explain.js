@@ -26,33 +26,33 @@ const OF_ROWS = {
 };
 
 const CONSTANTS = { pi: Math.PI, "-inf": -Infinity };
-const isPlace = (tree) => Array.isArray(tree) && tree[0] === "at";
-const isLeaf = (tree) => isPlace(tree) || (typeof tree === "string" && !(tree in CONSTANTS));
+const isItem = (tree) => Array.isArray(tree) && tree[0] === "at";
+const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in CONSTANTS));
 
 /**
  * The inputs of one number.
  * 
- * places: its row and column. needs: {name, path, values(places), stop} by parameter, null for an
+ * indices: its row and column. needs: {name, path, values(indices), stop} by parameter, null for an
  * absent one; stop is what a number links to. known: results of lines whose rows the page doesn't
  * have in full, by name. rowLetter: the index that stands for a whole row. largest: an element that names
  * a row's maximum. toLargest: its link.
  */
 class Working {
-  constructor({ places, needs, known = {}, rowLetter = "i", largest, toLargest }) {
-    Object.assign(this, { places, needs, known, rowLetter, largest, toLargest, results: { ...known } });
+  constructor({ indices, needs, known = {}, rowLetter = "i", largest, toLargest }) {
+    Object.assign(this, { indices, needs, known, rowLetter, largest, toLargest, results: { ...known } });
   }
 
   /** A formula without absent parameters; undefined if nothing is left. */
   present(tree, aliases) {
     if (typeof tree === "string" && tree in aliases) return aliases[tree];
-    if (isLeaf(tree)) return this.needs[isPlace(tree) ? tree[1] : tree] === null ? undefined : tree;
+    if (isLeaf(tree)) return this.needs[isItem(tree) ? tree[1] : tree] === null ? undefined : tree;
     if (!Array.isArray(tree)) return tree ?? undefined;
     const [operation, ...operands] = tree;
     if (operation === "if") {
       const [condition, yes, no] = operands;
-      return isPlace(condition) ? tree : this.present(this.found(condition) ? yes : no, aliases);
+      return isItem(condition) ? tree : this.present(this.valueAt(condition) ? yes : no, aliases);
     }
-    const kept = operands.map((one) => this.present(one, aliases)).filter((one) => one !== undefined);
+    const kept = operands.map((operand) => this.present(operand, aliases)).filter((operand) => operand !== undefined);
     return kept.length < operands.length ? kept[0] : [operation, ...kept];
   }
 
@@ -61,42 +61,43 @@ class Working {
     if (typeof tree === "number") return tree;
     if (tree in CONSTANTS) return CONSTANTS[tree];
     if (typeof tree === "string" && tree in this.results) return this.results[tree];
-    if (isLeaf(tree)) return this.found(tree);
+    if (isLeaf(tree)) return this.valueAt(tree);
     const [operation, ...operands] = tree;
-    if (operation === "if") return this.value(operands[this.found(operands[0]) ? 1 : 2]);
-    const values = operands.map((one) => this.value(one));
+    if (operation === "if") return this.value(operands[this.valueAt(operands[0]) ? 1 : 2]);
+    const values = operands.map((operand) => this.value(operand));
     if (operation in OF_ROWS) return OF_ROWS[operation](values[0]);
-    const row = values.find((one) => typeof one !== "number");
+    const row = values.find((operand) => typeof operand !== "number");
     const apply = OPERATIONS[operation];
     if (!row) return apply(...values);
-    return Float64Array.from(row, (_, i) => apply(...values.map((one) => (typeof one === "number" ? one : one[i]))));
+    return Float64Array.from(row, (_, i) => apply(...values.map((operand) => (typeof operand === "number" ? operand : operand[i]))));
   }
 
-  found(tree) {
-    const [parameter, places] = isPlace(tree) ? [tree[1], tree.slice(2)] : [tree, []];
-    return this.needs[parameter].values(places);
+  /** The value of a parameter, or of some of its entries. */
+  valueAt(tree) {
+    const [parameter, indices] = isItem(tree) ? [tree[1], tree.slice(2)] : [tree, []];
+    return this.needs[parameter].values(indices);
   }
 
-  index(places) {
-    return places.map((place) =>
-      place === ":" ? this.rowLetter : isPlace(place) ? this.found(place) : (this.places[place] ?? this.places.row),
+  index(names) {
+    return names.map((name) =>
+      name === ":" ? this.rowLetter : isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row),
     );
   }
 
-  /** A place in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
+  /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
   located(tree) {
     if (typeof tree === "string") return this.needs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
-    if (!isPlace(tree)) return tree[0];
+    if (!isItem(tree)) return tree[0];
     const index = this.index(tree.slice(2)).join(", ");
     return `${this.needs[tree[1]].name}[${index}]`;
   }
 
-  /** A place's name, linked to its step. */
+  /** The same, linked to its step. */
   link(tree) {
     if (tree[0] === "max" && this.toLargest) return this.toLargest();
     const words = this.located(tree);
-    const { stop, component = this.places.column } = (isPlace(tree) && this.needs[tree[1]]) || {};
+    const { stop, component = this.indices.column } = (isItem(tree) && this.needs[tree[1]]) || {};
     return stop && !tree.includes(":") ? numberOf(stop, component, words) : words;
   }
 
@@ -128,7 +129,7 @@ function written(tree, leaf, outer = 0) {
   if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
   if (isLeaf(tree) || tree[0] in OF_ROWS) return leaf(tree, outer);
   const [operation, ...operands] = tree;
-  const part = (one, precedence) => written(one, leaf, precedence);
+  const part = (operand, precedence) => written(operand, leaf, precedence);
   if (operation === "sqrt") return ["√", ...part(operands[0], 5)];
   if (operation === "exp") return ["e^", ...part(operands[0], 5)];
   if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
@@ -141,7 +142,7 @@ function written(tree, leaf, outer = 0) {
 }
 
 /** A number as an operand, in brackets if negative. */
-const termOf = (x, place) => (x < 0 && place > 1 ? ["(", number(x), ")"] : [number(x)]);
+const termOf = (x, precedence) => (x < 0 && precedence > 1 ? ["(", number(x), ")"] : [number(x)]);
 
 /**
  * The lines that compute a number, as elements.
@@ -172,27 +173,27 @@ function sumIn(tree) {
 }
 
 const whereIn = (working, { where }) =>
-  Object.fromEntries(Object.entries(where).map(([name, one]) => [name, working.located(one)]));
+  Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, working.located(tree)]));
 
 /** A line's note, such as where a row's maximum is. */
 function noteOf(working, { note, where }) {
-  const place = (tree) => (tree[0] === "max" ? working.largest : working.located(tree));
-  const places = Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, place(tree)]));
-  return note ? [" (", ...sayStoredParts(note, places), ")"] : [];
+  const named = (tree) => (tree[0] === "max" ? working.largest : working.located(tree));
+  const values = Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, named(tree)]));
+  return note ? [" (", ...sayStoredParts(note, values), ")"] : [];
 }
 
 /** A line's words, and what is written before its result. */
 function numbersIn(working, line, tree, value, heading) {
-  const named = (one) => [working.link(one)];
+  const named = (tree) => [working.link(tree)];
   const [terms, counts] = tree?.[0] === "sum" ? addedIn(working, tree[1], value) : [null, {}];
   const words = line.heading
     ? sayStored(line.heading, { heading, ...whereIn(working, line), ...counts })
-    : `${line.name} = ${written(tree, (one) => [working.located(one)]).join("")}`;
+    : `${line.name} = ${written(tree, (tree) => [working.located(tree)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree === undefined) return { words, numbers: ["1 = "] };
   if (tree[0] === "if") {
     const [, condition, yes, no] = tree;
-    const is_so = Boolean(working.found(condition));
+    const is_so = Boolean(working.valueAt(condition));
     const chosen = is_so ? yes : no;
     const outcome = sayStored("{place} is {is_so}: ", {
       place: working.located(condition),
@@ -202,18 +203,18 @@ function numbersIn(working, line, tree, value, heading) {
   }
   const names = written(tree, named);
   if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
-  const leads = names.some((one) => typeof one !== "string");
-  const numbers = written(tree, (one, place) => leafOf(working, one, place));
+  const leads = names.some((part) => typeof part !== "string");
+  const numbers = written(tree, (leaf, precedence) => leafOf(working, leaf, precedence));
   return { words, numbers: [...(leads ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
 /** A number as an operand; counts have no brackets. */
-const leafOf = (working, tree, place) =>
-  tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), place);
+const leafOf = (working, tree, precedence) =>
+  tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), precedence);
 
 /** The first row in a formula. */
 const rowIn = (tree) =>
-  isPlace(tree) ? tree : tree.slice(1).map((one) => Array.isArray(one) && rowIn(one)).find(Boolean);
+  isItem(tree) ? tree : tree.slice(1).map((operand) => Array.isArray(operand) && rowIn(operand)).find(Boolean);
 
 /** The terms of a sum to write, and how many there are. */
 function addedIn(working, tree, sum) {
@@ -230,7 +231,7 @@ function addedIn(working, tree, sum) {
 /** A sum of products as a table: the largest terms, the rest, and all in a disclosure. */
 function productsOf(working, [, first, second], bias, { heading, result, lead }) {
   const [x, w] = [first, second].map((tree) => working.value(tree));
-  const terms = Float64Array.from(x, (one, i) => one * w[i]);
+  const terms = Float64Array.from(x, (value, i) => value * w[i]);
   const line = (i) => [lead(i), x[i], w[i], terms[i]];
   return sumOf(terms, {
     heading,
@@ -287,9 +288,6 @@ function sumOf(terms, { heading, heads, line, bias, result }) {
 }
 
 function termsOf(caption, heads, rows, feet) {
-  const lines = (all) =>
-    all.map(([first, ...others]) =>
-      make("tr", {}, make("th", { scope: "row" }, first), ...others.map((x) => cellWith(x, 6))),
-    );
+  const lines = (all) => all.map(([first, ...others]) => rowOf(first, others, 6));
   return boxedTable(caption, heads, lines(rows), lines(feet));
 }

@@ -150,17 +150,13 @@ function makeGrid(view) {
     const to = moved(event, layer, head, view.layers, view.H);
     if (to) focusMap(to[0] * view.H + to[1]);
   });
-  function focusMap(n) {
-    for (const { cell } of maps) cell.tabIndex = -1;
-    maps[n].cell.tabIndex = 0;
-    maps[n].cell.focus();
-  }
+  const focusMap = (n) => focusOne(maps.map(({ cell }) => cell), n);
   function mark() {
     for (const { cell, layer, head } of maps) {
       const open = layer === selection.layer && head === selection.head;
-      const over = headsInSight().find((one) => isSame(one, { layer, head }));
-      cell.setAttribute("aria-selected", String(over !== undefined));
-      cell.style.setProperty("--overlaid", overlaid.length && over ? over.colour : "");
+      const drawn = headsInSight().find((other) => isSame(other, { layer, head }));
+      cell.setAttribute("aria-selected", String(drawn !== undefined));
+      cell.style.setProperty("--overlaid", overlaid.length && drawn ? drawn.colour : "");
       cell.tabIndex = open ? 0 : -1;
     }
   }

@@ -151,7 +151,7 @@ function makeHeatmap(view) {
     figure.style.setProperty("--height", scroller.style.height); // labels are drawn later
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
-    place();
+    markCells();
     draw();
   }
 
@@ -235,7 +235,7 @@ function makeHeatmap(view) {
     labels(top, view.keyLabels, size, columnDistance, x, width, width + OVERHANG * letterScale, labelHeight, key, columns);
   });
 
-  /** This view's row and column of a place. */
+  /** This view's row and column of a query and a key. */
   const placed = ({ query, key }) => ({
     query: nearest(view.rows, query),
     key: nearest(view.columns, key),
@@ -262,7 +262,7 @@ function makeHeatmap(view) {
   }
 
   /** Mark the selected cell, and describe it or the one under the pointer. */
-  function place() {
+  function markCells() {
     if (!matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = chosen();
     put(cursor, query, key);
@@ -335,7 +335,7 @@ function makeHeatmap(view) {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       const { query, key } = chosen();
-      choose([query, key]); // the cursor's own cell, if this text lacks the selected one
+      choose([query, key]); // the cursor's cell, if this text lacks the selected one
       enterCell(cursor);
     } else if (event.key === "Escape") {
       if (!isLook()) gridOf(view).focus();
@@ -348,5 +348,5 @@ function makeHeatmap(view) {
     }
   });
   new ResizeObserver(onceAFrame(layOut)).observe(figure);
-  return { view, cursor, compute, colour, layOut, place, keepInSight };
+  return { view, cursor, compute, colour, layOut, mark: markCells, keepInSight };
 }

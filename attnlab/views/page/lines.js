@@ -15,7 +15,7 @@ const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
 function headsInSight() {
   if (!overlaid.length)
     return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
-  return overlaid.map((one, n) => ({ ...one, colour: HEAD_COLOURS[n] }));
+  return overlaid.map((head, n) => ({ ...head, colour: HEAD_COLOURS[n] }));
 }
 
 /** Whether a view has a head and its numbers are loaded. */
@@ -25,16 +25,16 @@ const isLoaded = (view, { layer, head }) =>
 /** The visible heads, with their weights of query i. */
 const weightsInSight = (view, i) =>
   headsInSight()
-    .filter((one) => isLoaded(view, one))
-    .map((one) => ({ ...one, weights: valuesOf(view, one.layer, one.head, "weights", i) }));
+    .filter((head) => isLoaded(view, head))
+    .map((head) => ({ ...head, weights: valuesOf(view, head.layer, head.head, "weights", i) }));
 
 /** Add a head to the overlaid ones, or remove it. */
 function toggleOverlay(layer, head) {
   const clicked = { layer, head };
   const before = overlaid.length ? overlaid : [{ layer: selection.layer, head: selection.head }];
-  const isThere = before.some((one) => isSame(one, clicked));
+  const isThere = before.some((head) => isSame(head, clicked));
   if (!isThere && before.length === HEAD_COLOURS.length) return;
-  const after = isThere ? before.filter((one) => !isSame(one, clicked)) : [...before, clicked];
+  const after = isThere ? before.filter((head) => !isSame(head, clicked)) : [...before, clicked];
   if (!after.length) return;
   overlaid = after.length > 1 ? after : [];
   const open = isThere ? after.at(-1) : clicked;
@@ -56,13 +56,11 @@ function showOverlaid() {
       const name = say("layer {layer}, head {head}", { layer, head });
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
-      const button = make("button", { type: "button" }, swatch, name, " ×");
-      button.setAttribute("aria-label", say("remove {name}", { name }));
-      button.addEventListener("click", () => {
+      const remove = () => {
         toggleOverlay(layer, head);
         byId("several").focus();
-      });
-      return button;
+      };
+      return buttonOf(remove, { "aria-label": say("remove {name}", { name }) }, swatch, name, " ×");
     }),
   );
 }
@@ -72,15 +70,14 @@ function showOthers() {
   const isAlone = overlaid.length > 0 && selection.look !== "lines";
   byId("others").hidden = !isAlone;
   if (!isAlone) return;
-  const button = make("button", { type: "button", class: "leads" }, say("Show the lines"));
-  button.addEventListener("click", () => {
+  const showLines = () => {
     chooseLook("lines");
     byId("looks").querySelector(":checked").focus();
-  });
+  };
   byId("others").replaceChildren(
     say("One of {n} selected heads; the lines show all of them.", { n: overlaid.length }),
     " ",
-    button,
+    buttonOf(showLines, { class: "leads" }, say("Show the lines")),
   );
 }
 
@@ -136,9 +133,9 @@ function makeLines(view) {
     const y = (n) => (n + 0.5) * row;
     const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
 
-    for (const one of headsInSight().filter((one) => isLoaded(view, one))) {
-      context.strokeStyle = one.colour;
-      weightsOf(one).forEach((weight, n) => {
+    for (const head of headsInSight().filter((head) => isLoaded(view, head))) {
+      context.strokeStyle = head.colour;
+      weightsOf(head).forEach((weight, n) => {
         const strength = strengthOf(weight);
         if (strength < FAINTEST) return;
         const [i, j] = [Math.floor(n / view.Tk), n % view.Tk];
@@ -183,8 +180,8 @@ function makeLines(view) {
     const box = scroller.getBoundingClientRect();
     const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / row);
     const isKey = event.clientX > box.left + box.width / 2;
-    const own = isKey ? n : n - (view.Tk - view.T);
-    return (isKey ? view.columns : view.rows)[own] === undefined ? null : [isKey, own];
+    const index = isKey ? n : n - (view.Tk - view.T);
+    return (isKey ? view.columns : view.rows)[index] === undefined ? null : [isKey, index];
   }
   scroller.addEventListener("pointermove", (event) => {
     highlighted = under(event);

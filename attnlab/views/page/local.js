@@ -13,7 +13,7 @@ class ModelSource extends LiveSource {
     this.#worker.addEventListener("message", ({ data }) => this.#receive(data));
   }
 
-  /** The page's own model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
+  /** The page's model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
   static ofPage(model, numbers) {
     const source = new ModelSource();
     source.#started = numbers.then((numbers) => source.#request("begin", { description: model, numbers }, [numbers.buffer]));
@@ -58,12 +58,12 @@ class ModelSource extends LiveSource {
 
   generate = async ({ ids, ablated }, how, signal) => this.#request("write", { trace: { ids, ablated }, how }, [], signal);
 
-  async read({ ids, ablated, way: { packed } }, name) {
+  async read({ ids, ablated, pass: { packed } }, name) {
     await this.#started;
     return this.#request("pack", { trace: { ids, ablated, packed }, name });
   }
 
-  adopted = (given) => ({ ...given, id: JSON.stringify([given.ids, given.ablated]), names: this.names });
+  adopted = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
 
   /** A layer's scale without the division by √Dk. */
   #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
@@ -84,7 +84,7 @@ class ModelSource extends LiveSource {
       excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask: Uint8Array.from({ length: T * T }, (_, n) => isSeen(n)),
       scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
-      way: { ...first.way, edited: changed, packed: stops.filter(isPacked).map(({ path }) => path) },
+      pass: { ...first.pass, edited: changed, packed: stops.filter(isPacked).map(({ path }) => path) },
     };
   }
 
@@ -127,13 +127,13 @@ function firstOf({ config, given, graph, tokenizer }, name) {
   const Dh = n_embd / n_head;
   const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
   const activation = rules.config.activations[config.activation_function];
-  const [stop, { stops }] = ["mlp.activated", first.way];
+  const [stop, { stops }] = ["mlp.activated", first.pass];
   return {
     ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
-    way: {
-      ...{ ...first.way, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
+    pass: {
+      ...{ ...first.pass, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
       stops: { ...stops, [stop]: { ...stops[stop], formula: activation.formula } },
     },
   };

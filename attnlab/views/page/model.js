@@ -206,14 +206,14 @@ class Model {
   /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, packed }, name, tick) {
     const { run } = this.trace(ids, ablated);
-    const [, kind, number, id] = /^(attention|way|logits|shares)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
+    const [, kind, number, id] = /^(attention|pass|logits|shares)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
-    const row = kind === "way" || kind === "shares" ? this.#rowOf(run, Number(number)) : null;
-    if (kind === "way") return joinedNumbers(packed.map((path) => row.value(path)));
+    const row = kind === "pass" || kind === "shares" ? this.#rowOf(run, Number(number)) : null;
+    if (kind === "pass") return joinedNumbers(packed.map((path) => row.value(path)));
     if (kind === "shares") return sharesOf(row, this.config, this.given, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);

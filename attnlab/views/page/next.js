@@ -30,12 +30,11 @@ function makeSettings() {
     },
     use: (n) => select(n),
   });
-  const draw = make("button", { type: "button" }, say("Sample one"));
-  draw.addEventListener("click", () => {
+  const sampleOne = () => {
     draws.u = draws.random();
     draws.count++;
     drawPredictions();
-  });
+  };
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => {
     allRows = all.checked;
@@ -44,7 +43,7 @@ function makeSettings() {
   byId("settings").append(
     positions.element,
     ...makeBoard(),
-    make("div", {}, draw, make("label", {}, all, " ", say("more rows"))),
+    make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), make("label", {}, all, " ", say("more rows"))),
     make("div", { id: "drawn", role: "status" }),
   );
 }
@@ -137,8 +136,8 @@ function drawPredictions() {
 
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
-  const given = trace.prediction;
-  const known = new Map(); // position -> its numbers
+  const { first, rows } = trace.prediction;
+  const known = new Map(); // position -> its prediction
   const parts = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
@@ -149,65 +148,58 @@ function makePrediction(trace) {
     make("article", { "data-trace": trace.number }, heading, ...Object.values(parts)),
   );
   const list = make("ol", { class: "next" });
-  list.addEventListener("keydown", (event) => {
-    const chips = [...list.querySelectorAll(".chip")];
-    const [n, last] = [chips.indexOf(event.target), chips.length - 1];
-    const to = { ArrowUp: n - 1, ArrowDown: n + 1, Home: 0, End: last }[event.key];
-    if (to === undefined) return;
-    event.preventDefault();
-    chips[Math.max(0, Math.min(last, to))].focus();
-  });
+  moveByArrows(list, () => [...list.querySelectorAll(".chip")]);
   const how = make("p", { class: "note" });
   const sampled = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
   const seen = new Set(); // tokens that were listed
-  let drawn = { count: draws.count }; // the sample that is shown: its number, place and token
+  let drawn = { count: draws.count }; // the sample that is shown: its number, position and token
   const title = make("h3");
-  const down = make("button", { type: "button" }, `${say("from logits to probabilities")} ↓`);
-  down.addEventListener("click", () => {
+  const goToArithmetic = () => {
     byId("prediction-title").scrollIntoView();
     byId("prediction-title").focus({ preventScroll: true });
-  });
+  };
+  const down = buttonOf(goToArithmetic, {}, `${say("from logits to probabilities")} ↓`);
   texts[trace.number].following.append(title, list, make("div", { class: "how" }, down, how));
 
   const draw = onceAFrame(async () => {
-    const place = queryIn(trace);
-    if (place >= given.first && !known.has(place)) {
-      known.set(place, await source.position(trace, place));
-      if (place !== queryIn(trace)) return; // another token has been chosen
+    const position = queryIn(trace);
+    if (position >= first && !known.has(position)) {
+      known.set(position, await source.position(trace, position));
+      if (position !== queryIn(trace)) return; // another token has been chosen
     }
     const after = () =>
       sayParts("Next token after position {position}, {token}", {
-        position: String(trace.cached + place),
-        token: symbolOf(brief(trace.tokens[place].symbol)),
+        position: String(trace.cached + position),
+        token: symbolOf(brief(trace.tokens[position].symbol)),
       });
     title.replaceChildren(...after());
     heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
-    const position = known.get(place);
-    for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !position;
-    how.textContent = position
+    const prediction = known.get(position);
+    for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !prediction;
+    how.textContent = prediction
       ? settingsInWords()
       : say("This page has logits only from position {first}.", {
-          first: trace.cached + given.first,
+          first: trace.cached + first,
         });
-    if (!position) return;
+    if (!prediction) return;
     const candidates = {
-      ...probabilitiesOf(position, settings),
-      tokens: position.ids.map((id) => trace.names.get(id)),
+      ...probabilitiesOf(prediction, settings),
+      tokens: prediction.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(candidates, seen));
     explainSymbols();
-    parts.steps.replaceChildren(...stepsOf(given, position, candidates));
-    const at = JSON.stringify([place, settings]);
+    parts.steps.replaceChildren(...stepsOf(trace.prediction, prediction, candidates));
+    const at = JSON.stringify([position, settings]);
     if (drawn.count !== draws.count) {
       const row = drawnBy(draws.u, candidates.renormalized);
       drawn = { count: draws.count, at, row, words: drawnOf(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(position, given.rows, candidates, drawn.at === at ? drawn.row : null));
-    parts.following.replaceChildren(...followingOf(trace.tokens[place + 1], position, candidates));
+    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, drawn.at === at ? drawn.row : null));
+    parts.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
     sampled.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
     sampled.replaceChildren(
       ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
@@ -282,14 +274,9 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
-  const row = (name, logit, steps, ...ends) => {
+  const tokenRow = (name, logit, steps, ...ends) => {
     const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax
-    return make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, name),
-      ...cells.map((cell) => make("td", {}, shown(cell))),
-    );
+    return rowOf(name, cells.map(shown));
   };
   let cumulated = 0;
   const rows = Array.from({ length: count }, (_, n) => {
@@ -303,12 +290,12 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
     ];
     const name = struck(symbolOf(brief(tokens[n].symbol)));
     const left = (temperature && cutBy[n]) || renormalized[n];
-    const one = row(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
-    one.classList.toggle("struck", cutBy[n] !== "");
-    if (n === drawn) one.ariaCurrent = "true";
-    return one;
+    const row = tokenRow(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
+    row.classList.toggle("struck", cutBy[n] !== "");
+    if (n === drawn) row.ariaCurrent = "true";
+    return row;
   });
-  const foot = [row(say("sum"), "", ["", "", sum, 1], 1, "")];
+  const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
   if (count < vocab) {
     const beyond = (values, rest) => added(values.slice(count)) + rest;
     const sums = [
@@ -324,7 +311,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
           rest: grouped(rest),
         })
       : say("the other {count}", { count: grouped(unlisted) });
-    foot.unshift(row(name, "", ["", "", ...sums], beyond(renormalized, others.renormalized), ""));
+    foot.unshift(tokenRow(name, "", ["", "", ...sums], beyond(renormalized, others.renormalized), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
   const heads = [
@@ -341,7 +328,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   return tableOf(caption, heads, rows, foot);
 }
 
-/** The text's own next token, and its probability. */
+/** The text's next token, and its probability. */
 function followingOf(token, { vocab, following, logits }, { sum }) {
   if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;

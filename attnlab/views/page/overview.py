@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnlab.equations import AnyArray, Array, softmax
-from attnlab.views.page import way
+from attnlab.views.page import token_pass
 from attnlab.views.page.prediction import logits_after
 from attnlab.views.shown import Result
 
@@ -26,14 +26,7 @@ FEWEST = 2
 
 def packs_of_overview(trace: Result) -> list[str]:
     """The names of these packs in a file; ablation needs the parameters."""
-    return ["stream"] if way.missing(trace) else ["stream", "story"]
-
-
-def floats_of_overview(trace: Result) -> int:
-    """The size of `packs_of_overview` in numbers, without computing them."""
-    of_stream = (1 + 3 * len(trace.blocks)) * len(trace.tokens)
-    compared = min(COMPARED, int(trace.config.vocab_size))
-    return of_stream + 1 + 2 * compared + _count_of_ablated(trace) * (4 + compared)
+    return ["stream"] if token_pass.missing(trace) else ["stream", "story"]
 
 
 def stream(trace: Result) -> Iterator[AnyArray]:
@@ -73,12 +66,6 @@ def _probabilities(trace: Result) -> AnyArray:
     return softmax(logits)
 
 
-def _count_of_ablated(trace: Result) -> int:
-    config = trace.config
-    of_one: int = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
-    return min(max(FEWEST, WORK // of_one), int(config.n_layer * config.n_head))
-
-
 def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]:
     """The heads to ablate, in order.
 
@@ -92,6 +79,8 @@ def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]
     written: list[Array] = []
     for block in trace.blocks:
         written += [head.context[-1] @ (head.W_O @ u) for head in block.attention.heads]
-    largest = np.argsort(-np.abs(written), kind="stable")[: _count_of_ablated(trace)]
-    H = trace.config.n_head
-    return [divmod(int(n), H) for n in np.sort(largest)]
+    config = trace.config
+    work_of_head = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
+    count = max(FEWEST, WORK // work_of_head)
+    largest = np.argsort(-np.abs(written), kind="stable")[:count]
+    return [divmod(int(n), config.n_head) for n in np.sort(largest)]

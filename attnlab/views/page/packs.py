@@ -4,8 +4,8 @@
                  steps, (T, Tk) each, the context (T, Dh)
 "prediction.9"   predictions after position 9, see `prediction`, only in a file
 "logits.9"       all logits after position 9, only in a page with a model
-"way.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
-                 for the steps of a token, see `way`
+"pass.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
+                 for the steps of a token, see `token_pass`
 "stream", "story"
                  for the picture of the model, see `overview`
 """
@@ -21,40 +21,37 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.views.page import overview, way
+from attnlab.views.page import overview, token_pass
 from attnlab.views.page.prediction import positions_of, prediction, row_of_logits
 from attnlab.views.shown import Result
 
 # A head's steps that are included if edited; a scale is in the description.
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-NUMBERED = re.compile(r"(attention|prediction|logits|way)\.(\d{1,9})")
+NUMBERED = re.compile(r"(attention|prediction|logits|pass)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
-
-# Compression ratio of random float32 numbers in `embedded`; only exponents compress.
-COMPRESSED = 0.835
 
 
 def pack(trace: Result, name: str) -> bytes:
     """A pack of a trace, little-endian float32; raises if it has NaN or overflows."""
-    if found := NUMBERED.fullmatch(name):
-        kind, number = found[1], int(found[2])
+    if match := NUMBERED.fullmatch(name):
+        kind, number = match[1], int(match[2])
         if kind == "attention" and number < len(trace.blocks):
             return _attention(trace, number)
         if kind == "prediction" and number in positions_of(trace):
             return _float32(prediction(trace, number), "logits")
         if kind == "logits" and number < len(trace.tokens):
             return _float32(row_of_logits(trace, number), "logits")
-        if kind == "way" and number < len(trace.tokens):
-            return _joined(way.way(trace, number), name)
+        if kind == "pass" and number < len(trace.tokens):
+            return _joined(token_pass.rows(trace, number), name)
     if name == "norms":
-        return _joined(way.norms(trace), name)
+        return _joined(token_pass.norms(trace), name)
     if name == "stream":
         return _joined(overview.stream(trace), name)
     if name == "story":
         return b"".join(parts_of(trace, name))
-    if found := COLUMNS.fullmatch(name):
-        return _joined(way.columns(trace, found[1], int(found[2]), int(found[3])), name)
+    if match := COLUMNS.fullmatch(name):
+        return _joined(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
     raise InvalidValueError(f"unknown pack {quoted(name)}")
 
 
@@ -71,7 +68,7 @@ def packs_of_file(trace: Result) -> list[str]:
     """The names of the packs that a file includes."""
     return [
         *(f"attention.{layer}" for layer in range(len(trace.blocks))),
-        *way.packs_of_way(trace),
+        *token_pass.packs_of_pass(trace),
         *overview.packs_of_overview(trace),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]

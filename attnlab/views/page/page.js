@@ -4,27 +4,30 @@
 function select(query, key = strongestKey(query) ?? selection.key) {
   pointed = null;
   Object.assign(selection, { query, key });
-  drawPlaces();
+  drawSelection();
   showStrongest();
   followQuery();
-  followWay();
+  followPass();
   updateLink();
 }
 
-/** Show a place, { query, key }, while the pointer is there; null shows the selected one again. */
+/** Show a cell, { query, key }, while the pointer is there; null shows the selected one again. */
 function point(at) {
   if (at?.query === pointed?.query && at?.key === pointed?.key) return;
   pointed = at;
-  drawPlaces();
+  drawSelection();
 }
+
+/** The selection's query for a position in a trace. */
+const queryOf = (trace, position) => places.queries.findIndex((positions) => positions[trace.number] === position);
 
 /** Show a query and its strongest key while the pointer is there. */
 const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
 
-function drawPlaces() {
-  for (const heatmap of heatmaps) heatmap.place();
+function drawSelection() {
+  for (const heatmap of heatmaps) heatmap.mark();
   for (const text of texts) text.draw();
-  for (const one of [...allLines, ...allStrips]) one.draw();
+  for (const view of [...allLines, ...allStrips]) view.draw();
   picture.draw();
 }
 
@@ -106,7 +109,7 @@ function showHead() {
   // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
   heatmaps.forEach((heatmap, n) => heatmap.colour(views[n].isDifference ? bounds[n] : shared));
-  for (const one of [...allLines, ...allStrips]) one.draw();
+  for (const view of [...allLines, ...allStrips]) view.draw();
 }
 
 const jobsInWords = () => ({
@@ -137,10 +140,7 @@ function showJobs() {
   });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
-      const one = headOf(trace, layer, head);
-      const ids = trace.tokens.map(({ id }) => id);
-      const measured = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)));
-      const known = measured.filter(([, job]) => job);
+      const known = Object.entries(jobsOfHead(trace, layer, head)).filter(([, job]) => job);
       const parts = known.flatMap(([name, job], n) => {
         const share = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
         share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
@@ -163,18 +163,13 @@ function repaint() {
   choosePalette();
   for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);
   openHead(selection.layer, selection.head);
-  if (!isLook()) showWay();
+  if (!isLook()) showPass();
 }
 
-function makeSteps() {
-  for (const step of MATRICES) {
-    const radio = radioOf("step", step, () => {
-      selection.step = step;
-      showCrumbs();
-      openHead(selection.layer, selection.head);
-    });
-    byId("steps").append(radio);
-  }
+function chooseStep(step) {
+  selection.step = step;
+  showCrumbs();
+  openHead(selection.layer, selection.head);
 }
 
 // The ways to show a head, each with its element's id.
@@ -185,10 +180,9 @@ function chooseLook(look) {
   openHead(selection.layer, selection.head);
 }
 
-function makeLooks() {
-  const words = { map: say("map"), lines: say("lines"), strips: "q · k" };
-  for (const look of Object.keys(LOOKS))
-    byId("looks").append(radioOf("look", words[look], () => chooseLook(look), look));
+/** Add a radio button for each choice, {value: words}, to a group. */
+function addChoices(id, name, choices, choose) {
+  byId(id).append(...Object.entries(choices).map(([value, words]) => radioOf(name, words, () => choose(value), value)));
 }
 
 function zoom(factor) {
@@ -207,7 +201,7 @@ function setLetters(times) {
   document.documentElement.style.setProperty("--letters", times);
   byId("smaller-letters").disabled = times === LETTER_SIZES[0];
   byId("larger-letters").disabled = times === LETTER_SIZES.at(-1);
-  for (const one of [...texts, ...heatmaps, ...allLines]) one.layOut();
+  for (const view of [...texts, ...heatmaps, ...allLines]) view.layOut();
   updateLink();
 }
 
@@ -273,7 +267,7 @@ function alignmentOf(a, b) {
     ...places.queries.map(([n, m]) => {
       const status =
         n === null || m === null ? "added" : a.tokens[n].symbol === b.tokens[m].symbol ? "" : "changed";
-      const place = make(
+      return make(
         "li",
         { class: status },
         make("span", { class: "unseen" }, "A: "),
@@ -281,7 +275,6 @@ function alignmentOf(a, b) {
         make("span", { class: "unseen" }, "; B: "),
         make("span", {}, symbols(b, m)),
       );
-      return place;
     }),
   );
 }
@@ -309,11 +302,11 @@ function explainSymbols() {
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));
 }
 
-/** Show traces, given as in `description.traces`, instead of the current ones. */
-function openTraces(given) {
+/** Show traces, as in `description.traces`, instead of the current ones. */
+function openTraces(opened) {
   forgetMaps();
   closeArithmetic();
-  takeTraces(given);
+  takeTraces(opened);
   overlaid = [];
   const { layer, head } = selection;
   pointed = null;
@@ -339,9 +332,9 @@ function openTraces(given) {
   picture = makePicture(views[traces.length - 1]);
   grids = views.map(makeGrid);
   showStage(null);
-  const opened = openHead(selection.layer, selection.head);
-  if (!isLook()) openWay(); // last, because its numbers may take longer to load
-  return opened;
+  const opening = openHead(selection.layer, selection.head);
+  if (!isLook()) openPass(); // last, because its numbers may take longer to load
+  return opening;
 }
 
 const DEPTHS = ["look", "lab"];
@@ -355,17 +348,12 @@ function setDepth(depth) {
   views.forEach(labelView);
   showLevel(selection.level);
   if (!isLook()) {
-    openWay();
+    openPass();
     drawPredictions();
   }
   for (const text of texts) text.layOut();
   closeArithmetic();
   openHead(selection.layer, selection.head);
-}
-
-function makeDepths() {
-  const words = { look: say("Look"), lab: say("Lab") };
-  byId("depth").append(...DEPTHS.map((depth) => radioOf("depth", words[depth], () => setDepth(depth), depth)));
 }
 
 /** Open the last text's most important head once it is known, unless the reader has chosen one. */
@@ -378,8 +366,10 @@ async function openStory() {
   byId("story").ariaBusy = "false";
   picture.draw();
   if (!chapter || isHeadChosen || selection.query !== before) return;
-  const query = places.queries.findIndex((place) => place[trace.number] === trace.T - 1);
-  await openHead(chapter.layer, chapter.head, () => select(query));
+  const query = queryOf(trace, trace.T - 1);
+  await openHead(chapter.layer, chapter.head, () => {
+    if (selection.query === before) select(query); // another token may have been chosen while it loaded
+  });
 }
 
 /** The parts of a selection that this page can show. */
@@ -412,8 +402,8 @@ function followLink(link) {
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   if (LETTER_SIZES.includes(Number(values.letters))) setLetters(Number(values.letters));
   followQuery();
-  followWay();
-  followLinkOfWay(values);
+  followPass();
+  followLinkOfPass(values);
   followLinkOfArithmetic(values);
   return openHead(selection.layer, selection.head);
 }
@@ -441,7 +431,7 @@ function writeLink() {
     ...(!isLook() && { depth }),
     ...(!isAt("model") && isLook() && { level }),
     ...linkOfArithmetic(),
-    ...linkOfWay(),
+    ...linkOfPass(),
     ...linkOfText(),
   });
   const write = isNewEntry ? "pushState" : "replaceState";
@@ -462,10 +452,10 @@ async function preloadLayers() {
 }
 
 choosePalette();
-makeLooks();
-makeSteps();
+addChoices("looks", "look", { map: say("map"), lines: say("lines"), strips: "q · k" }, chooseLook);
+addChoices("steps", "step", Object.fromEntries(MATRICES.map((step) => [step, step])), chooseStep);
+addChoices("depth", "depth", { look: say("Look"), lab: say("Lab") }, setDepth);
 makeSettings();
-makeDepths();
 openTraces(description.traces);
 setLetters(1);
 setTimeout(preloadLayers, 500);
@@ -491,7 +481,7 @@ function layOutForPaper(printed) {
   byId("unpainted").hidden = !printed || paintAll();
   point(null);
   repaint();
-  for (const one of [...texts, ...allLines]) one.layOut();
+  for (const view of [...texts, ...allLines]) view.layOut();
   if (!isLook()) return;
   if (printed) listStages();
   picture.layOut();

@@ -1,9 +1,9 @@
 """A trace as one self-contained HTML page.
 
 The page includes Q, K and V of every head (`packs`), the rows of other steps that it can't compute
-from them (`way`), predictions (`prediction`) and edited steps. All else it computes when needed,
-with the library's equations (`translate`) over the same graph of steps (`run.js`). `page.html` is
-the frame; the scripts are concatenated, and `page.js` starts the page.
+from them (`token_pass`), predictions (`prediction`) and edited steps. All else it computes when
+needed, with the library's equations (`translate`) over the same graph of steps (`run.js`).
+`page.html` is the frame; the scripts are concatenated, and `page.js` starts the page.
 
 Tokens are untrusted text. They are embedded as JSON without `<` and inserted as text, never as
 markup. The Content-Security-Policy allows only the page's own style and script, by their hashes.
@@ -31,9 +31,8 @@ from attnlab.support.messages import say, words
 from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.page import overview, prediction, way
+from attnlab.views.page import overview, prediction, token_pass
 from attnlab.views.page.packs import (
-    COMPRESSED,
     PACKED_STEPS,
     edited_heads,
     embedded,
@@ -59,8 +58,8 @@ PRODUCT = "product.wasm"
 RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "way.js", "story.js", "picture.js"),
-    *("tour.js", "levels.js", "page.js"),
+    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "pass.js", "story.js"),
+    *("picture.js", "tour.js", "levels.js", "page.js"),
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
 LIVE_SCRIPTS = (
@@ -225,8 +224,8 @@ def _page(
         "packs": packs,
         "scripts": "\n".join(_element(names) for names in scripts),
     }
-    frame = re.sub(r"\[\[(.+?)\]\]", lambda found: say(found[1], language), source("page.html"))
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+    frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1], language), source("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
 def save(
@@ -234,10 +233,10 @@ def save(
 ) -> None:
     """Write the page to a file atomically; announce a large one first."""
     file = checked_file(path)
-    size = estimated_size(traces)
-    if size > LARGE:
-        print(f"Writing {file}, about {size / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, page(traces, language).encode())
+    content = page(traces, language).encode()
+    if len(content) > LARGE:
+        print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
+    write_whole(file, content)
 
 
 def checked_file(path: str | os.PathLike[str]) -> Path:
@@ -264,25 +263,6 @@ def is_page(file: Path) -> bool:
             return MARK in stream.read(BEGINNING)
     except OSError:
         return False
-
-
-def estimated_size(traces: Sequence[Result]) -> int:
-    """The size of a page in bytes: its own files, and packs in base64."""
-    parts = (source("page.html"), style("page.css"), _script(SCRIPTS))
-    size = sum(len(part.encode()) for part in parts)
-    for trace in traces:
-        T, Tk = trace.mask.shape
-        floats = trace.config.n_layer * trace.config.n_embd * (T + 2 * Tk)  # Q, K and V
-        for edited in _edited(trace).values():
-            for names in edited.values():
-                floats += sum(T * (trace.config.d_head if n == "context" else Tk) for n in names)
-        positions = min(T, prediction.POSITIONS)
-        floats += positions * prediction.NUMBERS
-        floats += way.floats_of_packs(trace) + overview.floats_of_overview(trace)
-        size += int(floats * 4 * COMPRESSED * 4 / 3)  # base64 has 4 letters for 3 bytes
-        tokens = min(trace.config.vocab_size, positions * prediction.TOKENS)
-        size += tokens * prediction.LETTERS
-    return size
 
 
 def _json(data: Any) -> str:
@@ -364,7 +344,7 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
         "edited": _edited(trace),
         "graph": trace.graph_as_data(),
         "given": _given(trace),
-        "way": way.description(trace, language),
+        "pass": token_pass.description(trace, language),
         "scales": [[head.scale for head in block.attention.heads] for block in trace.fork().blocks],
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [

@@ -39,14 +39,14 @@ function makePicture(view) {
   scene.append(probe);
 
   const maps = Array.from({ length: layers * H }, (_, n) => {
-    const place = { layer: Math.floor(n / H), head: n % H };
-    const name = say("layer {layer}, head {head}", place);
+    const [layer, head] = [Math.floor(n / H), n % H];
+    const name = say("layer {layer}, head {head}", { layer, head });
     const map = make("canvas", { "aria-hidden": "true" });
     const badge = make("span", { class: "badge", "aria-hidden": "true" });
-    const label = make("span", { class: "number", "aria-hidden": "true" }, `${place.layer}.${place.head}`);
+    const label = make("span", { class: "number", "aria-hidden": "true" }, `${layer}.${head}`);
     const cell = make("div", { role: "option", class: "mini", tabindex: "-1", title: name, "aria-label": name }, map, badge, label);
     cells.append(cell);
-    return (cell.map = { view, ...place, canvas: map, cell, badge, name });
+    return (cell.map = { view, layer, head, canvas: map, cell, badge, name });
   });
 
   let norms = null; // of the stream: embedding; each block's mid, what the MLP adds, output
@@ -55,7 +55,7 @@ function makePicture(view) {
   let seen = []; // the layers that are drawn: all, or the open block's
   let shown = []; // the positions of the tokens that are drawn
   let curves = []; // {layer, head, i, j, weight}, by weight
-  const found = new Map(); // the curves of a token in a block, also those to tokens that aren't drawn
+  const curvesOfTokens = new Map(); // the curves of a token in a block, also those to tokens that aren't drawn
   let plan; // the layout: positions and sizes
 
   // ---- what is shown ---------------------------------------------------------------------------
@@ -77,9 +77,9 @@ function makePicture(view) {
     const name = `${layer} ${i}`;
     const isDrawn = (weight, n) => weight >= FAINTEST_CURVE && n >= cached && n !== cached + i;
     const inHead = ({ weights, head }) => [...weights.entries()].filter(([n, weight]) => isDrawn(weight, n)).map(([n, weight]) => ({ layer, head, i, j: n - cached, weight }));
-    if (!found.has(name))
-      found.set(name, trace.loaded.get(layer).heads.map((one, head) => ({ head, weights: weightsAlone(one, i) })).flatMap(inHead));
-    return found.get(name);
+    if (!curvesOfTokens.has(name))
+      curvesOfTokens.set(name, trace.loaded.get(layer).heads.map((loaded, head) => ({ head, weights: weightsAlone(loaded, i) })).flatMap(inHead));
+    return curvesOfTokens.get(name);
   }
 
   const allCurves = () => seen.filter((layer) => trace.loaded.has(layer)).flatMap((layer) => shown.flatMap((i) => curvesOf(layer, i)));
@@ -155,7 +155,7 @@ function makePicture(view) {
     names.replaceChildren(
       ...shown.map((i, n) => {
         const name = make("span", { class: "line", role: "option", tabindex: "-1", title: trace.tokens[i].symbol }, make("bdi", {}, brief(wordOf(trace.tokens[i].symbol))));
-        name.place = i;
+        name.position = i;
         name.classList.toggle("gap", gaps[n]);
         at(name, 0, lines.get(i) - line / 2);
         name.style.width = `${left - 14}px`;
@@ -240,7 +240,7 @@ function makePicture(view) {
       context.moveTo(starts[0], y - sizes[0] / 2);
       const edge = (n, m, sign) => {
         const middle = (starts[n] + starts[m]) / 2;
-        const [a, b] = [n, m].map((one) => y + (sign * sizes[Math.max(0, one - 1)]) / 2);
+        const [a, b] = [n, m].map((stop) => y + (sign * sizes[Math.max(0, stop - 1)]) / 2);
         context.bezierCurveTo(middle, a, middle, b, starts[m], b);
       };
       for (let n = 0; n < sizes.length; n++) edge(n, n + 1, -1);
@@ -250,7 +250,7 @@ function makePicture(view) {
     }
     const isOpen = (curve) => isSame(curve, selection);
     for (const open of [false, true])
-      for (const curve of curves.filter((one) => isOpen(one) === open)) {
+      for (const curve of curves.filter((curve) => isOpen(curve) === open)) {
         const { from, to, y, end } = curveAt(curve);
         const isHighlighted = stage ? isSameCurve(curve, stage.curve) : curve.i === query && (open || isFollowing);
         context.strokeStyle = open || (stage && isHighlighted) ? hot : ink;
@@ -277,10 +277,10 @@ function makePicture(view) {
     context.restore();
     if (stage) frame(context, stage, accent);
     for (const name of names.children) {
-      name.classList.toggle("query", name.place === query);
-      name.classList.toggle("later", isFollowing && name.place !== query);
-      name.ariaSelected = String(name.place === query);
-      name.tabIndex = name.place === query ? 0 : -1;
+      name.classList.toggle("query", name.position === query);
+      name.classList.toggle("later", isFollowing && name.position !== query);
+      name.ariaSelected = String(name.position === query);
+      name.tabIndex = name.position === query ? 0 : -1;
     }
     for (const { cell, layer } of maps) {
       cell.classList.toggle("later", stage !== undefined && !stage.layers.includes(layer));
@@ -334,30 +334,30 @@ function makePicture(view) {
   }
 
   /** The most probable tokens after a position. */
-  async function readNext(place) {
-    const position = await source.position(trace, place);
-    const { renormalized } = probabilitiesOf(position, { temperature: 1, top_k: null, top_p: null });
-    return position.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, share: renormalized[n] }));
+  async function readNext(position) {
+    const prediction = await source.position(trace, position);
+    const { renormalized } = probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null });
+    return prediction.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, share: renormalized[n] }));
   }
 
   /** The next tokens, with their probabilities without the open head where they are known. */
-  function showFollowing(place) {
-    const isLast = place === T - 1;
-    const isThere = place >= trace.prediction.first;
-    if (!isLast && isThere && !followings.has(place)) {
-      followings.set(place, null);
-      readNext(place).then((found) => {
-        followings.set(place, found);
+  function showFollowing(position) {
+    const isLast = position === T - 1;
+    const isThere = position >= trace.prediction.first;
+    if (!isLast && isThere && !followings.has(position)) {
+      followings.set(position, null);
+      readNext(position).then((tokens) => {
+        followings.set(position, tokens);
         draw();
       });
     }
     const isAblated = isAmong(trace.ablated ?? [], [selection.layer, selection.head]);
-    const without = isAblated || !isLast ? undefined : trace.story?.heads.find((one) => isSame(one, selection));
-    const token = brief(wordOf(trace.tokens[place].symbol));
+    const without = isAblated || !isLast ? undefined : trace.story?.heads.find((head) => isSame(head, selection));
+    const token = brief(wordOf(trace.tokens[position].symbol));
     next.replaceChildren(
       make("li", { class: "title" }, isLast ? say("Next token") : say("Next token after “{token}”", { token })),
       ...(isThere ? [] : [make("li", { class: "note" }, say("This page has logits only from position {first}.", { first: cached + trace.prediction.first }))]),
-      ...((isLast ? following : followings.get(place)) ?? []).map(({ id, share }) => {
+      ...((isLast ? following : followings.get(position)) ?? []).map(({ id, share }) => {
         const n = without ? trace.story.ids.indexOf(id) : -1;
         const bars = [barOf(share), ...(n >= 0 ? [barOf(without.after[n], "without")] : [])];
         return make("li", {}, make("bdi", { class: "word" }, brief(wordOf(trace.names.get(id).symbol))), make("span", {}, percent(share)), ...bars);
@@ -384,51 +384,22 @@ function makePicture(view) {
     const cell = target.closest(".mini");
     if (cell) open(cell.map);
   });
-  cells.addEventListener("keydown", (event) => {
-    const n = maps.indexOf(event.target.map);
-    const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: maps.length - 1 }[event.key];
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      open(maps[n]);
-    } else if (maps[to]) {
-      event.preventDefault();
-      event.stopPropagation();
-      for (const { cell } of maps) cell.tabIndex = -1;
-      maps[to].cell.tabIndex = 0;
-      maps[to].cell.focus();
-    }
-  });
+  moveByArrows(cells, () => maps.map(({ cell }) => cell));
   const enterBlock = ({ layer }) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
   titles.addEventListener("click", ({ target }) => target.layer !== undefined && enterBlock(target));
-  titles.addEventListener("keydown", (event) => {
-    const to = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (event.key === "Enter" || event.key === " ") {
-      event.preventDefault();
-      enterBlock(event.target);
-    } else if (to) {
-      event.preventDefault();
-      event.stopPropagation();
-      blocks[event.target.layer + to]?.focus();
-    }
-  });
+  moveByArrows(titles, () => blocks);
   /** Follow a token, or stop following it and show all again. */
-  function follow({ place }) {
-    const isAlone = isFollowing && place === queryIn(trace);
+  function follow({ position }) {
+    const isAlone = isFollowing && position === queryIn(trace);
     stopPlaying();
-    select(places.queries.findIndex((other) => other[trace.number] === place));
+    select(queryOf(trace, position));
     setFollowing(!isAlone);
   }
   names.addEventListener("click", ({ target }) => {
     const name = target.closest(".line");
     if (name) follow(name);
   });
-  names.addEventListener("keydown", (event) => {
-    const to = { ArrowDown: "nextSibling", ArrowUp: "previousSibling" }[event.key];
-    if (event.key === "Enter" || event.key === " ") follow(event.target);
-    else if (to) event.target[to]?.focus();
-    else return;
-    event.preventDefault();
-  });
+  moveByArrows(names, () => [...names.children]);
 
   /** The strongest curve under the pointer. */
   function curveUnder({ offsetX, offsetY }) {
@@ -451,8 +422,7 @@ function makePicture(view) {
     const block = seen.findIndex((_, n) => event.offsetX >= plan.starts[1 + 2 * n] && event.offsetX < plan.starts[2 + 2 * n]);
     if (!curve && isAt("model") && block >= 0 && event.offsetY > plan.top) enterBlock(blocks[block]);
     if (!curve) return;
-    const placeOf = (i) => places.queries.findIndex((place) => place[trace.number] === i);
-    enterHead(curve.layer, curve.head, () => select(placeOf(curve.i)));
+    enterHead(curve.layer, curve.head, () => select(queryOf(trace, curve.i)));
   });
 
   // ---- its numbers -----------------------------------------------------------------------------
@@ -461,8 +431,8 @@ function makePicture(view) {
   let reading;
   function read() {
     reading ??= Promise.all([
-      readNext(T - 1).then((found) => {
-        following = found;
+      readNext(T - 1).then((tokens) => {
+        following = tokens;
         draw();
       }),
       source.has(trace, "stream") && source.step(trace, "stream").then((numbers) => (norms = numbers)),
@@ -484,12 +454,16 @@ function makePicture(view) {
   return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
 }
 
+/** What a head does on a text, by job; see `jobsOf`. */
+function jobsOfHead(trace, layer, head) {
+  const loaded = headOf(trace, layer, head);
+  return jobsOf(trace.tokens.map(({ id }) => id), (i) => stepRow(loaded, "weights", i));
+}
+
 /** The job that a head does on a text, if it does one, and its mean weight on the job's targets. */
 function jobOf(trace, layer, head) {
   if (trace.cached || trace.T > NUMBERS_AT_ONCE ** 0.5) return [];
-  const one = headOf(trace, layer, head);
-  const ids = trace.tokens.map(({ id }) => id);
-  const jobs = Object.entries(jobsOf(ids, (i) => stepRow(one, "weights", i)))
+  const jobs = Object.entries(jobsOfHead(trace, layer, head))
     .filter(([, job]) => job && job.attention >= MIN_BADGE_WEIGHT && job.attention > 2 * job.uniform)
     .sort(([, a], [, b]) => b.attention - a.attention);
   return jobs.length ? [jobs[0][0], jobs[0][1].attention] : [];

@@ -30,10 +30,6 @@ TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 STOPS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
-# Numbers per position, see `prediction`, and letters per token name, for `estimated_size`.
-NUMBERS = 3 * TOKENS + len(TEMPERATURES) + 4 + 2 * len(TEMPERATURES) * len(TOP_PS)
-LETTERS = 23
-
 
 def positions_of(trace: Result) -> range:
     """The positions with predictions: the last ones, or only the last if parameters are missing."""

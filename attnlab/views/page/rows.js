@@ -16,41 +16,40 @@ async function loadLayer(trace, layer) {
   if (!trace.loaded.has(layer)) trace.loaded.set(layer, layerOf(trace, layer, values));
 }
 
-/** A layer from its pack "attention": the given and edited steps by path, and the heads. */
+/** A layer from its pack "attention": its inputs and edited steps by path, and the heads. */
 function layerOf(trace, layer, values) {
   const { H, T, Tk, Dh, scales } = trace;
-  const place = `blocks.${layer}.attention`;
+  const path = `blocks.${layer}.attention`;
   let end = 0;
   const next = (...shape) => {
     const array = new Nd(values, shape, stridesOf(shape), end);
     end += array.size;
     return array;
   };
-  const given = {
-    [`${place}.Q`]: next(H, T, Dh),
-    [`${place}.K`]: next(H, Tk, Dh),
-    [`${place}.V`]: next(H, Tk, Dh),
+  const inputs = {
+    [`${path}.Q`]: next(H, T, Dh),
+    [`${path}.K`]: next(H, Tk, Dh),
+    [`${path}.V`]: next(H, Tk, Dh),
   };
   const edits = {};
   for (const [h, names] of Object.entries(trace.edited[layer] ?? {}))
     for (const name of names) {
-      const path = `${place}.heads.${h}.${name}`;
-      edits[path] = name === "scale" ? scales[layer][h] : next(T, name === "context" ? Dh : Tk);
+      edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : next(T, name === "context" ? Dh : Tk);
     }
-  const heads = Array.from({ length: H }, (_, h) => headIn({ trace, layer, h, given, edits }));
-  return { given, edits, heads };
+  const heads = Array.from({ length: H }, (_, h) => headIn({ trace, layer, h, inputs, edits }));
+  return { inputs, edits, heads };
 }
 
 /** A head of a layer: its vectors, and its edited arrays by name. */
-function headIn({ trace, layer, h, given, edits }) {
+function headIn({ trace, layer, h, inputs, edits }) {
   const { T, Tk, Dh, mask } = trace;
   const path = `blocks.${layer}.attention.heads.${h}`;
   const names = trace.edited[layer]?.[h] ?? [];
   const arrays = names.filter((name) => name !== "scale");
   const editedSteps = Object.fromEntries(arrays.map((name) => [name, edits[`${path}.${name}`].numbers()]));
-  const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(given[`blocks.${layer}.attention.${name}`], h).numbers()]);
+  const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers()]);
   return {
-    ...{ trace, layer, path, T, Tk, Dh, own: editedSteps, edited: new Set(names) },
+    ...{ trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names) },
     ...Object.fromEntries(vectors),
     mask: editedSteps.mask ?? mask,
   };
@@ -59,21 +58,21 @@ function headIn({ trace, layer, h, given, edits }) {
 /**
  * A run over the queries from `start` up to `stop`, in loaded layers.
  * 
- * own: further given steps, by path. rounded: steps to round to float32, because the model rounded
+ * further: more inputs, by path. rounded: steps to round to float32, because the model rounded
  * them and others depend on them.
  */
-function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], own = {}, rounded = [] } = {}) {
+function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], further = {}, rounded = [] } = {}) {
   const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
-  const given = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...own };
+  const inputs = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...further };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
   for (const layer of layers) {
     const loaded = trace.loaded.get(layer);
-    Object.assign(given, loaded.given);
+    Object.assign(inputs, loaded.inputs);
     for (const [path, x] of Object.entries(loaded.edits)) edits[path] = rowsOf(x);
   }
-  const givenAt = (path) =>
-    path.endsWith(".Q") && path in given ? wide(rowsOf(given[path])) : given[path];
-  return new Run(trace.graph, givenAt, edits);
+  const inputAt = (path) =>
+    path.endsWith(".Q") && path in inputs ? wide(rowsOf(inputs[path])) : inputs[path];
+  return new Run(trace.graph, inputAt, edits);
 }
 
 /** An array in float64, so that results are computed in float64. */
@@ -86,8 +85,8 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const count = Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
   const name = `${path} ${start}`;
-  const own = { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
-  const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], own });
+  const further = { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
+  const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], further });
   const run = trace.runs.get(name) ?? make();
   trace.runs.delete(name);
   trace.runs.set(name, run);
@@ -103,8 +102,8 @@ function stepRow(head, step, i) {
 
 /** A head's weights for query i, computed without the rows around it. */
 function weightsAlone({ trace, layer, path, Q, T, Dh }, i) {
-  const own = { [`${path}.Q`]: new Nd(Q, [T, Dh]) };
-  return runOfQueries(trace, i, i + 1, { layers: [layer], own }).value(`${path}.weights`).numbers();
+  const further = { [`${path}.Q`]: new Nd(Q, [T, Dh]) };
+  return runOfQueries(trace, i, i + 1, { layers: [layer], further }).value(`${path}.weights`).numbers();
 }
 
 /** The same row without the edit of the step itself. */
@@ -116,9 +115,9 @@ function uneditedRow(head, step, i) {
 const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
 
 /** Whether cell n is visible after the mask, or was set by an edit. */
-function isSeen({ mask, own }, n) {
-  const passes = own.masked_scores ? own.masked_scores[n] > -Infinity : mask[n] !== 0;
-  return passes || (own.weights !== undefined && own.weights[n] !== 0);
+function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
+  const passes = masked_scores ? masked_scores[n] > -Infinity : mask[n] !== 0;
+  return passes || (weights !== undefined && weights[n] !== 0);
 }
 
 /** A head of a trace, of a loaded layer. */

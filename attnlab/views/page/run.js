@@ -19,10 +19,10 @@ class Graph {
     const form = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
     const declared = this.data[path] ?? this.data[form];
     const [equation, take, ...needs] = declared ?? ["", ""];
-    const place = path.replace(/[^.]+$/, "");
+    const owner = path.replace(/[^.]+$/, "");
     const absolute = (need) =>
       need.startsWith(".")
-        ? place + need.slice(1)
+        ? owner + need.slice(1)
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
     const n_head = whole.replace(/[^.]+$/, "n_head");
@@ -56,7 +56,7 @@ class Run {
     for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
   }
 
-  /** A step without its own edit. */
+  /** A step without the edit of the step itself. */
   unedited(path) {
     const { equation, take, whole, needs, isGiven } = this.graph.node(path);
     const given = this.given(path);
@@ -80,9 +80,9 @@ class Run {
 
   /** The paths of a step's slices, of heads, that are edited or depend on an edit. */
   #editedParts(path) {
-    const [, place, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
+    const [, owner, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
     if (HEAD_ONLY.test(path)) return [];
-    const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${place}.heads.`));
+    const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${owner}.heads.`));
     const names = name === "scores" ? ["scores", "scale"] : [name];
     const parts = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
     return [...new Set(parts.map((part) => part.replace(/[^.]+$/, name)))];

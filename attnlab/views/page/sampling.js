@@ -84,9 +84,9 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
   let count = smallest === -Infinity ? vocab : taken.length;
   let left = smallest === -Infinity ? sum : sumOfFirst(count);
   if (top_p !== null && count > taken.length) {
-    const found = nucleus(temperature, top_p);
-    count = found.count;
-    left = count > taken.length ? found.share * sum : sumOfFirst(count);
+    const kept = nucleus(temperature, top_p);
+    count = kept.count;
+    left = count > taken.length ? kept.share * sum : sumOfFirst(count);
   } else if (top_p !== null) {
     for (let below = 0; count > 1; count--) {
       below += exponentials[taken[count - 1]] / left;

@@ -39,6 +39,8 @@ function sharesOf(row, { n_layer, n_embd }, { n_head, epsilon }, id) {
   return Float32Array.from([...lens, ...heads, ...mlps, written("embedding"), biases]);
 }
 
+let isSharesOpen = false; // stays when another trace is shown
+
 /** The lens and the shares of a token after the text, one of some, computed when opened. */
 function sharesBox(trace, ids) {
   const words = ids.map((id) => make("option", { value: id }, brief(trace.names.get(id).symbol)));
@@ -50,7 +52,11 @@ function sharesBox(trace, ids) {
     const numbers = [...(await source.step(trace, `shares.${trace.T - 1}.${id}`))];
     if (Number(select.value) === id) tables.replaceChildren(...sharesTables(trace, id, numbers));
   };
-  box.addEventListener("toggle", () => box.open && show());
+  box.addEventListener("toggle", () => {
+    isSharesOpen = box.open;
+    if (box.open) show();
+  });
+  box.open = isSharesOpen;
   select.addEventListener("change", show);
   return box;
 }
@@ -58,14 +64,13 @@ function sharesBox(trace, ids) {
 function sharesTables(trace, id, numbers) {
   const { layers, H } = trace;
   const word = () => symbolOf(brief(trace.names.get(id).symbol));
-  const rowOf = (name, cells) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)));
   const stops = stopsOfLens(layers).map((stop) => {
-    const [best, share, own, rank] = numbers.splice(0, 4);
+    const [best, share, shareOfToken, rank] = numbers.splice(0, 4);
     const first = make("span", {}, symbolOf(brief(trace.names.get(best).symbol)), ` ${percent(share)}`);
-    return rowOf(stop, [first, `#${rank}`, percent(own, 1)]);
+    return rowOf(stop, [first, `#${rank}`, percent(shareOfToken, 1)]);
   });
   const [heads, mlps, rest] = [numbers.splice(0, layers * H), numbers.splice(0, layers), numbers];
-  const total = [...heads, ...mlps, ...rest].reduce((sum, one) => sum + one);
+  const total = [...heads, ...mlps, ...rest].reduce((sum, part) => sum + part);
   const shown = (number) => number.toFixed(2).replace(/^-(?=[0.]+$)/, "");
   const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(shown)));
   const [embedding, bias] = rest.map(shown);

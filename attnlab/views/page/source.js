@@ -13,7 +13,7 @@
  *                                another text; [layer, head, "mask", "flip", query, key, ...] toggles
  *                                cells of a head's mask; ["mask"] removes the causal mask, ["root"]
  *                                the division by √Dk
- *   position(trace, place)       the predictions after a position, see `positionOf`
+ *   position(trace, position)       the predictions after a position, see `positionOf`
  *   generate(trace, how)         a continuation of a trace
  */
 class Source {
@@ -25,14 +25,14 @@ class Source {
     return trace.packs.get(name);
   }
 
-  async position(trace, place) {
-    return positionOf(await this.step(trace, `prediction.${place}`), trace.prediction.vocab, description.stops);
+  async position(trace, position) {
+    return positionOf(await this.step(trace, `prediction.${position}`), trace.prediction.vocab, description.stops);
   }
 
   /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */
   async explain(trace, path, n, rows) {
     const isIn = ([of, start, stop]) => of === path && n >= start && n < stop;
-    const [, start, stop] = trace.way.columns.find(isIn) ?? [path, n, n + 1];
+    const [, start, stop] = trace.pass.columns.find(isIn) ?? [path, n, n + 1];
     const name = `columns.${path}.${start}.${stop}`;
     if (!this.has(trace, name)) return undefined;
     const columns = await this.step(trace, name);
@@ -45,13 +45,13 @@ class Source {
 class LiveSource extends Source {
   has = () => true;
 
-  async position(trace, place) {
-    const logits = await this.step(trace, `logits.${place}`);
-    return positionOfLogits(logits, trace.prediction.n, trace.ids[place + 1]);
+  async position(trace, position) {
+    const logits = await this.step(trace, `logits.${position}`);
+    return positionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
   }
 
   /** A trace's description from Python, with the tokens' names. */
-  adopted = (given) => ({ ...given, names: this.names });
+  adopted = (trace) => ({ ...trace, names: this.names });
 
   /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
   step(trace, name) {

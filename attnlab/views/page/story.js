@@ -28,15 +28,17 @@ function chaptersOf({ before, heads }) {
   const [first] = [...heads].sort((a, b) => Math.abs(fall(b, 0)) - Math.abs(fall(a, 0)));
   const others = heads
     .filter(({ key }) => key !== first.key)
-    .flatMap((one) => before.slice(1).map((_, n) => ({ ...one, word: n + 1 })))
+    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, word: n + 1 })))
     .sort((a, b) => fall(b, b.word) - fall(a, a.word));
-  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((one) => fall(one, one.word) >= MIN_FALL)];
+  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((head) => fall(head, head.word) >= MIN_FALL)];
 }
 
-/** A share as a percentage with `digits` decimals; 100 only if it is 1. */
+/** A share as a percentage with `digits` decimals; 0 and 100 only if it is 0 or 1. */
 function percent(share, digits = 0) {
   const shown = (digits) => `${(100 * share).toFixed(digits)}\u00a0%`;
-  if (Math.fround(share) === 1 || parseFloat(shown(digits)) < 100) return shown(digits);
+  const rounded = parseFloat(shown(digits));
+  if (rounded === 0 && share > 0) return `< ${10 ** -digits}\u00a0%`;
+  if (rounded < 100 || Math.fround(share) === 1) return shown(digits);
   return parseFloat(shown(1)) < 100 ? shown(1) : "> 99.9\u00a0%";
 }
 
@@ -71,18 +73,17 @@ function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
 /** Show the story's sentences about the open part: the model, a block or a head. */
 function showChapters() {
   for (const sentence of byId("story").children) {
-    const { layer, head } = sentence.place;
+    const { layer, head } = sentence.opens;
     sentence.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
-    sentence.querySelector("button").disabled = isAt("head", "matrix", "number"); // its own head's
+    sentence.querySelector("button").disabled = isAt("head", "matrix", "number"); // they name the open head
   }
 }
 
 /** Sentences about a head, after its name, which opens it. */
 function leadTo({ layer, head }, sentences) {
-  const name = make("button", { type: "button", class: "leads" }, say("Head {layer}.{head}", { layer, head }));
-  name.title = say("layer {layer}, head {head}", { layer, head });
-  name.addEventListener("click", () => enterHead(layer, head));
-  return Object.assign(make("p", {}, name, say(": "), ...sentences), { place: { layer, head } });
+  const title = say("layer {layer}, head {head}", { layer, head });
+  const name = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
+  return Object.assign(make("p", {}, name, say(": "), ...sentences), { opens: { layer, head } });
 }
 
 /** Show which of the drawn tokens looks farthest back, in a long text, once that is known. */
@@ -122,25 +123,23 @@ async function rankHeads(trace, { ids, before, heads }) {
   const ranked = [...heads].sort((a, b) => effect(b) - effect(a));
   await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
   if (traces.at(-1) !== trace) return;
-  const rowOf = ({ layer, head, key, weight, after }) => {
-    const button = make("button", { type: "button", class: "row-button" }, `${layer}.${head}`);
-    button.title = say("layer {layer}, head {head}", { layer, head });
-    button.addEventListener("click", () => chooseHead(layer, head, false));
+  const rows = ranked.map(({ layer, head, key, weight, after }) => {
+    const title = say("layer {layer}, head {head}", { layer, head });
+    const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", title }, `${layer}.${head}`);
     const [job, attention] = jobOf(trace, layer, head);
     const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
     const [then, now] = percentages(before[0], after[0]);
     const cells = [`${then} → ${now}`, make("span", {}, symbolOf(brief(trace.keys[key].symbol)), ` ${percent(weight)}`), badge];
-    return make("tr", {}, make("th", { scope: "row" }, button), ...cells.map((cell) => make("td", {}, cell)));
-  };
+    return rowOf(button, cells);
+  });
   const query = trace.tokens.at(-1).symbol;
   const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: symbolOf(brief(trace.names.get(ids[0]).symbol)) }));
   const columns = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
-  const rows = ranked.map(rowOf);
-  const all = make("button", { type: "button" }, say("All {count} ablated heads", { count: rows.length }));
-  all.addEventListener("click", () => {
+  const showAll = ({ target }) => {
     for (const row of rows) row.hidden = false;
-    all.remove();
-  });
+    target.remove();
+  };
+  const all = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
   for (const row of rows.slice(RANKED)) row.hidden = true;
   const further = [...(rows.length > RANKED ? [all] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
   byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...further);

@@ -21,15 +21,13 @@ function buildStrips(view) {
   const queryCell = make("th", { scope: "row" });
   const rows = trace.keys.map((token, j) => {
     const numbers = steps.map(() => make("data", {}));
-    const button = make("button", { type: "button", class: "row-button" }, symbolOf(brief(token.symbol)));
-    button.addEventListener("click", () => {
+    const openRow = () => {
       select(view.rows[nearest(view.rows, selection.query)], view.columns[j]);
       openArithmetic(button);
-    });
-    const cells = numbers.map((shown) => make("td", {}, shown));
-    const fields = [ofKeys, ofProducts].map((canvas) => make("td", {}, ...(j ? [] : [canvas])));
-    const row = make("tr", {}, make("th", { scope: "row" }, button), ...fields, ...cells);
-    return { row, numbers, button };
+    };
+    const button = buttonOf(openRow, { class: "row-button" }, symbolOf(brief(token.symbol)));
+    const canvases = j ? ["", ""] : [ofKeys, ofProducts]; // each as high as all rows
+    return { row: rowOf(button, [...canvases, ...numbers]), numbers, button };
   });
   const headings = [say("key"), "K", "q × k", ...steps];
   const caption = say("Query and key vectors{of}", { of: labelOf(view) });

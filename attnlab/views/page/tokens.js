@@ -67,7 +67,7 @@ function makeText(view) {
     const context = prepared(canvas, flow.clientWidth, flow.clientHeight);
     context.translate(0, -flow.scrollTop);
     context.lineCap = "round";
-    for (const one of weightsInSight(view, i)) drawLines(context, one, i);
+    for (const head of weightsInSight(view, i)) drawLines(context, head, i);
   });
 
   function drawLines(context, { colour, weights }, i) {
@@ -130,9 +130,9 @@ function makeText(view) {
 
 /** How a key differs from the other text: "changed", "added", or "". */
 function alignmentStatus(trace, n) {
-  const place = places.keys.find((one) => one[trace.number] === n);
-  if (!isEverywhere(place)) return "added";
-  return new Set(place.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
+  const positions = places.keys.find((pair) => pair[trace.number] === n);
+  if (!isEverywhere(positions)) return "added";
+  return new Set(positions.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
 }
 
 /** Show a token's card while `chip` has the pointer or focus. */

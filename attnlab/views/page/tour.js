@@ -27,7 +27,7 @@ const joined = (...sentences) => sentences.filter(Boolean).join(document.documen
 function describedStage(stage) {
   const [trace] = picture.view.traces;
   const { name, layer, layers } = stage;
-  if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.way.D }) };
+  if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
   if (name === "next") {
     const [likeliest] = picture.following;
     const word = likeliest && wordOf(trace.names.get(likeliest.id).symbol);
@@ -46,7 +46,7 @@ function describedStage(stage) {
     name === "blocks"
       ? say("Layers {first} to {last}: attention and an MLP again, {count} more times.", { first: layers[0], last: layers.at(-1), count: layers.length })
       : say("Attention {layer}: each token collects from the tokens that its mask lets it attend to.", { layer });
-  const curve = picture.curves.findLast((one) => layers.includes(one.layer));
+  const curve = picture.curves.findLast(({ layer }) => layers.includes(layer));
   if (!curve) return { ...stage, words: first };
   const [query, key] = [curve.i, curve.j].map((i) => wordOf(trace.tokens[i].symbol));
   const largest = say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });

@@ -68,7 +68,7 @@ def equations_script() -> str:
     modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
-        f"{name}: {LOOP.format(name, _at_places(one))}" for name, one in ELEMENTWISE.items()
+        f"{name}: {LOOP.format(name, _at_indices(code))}" for name, code in ELEMENTWISE.items()
     )
     trees = [ast.parse(module.read_bytes()) for module in modules]
     names = ", ".join(node.name for tree in trees for node in _functions(tree))
@@ -126,12 +126,13 @@ class Translation:
                 parameters = [argument.arg for argument in node.args.args]
             case _:
                 raise Untranslatable(node)
-        own = _assigned(node.body)
+        assigned = _assigned(node.body)
         inside = Translation(
-            self.known | set(parameters) | own, self.making - set(parameters) - own
+            self.known | set(parameters) | assigned,
+            self.making - set(parameters) - assigned,
         )
         body = node.body[ast.get_docstring(node) is not None :]
-        lines = [f"let {', '.join(sorted(own))};"] if own else []
+        lines = [f"let {', '.join(sorted(assigned))};"] if assigned else []
         lines += map(inside.statement, body)
         names = ", ".join(RENAMED.get(name, name) for name in parameters)
         return f"function {node.name}({names}) {{ {' '.join(lines)} }}"
@@ -143,8 +144,8 @@ class Translation:
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Starred() as rest, *names])]):
                 # JavaScript allows a rest element only at the end.
                 ends = ", ".join(self.expression(name) for name in reversed(names))
-                given, others = self.expression(node.value), self.expression(rest.value)
-                return f"[{ends}, ...{others}] = [...{given}].reverse(); {others}.reverse();"
+                values, others = self.expression(node.value), self.expression(rest.value)
+                return f"[{ends}, ...{others}] = [...{values}].reverse(); {others}.reverse();"
             case ast.Assign(targets=[target], value=value):
                 return f"{self.expression(target)} = {self.expression(value)};"
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
@@ -201,14 +202,16 @@ class Translation:
                 ends = (self.expression(end) if end else "null" for end in (lower, upper))
                 return f"nd.slice({', '.join(ends)})"
             case ast.Call(func=function, args=arguments, keywords=keywords):
-                given = [self.expression(argument) for argument in arguments]
-                named = [f"{one.arg}: {self.expression(one.value)}" for one in keywords if one.arg]
+                positional = [self.expression(argument) for argument in arguments]
+                named = [
+                    f"{word.arg}: {self.expression(word.value)}" for word in keywords if word.arg
+                ]
                 if len(named) < len(keywords):
                     raise Untranslatable(node)
                 options = [f"{{ {', '.join(named)} }}"] if named else []
                 if _numpys(function):
                     return self.over(self.expression(function), *arguments)
-                return f"{self.expression(function)}({', '.join(given + options)})"
+                return f"{self.expression(function)}({', '.join(positional + options)})"
         raise Untranslatable(node)
 
     def called(self, node: ast.AST, operator: ast.AST, *operands: ast.expr) -> str:
@@ -219,26 +222,26 @@ class Translation:
 
     def over(self, function: str, *operands: ast.expr) -> str:
         """A function of `arrays.js`, which overwrites the first operand that no one else has."""
-        given = [self.expression(operand) for operand in operands]
+        values = [self.expression(operand) for operand in operands]
         made = [n for n, operand in enumerate(operands) if _is_made(operand, self.making)]
         if made and function.removeprefix("nd.") in ELEMENTWISE:
-            return f"{function}.over({', '.join([str(made[0]), *given])})"
-        return f"{function}({', '.join(given)})"
+            return f"{function}.over({', '.join([str(made[0]), *values])})"
+        return f"{function}({', '.join(values)})"
 
 
 def _making(tree: ast.Module) -> frozenset[str]:
     """The functions of a module that return new arrays or numbers, and keep none of them."""
-    found: frozenset[str] = frozenset()
+    known: frozenset[str] = frozenset()
     while True:
         more = {
             function.name
             for function in _functions(tree)
             for last in function.body[-1:]
-            if isinstance(last, ast.Return) and last.value and _is_made(last.value, found)
+            if isinstance(last, ast.Return) and last.value and _is_made(last.value, known)
         }
-        if more == found:
-            return found
-        found = frozenset(more)
+        if more == known:
+            return known
+        known = frozenset(more)
 
 
 def _is_made(node: ast.expr, making: frozenset[str]) -> bool:
@@ -262,10 +265,10 @@ def _numpys(function: ast.expr) -> TypeGuard[ast.Attribute]:
     )
 
 
-def _at_places(expression: str) -> str:
-    """An expression of x, y and z with array elements in their place."""
-    for name, place in (("x", "a[i]"), ("y", "b[j]"), ("z", "c[k]")):
-        expression = re.sub(rf"\b{name}\b", place, expression)
+def _at_indices(expression: str) -> str:
+    """An expression of x, y and z with array entries in their place."""
+    for name, entry in (("x", "a[i]"), ("y", "b[j]"), ("z", "c[k]")):
+        expression = re.sub(rf"\b{name}\b", entry, expression)
     return expression
 
 
@@ -276,8 +279,8 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
 def _imported(tree: ast.Module) -> set[str]:
     """The names that come from other modules of equations."""
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    own = (node for node in imports if str(node.module).startswith("attnlab."))
-    return {alias.name for node in own for alias in node.names}
+    modules = (node for node in imports if str(node.module).startswith("attnlab."))
+    return {alias.name for node in modules for alias in node.names}
 
 
 def _assigned(statements: Iterable[ast.stmt]) -> set[str]:

@@ -1,25 +1,25 @@
-// A token's way through the model: its row at each step, and the arithmetic of each number.
+// A token's pass through the model: its row at each step, and the arithmetic of each number.
 
 const SHORT = 256; // rows up to this length fit in the list
 
 const chosenStep = { trace: 0, path: "embedding", component: 0 };
 
-let shownStep; // from `readWay`, with its `stop` and `part`
+let shownStep; // from `readPass`, with its `stop` and `part`
 let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
 
-/** Show the way of a token in the current traces. */
-function openWay() {
-  byId("way").ariaBusy = "true";
+/** Show the pass of a token in the current traces. */
+function openPass() {
+  byId("pass").ariaBusy = "true";
   chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
-  const choice = byId("way-traces");
+  const choice = byId("pass-traces");
   choice.hidden = traces.length < 2;
   choice
     .querySelectorAll("label")
     .forEach((label) => label.remove());
   for (const { number: n, name } of traces) {
-    const radio = radioOf("way-trace", name, () => {
+    const radio = radioOf("pass-trace", name, () => {
       chosenStep.trace = n;
-      openWay();
+      openPass();
     });
     radio.firstElementChild.checked = n === chosenStep.trace;
     choice.append(radio);
@@ -33,75 +33,75 @@ function openWay() {
     ["end", say("Logits")],
   ];
   const choices = parts.map(([part, words]) => {
-    const first = stops.find((stop) => partOfWay(stop) === part);
-    const radio = radioOf("way-part", words, () => goTo(first.path));
+    const first = stops.find((stop) => partOf(stop) === part);
+    const radio = radioOf("pass-part", words, () => goTo(first.path));
     radio.dataset.part = part;
     return radio;
   });
-  byId("way-parts").replaceChildren(byId("way-parts").firstElementChild, ...choices);
-  return showWay();
+  byId("pass-parts").replaceChildren(byId("pass-parts").firstElementChild, ...choices);
+  return showPass();
 }
 
-const partOfWay = ({ layer, name }) =>
+const partOf = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
 /** Go to a step, and to one of its numbers. */
 function goTo(path, component = chosenStep.component) {
   Object.assign(chosenStep, { path, component, isLinked: true });
   updateLink();
-  return showWay();
+  return showPass();
 }
 
 /** Go to a component of a token's vector in a head. */
 async function goToVector(trace, position, name, component) {
   if (queryIn(trace) !== position)
-    select(places.queries.findIndex((place) => place[trace.number] === position));
+    select(queryOf(trace, position));
   if (chosenStep.trace !== trace.number) {
     chosenStep.trace = trace.number;
-    openWay();
+    openPass();
   }
   await new Promise(requestAnimationFrame); // until the selection has been followed
   const { layer, head } = opened;
   await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
-  byId("way").scrollIntoView();
+  byId("pass").scrollIntoView();
   strip.focus();
 }
 
 /** The chosen step and component for the link, if the reader has chosen any. */
-const linkOfWay = () => (chosenStep.isLinked ? { stop: chosenStep.path, component: chosenStep.component } : {});
+const linkOfPass = () => (chosenStep.isLinked ? { stop: chosenStep.path, component: chosenStep.component } : {});
 
 /** Go where a link leads, if this page has such a step. */
-function followLinkOfWay({ stop, component }) {
+function followLinkOfPass({ stop, component }) {
   if (!stopsOf(traces[chosenStep.trace]).some(({ path }) => path === stop)) return;
   goTo(stop, component >= 0 ? Math.floor(component) : 0);
 }
 
 /** The position nearest to `wanted` whose rows are available. */
-function nearestWay(trace, wanted) {
-  const available = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `way.${i}`));
+function nearestPosition(trace, wanted) {
+  const available = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `pass.${i}`));
   return available.reduce((best, i) =>
     Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best,
   );
 }
 
 /** A token's rows, read once and computed when needed. */
-function wayOf(trace, position) {
-  trace.ways ??= new Map();
-  if (!trace.ways.has(position)) trace.ways.set(position, readWay(trace, position));
-  return trace.ways.get(position);
+function passOf(trace, position) {
+  trace.passes ??= new Map();
+  if (!trace.passes.has(position)) trace.passes.set(position, readPass(trace, position));
+  return trace.passes.get(position);
 }
 
-async function readWay(trace, position) {
+async function readPass(trace, position) {
   const [numbers, norms] = await Promise.all([
-    source.step(trace, `way.${position}`),
+    source.step(trace, `pass.${position}`),
     source.has(trace, "norms") ? source.step(trace, "norms") : null,
   ]);
-  const given = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
-  return { trace, position, stops: stopsOf(trace), given, run: null, layers: null };
+  const inputs = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
+  return { trace, position, stops: stopsOf(trace), inputs, run: null, layers: null };
 }
 
-/** The rows in a pack "way", by path. */
-function rowsIn({ way: { packed, D, F } }, numbers) {
+/** The rows in a pack "pass", by path. */
+function rowsIn({ pass: { packed, D, F } }, numbers) {
   let end = 0;
   const rows = packed.map((path) => {
     const width = /\.(hidden|activated)$/.test(path) ? F : D;
@@ -113,23 +113,23 @@ function rowsIn({ way: { packed, D, F } }, numbers) {
 }
 
 /** The LayerNorms' parameters in the pack "norms", by path. */
-function normsIn({ layers, way: { D } }, numbers) {
+function normsIn({ layers, pass: { D } }, numbers) {
   const blocks = Array.from({ length: layers }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
-  const norms = [...blocks.flat(), ""].flatMap((place, n) => {
+  const norms = [...blocks.flat(), ""].flatMap((owner, n) => {
     const start = n * (2 * D + 1);
     const part = (from) => new Nd(numbers, [D], undefined, start + from);
     return [
-      [`${place}gain`, part(0)],
-      [`${place}bias`, part(D)],
-      [`${place}epsilon`, numbers[start + 2 * D]],
+      [`${owner}gain`, part(0)],
+      [`${owner}bias`, part(D)],
+      [`${owner}epsilon`, numbers[start + 2 * D]],
     ];
   });
   return Object.fromEntries(norms);
 }
 
 /** All steps that are shown, in order, each with those it is computed from. */
-function stopsOf({ graph, layers, way }) {
-  const names = Object.keys(way.stops);
+function stopsOf({ graph, layers, pass }) {
+  const names = Object.keys(pass.stops);
   const isInBlock = (name) => `blocks.#.${name}` in graph.data;
   const first = names.findIndex(isInBlock);
   const stopOf = (name, layer) => ({ name, layer, path: layer === undefined ? name : `blocks.${layer}.${name}` });
@@ -160,8 +160,8 @@ function mapOf({ graph }, { path, equation }) {
 }
 
 /** The predictions after a token; null if the page doesn't have them. */
-async function readFollowing(way) {
-  const { trace, position } = way;
+async function readFollowing(pass) {
+  const { trace, position } = pass;
   if (position < trace.prediction.first) return null;
   const prediction = await source.position(trace, position);
   return {
@@ -176,16 +176,16 @@ const SUMS = new Set(["embedding", "residual"]); // equations of the residual st
 const STEPS_OF_VOCABULARY = new Set(["logits", "probabilities"]); // the page has only the largest
 
 /** A step's row; undefined if it isn't available. */
-function rowAt(way, { path, name }) {
-  if (STEPS_OF_VOCABULARY.has(name)) return way.following?.[name];
-  const { trace, position, given } = way;
-  if (way.layers !== trace.loaded.size) {
-    const rounded = way.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
-    way.run = runOfQueries(trace, position, position + 1, { own: given, rounded });
-    way.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
+function rowAt(pass, { path, name }) {
+  if (STEPS_OF_VOCABULARY.has(name)) return pass.following?.[name];
+  const { trace, position, inputs } = pass;
+  if (pass.layers !== trace.loaded.size) {
+    const rounded = pass.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
+    pass.run = runOfQueries(trace, position, position + 1, { further: inputs, rounded });
+    pass.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
   }
   try {
-    const rows = way.run.value(path);
+    const rows = pass.run.value(path);
     if (!/\.[KV]$/.test(path)) return rows.numbers();
     return nd.item(rows, nd.slice(null, null), trace.Tk - trace.T + position, nd.slice(null, null)).numbers();
   } catch (error) {
@@ -195,48 +195,48 @@ function rowAt(way, { path, name }) {
 }
 
 /** Follow the selected query. */
-const followWay = onceAFrame(() => {
+const followPass = onceAFrame(() => {
   if (isLook()) return;
   const trace = traces[chosenStep.trace];
-  if (shownStep?.trace !== trace || nearestWay(trace, queryIn(trace)) !== shownStep.position) {
-    showWay();
+  if (shownStep?.trace !== trace || nearestPosition(trace, queryIn(trace)) !== shownStep.position) {
+    showPass();
   } else {
     latestChoice++; // drop a pending choice
-    byId("way").ariaBusy = "false";
-    showWayTitle();
+    byId("pass").ariaBusy = "false";
+    showPassTitle();
   }
 });
 
 /** Show which token this is, and whether it is the selected one. */
-function showWayTitle() {
+function showPassTitle() {
   const { trace, position } = shownStep;
-  byId("way-title").replaceChildren(
+  byId("pass-title").replaceChildren(
     ...sayParts("{token}, token {i}, through the model", {
       token: symbolOf(brief(trace.tokens[position].symbol)),
       i: String(position),
     }),
   );
   const query = queryIn(trace);
-  byId("way-note").hidden = position === query;
-  byId("way-note").textContent = say(
+  byId("pass-note").hidden = position === query;
+  byId("pass-note").textContent = say(
     "This file doesn't include token {query}; attnlab explore has all tokens.",
     { query },
   );
 }
 
-async function showWay() {
+async function showPass() {
   const choice = ++latestChoice;
   const trace = traces[chosenStep.trace];
-  const position = nearestWay(trace, queryIn(trace));
-  const way = await wayOf(trace, position);
-  const stop = way.stops.find(({ path }) => path === chosenStep.path);
+  const position = nearestPosition(trace, queryIn(trace));
+  const pass = await passOf(trace, position);
+  const stop = pass.stops.find(({ path }) => path === chosenStep.path);
   if (stop.layer !== undefined && !trace.loaded.has(stop.layer)) await loadLayer(trace, stop.layer);
-  if (partOfWay(stop) === "end") way.following ??= await readFollowing(way);
+  if (partOf(stop) === "end") pass.following ??= await readFollowing(pass);
   if (choice !== latestChoice) return;
-  byId("way").ariaBusy = "false";
-  shownStep = { ...way, stop, part: partOfWay(stop) };
-  showWayTitle();
-  for (const label of byId("way-parts").querySelectorAll("label"))
+  byId("pass").ariaBusy = "false";
+  shownStep = { ...pass, stop, part: partOf(stop) };
+  showPassTitle();
+  for (const label of byId("pass-parts").querySelectorAll("label"))
     label.firstElementChild.checked = label.dataset.part === String(shownStep.part);
   showStops();
   await showStop();
@@ -246,7 +246,7 @@ async function showWay() {
 function showStops() {
   const list = byId("stops");
   const hadFocus = list.contains(document.activeElement);
-  const options = shownStep.stops.filter((stop) => partOfWay(stop) === shownStep.part).map(optionOf);
+  const options = shownStep.stops.filter((stop) => partOf(stop) === shownStep.part).map(optionOf);
   list.replaceChildren(...options);
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
@@ -289,7 +289,7 @@ function stripScale(row) {
 function moveByKey(event) {
   const stops = shownStep.stops;
   const at = stops.findIndex(({ path }) => path === chosenStep.path);
-  const inPart = stops.filter((stop) => partOfWay(stop) === partOfWay(stops[at]));
+  const inPart = stops.filter((stop) => partOf(stop) === partOf(stops[at]));
   const to = {
     ArrowUp: stops[at - 1],
     ArrowDown: stops[at + 1],
@@ -309,9 +309,9 @@ function moveByKey(event) {
 
 function showStop() {
   const { stop, trace } = shownStep;
-  const { axes, purpose } = trace.way.stops[stop.name];
+  const { axes, purpose } = trace.pass.stops[stop.name];
   const row = rowAt(shownStep, stop);
-  const isEdited = trace.way.edited.includes(stop.path);
+  const isEdited = trace.pass.edited.includes(stop.path);
   byId("stop-title").replaceChildren(make("code", {}, stop.path));
   byId("stop-formula").textContent =
     headingOf(stop) + (isEdited ? say(", edited") : "");
@@ -338,9 +338,9 @@ function showStop() {
 }
 
 /** A step with its formula, as the library writes it. */
-const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.way.stops[name].formula}`;
+const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.pass.stops[name].formula}`;
 
-function shapeOf({ T, Tk, H, Dh, way: { D, F, vocab } }, axes) {
+function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
   const sizes = { T, Tq: T, Tk, H, Dk: Dh, Dv: Dh, D, F, vocab };
   return axes.split(" ").map((axis) => axis.split("·").reduce((n, name) => n * sizes[name], 1));
 }
@@ -361,7 +361,7 @@ function chooseComponent(c) {
 
 /** Why a step's row or arithmetic isn't available. */
 const whyMissing = ({ trace, position }) =>
-  trace.way.missing.length
+  trace.pass.missing.length
     ? say("This needs the model's parameters; the trace is from a file.")
     : position < trace.prediction.first
       ? say("This page has logits only from position {first}.", {
@@ -376,7 +376,7 @@ function whichColumns({ trace, stop }) {
       "This file only has the weights of the most probable next tokens; attnlab explore has all.",
     );
   const map = mapOf(trace, stop);
-  const [, first, end] = trace.way.columns.find(([path]) => path === map) ?? [];
+  const [, first, end] = trace.pass.columns.find(([path]) => path === map) ?? [];
   return end === undefined
     ? say("This file doesn't include the weights of this step; attnlab explore has all.")
     : say("This file has the weights of components {first} to {last}; attnlab explore has all.", {
@@ -438,10 +438,10 @@ function makeStrip() {
     legend.textContent = row.every((x) => x >= 0)
       ? say("Orange above 0; darkest at {most} and above.", { most: bound })
       : say("Blue below 0, orange above; darkest beyond ±{most}.", { most: bound });
-    place();
+    placeMark();
   }
 
-  function place() {
+  function placeMark() {
     if (columns === undefined) return;
     const [i, j] = [Math.floor(chosen / columns), chosen % columns];
     const size = Math.max(side, 9);
@@ -493,7 +493,7 @@ function makeStrip() {
     focus: () => mark.focus(),
     mark(c) {
       chosen = c;
-      place();
+      placeMark();
       read(c);
       mark.ariaLabel = `${componentOf(shownStep.stop, c)}: ${format(row[c], 6)}`;
     },
@@ -520,12 +520,11 @@ const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
 
 /** A number of another step, linked to it. */
 function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
-  const button = make("button", { type: "button", class: "leads" }, words);
-  button.addEventListener("click", async () => {
+  const open = async () => {
     await goTo(stop.path, c);
     strip.focus();
-  });
-  return button;
+  };
+  return buttonOf(open, { class: "leads" }, words);
 }
 
 /** The result of an equation, and the value that an edit replaced it with. */
@@ -540,29 +539,29 @@ function resultOf(isEdited, computed, stored) {
   );
 }
 
-const isEditedAt = ({ trace }, { path }) => trace.way.edited.includes(path);
+const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
 
 const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
 
 /** How a step's number is computed, as elements; undefined if its weights aren't available. */
-async function explanationOf(way, stop, c) {
-  const { trace, position } = way;
+async function explanationOf(pass, stop, c) {
+  const { trace, position } = pass;
   const heading = headingOf(stop);
-  const row = rowAt(way, stop);
-  const result = (computed) => resultOf(isEditedAt(way, stop), computed, row[c]);
+  const row = rowAt(pass, stop);
+  const result = (computed) => resultOf(isEditedAt(pass, stop), computed, row[c]);
   if (stop.equation === "identity") {
-    const from = stopAt(way, stop.needs[0]);
+    const from = stopAt(pass, stop.needs[0]);
     const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
-    return linesOf(lineOf(heading, name, " = ", result(rowAt(way, from)[c])));
+    return linesOf(lineOf(heading, name, " = ", result(rowAt(pass, from)[c])));
   }
-  if (stop.equation === "concat") return collected(way, stop, c);
-  if (stop.equation === "softmax") return probabilityOf(way, stop, c);
-  const declared = declaredOf(way, stop);
-  const needs = await needsOf(way, stop, c, declared.parameters);
+  if (stop.equation === "concat") return collected(pass, stop, c);
+  if (stop.equation === "softmax") return probabilityOf(pass, stop, c);
+  const declared = declaredOf(pass, stop);
+  const needs = await needsOf(pass, stop, c, declared.parameters);
   if (!needs) return undefined;
-  const column = stop.name === "logits" ? way.following.ids[c] : c;
+  const column = stop.name === "logits" ? pass.following.ids[c] : c;
   const x = Object.values(needs).find((need) => need?.stop);
-  const working = new Working({ places: { row: position, column }, needs });
+  const working = new Working({ indices: { row: position, column }, needs });
   const rows = { lead: (i) => numberOf(x.stop, i) };
   return linesOfNumber(working, declared, { heading, result, rows });
 }
@@ -576,34 +575,34 @@ const declaredOf = ({ trace }, stop) =>
   ];
 
 /** A number's inputs, by parameter; undefined if some aren't available. */
-async function needsOf(way, stop, c, parameters) {
-  const { trace, position } = way;
+async function needsOf(pass, stop, c, parameters) {
+  const { trace, position } = pass;
   const map = mapOf(trace, stop);
   const paths = ofHeads(stop)
     ? [stop.needs[0], map, map.replace(/W_(.)$/, "b_$1")]
     : trace.graph.node(stop.path).needs;
-  const column = stop.name === "logits" ? way.following.ids[c] : c;
+  const column = stop.name === "logits" ? pass.following.ids[c] : c;
   const needs = {};
   let weights; // a column of a linear map, and its bias
   for (const [n, parameter] of parameters.entries()) {
-    const [path, from] = [paths[n], stopAt(way, paths[n])];
-    const row = from && rowAt(way, from);
+    const [path, from] = [paths[n], stopAt(pass, paths[n])];
+    const row = from && rowAt(pass, from);
     if (from && !row) return undefined;
     if (parameter === "W" || parameter === "W_U")
       weights = await source.explain(trace, path, column, Object.values(needs)[0].length);
     const values = {
       ids: () => trace.tokens[position].id,
       positions: () => trace.cached + position,
-      W_E: () => rowAt(way, stop)[c],
-      W_P: () => rowAt(way, stop)[c],
+      W_E: () => rowAt(pass, stop)[c],
+      W_P: () => rowAt(pass, stop)[c],
       W: () => weights.column,
       W_U: () => weights.column,
       b: () => weights.bias,
     }[parameter];
     if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
-    const value = row ?? (values ? undefined : given(way, path));
+    const value = row ?? (values ? undefined : inputAt(pass, path));
     if (value === undefined && !values) return undefined;
-    const ofRow = (place) => (typeof value === "number" ? value : place.includes(":") ? value : value[c]);
+    const ofRow = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
     needs[parameter] = value === null ? null : { name, stop: from, length: row?.length, values: values ?? ofRow };
   }
@@ -611,9 +610,9 @@ async function needsOf(way, stop, c, parameters) {
 }
 
 /** A parameter or another value; null if the model has none, undefined if it isn't available. */
-function given(way, path) {
+function inputAt(pass, path) {
   try {
-    const value = way.run.value(path);
+    const value = pass.run.value(path);
     return value instanceof Nd ? value.numbers() : value;
   } catch (error) {
     if (error instanceof NotAvailable) return undefined;
@@ -622,39 +621,36 @@ function given(way, path) {
 }
 
 /** A component of a head's context, and a link to the head. */
-function collected(way, stop, c) {
-  const { trace, position } = way;
+function collected(pass, stop, c) {
+  const { trace, position } = pass;
   const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
   const head = headOf(trace, stop.layer, h);
   const needs = {
     weights: { name: "weights", values: () => stepRow(head, "weights", position) },
     V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
-  const working = new Working({ places: { row: position, column: d }, needs, rowLetter: "key" });
-  const isEdited = head.edited.has("context") || isEditedAt(way, stop);
+  const working = new Working({ indices: { row: position, column: d }, needs, rowLetter: "key" });
+  const isEdited = head.edited.has("context") || isEditedAt(pass, stop);
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
-    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(way, stop)[c]),
+    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, stop)[c]),
     rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
   });
   const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
-  const toHead = make("button", { type: "button", class: "leads" }, `${where} ↑`);
-  toHead.addEventListener("click", () =>
-    openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus()),
-  );
-  return [...sum, make("p", {}, toHead)];
+  const toHead = () => openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus());
+  return [...sum, make("p", {}, buttonOf(toHead, { class: "leads" }, `${where} ↑`))];
 }
 
 /** A probability, from the largest logits and the sum over all. */
-function probabilityOf(way, stop, c) {
-  const { logits, sum, ids, vocab, tokens } = way.following;
-  const from = stopAt(way, stop.needs[0]);
-  const values = (places) => (places.includes(":") ? logits : logits[c]);
+function probabilityOf(pass, stop, c) {
+  const { logits, sum, ids, vocab, tokens } = pass.following;
+  const from = stopAt(pass, stop.needs[0]);
+  const values = (indices) => (indices.includes(":") ? logits : logits[c]);
   const working = new Working({
-    places: { row: way.position, column: ids[c] },
+    indices: { row: pass.position, column: ids[c] },
     needs: { x: { name: "logits", stop: from, component: c, count: vocab, values } },
     known: { row_sum: sum },
-    toLargest: () => numberOf(from, 0, `logits[${way.position}, ${ids[0]}]`),
+    toLargest: () => numberOf(from, 0, `logits[${pass.position}, ${ids[0]}]`),
     largest: make("span", {}, ...sayParts("id {id}", { id: withSymbol(ids[0], tokens[0]) })),
   });
   return linesOfNumber(working, description.explanations.softmax, {

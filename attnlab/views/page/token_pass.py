@@ -3,7 +3,7 @@
 A stop is a step of which the page shows one token's row. The page computes most rows itself, from
 those it includes.
 
-    "way.9"          token 9's rows at the stops in `packed_paths`, concatenated
+    "pass.9"         token 9's rows at the stops in `packed_paths`, concatenated
     "norms"          gain (D,), bias (D,), epsilon of each LayerNorm, the final one last
     "columns.blocks.0.mlp.W_1.3.5"    columns 3 and 4 of a parameter, each with its bias
 """
@@ -104,8 +104,8 @@ def missing(trace: Result) -> list[str]:
     return []
 
 
-def way(trace: Result, position: int) -> Iterable[AnyArray]:
-    """The pack "way" of a token."""
+def rows(trace: Result, position: int) -> Iterable[AnyArray]:
+    """The pack "pass" of a token."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
         fork = trace.fork()  # frees the previous block's numbers
         yield from [_at(fork, path)[position] for path in paths]
@@ -123,8 +123,8 @@ def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArra
     if path not in {"W_U", *_maps_of(len(trace.blocks))}:
         raise InvalidValueError(f"no columns of {quoted(path)} available")
     W = _at(trace, path)
-    place, _, name = path.rpartition(".")
-    bias = None if path == "W_U" else _at(trace, f"{place}.{name.replace('W', 'b')}")
+    owner, _, name = path.rpartition(".")
+    bias = None if path == "W_U" else _at(trace, f"{owner}.{name.replace('W', 'b')}")
     if not 0 <= start < stop <= W.shape[1]:
         raise InvalidValueError(f"{path} has no columns {start} to {stop - 1}")
     for column in range(start, stop):
@@ -132,16 +132,16 @@ def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArra
         yield np.zeros(1) if bias is None else bias[column : column + 1]
 
 
-def packs_of_way(trace: Result) -> list[str]:
+def packs_of_pass(trace: Result) -> list[str]:
     """The names of these packs in a file.
 
     Half of the budget is for tokens' rows, from the last token; the rest is for columns.
     """
     T = len(trace.tokens)
     has_norms = [] if missing(trace) else ["norms"]
-    ways = [f"way.{position}" for position in range(T - _count_of_ways(trace), T)]
+    passes = [f"pass.{position}" for position in range(T - _count_of_positions(trace), T)]
     ranges = [f"columns.{path}.{start}.{stop}" for path, start, stop in columns_of_file(trace)]
-    return [*has_norms, *ways, *ranges]
+    return [*has_norms, *passes, *ranges]
 
 
 def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
@@ -152,26 +152,12 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     return [*_columns_of_maps(trace), *(("W_U", id, id + 1) for id in likeliest)]
 
 
-def floats_of_packs(trace: Result) -> int:
-    """The size of `packs_of_way` in numbers, without computing them."""
-    if missing(trace):
-        return _count_of_ways(trace) * _floats_of_way(trace)
-    D, F, L = _sizes(trace)
-    of_norms = (2 * L + 1) * (2 * D + 1)
-    of_maps = sum(
-        (stop - start) * ((F if path.endswith("W_2") else D) + 1)
-        for path, start, stop in _columns_of_maps(trace)
-    )
-    of_ways = _count_of_ways(trace) * _floats_of_way(trace)
-    return of_norms + of_ways + of_maps + _count_of_next(trace) * (D + 1)
-
-
 def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
     """The same number of columns of each map; if none fit, one column of each map of block 0."""
     D, F, L = _sizes(trace)
-    of_others = (4 * L + 2) * D + _count_of_ways(trace) * _floats_of_way(trace)
-    of_one = L * (5 * (D + 1) + F + 1)
-    count = (BUDGET // 4 - of_others) // of_one
+    of_others = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
+    of_column = L * (5 * (D + 1) + F + 1)
+    count = (BUDGET // 4 - of_others) // of_column
     return [
         (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
         for path in _maps_of(L if count > 0 else 1)
@@ -187,12 +173,12 @@ def _count_of_next(trace: Result) -> int:
     return min(NEXT_TOKENS, int(trace.config.vocab_size))
 
 
-def _count_of_ways(trace: Result) -> int:
-    fitting = BUDGET // 2 // (4 * _floats_of_way(trace))
+def _count_of_positions(trace: Result) -> int:
+    fitting = BUDGET // 2 // (4 * _floats_of_rows(trace))
     return max(1, min(len(trace.tokens), fitting))
 
 
-def _floats_of_way(trace: Result) -> int:
+def _floats_of_rows(trace: Result) -> int:
     D, F, _ = _sizes(trace)
     widths = {"mlp.hidden": F, "mlp.activated": F}
     return sum(widths.get(_name(path), D) for path in packed_paths(trace))
@@ -207,8 +193,8 @@ def _sizes(trace: Result) -> tuple[int, int, int]:
 def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
     """A stop's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in IN_BLOCK else name
-    place, _, step = path.rpartition(".")
-    result = _at(trace, place) if place else trace
+    owner, _, step = path.rpartition(".")
+    result = _at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
         "formula": result.formula_of(step),
@@ -218,10 +204,10 @@ def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
 
 def _at(trace: Result, path: str) -> Any:
     """The value at a path, such as blocks.0.mlp.W_1."""
-    found = trace
+    value = trace
     for name in path.split("."):
-        found = found[int(name)] if name.isdecimal() else getattr(found, name)
-    return found
+        value = value[int(name)] if name.isdecimal() else getattr(value, name)
+    return value
 
 
 def _name(path: str) -> str:

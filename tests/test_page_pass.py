@@ -18,7 +18,7 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.views.page.packs import pack, packs_of_file
 from attnlab.views.page.prediction import TOKENS
-from attnlab.views.page.way import BUDGET, stops
+from attnlab.views.page.token_pass import BUDGET, stops
 
 # Tolerance of the page's numbers, relative to the row's largest.
 SLACK = 1e-6
@@ -27,13 +27,14 @@ SLACK = 1e-6
 ROWS = """async ([number, position]) => {
     const trace = traces[number];
     for (let layer = 0; layer < trace.layers; layer++) await loadLayer(trace, layer);
-    const way = await wayOf(trace, position);
-    way.following = await readFollowing(way);
-    return Object.fromEntries(way.stops.map((stop) => [stop.path, [...(rowAt(way, stop) ?? [])]]));
+    const pass = await passOf(trace, position);
+    pass.following = await readFollowing(pass);
+    const row = (stop) => [...(rowAt(pass, stop) ?? [])];
+    return Object.fromEntries(pass.stops.map((stop) => [stop.path, row(stop)]));
 }"""
 
 # JavaScript: the positions whose steps the page can show.
-POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => source.has(traces[0], `way.${i}`))"
+POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => source.has(traces[0], `pass.${i}`))"
 
 
 @pytest.fixture(scope="module")
@@ -522,7 +523,7 @@ def test_a_strips_cells_by_pointer(open_page: Open, small: Trace) -> None:
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_way_fits_the_window(open_page: Open, width: int) -> None:
+def test_the_pass_fits_the_window(open_page: Open, width: int) -> None:
     trace = GPT2.from_pretrained("pocket").trace(POCKET)
     page = open_page(trace, viewport={"width": width, "height": 800})
     for path in ("position_embedding", *stops(trace)[3:16], "final", "logits", "probabilities"):
@@ -581,8 +582,8 @@ def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small
             assert near(row_of(trace, path, i)[c], shown)
             assert numbers(page.locator(".reading")) == [pytest.approx(shown, abs=1e-6)]
             assert page.evaluate("shownStep.trace.number") == number
-            assert page.locator("#way-traces input:checked").count() == 1
-            assert 0 <= page.locator("#way-title").bounding_box()["y"] < 100
+            assert page.locator("#pass-traces input:checked").count() == 1
+            assert 0 <= page.locator("#pass-title").bounding_box()["y"] < 100
             assert focused(page).startswith(f"component {c}: head {h}, component 2: ")
             assert page.locator("#arithmetic-title").inner_text().endswith("query 7, key 3")
 
@@ -599,14 +600,14 @@ def test_the_sizes_of_rows_are_named(open_page: Open, small: Trace) -> None:
         assert edges[0] == pytest.approx(edges[1], abs=1)
 
 
-def test_the_way_follows_the_chosen_token(open_page: Open, small: Trace) -> None:
+def test_the_pass_follows_the_chosen_token(open_page: Open, small: Trace) -> None:
     page = open_page(small)
     go_to(page, "blocks.1.mid", 2)
     to_cell(page, 4, 1)
     until(page, "shownStep.position === 4")
-    assert "token 4" in page.locator("#way-title").inner_text()
+    assert "token 4" in page.locator("#pass-title").inner_text()
     assert numbers(page.locator(".reading")) == [float(small.blocks[1].mid[4, 2])]
-    assert page.locator("#way-note").is_hidden()
+    assert page.locator("#pass-note").is_hidden()
 
 
 def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
@@ -628,19 +629,19 @@ def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
             await new Promise((go) => setTimeout(go, 800));
         }"""
     )
-    assert "token 11, " in page.locator("#way-title").inner_text()
-    assert page.locator("#way-note").is_hidden()
+    assert "token 11, " in page.locator("#pass-title").inner_text()
+    assert page.locator("#pass-note").is_hidden()
 
 
-def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open) -> None:
+def test_the_nearest_pass_where_the_file_has_no_other(odd: GPT2, open_page: Open) -> None:
     trace = gpt2_shaped(odd, 12, n_layer=2, seed=0)
-    ways = [name for name in packs_of_file(trace) if name.startswith("way")]
-    assert ways == ["way.9", "way.10", "way.11"]
+    passes = [name for name in packs_of_file(trace) if name.startswith("pass")]
+    assert passes == ["pass.9", "pass.10", "pass.11"]
     page = open_page(trace)
     to_cell(page, 4, 1)
     until(page, "shownStep.position === 9")
-    note = page.locator("#way-note")
-    until(page, "document.getElementById('way-note').textContent.includes('include token 4')")
+    note = page.locator("#pass-note")
+    until(page, "document.getElementById('pass-note').textContent.includes('include token 4')")
     assert note.is_visible()
     to_cell(page, 11, 0)
     until(page, "shownStep.position === 11")
@@ -652,14 +653,14 @@ def test_the_nearest_way_where_the_file_has_no_other(odd: GPT2, open_page: Open)
     assert last.locator("table").count() == 1
 
 
-def test_the_ways_of_two_texts(open_page: Open, small: Trace) -> None:
+def test_the_passes_of_two_texts(open_page: Open, small: Trace) -> None:
     other = random_model(7, n_layer=2, n_embd=6).trace(OTHER[:9])
     page = open_page(small, other)
     go_to(page, "blocks.2.mid", 2)
     page.get_by_role("radio", name="B", exact=True).dispatch_event("click")
     until(page, "shownStep.trace.number === 1")
     until_chosen(page, "embedding")  # it has no block 2
-    assert page.locator("#way-parts label").count() == 4
+    assert page.locator("#pass-parts label").count() == 4
     go_to(page, "blocks.1.mid", 2)
     assert numbers(page.locator(".reading")) == [float(other.blocks[1].mid[-1, 2])]
     page.get_by_role("radio", name="A", exact=True).dispatch_event("click")
@@ -738,7 +739,7 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
         until(page, "shownStep !== undefined")
         page.evaluate("select(3, 0)")
         until(page, "shownStep.position === 3")
-        assert page.locator("#way-note").is_hidden()
+        assert page.locator("#pass-note").is_hidden()
         for path, c in (("blocks.1.mlp.output", 127), ("blocks.0.attention.K", 99)):
             arithmetic = go_to(page, path, c)
             assert near(numbers(arithmetic.locator("tfoot tr").last), row_of(trace, path, 3)[c])
@@ -752,9 +753,9 @@ def test_a_served_page_asks_for_any_column(browser: Any) -> None:
 
 def test_unknown_packs(small: Trace) -> None:
     for name in (
-        "way.12",
-        "way.x",
-        "way",
+        "pass.12",
+        "pass.x",
+        "pass",
         "norm",
         "columns.W_E.0.1",
         "columns.blocks.0.mlp.X.0.1",
@@ -784,7 +785,7 @@ def test_columns_that_are_asked_for(small: Trace) -> None:
 def test_packs_of_a_page_fit_its_budget(odd: GPT2) -> None:
     """The minimum for a long text and a large model, everything for a small one."""
     large = [name for name in packs_of_file(gpt2_shaped(odd, 20, seed=0)) if "." in name]
-    assert [name for name in large if name.startswith("way")] == ["way.19"]
+    assert [name for name in large if name.startswith("pass")] == ["pass.19"]
     maps = (
         "attention.W_Q",
         "attention.W_K",
@@ -799,11 +800,11 @@ def test_packs_of_a_page_fit_its_budget(odd: GPT2) -> None:
 
     trace = random_model(0).trace(TEXT)
     small = packs_of_file(trace)
-    assert [f"way.{position}" in small for position in range(12)] == [True] * 12
+    assert [f"pass.{position}" in small for position in range(12)] == [True] * 12
     for layer in range(3):
         assert f"columns.blocks.{layer}.mlp.W_1.0.60" in small
         assert f"columns.blocks.{layer}.mlp.W_2.0.15" in small
 
     pocket = GPT2.from_pretrained("pocket").trace(POCKET)
-    ours = [name for name in packs_of_file(pocket) if name.partition(".")[0] in ("way", "columns")]
+    ours = [name for name in packs_of_file(pocket) if name.partition(".")[0] in ("pass", "columns")]
     assert BUDGET * 0.9 < sum(len(pack(pocket, name)) for name in [*ours, "norms"]) < BUDGET * 1.02
