@@ -89,7 +89,7 @@ function editedHeads(edits, n_head) {
     const heads = (edited[layer] ??= {});
     for (const head of one === undefined ? Array(n_head).keys() : [one]) {
       const names = [...(heads[head] ?? []), name];
-      heads[head] = PACKED_STEPS.filter((one) => names.includes(one));
+      heads[head] = PACKED_STEPS.filter((step) => names.includes(step));
     }
   }
   return edited;
@@ -118,10 +118,10 @@ class Model {
   #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
     const T = ids.length;
     const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
-    const own = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
+    const inputs = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
     const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
-    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (own[path] ?? this.#given(path))), edits);
+    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#given(path))), edits);
     return Object.assign(run, { base, first });
   }
 
@@ -131,20 +131,20 @@ class Model {
   async #pass(run, layers, tick) {
     if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
     for (let layer = run.first; layer < layers; layer++) {
-      const place = `blocks.${layer}`;
-      if (!run.values.has(`${place}.output`)) await tick(layer / layers);
-      if (run.values.has(`${place}.output`)) continue;
+      const prefix = `blocks.${layer}`;
+      if (!run.values.has(`${prefix}.output`)) await tick(layer / layers);
+      if (run.values.has(`${prefix}.output`)) continue;
       // One head at a time, to save memory: T x T numbers each.
       const contexts = Array.from({ length: this.given.n_head }, (_, h) => {
-        const context = run.value(`${place}.attention.heads.${h}.context`);
+        const context = run.value(`${prefix}.attention.heads.${h}.context`);
         run.keep((path) => !path.includes(".heads."));
         return context;
       });
       const [T, Dh] = contexts[0].shape;
       const joined = new Nd(new Float32Array(contexts.length * T * Dh), [contexts.length, T, Dh]);
       contexts.forEach((context, h) => assign(nd.item(joined, h), context));
-      run.values.set(`${place}.attention.context`, joined);
-      run.value(`${place}.output`);
+      run.values.set(`${prefix}.attention.context`, joined);
+      run.value(`${prefix}.output`);
       run.keep((path) => KEPT.test(path));
     }
     return run;
@@ -227,11 +227,11 @@ class Model {
 
   async #attention(run, layer, tick) {
     await this.#pass(run, layer, tick);
-    const place = `blocks.${layer}.attention`;
+    const prefix = `blocks.${layer}.attention`;
     const packed = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
-    const numbers = joinedNumbers(["Q", "K", "V", ...packed].map((name) => run.value(`${place}.${name}`)));
+    const numbers = joinedNumbers(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
     run.keep((path) => KEPT.test(path));
     return numbers;
   }
@@ -267,11 +267,11 @@ class Model {
     const compared = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, COMPARED);
     const numbers = [compared.length, ...compared, ...compared.map((id) => before[id])];
     for (const [layer, head] of this.#candidates(run, before, compared[0])) {
-      const place = `blocks.${layer}.attention.heads.${head}`;
-      const weights = nd.item(run.value(`${place}.weights`), last).numbers();
+      const prefix = `blocks.${layer}.attention.heads.${head}`;
+      const weights = nd.item(run.value(`${prefix}.weights`), last).numbers();
       run.keep((path) => KEPT.test(path));
       const key = weights.indexOf(Math.max(...weights));
-      const ablated = this.#run(ids, { ...run.edits, [`${place}.context`]: 0 }, { base: run });
+      const ablated = this.#run(ids, { ...run.edits, [`${prefix}.context`]: 0 }, { base: run });
       const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));
       numbers.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
     }
@@ -282,7 +282,7 @@ class Model {
   #candidates(run, probabilities, top) {
     const { n_head } = this.given;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
-    const w = nd.matmul(run.value("W_U"), new Nd(gradient, [gradient.length, 1]));
+    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // in the order of memory
     const u = directionOf(run, w);
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
@@ -301,7 +301,7 @@ class Model {
   #norms(run) {
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
     const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
-    return joinedNumbers([...blocks.flat(), ""].flatMap((place) => [run.value(`${place}gain`), run.value(`${place}bias`), epsilon]));
+    return joinedNumbers([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
   }
 
   /** All logits after a position. */
@@ -319,7 +319,7 @@ class Model {
     if (!free) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
     const layers = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
     const length = Math.min(positions, ids.length + count);
-    const caches = Object.fromEntries(layers.flatMap((place) => ["K_cache", "V_cache"].map((name) => [place + name, new Cache(length)])));
+    const caches = Object.fromEntries(layers.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(length)])));
     const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
     const named = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
     const [all, chosen] = [[...ids], []];
@@ -372,7 +372,7 @@ function serveModel() {
       const numbers = products?.numbers ?? stored.allocate();
       await stored.readInto(numbers, tick);
       model = new Model(description, numbers);
-      return description;
+      return { ...description, tokenizer: { ...description.tokenizer, merges: [] } }; // the page doesn't encode texts
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),

@@ -22,7 +22,7 @@ function pythonOf(value) {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map(pythonOf).join(", ")}]`;
   if (typeof value === "object")
-    return `{${Object.entries(value).map(([name, one]) => `${pythonOf(name)}: ${pythonOf(one)}`).join(", ")}}`;
+    return `{${Object.entries(value).map(([key, item]) => `${pythonOf(key)}: ${pythonOf(item)}`).join(", ")}}`;
   if (typeof value !== "string") return String(value);
   const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
   const shown = printable(value);
@@ -52,9 +52,38 @@ class Directory {
     try {
       return new Uint8Array(await this.files.get(name).slice(start, end).arrayBuffer());
     } catch {
-      return refuse(`${name} has changed since it was opened. Open it again`);
+      return this.#changed(name);
     }
   }
+
+  /** A file's bytes in parts of PART bytes, each in the same buffer where the browser reads into buffers. */
+  async *parts(name, start, end) {
+    const file = this.files.get(name).slice(start, end);
+    try {
+      reader = file.stream().getReader({ mode: "byob" });
+    } catch {
+      for (let from = start; from < end; from += PART) {
+        const part = await this.bytes(name, from, Math.min(end, from + PART));
+        if (part.length < Math.min(PART, end - from)) this.#changed(name);
+        yield part;
+      }
+      return;
+    }
+    let buffer = new ArrayBuffer(Math.min(PART, end - start));
+    for (let left = end - start, filled = 0; left; left -= filled, filled = 0) {
+      const size = Math.min(PART, left);
+      while (filled < size) {
+        const { value } = await reader.read(new Uint8Array(buffer, filled, size - filled)).catch(() => this.#changed(name));
+        if (!value.length) this.#changed(name);
+        filled += value.length;
+        ({ buffer } = value);
+      }
+      yield new Uint8Array(buffer, 0, size);
+    }
+    await reader.cancel(); // frees its shared memory before garbage collection
+  }
+
+  #changed = (name) => refuse(`${name} has changed since it was opened. Open it again`);
 
   /** A small file's text. */
   async text(name) {
@@ -100,10 +129,10 @@ class Directory {
     const name = "config.json";
     if (!this.has(name)) refuse(`there is no ${name} in the directory`);
     const settings = await this.json(name);
-    const own = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
-    if (own)
+    const custom = Object.entries(isObject(settings.auto_map) ? settings.auto_map : {}).find(([model]) => model.startsWith("AutoModel"));
+    if (custom)
       refuse(
-        `${name}: the model has custom code (auto_map: ${quoted(String(own[1]))}), which isn't run ` +
+        `${name}: the model has custom code (auto_map: ${quoted(String(custom[1]))}), which isn't run ` +
           "and may not compute GPT-2. If you are sure that it does, remove auto_map from the file",
       );
     const kind = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
@@ -112,7 +141,7 @@ class Directory {
     if (quantized !== null)
       refuse(`${name}: the weights are quantized (${quoted(quantized.quant_method || quantized)}). ${rules.how_to_dequantize}`);
     const all = { ...rules.defaults };
-    for (const one of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, one)) all[one] = settings[one];
+    for (const key of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, key)) all[key] = settings[key];
     const problems = [...this.#notImplemented(settings), ...this.#wrong(all)];
     if (problems.length) refuse(`${name}: ${problems.join("; ")}`);
     return { ...all, d_mlp: all.n_inner ?? 4 * all.n_embd };
@@ -146,7 +175,7 @@ class Directory {
 
   // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
 
-  /** Each parameter's place in the files, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
+  /** Each parameter's location in the files, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
@@ -162,21 +191,21 @@ class Directory {
     const expectedOf = (name) => {
       const [, layer, inside] = whole(rules.patterns.in_block).exec(name) ?? [];
       if (layer === undefined) return outside.get(name === output && !outside.has(output) ? embedding : name);
-      const one = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
-      return one && { ...one, path: `blocks.${layer}.${one.path}` };
+      const parameter = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
+      return parameter && { ...parameter, path: `blocks.${layer}.${parameter.path}` };
     };
     this.#checkOurs(stored, (name) => {
       const [, , inside] = whole(rules.patterns.in_block).exec(name) ?? [];
       return inside === undefined ? outside.has(name) : inBlock.has(inside);
     });
-    const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, one]) => one));
-    const given = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
+    const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, parameter]) => parameter));
+    const present = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
     const first = rules.block.find(([path]) => path === "attention.W_QKV")[1];
-    this.#checkAll(config, stored, expected, given, { inBlock, outside, first: `h.0.${first}` });
+    this.#checkAll(config, stored, expected, present, { inBlock, outside, first: `h.0.${first}` });
     const copy = config.tie_word_embeddings ? stored.get(output) : undefined;
     if (copy && !stored.has(embedding)) stored.set(embedding, copy), expected.set(embedding, expected.get(output));
-    const places = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
-    const byPath = new Map(places.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
+    const used = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
+    const byPath = new Map(used.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
     return { byPath, copy: copy && stored.get(embedding) !== copy ? { ...copy, name: output } : undefined };
   }
 
@@ -200,7 +229,7 @@ class Directory {
     if (names.length && !names.some(isOurs)) refuse(`the directory has no tensors with GPT-2's names, only ${this.listed(names.sort())}`);
   }
 
-  #checkAll(config, stored, expected, given, { inBlock, outside, first }) {
+  #checkAll(config, stored, expected, present, { inBlock, outside, first }) {
     const { bytes } = this.rules.tensors;
     const [embedding, position, ...last] = outside.keys();
     const names = function* () {
@@ -210,12 +239,12 @@ class Directory {
     };
     const missing = [];
     for (const name of names()) {
-      if (!given.has(name)) missing.push(name);
+      if (!present.has(name)) missing.push(name);
       if (missing.length > this.rules.listed) break;
     }
     const written = (shape) => `[${shape.join(", ")}]`;
     const isOff = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
-    const count = outside.size + config.n_layer * inBlock.size - given.size;
+    const count = outside.size + config.n_layer * inBlock.size - present.size;
     const kinds = {
       missing: this.listed(missing, count),
       unexpected: this.listed([...stored.keys()].filter((name) => !expected.has(name))),
@@ -305,8 +334,8 @@ class Directory {
       const isValid = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
       if (!isValid) invalid(`its header describes ${this.listed([name])} in a way that can't be read`);
       const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
-      const needed = width && shape.reduce((product, n) => product * n, width);
-      if (needed !== null && needed !== to - from) invalid(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
+      const needed = width && shape.reduce((product, n) => product * BigInt(n), BigInt(width));
+      if (needed !== null && needed !== BigInt(to - from)) invalid(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
       return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
     });
     let at = 8 + length;
@@ -345,7 +374,9 @@ class Directory {
 
   #tokenizerOf({ vocab, merges, added }, rows, { front, end, space, merged }) {
     const { tokenizer: rules } = this.rules;
-    const symbols = new Map([...[...vocab].map(([symbol, id]) => [id, symbol]), ...added.map(({ id, content }) => [id, content])]);
+    const symbols = new Map();
+    for (const [symbol, id] of vocab) symbols.set(id, symbol);
+    for (const { id, content } of added) symbols.set(id, content);
     const most = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
     if (most >= rows)
       refuse(
@@ -433,8 +464,8 @@ class Directory {
     if (!Array.isArray(merges)) wrong(`merges must be a list; got ${quoted(merges)}`);
     return merges.map((merge, n) => {
       const pair = typeof merge === "string" ? merge.split(" ") : merge;
-      const isOne = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
-      if (!isOne)
+      const isMerge = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
+      if (!isMerge)
         wrong(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
       return pair;
     });
@@ -443,9 +474,9 @@ class Directory {
   #compare({ vocab, merges, added }, older) {
     const names = new Map(added.map(({ content, id }) => [content, id]));
     for (const symbol of new Set([...older.vocab.keys(), ...vocab.keys()])) {
-      const [one, other] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
-      if (one !== other)
-        refuse(`the id of ${quoted(symbol)} is ${quoted(one)} in tokenizer.json and ${quoted(other)} in the older files (None: missing)`);
+      const [id, olderId] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
+      if (id !== olderId)
+        refuse(`the id of ${quoted(symbol)} is ${quoted(id)} in tokenizer.json and ${quoted(olderId)} in the older files (None: missing)`);
     }
     for (let n = 0; n < Math.max(merges.length, older.merges.length); n++)
       if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} differs between tokenizer.json and merges.txt`);
@@ -463,10 +494,10 @@ class Directory {
     return Object.fromEntries(tokensByName);
   }
 
-  #specialToken(given, name) {
-    const token = typeof given === "string" ? { content: given } : given;
+  #specialToken(value, name) {
+    const token = typeof value === "string" ? { content: value } : value;
     if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
-      refuse(`${name} must be a text or have a content; got ${quoted(given)}`);
+      refuse(`${name} must be a text or have a content; got ${quoted(value)}`);
     const { id, ...rest } = token;
     return { ...rest, special: true };
   }
@@ -520,11 +551,11 @@ class Directory {
     }
     if (part?.type !== "TemplateProcessing") return [[], []];
     const around = [[], []];
-    let place = 0;
+    let side = 0;
     try {
       for (const item of part.single)
-        if ("Sequence" in item) place = 1;
-        else around[place].push(...part.special_tokens[item.SpecialToken.id].ids);
+        if ("Sequence" in item) side = 1;
+        else around[side].push(...part.special_tokens[item.SpecialToken.id].ids);
       if (!around.flat().every(Number.isInteger)) throw new TypeError();
     } catch {
       refuse(`post_processor can't be read: ${quoted(part)}`);
@@ -557,8 +588,10 @@ class Directory {
   #checkAllMade({ vocab, added }, merged) {
     const { bytes, looks_special } = this.rules.tokenizer;
     const names = new Set([...bytes, ...added.map(({ content }) => content)]);
-    const unexplained = [...vocab].filter(([symbol, id]) => !merged.has(id) && !names.has(symbol) && !whole(looks_special).test(symbol));
-    const [first] = unexplained.map(([symbol]) => symbol).sort();
+    const isSpecial = whole(looks_special);
+    const unexplained = [];
+    for (const [symbol, id] of vocab) if (!merged.has(id) && !names.has(symbol) && !isSpecial.test(symbol)) unexplained.push(symbol);
+    const [first] = unexplained.sort();
     if (unexplained.length)
       refuse(
         `${unexplained.length} tokens are neither bytes nor merged nor special, such as ${quoted(first)}; merges.txt may be truncated`,
@@ -589,7 +622,10 @@ class Directory {
   }
 }
 
-const [CHUNK, AHEAD] = [2 ** 22, 3]; // bytes of a file at a time, and how many are read ahead
+const PART = 2 ** 20; // bytes of a file at a time
+
+// Global, since Chromium collects a stream that only its pending read refers to.
+let reader;
 
 /** Parameters in files, read as float32. */
 class StoredNumbers {
@@ -610,10 +646,10 @@ class StoredNumbers {
   /** Read all of them; `tick` is awaited between parts, and throws if the request was aborted. */
   async readInto(numbers, tick) {
     let at = 0;
-    for await (const part of this.#partsOf([...this.entries.values()])) {
-      numbers.set(part, at);
-      at += part.length;
-      await tick(at / this.count);
+    for (const entry of this.entries.values()) {
+      const tensor = numbers.subarray(at, at + sizeOf(entry.shape));
+      for await (const end of this.#read(entry, (from, to) => tensor.subarray(from, to))) await tick((at + end) / this.count);
+      at += tensor.length;
     }
     if (this.copy) await this.#checkCopy(numbers);
   }
@@ -621,59 +657,52 @@ class StoredNumbers {
   async #checkCopy(numbers) {
     const paths = [...this.entries.keys()];
     const before = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
-    let at = before.reduce((sum, size) => sum + size, 0);
-    for await (const part of this.#partsOf([this.copy])) {
+    const start = before.reduce((sum, size) => sum + size, 0);
+    let part;
+    let at = start;
+    for await (const end of this.#read(this.copy, (from, to) => (part = new Float32Array(to - from)))) {
       if (!part.every((x, n) => x === numbers[at + n]))
         refuse(
           `${this.copy.name} in the directory differs from ${this.entries.get("W_E").name}, but the config ties them. If the output ` +
             'matrix is a separate parameter, set "tie_word_embeddings": false',
         );
-      at += part.length;
+      at = start + end;
     }
   }
 
-  /** The tensors' numbers as float32, part by part; the next ones are read while one is converted. */
-  async *#partsOf(entries) {
-    const chunksOf = ({ start, end, ...entry }) =>
-      Array.from({ length: Math.ceil((end - start) / CHUNK) }, (_, n) => ({ ...entry, from: start + n * CHUNK, to: Math.min(end, start + (n + 1) * CHUNK) }));
-    const chunks = entries.flatMap(chunksOf);
-    const read = ({ file, from, to }) => this.directory.bytes(file, from, to);
-    const coming = chunks.slice(0, AHEAD).map(read);
-    for (const [n, { name, file, dtype, from, to }] of chunks.entries()) {
-      const bytes = await coming.shift();
-      if (n + AHEAD < chunks.length) coming.push(read(chunks[n + AHEAD]));
-      if (bytes.length !== to - from) refuse(`${file} has changed since it was opened. Open it again`);
-      const numbers = FLOATS[dtype](bytes.buffer);
+  /** Read a tensor's numbers part by part into the arrays `into(from, to)`; yields the ends of parts. */
+  async *#read({ name, file, dtype, start, end }, into) {
+    const width = this.directory.rules.tensors.bytes[dtype];
+    let from = 0;
+    for await (const bytes of this.directory.parts(file, start, end)) {
+      const to = from + bytes.length / width;
+      const numbers = into(from, to);
+      CONVERT[dtype](bytes.buffer, numbers);
       let sum = 0; // 0 * x is NaN if x isn't finite
       for (let n = 0; n < numbers.length; n++) sum += 0 * numbers[n];
       if (sum !== 0) refuse(`${name} in ${file} contains NaN or infinite numbers`);
-      yield numbers;
+      yield (from = to);
     }
   }
 }
 
-/** Conversion to float32, by the file format's dtypes. */
-const FLOATS = {
-  F64: (buffer) => new Float32Array(new Float64Array(buffer)),
-  F32: (buffer) => new Float32Array(buffer),
-  F16: (buffer) => lookUp(buffer, (halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits)))),
-  BF16(buffer) {
+/** Conversion of a buffer's first numbers to float32, by the file format's dtypes. */
+const CONVERT = {
+  F64: (buffer, out) => out.set(new Float64Array(buffer, 0, out.length)),
+  F32: (buffer, out) => out.set(new Float32Array(buffer, 0, out.length)),
+  F16(buffer, out) {
+    halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits));
     const bits = new Uint16Array(buffer);
-    const wide = new Uint32Array(bits.length);
-    for (let n = 0; n < bits.length; n++) wide[n] = bits[n] << 16;
-    return new Float32Array(wide.buffer);
+    for (let n = 0; n < out.length; n++) out[n] = halves[bits[n]];
+  },
+  BF16(buffer, out) {
+    const bits = new Uint16Array(buffer);
+    const wide = new Uint32Array(out.buffer, out.byteOffset, out.length);
+    for (let n = 0; n < wide.length; n++) wide[n] = bits[n] << 16;
   },
 };
 
 let halves; // all float16 numbers, computed when first needed
-
-/** The table's entry for each 16 bits of a buffer. */
-function lookUp(buffer, table) {
-  const bits = new Uint16Array(buffer);
-  const numbers = new Float32Array(bits.length);
-  for (let n = 0; n < bits.length; n++) numbers[n] = table[bits[n]];
-  return numbers;
-}
 
 /** A float16 number: 1 sign bit, 5 of exponent, 10 of fraction. */
 function ofHalf(bits) {

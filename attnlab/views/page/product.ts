@@ -182,27 +182,27 @@ function power(n: v128): v128 {
 
 export function exp(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, o += 16) {
-    const given = v128.load(x);
-    const within = f32x4.min(f32x4.max(given, f32x4.splat(-87)), f32x4.splat(89)); // infinity beyond
+    const value = v128.load(x);
+    const within = f32x4.min(f32x4.max(value, f32x4.splat(-87)), f32x4.splat(89)); // infinity beyond
     const count = halvings(within);
     const whole = i32x4.trunc_sat_f32x4_s(count);
     const half = i32x4.shr_s(whole, 1); // in two factors, because 2 ** 128 is too large for one
-    const found = f32x4.mul(f32x4.add(f32x4.splat(1), series(within, count)), power(half));
-    const isTiny = f32x4.lt(given, f32x4.splat(-87)); // a number with fewer bits, which takes long, or 0
-    v128.store(o, v128.andnot(f32x4.mul(found, power(i32x4.sub(whole, half))), isTiny));
+    const result = f32x4.mul(f32x4.add(f32x4.splat(1), series(within, count)), power(half));
+    const isTiny = f32x4.lt(value, f32x4.splat(-87)); // a number with fewer bits, which takes long, or 0
+    v128.store(o, v128.andnot(f32x4.mul(result, power(i32x4.sub(whole, half))), isTiny));
   }
 }
 
 /** m / (2 - m) with m = 1 - exp(-2|x|), and the sign of x. */
 export function tanh(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, o += 16) {
-    const given = v128.load(x);
-    const within = f32x4.max(f32x4.mul(f32x4.splat(-2), f32x4.abs(given)), f32x4.splat(-40)); // 1 beyond
+    const value = v128.load(x);
+    const within = f32x4.max(f32x4.mul(f32x4.splat(-2), f32x4.abs(value)), f32x4.splat(-40)); // 1 beyond
     const count = halvings(within);
     const scale = power(i32x4.trunc_sat_f32x4_s(count));
     const m = f32x4.sub(f32x4.sub(f32x4.splat(1), scale), f32x4.mul(scale, series(within, count)));
-    const found = f32x4.div(m, f32x4.sub(f32x4.splat(2), m));
-    v128.store(o, v128.bitselect(given, found, f32x4.splat(-0.0)));
+    const result = f32x4.div(m, f32x4.sub(f32x4.splat(2), m));
+    v128.store(o, v128.bitselect(value, result, f32x4.splat(-0.0)));
   }
 }
 
