@@ -273,6 +273,11 @@ class Trace(ForwardPass):
 
         probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
 
+        Early layers may represent tokens differently: a token that doesn't appear there may still
+        be represented. A tuned lens, `attnlab.tuned_lens`, learns the difference.
+
+        Source: nostalgebraist, "interpreting GPT: the logit lens" (2020).
+
         Returns
         -------
         LogitLens
@@ -287,6 +292,8 @@ class Trace(ForwardPass):
         """The features that a sparse autoencoder finds in a step, and its error.
 
         x = activations W_dec + b_dec + error
+
+        What the features miss is in the error. Sources and limits: `attnlab.sparse_autoencoder`.
 
         Parameters
         ----------
@@ -317,6 +324,9 @@ class Trace(ForwardPass):
         """Direct logit attribution: what each head, MLP and embedding adds to a logit.
 
         The last LayerNorm's scale is held constant, so that the parts sum to the logit.
+        Effects through later heads and MLPs aren't counted.
+
+        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
 
         Parameters
         ----------
@@ -345,7 +355,8 @@ class Trace(ForwardPass):
     ) -> Gradients:
         """Gradients of a logit, a difference of two, or the loss, by backpropagation.
 
-        In an edited trace, values set by an edit are held constant.
+        In an edited trace, values set by an edit are held constant. Gradients describe small
+        changes only: a saturated softmax has almost none, however much depends on it.
 
         Parameters
         ----------
@@ -370,7 +381,9 @@ class Trace(ForwardPass):
         """The tokens that a head promotes most when it attends to a token.
 
         LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
-        on the text.
+        on the text, and ignores what other heads and MLPs add to the token's vector.
+
+        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021), OV circuit.
 
         Parameters
         ----------
@@ -386,7 +399,7 @@ class Trace(ForwardPass):
         """The tokens that a head attends to most from a token.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
-        on the text. Parameters are as for `writes`.
+        on the text. Parameters, limits and source are as for `writes`; it is the QK circuit.
         """
         from attnlab.analysis.circuits import reads
 
@@ -398,10 +411,11 @@ class Trace(ForwardPass):
         ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
 
         LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes
-        W_O C, where C = I - 1/D subtracts the mean.
+        W_O C, where C = I - 1/D subtracts the mean. That a head can read what another writes doesn't
+        mean that it does in a text.
 
-        Source: "A Mathematical Framework for Transformer Circuits" (2021), "Analyzing the
-        composition of attention heads".
+        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021), "Analyzing
+        the composition of attention heads".
 
         Parameters
         ----------
@@ -413,6 +427,11 @@ class Trace(ForwardPass):
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
         """Score how well each head matches known attention patterns, called jobs.
+
+        The score of a head is the mean attention of queries on the keys of the job. A pattern says
+        neither what the head reads there nor whether it does something else as well.
+
+        Source: Olsson et al., "In-context Learning and Induction Heads" (2022).
 
         Parameters
         ----------
@@ -428,6 +447,10 @@ class Trace(ForwardPass):
         """Attention rollout: how much of each token's residual stream comes from each token.
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
+
+        It ignores values and MLPs: it shows where information may come from, not which.
+
+        Source: Abnar and Zuidema, "Quantifying Attention Flow in Transformers" (2020).
         """
         from attnlab.analysis.flow import Rollout
 
@@ -441,6 +464,11 @@ class Trace(ForwardPass):
         self, layer: Any = None, head: Any = None
     ) -> ValueWeighted | ValueWeightedHeads:
         """Norms of the vectors that a head sums, ‖weights[q, k] V[k] W_O‖.
+
+        Vectors of one row may cancel out, which norms don't show.
+
+        Source: Kobayashi et al., "Attention is Not Only a Weight: Analyzing Transformers with Vector
+        Norms" (2020).
 
         Parameters
         ----------
