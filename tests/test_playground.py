@@ -636,9 +636,7 @@ def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactor
 )
 def test_notes_on_what_is_not_visible_in_a_text(refusing: Any, text: str, notes: list[str]) -> None:
     assert (
-        refusing.evaluate(
-            "(text) => notesOn(source.tokenizer.tokens(source.tokenizer.encode(text)))", text
-        )
+        refusing.evaluate("async (text) => notesOn((await source.open({ text }, [])).tokens)", text)
         == notes
     )
 

@@ -383,7 +383,7 @@ class Trace(ForwardPass):
         LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
         on the text, and ignores what other heads and MLPs add to the token's vector.
 
-        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021), OV circuit.
+        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021).
 
         Parameters
         ----------
@@ -411,11 +411,11 @@ class Trace(ForwardPass):
         ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
 
         LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes
-        W_O C, where C = I - 1/D subtracts the mean. That a head can read what another writes doesn't
-        mean that it does in a text.
+        W_O C, where C = I - 1/D subtracts the mean. That a head can read what another writes
+        doesn't mean that it does in a text.
 
-        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021), "Analyzing
-        the composition of attention heads".
+        Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021),
+        "Analyzing the composition of attention heads".
 
         Parameters
         ----------
@@ -467,8 +467,8 @@ class Trace(ForwardPass):
 
         Vectors of one row may cancel out, which norms don't show.
 
-        Source: Kobayashi et al., "Attention is Not Only a Weight: Analyzing Transformers with Vector
-        Norms" (2020).
+        Source: Kobayashi et al., "Attention is Not Only a Weight: Analyzing Transformers with
+        Vector Norms" (2020).
 
         Parameters
         ----------
