@@ -82,7 +82,7 @@ class Generation(Document):
         return self.whole_text
 
     def pieces(self) -> Iterator[str | Table]:
-        template = "{new} tokens after a prompt of {prompt}"
+        template = "New tokens: {new}, after a prompt of {prompt}"
         yield Message(template, new=len(self.new), prompt=len(self.prompt))
         header = ("", "id", "symbol", "text", "logit", "probability", "sampled with")
         lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
