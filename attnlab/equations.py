@@ -93,7 +93,7 @@ def scale(K: Array) -> float:
 
 
 def scale_of_layer(K: Array, by_root: bool, layer_number: int | None) -> float:
-    return (scale(K) if by_root else 1.0) * (layer_number or 1)  # GPT-2's is √Dk
+    return (scale(K) if by_root else 1.0) * (layer_number or 1)  # √Dk in GPT-2
 
 
 def raw_scores(Q: Array, K: Array) -> Array:
@@ -237,7 +237,7 @@ def softmax(x: Array) -> Array:
 
 
 def exponentials(x: Array) -> Array:
-    return np.exp(x - x.max(axis=-1, keepdims=True))  # the maximum cancels; prevents overflow
+    return np.exp(x - x.max(axis=-1, keepdims=True))  # cancels in the softmax; prevents overflow
 
 
 def mean(x: Array) -> Array:

@@ -304,7 +304,7 @@ def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> N
         order = orders(base, rng)[seed % 3]
         check(base.edited(edits), by_hand, order)
         check(base.edited(backwards), by_hand, order)
-        # In sequence they apply too, unless a whole is edited after its part.
+        # In sequence they give the same result, unless a part is edited before its whole array.
         wholes_first = sorted(edits.items(), key=lambda edit: edit[0].count("."))
         wholes_first.sort(key=lambda edit: edit[0].rpartition(".")[2][-2:] != "KV")
         step = base

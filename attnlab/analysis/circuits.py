@@ -169,7 +169,7 @@ def writing_of(attention: Trace) -> Array:
 
 
 def reading_of(attention: Trace, kind: str) -> Array:
-    """A factor (H, D, Dh) of what each head reads, whose products have the same norms."""
+    """An (H, D, Dh) factor of each head's read matrix that keeps norms of products."""
 
     def thin_of(head: Trace) -> tuple[Array, Array]:
         if kind == "V":

@@ -40,7 +40,7 @@ SOURCE = (
 # The last name of a path whose step is the residual stream, or is added to it.
 IN_STREAM = ("embedding", "token_embedding", "position_embedding", "input", "mid", "output")
 
-# Features in a heatmap, of each token in a table, and tokens that each raises there.
+# Features in a heatmap, features per token in a table, promoted tokens per feature.
 FEATURES_SHOWN, OF_TOKEN, RAISED = 12, 3, 3
 
 
@@ -104,7 +104,7 @@ class Features(Analysis):
         """The tokens whose logits a feature raises most; it doesn't depend on the text.
 
         centred(W_dec[feature]) · gain W_U: the direct effect of an activation of 1 through the last
-        LayerNorm, for a deviation of 1 there
+        LayerNorm, with its standard deviation taken as 1
 
         Parameters
         ----------
@@ -116,11 +116,11 @@ class Features(Analysis):
         return TokensOfFeature(title, self._trace, self._logits([number])[0], k)
 
     def scaled(self, feature: int, factor: float) -> dict[str, Callable[[Array], Array]]:
-        """An edit that multiplies what a feature writes in this text; the error stays.
+        """An edit that scales a feature's contribution to x; the error is unchanged.
 
         x + (factor - 1) · activation · W_dec[feature]
 
-        Edits of several features follow each other, `trace.edited(one).edited(other)`.
+        To edit several features, chain the calls: `trace.edited(one).edited(other)`.
 
         Parameters
         ----------

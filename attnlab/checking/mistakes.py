@@ -51,7 +51,7 @@ class Mistake:
     hint : what is wrong with it and what to do; {Dk}, {D}, {H}, {scale} are filled in
     equations : by step, such as `attention.scores`, `mlp.X` or `final`, for every block; see
         `replaced.node_with_equation` for their parameters
-    lines : the corrected code, when sizes are filled in
+    lines : the corrected code; `with_sizes` fills in the sizes
     """
 
     formula: str
@@ -161,7 +161,7 @@ def one_behind(mask: Mask) -> Mask:
 
 def softmax_over(axis: int) -> Equation:
     def mistaken(masked_scores: Array) -> Array:
-        scores = np.maximum(masked_scores, -1e9)  # all heads mask the same cells
+        scores = np.maximum(masked_scores, -1e9)  # -inf in all heads would give NaN
         return softmax(scores.swapaxes(axis, -1)).swapaxes(axis, -1)
 
     return mistaken
@@ -336,7 +336,7 @@ STEP_LINES = {
     "logits": "logits = final @ W_U",
 }
 
-# Parameters, and steps computed by the same line, have that line too.
+# Parameters, and steps computed on the same line, are corrected by that line.
 LINES = STEP_LINES | {
     name: STEP_LINES[of]
     for of, names in {
@@ -364,7 +364,7 @@ ACTIVATION_CODE = {
 
 # ---- the table -----------------------------------------------------------------------------------
 
-# In b_QKV of a block, or in b_Q, b_K, b_V of `attention` and similar functions.
+# Missing biases: in b_QKV of a block, or b_Q, b_K, b_V of `self_attention` and the like.
 NO_B_Q, NO_B_K, NO_B_V = (
     {"attention.b_QKV": with_zero_third(n), f"attention.b_{letter}": zero}
     for n, letter in enumerate("QKV")

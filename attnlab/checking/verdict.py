@@ -61,7 +61,7 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is considered only if it explains all but at most this share of the difference.
+# A mistake is considered only if at most this share of the difference remains unexplained.
 MAX_LEFT = 1 / 16
 
 FLOAT32 = 2.0**-23
@@ -106,7 +106,7 @@ class Verdict(Stages):
     title : of the result
     mistakes : those that produce the numbers of the first differing step, each a `Mistake` with
         formula and hint; () if no known mistake does
-    further : if several mistakes are combined, the alternatives for each further one
+    further : for several combined mistakes, the alternatives for the second, third, ... one
     unexplained : names of later steps that still differ with all these mistakes
     differing : if no known mistake is found, how many cells differ, in words
     cells : if no known mistake is found, the cells with the largest differences
@@ -543,7 +543,7 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
                     left = tuple(step.name for step in later if not matches(other, variants, step))
                     yield Explanation((mistake,), other, left)
 
-    # A mistake before a step that agrees is unlikely: it would be too small to be visible there.
+    # A mistake before an agreeing step is unlikely: that step would usually differ too.
     fits = list(fitting({step.path for step in agree})) or (list(fitting(())) if agree else [])
     fits = fits or [Explanation((mistake,), run, ()) for mistake in with_dropout(run, first)]
     if not fits:
@@ -607,7 +607,7 @@ def candidates(
 ) -> Iterator[tuple[Mistake, Run]]:
     """Mistakes that may explain the first differing step, each with its run.
 
-    Each mistake is tried in every block, in the blocks from some block on, and in the step's block
+    Each mistake is tried in every block, in all blocks from a given one on, and in the step's block
     alone (for code of a single block with correct input). At least one of its equations must come
     after the steps that agree; `matches` checks the others.
     """

@@ -292,7 +292,7 @@ class Head(SelfAttention):
     ----------
     W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's
     W_O : (Dv, D), this head's rows of the layer's
-    output : (..., Tq, D), this head's part of the layer's output, context W_O; all heads' parts and
+    output : (..., Tq, D), context W_O, its share of the layer's output; all heads' shares and
         b_O add up to it. An edit of the layer's `concat` comes after the heads' contexts, so it
         changes the layer's output but no head's; `attribution` then raises an error.
     and the attributes of `SelfAttention`
@@ -334,7 +334,7 @@ class Head(SelfAttention):
 
     @property
     def OV(self) -> Product:
-        """W_V W_O, (D', D): what the head writes for each direction of an attended token.
+        """W_V W_O, (D', D): maps the attended token's vector to what the head writes.
 
         From the basis of X, LayerNorm's output, to that of the residual stream; b_V is left out.
         """

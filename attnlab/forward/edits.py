@@ -33,7 +33,7 @@ Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 # The effect of an edit on another step: a function of the run and the original.
 Effect: TypeAlias = Callable[["EditedRun", Any], Any]
 
-# Steps that are set by the text and the config, and W_E's second name: can't be edited.
+# Steps that can't be edited: set by the text and the config, or an alias (of W_E, of X).
 FIXED = (
     *("ids", "cached", "n_head", "memory", "rows_of_W_E"),
     *("activation", "by_root", "layer_number"),
@@ -82,7 +82,7 @@ class EditedRun(Run):
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
         self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
-            self._depends: dict[str, bool] = {}  # on the last edits
+            self._depends: dict[str, bool] = {}  # whether a step depends on the last edits, by path
             for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
                 *_, whole = paths = wholes(self.graph, path)
                 self._paths.add(path)
@@ -167,7 +167,7 @@ class EditedRun(Run):
         owner = self._owner(path)
         if owner is not self:
             return owner._stored(path)
-        return self.values.setdefault(path, read_only(super()._store(path)))  # a parameter too
+        return self.values.setdefault(path, read_only(super()._store(path)))  # also parameters
 
     def _input(self, path: str) -> Any:
         owner = self._owner(path)
@@ -239,7 +239,7 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     words = []
     for path in (path for edits in edited_run.edits for path in edits):
         value = edited_run.value(path)
-        with np.errstate(over="ignore"):  # noted below, since it isn't 1
+        with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
             sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
         words.append(f"{path}{note}")
@@ -319,7 +319,7 @@ def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
 
 
 def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
-    """The indirect changes of an edit: steps that it changes without an equation."""
+    """Steps that an edit changes outside the graph's equations, with the effects."""
     prefix, _, name = path.rpartition(".")
     layer, of_head, _ = prefix.rpartition(".heads.")
     if path == "W_E":
@@ -430,7 +430,7 @@ def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Ste
 
 
 def numbered(pattern: str, path: str, counts: Mapping[str, int]) -> str:
-    """A pattern with the numbers of a path, limited to existing blocks and heads."""
+    """Fill a pattern's # with the path's numbers, clamped to existing parts."""
     numbers = [int(number) for number in re.findall(NUMBER, path)]
     words = pattern.split(".")
     for i, word in enumerate(words):

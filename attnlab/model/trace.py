@@ -152,7 +152,7 @@ class Trace(ForwardPass):
     def hidden_states(self) -> tuple[Array, ...]:
         """The residual stream as transformers' `output_hidden_states`, (1, T, D) each.
 
-        These are L + 1: the embedding, the output of each block except the last, and `final`.
+        L + 1 arrays: the embedding, the output of each block except the last, and `final`.
         """
         states = (*(block.input for block in self.blocks), self.final)
         return tuple(state[np.newaxis] for state in states)
@@ -239,7 +239,7 @@ class Trace(ForwardPass):
         Parameters
         ----------
         path : such as "head.xlsx"
-        layer, head : which head; without `head`, all heads of a layer; without both, the whole
+        layer, head : which head; without `head`, all heads of a layer; without either, the whole
             model from ids to next-token probabilities, for at most 12 tokens and a million cells
 
         Examples
@@ -263,7 +263,7 @@ class Trace(ForwardPass):
         """
         k = as_count(k, "k", least=1, most=self.config.vocab_size)
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
-        # Only the candidates are sorted, the lowest id first among equals.
+        # Only the candidates are sorted; ties go to the lowest id.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
         best = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
         return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in best)
@@ -344,7 +344,7 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidValueError
-            An edit replaced a sum, which no longer equals its parts' total.
+            An edit replaced a sum, so its parts no longer add up to it.
         """
         from attnlab.analysis.attribution import Attribution
 
@@ -356,7 +356,7 @@ class Trace(ForwardPass):
         """Gradients of a logit, a difference of two, or the loss, by backpropagation.
 
         In an edited trace, values set by an edit are held constant. Gradients describe small
-        changes only: a saturated softmax has almost none, however much depends on it.
+        changes only: they almost vanish at a saturated softmax, however much depends on it.
 
         Parameters
         ----------
@@ -406,7 +406,7 @@ class Trace(ForwardPass):
         return reads(self, layer, head, token, k)
 
     def composition(self, kind: str = "K") -> Composition:
-        """Composition scores: how much each head reads of what each earlier head writes.
+        """Composition scores: how strongly each head reads each earlier head's output.
 
         ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
 

@@ -88,7 +88,7 @@ class Step(Generic[Value]):
 
         Parameters
         ----------
-        select : returns the part's array, given the whole's step of the same name, the part's
+        select : returns the part's array, given the whole's array for this step, the part's
             number and the number of parts
         always : whether to select it even in long texts, where the whole's step may not be computed
             yet. A step without an equation is always selected.

@@ -1,4 +1,4 @@
-"""All steps of a kind of result by path, with the paths of the steps they need."""
+"""The dependency graph of a result class: steps by path, each with its needs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Graph(dict[str, Node]):
         return graph
 
     def kind_at(self, prefix: Iterable[str]) -> type[Any]:
-        """The kind of the result at a path, such as blocks, 3, attention."""
+        """The class of the result at a path, such as blocks, 3, attention."""
         kind = self.root
         for name in prefix:
             if not name.isdigit():

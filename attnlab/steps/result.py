@@ -157,7 +157,7 @@ class Result(ReadOnly, PrintedAnywhere):
         """A copy; what it computes isn't kept in this one."""
         return self._of_run(self._run.fork())
 
-    aside = fork  # the name in version 0.1, not in dir()
+    aside = fork  # alias from version 0.1, hidden from dir()
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name != "aside"]
@@ -369,14 +369,14 @@ def at(result: Result, path: str) -> Any:
 
 
 def parts_of(part: Any) -> list[str]:
-    """The names that may follow a result, or its blocks or heads, in a path."""
+    """The valid next names in a path, after a result or its blocks or heads."""
     if isinstance(part, Numbered):
         return [str(n) for n in range(len(part))]
     return [*part.children, *part.steps] if isinstance(part, Result) else []
 
 
 def paths_below(kind: type[Result], name: str) -> Iterator[str]:
-    """The paths of steps with a name in a result's parts; for blocks and heads, number 0."""
+    """Paths of steps called `name` in a result's parts, with block and head 0."""
     for child, part in kind.children.items():
         prefix = f"{child}.0" if child in ("blocks", "heads") else child
         if name in part.steps:

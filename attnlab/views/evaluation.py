@@ -117,7 +117,7 @@ class StepNumber:
         if isinstance(tree, str):
             return self.needs[tree][1]
         value, index = self.needs[tree[1]][1], self.index_of(tree)
-        if not isinstance(value, np.ndarray):  # reads single rows from disk
+        if not isinstance(value, np.ndarray):  # a lazy embedding: read only this row from disk
             return value[np.array(index[:1])][0][index[1:]]
         return value[index]
 
@@ -274,7 +274,7 @@ class StepNumber:
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
-        """A formula with its numbers, before its result; a single number is written by name."""
+        """A formula with its numbers, up to "= "; a lone number is shown with its name."""
         if tree is None:
             return ["1 = "]
         if tree in CONSTANTS:

@@ -86,7 +86,7 @@ def _variables(theme: Theme) -> str:
 
 
 def _dark(selector: str) -> str:
-    """Rules for dark pages, which match the selector. Inline colours are for light pages."""
+    """CSS for dark pages, matched by `selector`; inline colours are for light ones."""
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"

@@ -48,7 +48,7 @@ def id_of(result: Result, requested: int | str, count: int) -> tuple[int, str]:
 
 
 def number_in_words(result: Result, axis: str, number: int, count: int) -> Message:
-    """A place along an axis of length `count` in words: a key or a token of the vocabulary."""
+    """Describe an index along an axis of length `count`: a key or a vocabulary token."""
     if axis == "vocab":
         return Message("id {id}", id=id_of(result, number, count)[1])
     keys = axis_of(result, axis, count)

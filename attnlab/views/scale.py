@@ -73,7 +73,7 @@ class Scale:
         return asdict(self)
 
 
-# Of weights and of differences of weights; the same for all heads, so that they compare.
+# Scales of weights and of their differences; the same for all heads, so they are comparable.
 WEIGHTS = Scale(1.0, True, False, (0.0, 0.01, 0.1, 0.25, 0.5, 1.0), "colour by √weight")
 DIFFERENCE = Scale(1.0, True, True, (-1.0, -0.25, 0.0, 0.25, 1.0), "colour by √difference")
 

@@ -5,7 +5,7 @@ const LARGEST_CELL_OF_LEVEL = 96; // of a map that fills its level, if the windo
 const NUMBERED_CELL = 44; // cells from this size on show their numbers
 const LARGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // of the columns' labels, in radians
-const OVERHANG = 52; // by which the last of them extends beyond the map
+const OVERHANG = 52; // how far the last column label extends beyond the map
 const LETTERS = 12; // their font size
 const SMALLEST_LETTERS = 5; // on paper, where all labels are shown
 
@@ -70,7 +70,7 @@ function makeHeatmap(view) {
     return exists ? boundOf(view, selection, matrix) : 0;
   }
 
-  /** Explain why a difference is 0 in the first queries or everywhere, unless its name does. */
+  /** Explain why a difference is 0 in the first queries or everywhere, unless the view's name does. */
   function explainZero() {
     why.textContent = "";
     if (!matrix || !view.isDifference || view.distinction || traces[0].model !== traces[1].model) return;

@@ -412,7 +412,7 @@ function followLink(link) {
 if (parent !== window)
   new ResizeObserver(() => parent.postMessage({ height: document.documentElement.offsetHeight }, "*")).observe(document.documentElement);
 
-// Frames without an address can't have a link, and browsers limit the rate.
+// Frames without an address (srcdoc) can't write a link to it, and browsers limit how often pages may.
 let linkTimer;
 let linkOfText = () => ({}); // set by a served page
 function updateLink() {

@@ -89,10 +89,10 @@ function makePicture(view) {
     curves = drawn.sort((a, b) => a.weight - b.weight).slice(-MAX_CURVES);
   }
 
-  /** In a text of which only some tokens are drawn, the large weight that one of them has farthest back. */
+  /** If only some tokens are drawn, the large weight that spans the longest distance from one of them. */
   function findFarthest() {
     if (shown.length === T) return undefined;
-    const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1; // the first token serves many heads as a rest
+    const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1; // many heads rest on the first token (attention sink)
     return allCurves().filter(isOfInterest).sort((a, b) => b.i - b.j - a.i + a.j)[0];
   }
 

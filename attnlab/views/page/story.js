@@ -1,7 +1,7 @@
 // The story of a text: the heads that decide what comes next, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-const MIN_FALL = 0.1; // of another token's probability, for a second sentence
+const MIN_FALL = 0.1; // in another token's probability; below it, there is no second sentence
 
 /** A trace's story; null if its source has none. */
 async function readStory(trace) {
@@ -79,7 +79,7 @@ function showChapters() {
   }
 }
 
-/** Sentences about a head, after its name, which opens it. */
+/** A paragraph about a head: a button with its name, which opens it, then the sentences. */
 function leadTo({ layer, head }, sentences) {
   const title = say("layer {layer}, head {head}", { layer, head });
   const name = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
