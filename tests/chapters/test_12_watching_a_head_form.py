@@ -118,7 +118,7 @@ def number_after(text: str, before: str) -> float:
 def test_exercise_1() -> None:
     assert number_after(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
-        number_after(answer(CHAPTER, 1), "One layer ends at "),
+        number_after(answer(CHAPTER, 1), "The one-layer model ends at "),
         as_it_is(CHAPTER)["one"][2][-1],
         atol=0.2,
     )
