@@ -1072,7 +1072,7 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     shown.locator("summary").first.click()
     most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
     assert alone["induction"].most(1, 2)[0].content[:40] in most
-    place = int(WEIGHTS.places(alone["induction"].mean.max()))
+    place = int(WEIGHTS.palette_indices(alone["induction"].mean.max()))
     darkest = page.locator(".map").first.locator("a").nth(int(alone["induction"].mean.argmax()))
     assert darkest.get_attribute("class") == f"c{place}"
     look = "element => getComputedStyle(element).backgroundColor"

@@ -95,7 +95,7 @@ def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "x", "place"),
+    ("scale", "x", "index"),
     [
         (WEIGHTS, 0.0, 127),
         (WEIGHTS, 0.25, 127 + 64),  # 63.5, the root of 0.25 in 127 steps
@@ -111,8 +111,8 @@ def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
         (Scale.of(np.array([np.nan, -np.inf])), 1.0, 254),
     ],
 )
-def test_places_by_hand(scale: Scale, x: float, place: int) -> None:
-    assert scale.places(x) == place
+def test_palette_indices_by_hand(scale: Scale, x: float, index: int) -> None:
+    assert scale.palette_indices(x) == index
 
 
 def test_ranges() -> None:
@@ -120,10 +120,10 @@ def test_ranges() -> None:
     assert (signed.ticks, signed.is_signed) == ((-4.0, 0.0, 4.0), True)
     assert (above.ticks, above.is_signed) == ((0.0, 2.0), False)
     for scale in (signed, above, WEIGHTS, DIFFERENCE):
-        limits = scale.limits
-        middles = (limits[1:] + limits[:-1]) / 2
+        bounds = scale.boundaries
+        middles = (bounds[1:] + bounds[:-1]) / 2
         first = 0 if scale.is_signed else SHADES
-        assert scale.places(middles).tolist() == list(range(first, 2 * SHADES + 1))
+        assert scale.palette_indices(middles).tolist() == list(range(first, 2 * SHADES + 1))
 
 
 # ---- the same numbers in every view --------------------------------------------------------------

@@ -17,7 +17,7 @@ from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token, Tokens
-from attnlab.views.places import place, place_of
+from attnlab.views.positions import checked_index, token_index
 from attnlab.views.shown import Axis, Grid, axis_of
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class Target:
         second = None if against is None else trace.vocabulary.named(against)
         if first == second:
             raise InvalidValueError(f"the two tokens must differ; both are {first.symbol}")
-        row = place_of(trace, "position", position, len(trace.tokens))
+        row = token_index(trace, "position", position, len(trace.tokens))
         return cls(first, second, row)
 
     def difference(self, logits: Array) -> Array:
@@ -218,7 +218,7 @@ class Target:
     def values(self, trace: Trace) -> Array:
         """Like `value`, for a trace of several runs stacked along leading axes, (...)."""
         T = len(at(trace, "ids"))
-        position = place(self.position, "position", T)
+        position = checked_index(self.position, "position", T)
         if position == T - 1 and trace.is_edited("next_logits"):
             return self.difference(trace.next_logits)
         if trace.is_edited("logits"):

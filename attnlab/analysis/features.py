@@ -26,7 +26,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_float
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, with_error
-from attnlab.views.places import place, place_of
+from attnlab.views.positions import checked_index, token_index
 from attnlab.views.shown import Axis, label
 
 # attnlab.analysis.autoencoder.SparseAutoencoder, whose module imports this one.
@@ -98,7 +98,7 @@ class Features(Analysis):
         token : its position, which may be negative, or its text, such as "it"
         k : how many, at most
         """
-        return TopFeatures(self, place_of(self._trace, "position", token, len(self.x)), k)
+        return TopFeatures(self, token_index(self._trace, "position", token, len(self.x)), k)
 
     def writes(self, feature: int, k: int = 5) -> TokensOfFeature:
         """The tokens whose logits a feature raises most; it doesn't depend on the text.
@@ -136,7 +136,7 @@ class Features(Analysis):
         return {self.path: lambda x: x + (factor - 1) * written}
 
     def _number(self, feature: int) -> int:
-        return place(feature, "feature", len(self.sae.b_enc))
+        return checked_index(feature, "feature", len(self.sae.b_enc))
 
     def _logits(self, features: Any) -> Array:
         """What features add to the logits, see `writes`, (k, vocab)."""

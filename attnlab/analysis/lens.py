@@ -26,7 +26,7 @@ from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
 from attnlab.text.tokens import Token
-from attnlab.views.places import place_of
+from attnlab.views.positions import token_index
 from attnlab.views.scale import PROBABILITIES
 from attnlab.views.shown import Axis, Grid, label
 
@@ -178,7 +178,7 @@ class LogitLens(Lens):
         position : an index, which may be negative, or the text of a token, such as "it"
         """
         k = as_count(k, "k", least=1, most=self._trace.config.vocab_size)
-        row = place_of(self._trace, "position", position, len(self._trace.tokens))
+        row = token_index(self._trace, "position", position, len(self._trace.tokens))
         ids, probabilities = self._most_probable(k, slice(row, row + 1))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = Message(

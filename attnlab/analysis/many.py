@@ -49,7 +49,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, with_error
-from attnlab.views.places import place
+from attnlab.views.positions import checked_index
 from attnlab.views.shown import Axis
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
@@ -545,7 +545,7 @@ def lens_many(traces: TraceSequence, token: Named | list[Named] | None, position
     ids = [-1 if token is None else traces[0].vocabulary.named(token).id for token in tokens]
     for numbers in traces.groups():
         whole, some = traces.side_by_side(numbers)
-        row = place(position, "position", len(some[0].tokens))
+        row = checked_index(position, "position", len(some[0].tokens))
         of_texts = np.array([ids[number] for number in numbers])[:, np.newaxis]
         if token is None:
             of_texts = decoded(whole, at(whole, stops[-1])[..., row, :]).argmax(-1).reshape(-1, 1)

@@ -6,6 +6,6 @@ Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser. Al
 `colours` and the Chinese in `zh.po`.
 
 Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
-what each step is for, `explain` finds the requested number by its `places`, and `evaluation`
+what each step is for, `explain` finds the requested number by its `positions`, and `evaluation`
 computes it, or `rows` a whole row of weights. The result is an `explanation`, made of `terms`.
 """

@@ -33,7 +33,7 @@ class Theme(NamedTuple):
 
     @cache  # noqa: B019 (there are two themes)
     def palette(self) -> tuple[str, ...]:
-        """The colours by `scale.place`, from negative through zero to positive."""
+        """The colours by `scale.palette_index`, from negative through zero to positive."""
         below, above = (shades(self, end, SHADES + 1) for end in (self.negative, self.positive))
         return (*below[:0:-1], *above)
 

@@ -16,7 +16,7 @@ from attnlab.errors import DisagreementError
 from attnlab.support.messages import Message
 from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
-from attnlab.views.places import number_in_words, position_in_words
+from attnlab.views.positions import index_label, position_label
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term, printed
 
@@ -220,7 +220,7 @@ class StepNumber:
             return reached
         which, name = int(np.argmin(agrees)), self.name
         if np.ndim(agrees):
-            name += f" of {number_in_words(self.result, 'Tk', which, np.size(agrees))}"
+            name += f" of {index_label(self.result, 'Tk', which, np.size(agrees))}"
         raise DisagreementError(
             f"{name} is stored as {printed(np.atleast_1d(computed)[which])}, but recomputing it "
             f"gives {np.atleast_1d(reached)[which]:.6g}"
@@ -283,9 +283,9 @@ class StepNumber:
             return [self.term(tree, is_named=True), " = "]
         if tree[0] == "if":
             _, condition, yes, no = tree
-            is_so = self.term(condition).value
-            prefix = Message("{place} is {is_so}: ", place=self.located(condition), is_so=is_so)
-            return [prefix, *self.in_numbers(yes if is_so else no)]
+            value = self.term(condition).value
+            prefix = Message("{name} is {value}: ", name=self.located(condition), value=value)
+            return [prefix, *self.in_numbers(yes if value else no)]
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
 
     def result_of(self, computed: Any) -> Parts:
@@ -406,9 +406,7 @@ def placeholder(step: StepNumber, tree: Tree) -> str | Message:
             return str(step.value(tree).value)
         case ("max", row):
             numbers = step.numbers_at(row)
-            return number_in_words(
-                step.result, step.axis_of(row), int(numbers.argmax()), len(numbers)
-            )
+            return index_label(step.result, step.axis_of(row), int(numbers.argmax()), len(numbers))
     return step.located(tree)
 
 
@@ -452,7 +450,7 @@ def products(
     is_by_key = step.axis_of(first) == "Tk"
     keys = axis_of(step.result, "Tk", count)
     names = (
-        [*map(position_in_words, keys.positions, keys.labels)]
+        [*map(position_label, keys.positions, keys.labels)]
         if is_by_key
         else [*map(str, range(count))]
     )

@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation
-from attnlab.views.places import id_of, place, place_of, position_in_words
+from attnlab.views.positions import checked_index, position_label, token_index, vocabulary_index
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
@@ -76,10 +76,10 @@ def explain(
     if is_by_key and name in STEPS and (component is None or name == "weights"):
         if len(result.scores_shape) > 2 or result.V.ndim > 2:
             raise error_for_several(result, "weights", result.scores_shape)
-        query = place_of(result, "query", -1 if token is None else token, result.Q.shape[0])
+        query = token_index(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
-        return explain_weight(result, query, place_of(result, "key", component, len(result.K)))
+        return explain_weight(result, query, token_index(result, "key", component, len(result.K)))
     value = getattr(result, name)
     if value is None:
         raise InvalidValueError(f"{result.title} was made without {name}")
@@ -117,12 +117,12 @@ def explain_in_head(
         raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
         name = name.removesuffix("_cache")
-        token = place(-1 if token is None else token, "key", result.tokens_before)
+        token = checked_index(-1 if token is None else token, "key", result.tokens_before)
     shape = getattr(result, name).shape
     if len(shape) > 3:
         raise error_for_several(result, name, shape)
     n_head, _, width = shape
-    of_all = place(0 if component is None else component, "component", n_head * width)
+    of_all = checked_index(0 if component is None else component, "component", n_head * width)
     return explain(result.heads[of_all // width], name, token, of_all % width)
 
 
@@ -190,8 +190,8 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     title = Message(
         "{title}: the weight of key {key} for query {query}",
         title=attention.title,
-        query=position_in_words(queries.positions[query], queries.labels[query]),
-        key=position_in_words(keys.positions[key], keys.labels[key]),
+        query=position_label(queries.positions[query], queries.labels[query]),
+        key=position_label(keys.positions[key], keys.labels[key]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -218,19 +218,19 @@ def positions_of(
     for axis, count, choice in zip(axes, np.shape(value), indices.values(), strict=True):
         if axis in TOKENS:
             kind = KINDS[axis]
-            number = place_of(result, kind, -1 if choice is None else choice, count)
+            number = token_index(result, kind, -1 if choice is None else choice, count)
             tokens = axis_of(result, axis, count)
-            word = position_in_words(tokens.positions[number], tokens.labels[number])
+            word = position_label(tokens.positions[number], tokens.labels[number])
         elif axis == "vocab":
             kind = "id"
             row = value[positions[0][1]] if positions else value
             best = int(row.argmax()) if name in ("logits", "next_logits") else 0
-            number, word = id_of(result, best if choice is None else choice, count)
+            number, word = vocabulary_index(result, best if choice is None else choice, count)
         else:
             kind = KINDS.get(axis, "component")
             if is_matrix:
                 kind = "column" if positions else "row"
-            number = place(0 if choice is None else choice, kind, count)
+            number = checked_index(0 if choice is None else choice, kind, count)
             word = str(number)
         positions.append((kind, number, word))
     return positions

@@ -248,7 +248,7 @@ def _all_heads(trace: Result) -> str:
 
 def _pixels(step: Shown) -> AnyArray:
     """All heads side by side as indices: 0 for gaps, 1 for masked, then weights from 0 to 1."""
-    cells = step.scale.places(np.clip(step.array, 0, 1)) - SHADES + 2
+    cells = step.scale.palette_indices(np.clip(step.array, 0, 1)) - SHADES + 2
     if step.masked is not None:
         cells[step.masked] = 1
     return np.hstack([*np.pad(cells, ((0, 0), (0, 0), (0, 1)))])
@@ -641,7 +641,7 @@ def _cells(
             elif math.isnan(value):
                 line.append(f'<td class=m title="{hover}nan">nan</td>')
             else:
-                index = scale.places(value)
+                index = scale.palette_indices(value)
                 style = f"{_styles()[index]}{_dark_inks()[index] if 'texts' in kind else ''}"
                 number = f"{value:z.{step.decimals}f}"
                 if isinstance(step, Grid) and step.texts:

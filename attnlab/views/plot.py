@@ -32,7 +32,7 @@ from attnlab.support.language import CHINESE, ENGLISH, language_of, using_langua
 from attnlab.support.messages import say, words
 from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
 from attnlab.views.colours import LIGHT, ink_on
-from attnlab.views.places import place_of
+from attnlab.views.positions import token_index
 from attnlab.views.scale import SHADES, WEIGHTS, Scale
 from attnlab.views.shown import (
     SHOW_ALL,
@@ -251,7 +251,7 @@ def plot_matrix(
                     ha="center",
                     va="center",
                     fontsize="small",
-                    color=inks[int(scale.places(array[i, j]))],
+                    color=inks[int(scale.palette_indices(array[i, j]))],
                     parse_math=False,
                     family=words.fonts,
                 )
@@ -264,14 +264,14 @@ def plot_matrix(
     labelled = [item for item in both if item[0].name or len(item[0].positions) > 1] or both[1:]
     size = " x ".join(str(len(indices)) for _, indices, _ in labelled)
     names = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
-    position = say(", ").join(axis.in_words(indices[i]) for axis, indices, i in labelled)
+    cell_label = say(", ").join(axis.in_words(indices[i]) for axis, indices, i in labelled)
     size = say(", ").join(filter(None, (size, names)))
     alt = say(
-        "Heatmap{of}: {size}; the largest is {largest} at {place}",
+        "Heatmap{of}: {size}; the largest is {largest} at {cell}",
         of=of(title),
         size=size,
         largest=largest,
-        place=position,
+        cell=cell_label,
     )
     alt = say("; ").join([alt, *cut])
     return finished(ax, given_ax, words, title, [*cut, *hint], alt)
@@ -366,7 +366,7 @@ def plot_tokens(
     attention = trace.head(layer, head)
     step = shown(attention, "weights")
     queries, keys = step.axes
-    query = place_of(attention, "query", query, len(queries.positions))
+    query = token_index(attention, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
@@ -606,14 +606,14 @@ def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
     image = ax.imshow(
         np.ma.masked_invalid(shown),
         cmap=ListedColormap(colours, "attnlab"),
-        norm=BoundaryNorm(scale.limits, len(colours), clip=True),
+        norm=BoundaryNorm(scale.boundaries, len(colours), clip=True),
         interpolation="nearest",
         aspect="auto",
     )
     ax.patch.set(facecolor=LIGHT.paper, edgecolor=LIGHT.masked, hatch="/////", linewidth=0)
     figure = ax.get_figure()
     assert figure is not None
-    if scale.by_root:
+    if scale.is_sqrt:
         bar = figure.colorbar(image, ax=ax, shrink=0.6, ticks=scale.ticks, format="%g")
         bar.set_label(say(scale.note), fontsize="small", family=words.fonts)
     else:

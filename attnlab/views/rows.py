@@ -10,7 +10,7 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.evaluation import StepNumber, lines_of, plain
 from attnlab.views.explanation import Explanation
-from attnlab.views.places import position_in_words
+from attnlab.views.positions import position_label
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Table, Term
@@ -37,7 +37,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
         axis_of(attention, axis, count)
         for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
-    keys = [*map(position_in_words, key_axis.positions, key_axis.labels)]
+    keys = [*map(position_label, key_axis.positions, key_axis.labels)]
     maximum = int(steps["masked_scores"].stored.argmax())
     intermediate = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
     row_sum = float(weights.results["row_sum"].value)
@@ -96,7 +96,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     title = Message(
         "{title}: the weights and context of query {query}",
         title=attention.title,
-        query=position_in_words(query_axis.positions[query], query_axis.labels[query]),
+        query=position_label(query_axis.positions[query], query_axis.labels[query]),
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 

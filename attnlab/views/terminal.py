@@ -133,7 +133,7 @@ class Terminal:
             weight = BOLD if masked is not None and array[i, j] == array[i].max() else ""
             if not self._has_colours or is_mask or np.isnan(array[i, j]):
                 return weight
-            colour = LIGHT.palette()[scale.places(array[i, j])]
+            colour = LIGHT.palette()[scale.palette_indices(array[i, j])]
             return f"{_colour(48, colour)}{_colour(38, ink_on(colour))}{weight}"
 
         names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]

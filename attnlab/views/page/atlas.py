@@ -226,7 +226,7 @@ def _map(measure: Measured, language: str) -> Iterator[str]:
             name = _name_of_head(layer, head, language)
             description = _escaped(f"{name}: {_formatted(measure, layer, head)}")
             is_known = not math.isnan(mean)
-            kind = f"c{scale.places(mean)}" if is_known else "none"
+            kind = f"c{scale.palette_indices(mean)}" if is_known else "none"
             link = f'class="{kind}" href="#{_anchor(layer, head)}" title="{description}"'
             number = f"{mean:.2f}" if is_known else ""
             cells.append(f'<td><a {link} aria-label="{description}">{number}</a></td>')

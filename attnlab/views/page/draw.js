@@ -163,7 +163,7 @@ function choosePalette() {
 }
 
 /** The scale of numbers from -bound to bound, see `Scale` in attnlab/views/scale.py. */
-const signedScale = (bound) => ({ bound, by_root: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
+const signedScale = (bound) => ({ bound, is_sqrt: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
 
 function scaleOf(view, step, bound) {
   if (step !== "weights") return signedScale(bound);
@@ -171,12 +171,12 @@ function scaleOf(view, step, bound) {
 }
 
 /** Indices of numbers in the palette. */
-const placesOf = (values, { bound, by_root }) =>
-  equations.place(new Nd(new Float64Array(values), [values.length]), bound, by_root).data;
+const placesOf = (values, { bound, is_sqrt }) =>
+  equations.palette_index(new Nd(new Float64Array(values), [values.length]), bound, is_sqrt).data;
 
 /** A number's position in the legend, from 0 to 1. */
-function legendAt(x, { bound, by_root, is_signed }) {
-  const share = Math.sign(x) * equations.strength(x, bound, by_root);
+function legendAt(x, { bound, is_sqrt, is_signed }) {
+  const share = Math.sign(x) * equations.intensity(x, bound, is_sqrt);
   return is_signed ? (share + 1) / 2 : share;
 }
 

@@ -193,11 +193,11 @@ function numbersIn(working, line, tree, value, heading) {
   if (tree === undefined) return { words, numbers: ["1 = "] };
   if (tree[0] === "if") {
     const [, condition, yes, no] = tree;
-    const is_so = Boolean(working.valueAt(condition));
-    const chosen = is_so ? yes : no;
-    const outcome = sayStored("{place} is {is_so}: ", {
-      place: working.located(condition),
-      is_so: (is_so ? "True" : "False") + (working.needs[condition[1]].isEdited ? say(", edited") : ""),
+    const isTrue = Boolean(working.valueAt(condition));
+    const chosen = isTrue ? yes : no;
+    const outcome = sayStored("{name} is {value}: ", {
+      name: working.located(condition),
+      value: (isTrue ? "True" : "False") + (working.needs[condition[1]].isEdited ? say(", edited") : ""),
     });
     return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...named(chosen), " = "] : [])] };
   }
