@@ -24,7 +24,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.support.console import exit_status
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Paragraph, Table
+from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.views.shown import Shown, shown
 
 PROMPT = "It’s very hot in summer. Swimming is"
@@ -80,8 +80,7 @@ class Reproduction(Document):
         if self.reason:
             yield Paragraph("No table can match: {reason}", reason=Message(self.reason))
             return
-        header = ("table", "figures", "largest difference", "allowed", "")
-        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
+        lines = [header("table", "figures", "largest difference", "allowed", "")]
         for table in self.tables:
             largest, allowed = f"{table.largest_difference:.2g}", f"{table.tolerance:.2g}"
             agrees = Message("agrees" if table.agrees else "DOES NOT AGREE")

@@ -28,6 +28,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.support import language
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognised, say, words
+from attnlab.support.tables import Table, header
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
@@ -115,11 +116,41 @@ def called_in_python(source: str, *functions: str) -> set[str]:
     }
 
 
+def headers_in_python(source: str) -> set[str]:
+    """The names of columns passed to `header`."""
+    return {
+        ast.literal_eval(name)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "header"
+        for name in node.args
+        if isinstance(name, ast.Constant)
+    }
+
+
 SAID = r"\b(?:say(?:Parts)?|Refusal)\("
 
 
 def said_in_javascript(source: str) -> list[str]:
     return [ast.literal_eval(text) for text in re.findall(SAID + r'\s*("[^"]*")', source)]
+
+
+def untranslated_headers(source: str) -> list[str]:
+    """Names of columns in functions that make tables, outside `header` and `Message`."""
+    makers = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+        and re.search(r"\bTable\(|-> list\[", ast.unparse(node))
+    )
+    rows = (
+        node.elts[0].elts
+        for maker in makers
+        for node in ast.walk(maker)
+        if isinstance(node, ast.List) and node.elts
+        if isinstance(node.elts[0], ast.List | ast.Tuple)
+    )
+    cells = [cell for row in rows for cell in row if isinstance(cell, ast.Constant | ast.JoinedStr)]
+    return [ast.unparse(cell) for cell in cells if has_words(ast.unparse(cell))]
 
 
 def has_words(text: str) -> bool:
@@ -128,7 +159,7 @@ def has_words(text: str) -> bool:
     return bool(re.search("[A-Za-z]{2}", around)) and around not in FORMULAS
 
 
-FORMULAS = {"exp", " = x · share", " = normalised · gain + bias"}
+FORMULAS = {"exp", "logit", "-inf", "b_dec", " = x · share", " = normalised · gain + bias"}
 
 
 def templates_of_explanations() -> set[str]:
@@ -153,7 +184,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
             name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
             importlib.import_module(name.removesuffix(".__init__"))
             said.update(called_in_python(source, *AXES) - {""})
-        said.update(called_in_python(source, "say", "Message"))
+        said.update(called_in_python(source, "say", "Message"), headers_in_python(source))
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
@@ -169,6 +200,13 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
     assert {text for text in said if has_words(text)} <= words().keys()
     assert words().keys() <= said | texts
+
+
+def test_every_table_has_a_translated_header() -> None:
+    for file in PACKAGE.rglob("*.py"):
+        assert not untranslated_headers(file.read_text(encoding="utf-8")), file
+    with using_language("zh"):
+        assert str(Table([header("head", "± standard error")])) == "头  ± 标准误"
 
 
 def test_chinese_has_the_same_places_and_its_own_signs() -> None:

@@ -15,7 +15,7 @@ from attnlab.forward.products import triangle
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table
+from attnlab.support.tables import Table, header
 from attnlab.text.tokens import Token
 from attnlab.views.shown import Axis
 
@@ -152,11 +152,11 @@ class Composition(Analysis):
         return self.scores.reshape(L * H, L * H), writes, reads
 
     def _tables(self) -> Iterator[Table]:
-        lines = [("writes", f"reads by {self.kind}", "score")]
+        lines = [(*header("writes"), Message("reads by {kind}", kind=self.kind), *header("score"))]
         for pair in self.strongest():
             names = head_name(*pair[:2]), head_name(*pair[2:])
             lines.append((*names, f"{self.scores[pair]:.3f}"))
-        lines.append(("random matrices", "", f"{self.even:.3f}"))
+        lines.append((Message("random matrices"), "", f"{self.even:.3f}"))
         yield Table(lines, left=(0, 1))
 
 

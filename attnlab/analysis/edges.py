@@ -39,7 +39,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Table, with_error
+from attnlab.support.tables import Table, header, with_error
 from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ class Edges(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         edges = [(sender, reader, f"{effect:+.3f}") for sender, reader, effect in self.strongest()]
-        header = tuple(map(Message, ("sender", "receiver", "effect")))
-        yield Table([header, *edges], left=(0, 1))
+        yield Table([header("sender", "receiver", "effect"), *edges], left=(0, 1))
         yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
 
 
@@ -259,11 +258,11 @@ class MeanEdges(Edges):
         return MeanCircuit(self, n)
 
     def _tables(self) -> Iterator[str | Table]:
-        lines = [("sender", "receiver", "effect", "± standard error")]
+        lines = [header("sender", "receiver", "effect", "± standard error")]
         for sender, reader, effect in self.strongest():
             error = self.standard_errors[self.senders.index(sender), self.receivers.index(reader)]
             lines.append((sender, reader, *with_error(effect, float(error))))
-        yield Table([tuple(map(Message, lines[0])), *lines[1:]], left=(0, 1))
+        yield Table(lines, left=(0, 1))
         yield Message("{shown} of {count} edges", shown=len(lines) - 1, count=self._count)
 
 

@@ -25,7 +25,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_float
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, with_error
+from attnlab.support.tables import Table, header, with_error
 from attnlab.views.positions import checked_index, token_index
 from attnlab.views.shown import Axis, label
 
@@ -157,7 +157,7 @@ class Features(Analysis):
         return numbers, parts_axis(best), positions_of(self._trace)
 
     def _tables(self) -> Iterator[str | Table]:
-        lines = [("token", "active", "largest", "b_dec", "error")]
+        lines = [header("token", "active", "largest", "b_dec", "error")]
         for row, token in enumerate(positions_of(self._trace).labels):
             active = most_active(self.activations[row])
             largest = (f"#{one} {self.shares[row, one]:z.2f}" for one in active[:OF_TOKEN])
@@ -216,7 +216,7 @@ class TopFeatures(Analysis):
             raised[: len(best)] = map(" ".join, symbols)
         shares = (f"{one:z.2f}" for one in self.shares)
         lines = zip(parts_axis(self.features).labels, cells, shares, raised, strict=True)
-        yield Table([("part", "activation", "share", "raises"), *lines], left=(0, 3))
+        yield Table([header("part", "activation", "share", "raises"), *lines], left=(0, 3))
 
 
 class TokensOfFeature(TokensOfHead):
@@ -295,7 +295,7 @@ class FeatureEvaluation(Analysis):
         return self.losses[:, np.newaxis], named_axis("", names), named_axis("", ("loss",))
 
     def _tables(self) -> Iterator[str | Table]:
-        lines = [("with", "loss", "standard error")]
+        lines = [header("with", "loss", "± standard error")]
         for name, *loss in zip(self._grid()[1].labels, self.losses, self.errors, strict=True):
             lines.append((name, *with_error(*map(float, loss))))
         yield Table(lines)

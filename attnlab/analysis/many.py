@@ -48,7 +48,7 @@ from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import at, read_only
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, with_error
+from attnlab.support.tables import Table, header, with_error
 from attnlab.views.positions import checked_index
 from attnlab.views.shown import Axis
 
@@ -114,7 +114,7 @@ class MeanPatching(Patching):
         yield from super()._tables()
         numbers, rows, columns = self._grid()
         order = np.argsort(-np.abs(numbers), axis=None, kind="stable")[:PARTS_SHOWN]
-        lines = [("strongest", "restored", "± standard error")]
+        lines = [header("strongest", "restored", "± standard error")]
         for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True):
             name = ", ".join(
                 f"{axis.name} {axis.labels[i]}".strip()
@@ -223,9 +223,7 @@ class MeanLens(Analysis):
         return self.probabilities[:, np.newaxis], named_axis("stop", self.stops), columns
 
     def _tables(self) -> Iterator[str | Table]:
-        lines: list[tuple[str, ...]] = [
-            ("", "probability", "± standard error", "rank", "± standard error")
-        ]
+        lines = [header("", "probability", "± standard error", "rank", "± standard error")]
         for row, stop in enumerate(self.stops):
             cells = (
                 with_error(float(getattr(self, name)[row]), float(self.standard_errors[name][row]))

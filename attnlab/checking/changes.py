@@ -18,7 +18,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import check_kind, check_texts
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, with_error
+from attnlab.support.tables import Table, header, with_error
 from attnlab.views.shown import Axis
 
 # Parts that a table shows.
@@ -86,7 +86,7 @@ class Changes(Analysis):
         return numbers, named_axis("part", self.parts), columns
 
     def _tables(self) -> Iterator[str | Table]:
-        lines = [("part", "restored", "± standard error")]
+        lines = [header("part", "restored", "± standard error")]
         for part, restored, error in self.ranked()[:PARTS_SHOWN]:
             lines.append((part, *with_error(restored, error)))
         yield Table(lines)

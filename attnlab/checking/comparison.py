@@ -35,7 +35,7 @@ from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
 from attnlab.support.messages import Message, recognised
-from attnlab.support.tables import Document, Heading, Paragraph, Table
+from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import TOKEN_AXES, label
 
@@ -211,7 +211,7 @@ class Differences(Stages):
                 (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
                 for layer, head in self.heads[:HEADS_SHOWN]
             ]
-            yield Table([tuple(map(Message, ("layer", "head", "moved"))), *ranked], left=())
+            yield Table([header("layer", "head", "moved"), *ranked], left=())
         yield table_of(self._shown())
 
     def _shown(self) -> tuple[Stage, ...]:

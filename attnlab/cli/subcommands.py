@@ -36,7 +36,7 @@ from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
 from attnlab.support.messages import say
-from attnlab.support.tables import Heading, Table, printable
+from attnlab.support.tables import Heading, Table, header, printable
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
@@ -475,7 +475,7 @@ def _info(options: argparse.Namespace) -> Report:
         "parameters": parameter_count(model.config),
         "dtype": str(model.parameters.dtype),
     }
-    settings = [["config", ""], *([name, str(config[name])] for name in config)]
+    settings = [header("config", ""), *([name, str(config[name])] for name in config)]
     return Report(content, [repr(model), str(Table(settings, left=(0, 1)))])
 
 

@@ -32,7 +32,15 @@ from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.messages import MODEL, Message, recognised
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
-from attnlab.support.tables import Document, Heading, Paragraph, Table, printable, with_error
+from attnlab.support.tables import (
+    Document,
+    Heading,
+    Paragraph,
+    Table,
+    header,
+    printable,
+    with_error,
+)
 from attnlab.views.scale import WEIGHTS, Scale
 from attnlab.views.shown import Axis, Grid
 
@@ -283,15 +291,14 @@ class HeadProfile(Analysis):
         return document_view(self)  # the measures have different units
 
     def _tables(self) -> Iterator[Table]:
-        header = [*map(Message, ("measure", "mean", "error", "rank", "texts"))]
-        lines: list[list[str]] = [[*header]]
+        lines: list[tuple[str, ...]] = [header("measure", "mean", "error", "rank", "texts")]
         for measure in self._of:
             larger = int((measure.mean > measure.mean[self._at]).sum())
             numbers = (measure.mean[self._at], measure.error[self._at])
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
             place = Message("{rank} of {count}", rank=larger + 1, count=measure.mean.size)
             rank = place if cells[0] else ""
-            lines.append([measure.name, *cells, rank, f"{measure.texts[self._at]:,}"])
+            lines.append((measure.name, *cells, rank, f"{measure.texts[self._at]:,}"))
         yield Table(lines)
 
 
@@ -367,8 +374,8 @@ class Difference(Analysis):
                 if not np.isnan(in_errors[at]):
                     lines.append((-abs(in_errors[at]), [*cells, f"{in_errors[at]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
-        header = ["measure", "head", "difference", "error", "in errors"]
-        yield Table([header, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
+        names = header("measure", "head", "difference", "error", "in errors")
+        yield Table([names, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
 
 
 def _name_of(at: tuple[int, ...]) -> str:
@@ -526,7 +533,7 @@ class Atlas(Document, Mapping[str, Measured]):
         heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == PLAIN]
         if not heads:
             return []
-        lines = [["layer", "head", *heads]]
+        lines = [[*header("layer", "head"), *heads]]
         for at in np.ndindex(self.n_layer, self.n_head):
             means = [self[name].mean[at] for name in heads]
             cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]

@@ -18,7 +18,7 @@ from attnlab.model.trace import NextToken, Trace, trace_of
 from attnlab.steps import Result
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Table
+from attnlab.support.tables import Document, Table, header
 from attnlab.text.tokens import Tokens, Vocabulary
 
 
@@ -84,8 +84,8 @@ class Generation(Document):
     def pieces(self) -> Iterator[str | Table]:
         template = "New tokens: {new}, after a prompt of {prompt}"
         yield Message(template, new=len(self.new), prompt=len(self.prompt))
-        header = ("", "id", "symbol", "text", "logit", "probability", "sampled with")
-        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
+        names = "", "id", "symbol", "text", "logit", "probability", "sampled with"
+        lines = [header(*names)]
         for i, token in enumerate(self.chosen, start=len(self.prompt)):
             numbers = (f"{x:.4f}" for x in (token.logit, token.share, token.probability))
             lines.append((str(i), str(token.id), token.symbol, repr(token.text), *numbers))

@@ -20,7 +20,7 @@ from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
 from attnlab.support.messages import EDITED, Message, recognised, say
-from attnlab.support.tables import Document, Table
+from attnlab.support.tables import Document, Table, header
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
 if TYPE_CHECKING:
@@ -613,8 +613,7 @@ class NextTokens(Document, tuple[NextToken, ...]):
     """Possible next tokens; `repr` is a table of them."""
 
     def pieces(self) -> Iterator[Table]:
-        header = ("id", "symbol", "text", "logit", "probability")
-        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
+        lines = [header("id", "symbol", "text", "logit", "probability")]
         for token in self:
             numbers = (f"{token.logit:.4f}", f"{token.probability:.4f}")
             lines.append((str(token.id), token.symbol, repr(token.text), *numbers))

@@ -29,7 +29,7 @@ from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
 from attnlab.steps import Part, ReadOnly
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Table, elide
+from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
 from attnlab.views.shown import label
 
@@ -196,7 +196,7 @@ class Traces(ReadOnly, TraceSequence, Document):
                 lengths=" … ".join(map(str, dict.fromkeys([lengths[0], lengths[-1]]))),
             )
         )
-        lines = [("", "tokens", "text")]
+        lines = [header("", "length", "text")]
         for number in elide(len(self), TEXTS_SHOWN):
             if number is None:
                 lines.append(("…", "", ""))

@@ -57,7 +57,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_float, check_kind
 from attnlab.support.files import write_whole
 from attnlab.support.messages import Message
-from attnlab.support.tables import Document, Heading, Table
+from attnlab.support.tables import Document, Heading, Table, header
 from attnlab.views.shown import Axis
 
 DIRECTORY = Path(__file__).parent
@@ -385,7 +385,7 @@ class Truth(Document):
                 sentences=len(self.sentences),
             )
         )
-        lines = [("task", "sentence", "right", "wrong", "difference")]
+        lines = [header("task", "sentence", "expected", "wrong", "difference")]
         for task in self.tasks:
             number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
             sentence = self.sentences[number]
@@ -511,7 +511,7 @@ class Shapley(Analysis):
         return self.values, named_axis("task", self._tasks), named_axis("part", self._parts)
 
     def _tables(self) -> Iterator[str | Table]:
-        lines: list[tuple[str, ...]] = [("task", *self._parts)]
+        lines = [(*header("task"), *self._parts)]
         for task, values, errors in zip(
             self._tasks, self.values, self.standard_errors, strict=True
         ):

@@ -18,7 +18,7 @@ from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
 from attnlab.support.names import dots_hint, hint_for, hint_in_path
-from attnlab.support.tables import align
+from attnlab.support.tables import align, header
 
 if TYPE_CHECKING:
     from attnlab.views.explanation import Explanation
@@ -259,9 +259,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return self.parts
 
     def _table(self) -> str:
-        lines: list[tuple[str, ...]] = [
-            tuple(map(Message, ("name", "axes", "shape", "dtype", "range", "-inf")))
-        ]
+        lines: list[tuple[str, ...]] = [header("name", "axes", "shape", "dtype", "range", "-inf")]
         fork = self.fork()
         for name in self._steps_shown():
             axes = self.axes_of(name)

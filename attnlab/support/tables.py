@@ -135,6 +135,11 @@ class Document(PrintedAnywhere):
         return "\n".join(map(str, self.pieces()))
 
 
+def header(*names: str) -> tuple[str, ...]:
+    """Names of columns, shown in the user's language."""
+    return tuple(map(Message, names))
+
+
 def table(
     values: ArrayLike,
     *,

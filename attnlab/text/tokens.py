@@ -22,7 +22,7 @@ from attnlab.steps import Numbered, Part, read_only
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.tables import ELLIPSIS, Table, elide, printable
+from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -196,8 +196,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
 
     def lines(self) -> list[tuple[str, ...]]:
         """Cells of a table: a header, then one line per token."""
-        header = ("", "id", "symbol", "text", "bytes", "")
-        lines: list[tuple[str, ...]] = [tuple(map(Message, header))]
+        lines = [header("", "id", "symbol", "text", "bytes", "")]
         for i, token in enumerate(self):
             shared = printable(self.part_of[i])
             note = Message("part of {shared}", shared=shared) if shared else ""

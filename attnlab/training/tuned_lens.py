@@ -32,7 +32,7 @@ from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import Message
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
-from attnlab.support.tables import Table
+from attnlab.support.tables import Table, header
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.views.shown import Axis
 
@@ -343,7 +343,7 @@ class LensLosses(Analysis):
         return np.column_stack([self.tuned, self.logit]), named_axis("stop", self.stops), columns
 
     def _tables(self) -> Iterator[str | Table]:
-        lines = [("stop", "tuned lens", "logit lens")]
+        lines = [header("stop", "tuned lens", "logit lens")]
         has_errors = self.each.shape[-1] > 1
         for row, stop in enumerate(self.stops):
             cells = (

@@ -111,7 +111,8 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     """The columns of a step: its numbers, preceded by the unedited ones if it is edited."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
-        return {f"{step.name}, unedited": step.computed.tolist(), **columns}
+        unedited = Message("{name}, unedited", name=step.name)
+        return {unedited: step.computed.tolist(), **columns}
     return {} if step.name == "mask" else columns
 
 
