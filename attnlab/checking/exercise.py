@@ -11,9 +11,7 @@ from attnlab.steps import Result
 from attnlab.support.messages import Message
 
 
-def checked(
-    right: Result, write: Callable[..., Mapping[str, Any]], *given: Any
-) -> Verdict | AttnlabError | str:
+def checked(right: Result, write: Callable[..., Mapping[str, Any]], *given: Any) -> Verdict | str:
     """Check what a learner's function returns, or describe the error that stopped it.
 
     Parameters
@@ -27,7 +25,7 @@ def checked(
     except NotImplementedError:
         return Message("{name} isn't written yet.", name=write.__name__)
     except AttnlabError as error:
-        return error
+        return error.translated()
     except Exception as error:
         kind = type(error).__name__
         return Message("{name} stopped with {error}", name=write.__name__, error=f"{kind}: {error}")

@@ -35,6 +35,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import model_directory, unsupported
+from attnlab.support.messages import Message
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
@@ -79,7 +80,7 @@ SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
 # connection attempts would add up to minutes.
 TIMEOUT = 8.0
 
-HOW_TO_CONNECT = (
+HOW_TO_CONNECT = Message(
     "Check the network and try again. To use a mirror of the hub, set HF_ENDPOINT to its URL; to "
     "use only the cache, set HF_HUB_OFFLINE=1"
 )
@@ -115,15 +116,19 @@ def find_model(
     if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(
-                f"revision can't be used with a directory, {path}; got {quoted(revision)}"
+                "revision can't be used with a directory, {path}; got {revision}",
+                path=path,
+                revision=quoted(revision),
             )
         return model_directory(path)
     if os.path.isfile(path):
         if format := unsupported([path.name]):
-            raise MissingFileError(f"this is a file: {format}")
-        raise MissingFileError(f"{path} is a file. Give the directory with the model's files")
+            raise MissingFileError("this is a file: {format}", format=format)
+        raise MissingFileError(
+            "{path} is a file. Give the directory with the model's files", path=path
+        )
     if not isinstance(name_or_path, str):
-        raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
+        raise MissingFileError("there is no directory {path}", path=quoted(str(path), 200))
     name, revision = _repository(name_or_path, revision)
     choices = _choices(name, revision)
     snapshots = [snapshot for choice in choices if (snapshot := _cached(*choice)) is not None]
@@ -133,12 +138,19 @@ def find_model(
     _check_name(name)
     # A snapshot from another tool that has only the weights is completed.
     partial = next((s for s in snapshots if not _missing_weights(s, variant)), None)
-    problem = f"{name} is neither a directory nor in the hub's cache"
+    problem = Message("{name} is neither a directory nor in the hub's cache", name=name)
     if nearest := partial or next(iter(snapshots), None):
         missing = " and ".join(_missing(nearest, variant))
-        problem = f"{name} is in the hub's cache, {nearest}, without {missing}"
+        problem = Message(
+            "{name} is in the hub's cache, {nearest}, without {missing}",
+            name=name,
+            nearest=nearest,
+            missing=missing,
+        )
     if local_files_only:
-        raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
+        raise MissingFileError(
+            "{problem}, and local_files_only=True prevents the download", problem=problem
+        )
     return _download(*choices[0], partial, variant, problem)
 
 
@@ -147,10 +159,11 @@ def _check_revision(revision: object) -> None:
     if revision is None:
         return
     if not isinstance(revision, str):
-        raise InvalidTypeError(f"revision must be a str; got {quoted(revision)}")
+        raise InvalidTypeError("revision must be a str; got {revision}", revision=quoted(revision))
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
-            f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"
+            "revision must be a branch, tag or commit on the hub; got {revision}",
+            revision=quoted(revision, 200),
         )
 
 
@@ -163,15 +176,20 @@ def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
         address = ADDRESS.fullmatch(name)
         if address is None or address["host"] not in (*HOSTS, urlsplit(ENDPOINT).netloc):
             raise MissingFileError(
-                f"{url} isn't the URL of a model on the hub, such as "
-                "https://huggingface.co/owner/name or https://huggingface.co/owner/name/tree/main"
+                "{url} isn't the URL of a model on the hub, such as "
+                "https://huggingface.co/owner/name or "
+                "https://huggingface.co/owner/name/tree/main",
+                url=url,
             )
         name = address["name"]
         if address["revision"]:
             in_url = unquote(address["revision"])
             if revision not in (None, in_url):
                 raise InvalidValueError(
-                    f"revision must be {quoted(in_url)}, as in {url}; got {quoted(revision)}"
+                    "revision must be {in_url}, as in {url}; got {revision}",
+                    in_url=quoted(in_url),
+                    url=url,
+                    revision=quoted(revision),
                 )
             _check_revision(in_url)
             revision = in_url
@@ -187,8 +205,8 @@ def _check_name(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub, such as "
-            "gpt2 or owner/name"
+            "{name} is neither a directory nor a valid name on the hub, such as gpt2 or owner/name",
+            name=quoted(name, 200),
         ) from None
 
 
@@ -278,7 +296,11 @@ def _download(
         other = plain or unsupported(names)
         missing.append(f"{unsharded}, only {other}" if other else unsharded)
     if missing:
-        raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
+        raise MissingFileError(
+            "{repository} on the hub has no {missing}",
+            repository=repository,
+            missing=" and no ".join(missing),
+        )
     if partial is None:
         _write_ref(repository, revision or "main", commit)
     else:  # a renamed repository may be cached under its old name
@@ -327,23 +349,38 @@ def _commit_and_files(
         if others:
             return _commit_and_files(repository, others, problem)
         raise MissingFileError(
-            f"{repository} has no revision {revision!r} on the hub. Give a branch, a tag, or all "
-            "40 characters of a commit"
+            "{repository} has no revision {revision} on the hub. Give a "
+            "branch, a tag, or all 40 characters of a commit",
+            repository=repository,
+            revision=repr(revision),
         ) from None
     except OfflineModeIsEnabled:
-        raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download") from None
+        raise DownloadError(
+            "{problem}, and HF_HUB_OFFLINE prevents the download", problem=problem
+        ) from None
     except HfHubHTTPError as error:
-        raise DownloadError(f"the hub refused {repository}: {_short(error)}") from None
+        raise DownloadError(
+            "the hub refused {repository}: {reason}", repository=repository, reason=_short(error)
+        ) from None
     except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
-            f"{problem}, and the hub can't be reached ({type(error).__name__}: {_short(error)}). "
-            f"{HOW_TO_CONNECT}. Or run `hf download {repository} config.json vocab.json "
-            "merges.txt model.safetensors --local-dir DIR` on a machine with network access, copy "
-            "DIR to this machine and give its path"
+            "{problem}, and the hub can't be reached ({kind}: {reason}). "
+            "{advice}. Or run `hf download {repository} config.json vocab.json "
+            "merges.txt model.safetensors --local-dir DIR` on a machine with "
+            "network access, copy DIR to this machine and give its path",
+            problem=problem,
+            kind=type(error).__name__,
+            reason=_short(error),
+            advice=HOW_TO_CONNECT,
+            repository=repository,
         ) from None
     commit = str(info.sha)
     if not COMMIT.fullmatch(commit):
-        raise DownloadError(f"the hub returned an invalid commit for {repository}: {commit!r:.200}")
+        raise DownloadError(
+            "the hub returned an invalid commit for {repository}: {commit}",
+            repository=repository,
+            commit=f"{commit!r:.200}",
+        )
     return commit, [file.rfilename for file in info.siblings or ()]
 
 
@@ -366,17 +403,21 @@ def _fetch(repository: str, commit: str, name: str) -> None:
         raise _no_access(repository) from None
     except Exception as error:
         if isinstance(error, OSError) and error.errno in UNWRITABLE:
-            raise WriteError(f"{name} can't be written: {error}") from None
+            raise WriteError("{name} can't be written: {error}", name=name, error=error) from None
         raise DownloadError(
-            f"the download of {repository} failed at {name}: {_short(error)}. Downloaded files "
-            "are kept; repeat the call to download the rest"
+            "the download of {repository} failed at {name}: {reason}. "
+            "Downloaded files are kept; repeat the call to download the rest",
+            repository=repository,
+            name=name,
+            reason=_short(error),
         ) from error
 
 
 def _no_access(repository: str) -> MissingFileError:
     return MissingFileError(
-        f"{repository} is neither a directory nor a repository on the hub that you can access. For "
-        "a private or gated one, run `hf auth login`"
+        "{repository} is neither a directory nor a repository on the hub that you can access. For "
+        "a private or gated one, run `hf auth login`",
+        repository=repository,
     )
 
 

@@ -310,7 +310,12 @@ class Truth(Document):
         ):
             if value not in choices:
                 names = ", ".join(map(str, choices))
-                raise InvalidValueError(f"{name} must be one of {names}; got {quoted(value)}")
+                raise InvalidValueError(
+                    "{name} must be one of {names}; got {value}",
+                    name=name,
+                    names=names,
+                    value=quoted(value),
+                )
         rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return numbers[rows].astype(np.float64)
@@ -341,7 +346,9 @@ class Truth(Document):
         fits = shares >= faithfulness
         if not fits.any():
             raise InvalidValueError(
-                f"no subset has faithfulness {faithfulness:g}; the highest is {shares.max():.3g}"
+                "no subset has faithfulness {faithfulness}; the highest is {highest}",
+                faithfulness=f"{faithfulness:g}",
+                highest=f"{shares.max():.3g}",
             )
         smallest = sizes[fits].min()
         chosen = np.flatnonzero(fits & (sizes == smallest))
@@ -370,8 +377,9 @@ class Truth(Document):
             for path in expected
         ):
             raise InvalidValueError(
-                "the table is of the pocket model, with the parameters that come with attnlab; got "
-                f"a model {actual.origin}"
+                "the table is of the pocket model, with the parameters that come "
+                "with attnlab; got a model {origin}",
+                origin=actual.origin,
             )
         return Methods(self, scores_of(model, self.sentences), ablation)
 

@@ -78,8 +78,10 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidTypeError(
-            f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
-            "ForwardPass, attention and similar functions, or is a part of their results"
+            "{name} can't be created directly; it is returned by model.trace, "
+            "ForwardPass, attention and similar functions, or is a part of "
+            "their results",
+            name=type(self).__name__,
         )
 
     def _init_view(self, title: str, run: Run, path: str) -> None:
@@ -88,7 +90,9 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(
-            f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
+            "{title} has several arrays; choose one of .{steps}",
+            title=self.title,
+            steps=", .".join(self._steps_shown()),
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -220,10 +224,17 @@ class Result(ReadOnly, PrintedAnywhere):
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_below(type(self), name))
-                hint = f"; its parts have {below}" if below else self._hint_for(name)
+                hint = (
+                    Message("; its parts have {below}", below=below)
+                    if below
+                    else self._hint_for(name)
+                )
             raise InvalidValueError(
-                f"{self.title} has no step {quoted(name)}; its steps are "
-                f"{', '.join(self.steps)}{hint}"
+                "{title} has no step {name}; its steps are {steps}{hint}",
+                title=self.title,
+                name=quoted(name),
+                steps=", ".join(self.steps),
+                hint=hint,
             )
         return self.steps[name]
 
@@ -320,12 +331,13 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part that a step belongs to, and the step's name, from a path."""
     if isinstance(path, str) and (hint := dots_hint(path)):
-        raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
+        raise InvalidValueError("there is no step {path}{hint}", path=quoted(path), hint=hint)
     *prefix, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(prefix)) if prefix else result
     if not isinstance(path, str) or not isinstance(part, Result):
         raise InvalidValueError(
-            f"there is no step {quoted(path)}; a path ends in a step, such as 'blocks.0.mid'"
+            "there is no step {path}; a path ends in a step, such as 'blocks.0.mid'",
+            path=quoted(path),
         )
     return part, name
 
@@ -347,19 +359,26 @@ def at(result: Result, path: str) -> Any:
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"path must be a str, such as 'blocks.0.mid'; got {quoted(path)}")
+        raise InvalidTypeError(
+            "path must be a str, such as 'blocks.0.mid'; got {path}", path=quoted(path)
+        )
     if hint := dots_hint(path):
-        raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
+        raise InvalidValueError("there is no part {path}{hint}", path=quoted(path), hint=hint)
     part: Any = result
     walked: list[str] = []
     for name in path.split("."):
         names = parts_of(part)
         if name not in names:
-            where = ".".join(walked) or "it"
-            has = f"; {where} has {', '.join(names)}" if names else ""
+            where = ".".join(walked) or Message("it")
+            has = ""
+            if names:
+                has = Message("; {where} has {names}", where=where, names=", ".join(names))
             hint = part._hint_for(name) if isinstance(part, Result) else ""
             raise InvalidValueError(
-                f"there is no part {quoted(path)}{has}{hint or hint_in_path(path)}"
+                "there is no part {path}{has}{hint}",
+                path=quoted(path),
+                has=has,
+                hint=hint or hint_in_path(path),
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)

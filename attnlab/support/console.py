@@ -41,7 +41,7 @@ def exit_status(program: Callable[[], int]) -> int:
             status = int(end.code or 0)
         sys.stdout.flush()
     except AttnlabError as error:
-        _report(*str(error).splitlines())
+        _report(*error.translated().splitlines())
         return 2
     except OSError as error:
         _discard_output(sys.stdout)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
+from attnlab.support.messages import Message, joined
+
 # The tool's names, the tool, and the paths in a trace; l is a layer, h a head.
 NAMES = (
     ("hook_embed", "TransformerLens", "token_embedding"),
@@ -55,7 +57,9 @@ MODEL_ATTRIBUTES = (
 NUMBERED = {"blocks": "blocks[l]", "heads": "heads[h]"}
 
 
-def hint_for(name: str, prefix: str = "", in_head: Container[str] = ()) -> str:
+def hint_for(
+    name: str, prefix: str = "", in_head: Container[str] = (), layer: str = "[l]"
+) -> Message:
     """The end of a message: the path of what another tool calls `name`, or "" if unknown.
 
     Parameters
@@ -63,6 +67,7 @@ def hint_for(name: str, prefix: str = "", in_head: Container[str] = ()) -> str:
     prefix : the path of the result whose attribute was requested, such as
         blocks.1.attention.heads.2; the hint is relative to it
     in_head : names of steps that a head has as well as its layer
+    layer : what follows "blocks" in the hint
     """
     bare = name.removeprefix("hook_")
     prefix = re.sub(r"(blocks|heads)\.\d+", lambda match: NUMBERED[match[1]], prefix)
@@ -71,8 +76,13 @@ def hint_for(name: str, prefix: str = "", in_head: Container[str] = ()) -> str:
         names = theirs.removeprefix("hook_").split(", ")
         if bare in names:
             path = _relative(_path_at(ours, names.index(bare), len(names)), prefix, in_head)
-            hints.append(f"; {tool}'s {bare} is {path} here")
-    return "".join(hints)
+            hints.append(hint(tool, bare, path.replace("blocks[l]", f"blocks{layer}")))
+    return joined(*hints)
+
+
+def hint(tool: str, name: str, path: str) -> Message:
+    """The end of a message: another tool's name for a path."""
+    return Message("; {tool}'s {name} is {path} here", tool=tool, name=name, path=path)
 
 
 def hint_for_model(name: str) -> str:
@@ -80,15 +90,14 @@ def hint_for_model(name: str) -> str:
     for theirs, tool, ours in MODEL_ATTRIBUTES:
         names = theirs.split(", ")
         if name in names:
-            return f"; {tool}'s {name} is {_path_at(ours, names.index(name), len(names))} here"
+            return hint(tool, name, _path_at(ours, names.index(name), len(names)))
     return ""
 
 
 def hint_in_path(path: str) -> str:
     """Like `hint_for`, for a path that ends in another tool's name; keeps the path's layer."""
-    hint = hint_for(path.rpartition(".")[2])
-    layer = re.match(r"blocks\.(\d+)\.", path)
-    return hint.replace("blocks[l]", f"blocks.{layer[1]}") if layer else hint
+    layer = re.match(r"blocks(\.\d+)\.", path)
+    return hint_for(path.rpartition(".")[2], layer=layer[1] if layer else "[l]")
 
 
 def _path_at(ours: str, index: int, count: int) -> str:
@@ -118,5 +127,5 @@ def dots_hint(path: str) -> str:
     valid = dotted(path)
     if valid == path:
         return ""
-    example = "such as blocks.0.mid" if ".-" in valid else valid
-    return f"; in a path, write numbers between dots, from 0: {example}"
+    example = Message("such as blocks.0.mid") if ".-" in valid else valid
+    return Message("; in a path, write numbers between dots, from 0: {example}", example=example)

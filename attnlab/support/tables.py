@@ -168,8 +168,10 @@ def table(
     matrix = as_array(values, "values")
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise InvalidValueError(
-            "values must be a matrix of numbers, such as weights[head]; "
-            f"got {matrix.dtype} of shape {matrix.shape}"
+            "values must be a matrix of numbers, such as weights[head]; got "
+            "{dtype} of shape {shape}",
+            dtype=matrix.dtype,
+            shape=matrix.shape,
         )
     decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     max_rows = as_count(max_rows, "max_rows", least=2)
@@ -207,8 +209,13 @@ def labels(given: Iterable[object] | None, count: int, name: str) -> list[str]:
         texts = [printable(str(label)) for label in (range(count) if given is None else given)]
     except Exception:  # __iter__ and __str__ may raise anything
         raise InvalidTypeError(
-            f"{name} must be {count} labels, such as tokens.symbols; got {quoted(given)}"
+            "{name} must be {count} labels, such as tokens.symbols; got {given}",
+            name=name,
+            count=count,
+            given=quoted(given),
         ) from None
     if len(texts) != count:
-        raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
+        raise InvalidValueError(
+            "{name} must be {count} labels; got {got}", name=name, count=count, got=len(texts)
+        )
     return texts

@@ -27,6 +27,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, check_kind, is_integer, is_real
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, locked, make_directory
+from attnlab.support.messages import Message
 from attnlab.support.sealed import sha256
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -47,7 +48,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 # Seeds have at most 128 bits, like those that NumPy generates.
 LARGEST_SEED = 2**128
 
-SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
+SMALLER = Message("use a smaller config, batch_size or sequence_length, or fewer steps")
 
 # Bytes of Python objects for each layer, and for each step's loss.
 LAYER_BYTES = 4_000
@@ -77,24 +78,33 @@ class Settings:
             value = getattr(self, name)
             if not is_integer(value) or value < smallest:
                 raise InvalidValueError(
-                    f"{name} must be an integer of at least {smallest}; got {quoted(value)}"
+                    "{name} must be an integer of at least {smallest}; got {value}",
+                    name=name,
+                    smallest=smallest,
+                    value=quoted(value),
                 )
             object.__setattr__(self, name, int(value))
         if self.seed >= LARGEST_SEED:
-            raise InvalidValueError(f"seed must fit in 128 bits; got {quoted(self.seed)}")
+            raise InvalidValueError("seed must fit in 128 bits; got {seed}", seed=quoted(self.seed))
         for name in ("learning_rate", "clip", "decay", "dropout"):
             value = getattr(self, name)
             number = _as_float(value)
             may_be_zero = name in ("decay", "dropout")
             largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
             if not (0 < number < largest or (may_be_zero and number == 0)):
-                bounds = f"{'at least' if may_be_zero else 'above'} 0 and "
-                bounds += "finite" if math.isinf(largest) else f"below {largest:g}"
-                raise InvalidValueError(f"{name} must be a number {bounds}; got {quoted(value)}")
+                bounds = f"{'[' if may_be_zero else '('}0, {largest:g})"
+                raise InvalidValueError(
+                    "{name} must be a number in {bounds}; got {value}",
+                    name=name,
+                    bounds=bounds,
+                    value=quoted(value),
+                )
             object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
             raise InvalidValueError(
-                f"warmup must be less than steps, {quoted(self.steps)}; got {quoted(self.warmup)}"
+                "warmup must be less than steps, {steps}; got {warmup}",
+                steps=quoted(self.steps),
+                warmup=quoted(self.warmup),
             )
 
 
@@ -184,10 +194,15 @@ class Training:
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
                 finite = bool(np.isfinite(self.parameters.vector).all())
         if not finite:
-            before = f" (it was {self.losses[-1]:.4g})" if self.losses else ""
+            before = ""
+            if self.losses:
+                before = Message(" (it was {loss})", loss=f"{self.losses[-1]:.4g}")
             raise DivergedError(
-                f"the loss isn't finite at step {number}{before}. Try a learning_rate below "
-                f"{settings.learning_rate:g} or a longer warmup"
+                "the loss isn't finite at step {number}{before}. Try a "
+                "learning_rate below {learning_rate} or a longer warmup",
+                number=number,
+                before=before,
+                learning_rate=f"{settings.learning_rate:g}",
             )
         self.losses.append(loss)
         self.seconds += time.perf_counter() - started
@@ -213,8 +228,10 @@ class Training:
         if not os.path.exists(file):
             if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    f"{path} holds a model but no {STATE}, so training would overwrite it; choose "
-                    "another directory"
+                    "{path} holds a model but no {state}, so training would overwrite "
+                    "it; choose another directory",
+                    path=path,
+                    state=STATE,
                 )
             return
         vector, optimizer = self.parameters.vector, self._optimizer
@@ -299,7 +316,7 @@ def train(
     if tokenizer is not None:
         check_kind(tokenizer, Tokenizer, "tokenizer")
     if watch is not None and not callable(watch):
-        raise InvalidTypeError(f"watch must be callable; got {quoted(watch)}")
+        raise InvalidTypeError("watch must be callable; got {watch}", watch=quoted(watch))
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
@@ -325,7 +342,7 @@ def train(
         with contextlib.nullcontext() if path is None else locked(path / LOCK):
             _run(training, path, save_every, watch, progress)
     except MemoryError as error:
-        raise InvalidValueError(f"not enough free memory; {SMALLER}") from error
+        raise InvalidValueError("not enough free memory; {advice}", advice=SMALLER) from error
     return training
 
 
@@ -352,8 +369,11 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     if needed > _memory():
         most = min(needed, 10**24) // 10**9
         raise InvalidValueError(
-            f"this run needs at least {most:,} GB of memory; the machine has "
-            f"{_memory() // 10**9:,}. To save memory, {SMALLER}"
+            "this run needs at least {most} GB of memory; the machine has "
+            "{available}. To save memory, {advice}",
+            most=f"{most:,}",
+            available=f"{_memory() // 10**9:,}",
+            advice=SMALLER,
         )
 
 
@@ -387,7 +407,10 @@ def _run(
                 if path is None:
                     raise
                 raise DivergedError(
-                    f"{error}, in another directory: {path} keeps the state after step {saved}"
+                    "{error}, in another directory: {path} keeps the state after step {saved}",
+                    error=error,
+                    path=path,
+                    saved=saved,
                 ) from None
             if path is not None and training.step in (saved + save_every, settings.steps):
                 training.save(path)
@@ -481,27 +504,32 @@ def _corpus_ids(
     """The corpus as ids; checks that it and the tokenizer fit the config."""
     if tokenizer is not None and len(tokenizer) != config.vocab_size:
         raise InvalidValueError(
-            f"the tokenizer has {len(tokenizer)} tokens, but config.vocab_size is "
-            f"{config.vocab_size}"
+            "the tokenizer has {count} tokens, but config.vocab_size is {vocab_size}",
+            count=len(tokenizer),
+            vocab_size=config.vocab_size,
         )
     if isinstance(corpus, Tokens):
         corpus = corpus.ids
     if isinstance(corpus, str):
         if tokenizer is None:
             raise InvalidValueError(
-                "a text needs a tokenizer with config.vocab_size tokens. Without a tokenizer, "
-                f"vocab_size must be 256, one for each byte; got {config.vocab_size}"
+                "a text needs a tokenizer with config.vocab_size tokens. Without a "
+                "tokenizer, vocab_size must be 256, one for each byte; got "
+                "{vocab_size}",
+                vocab_size=config.vocab_size,
             )
         corpus = tokenizer.encode(corpus)
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
-            f"sequence_length must be at most n_positions, {config.n_positions}; got "
-            f"{quoted(sequence_length)}"
+            "sequence_length must be at most n_positions, {n_positions}; got {sequence_length}",
+            n_positions=config.n_positions,
+            sequence_length=quoted(sequence_length),
         )
     if len(ids) <= sequence_length:
         raise InvalidValueError(
-            f"the corpus must have more tokens than sequence_length, {sequence_length}; got "
-            f"{len(ids)}"
+            "the corpus must have more tokens than sequence_length, {sequence_length}; got {count}",
+            sequence_length=sequence_length,
+            count=len(ids),
         )
     return ids

@@ -59,10 +59,12 @@ def explain(
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
     if result.derivative_of:
-        raise InvalidValueError(f"gradients can't be explained; got {result.title}")
+        raise InvalidValueError("gradients can't be explained; got {title}", title=result.title)
     is_by_key = axes[-2:] == ["Tq", "Tk"]
     if key is not None and not is_by_key:
-        raise InvalidValueError(f"{name} of {result.title} has no keys to choose from")
+        raise InvalidValueError(
+            "{name} of {title} has no keys to choose from", name=name, title=result.title
+        )
     if key is not None and component is not None:
         raise InvalidValueError("key and component are the same here; give only one")
     component = key if component is None else component
@@ -82,7 +84,7 @@ def explain(
         return explain_weight(result, query, token_index(result, "key", component, len(result.K)))
     value = getattr(result, name)
     if value is None:
-        raise InvalidValueError(f"{result.title} was made without {name}")
+        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if np.ndim(value) > len(axes):
         raise error_for_several(result, name, np.shape(value))
     positions = positions_of(result, name, value, axes, token, component)
@@ -112,7 +114,7 @@ def explain_in_head(
 ) -> Explanation:
     """Explain a step that is split by head; components are numbered across all heads."""
     if name not in STEPS and getattr(result, name) is None:
-        raise InvalidValueError(f"{result.title} was made without {name}")
+        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if axes[-2:] == ["Tq", "Tk"]:
         raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
@@ -150,10 +152,14 @@ def explain_probability(
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result.path}.heads.0.{name}".lstrip(".")
-    of_head = f" (path {path})" if "heads" in result.children else ""
+    of_head = Message(" (path {path})", path=path) if "heads" in result.children else ""
     return InvalidValueError(
-        f"{result.title} has {name} of shape {shape}. To explain a number, first choose a head, "
-        f"such as .heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])"
+        "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "
+        ".heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])",
+        title=result.title,
+        name=name,
+        shape=shape,
+        of_head=of_head,
     )
 
 
@@ -209,8 +215,11 @@ def positions_of(
         for kind in indices.keys() - has:
             if indices[kind] is not None:
                 raise InvalidValueError(
-                    f"{name} of {result.title} has no {kind}s to choose from; got "
-                    f"{quoted(indices[kind])}"
+                    "{name} of {title} has no {kinds} to choose from; got {number}",
+                    name=name,
+                    title=result.title,
+                    kinds=f"{kind}s",
+                    number=quoted(indices[kind]),
                 )
         indices = {kind: indices[kind] for kind in has}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}

@@ -14,7 +14,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import as_texts
-from attnlab.support.messages import say
+from attnlab.support.messages import Message, say
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 
 try:
@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 def dataframe(attention: Result, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = shown_matrix(attention, name, "take all of them with trace.to_xarray()")
+    step = shown_matrix(attention, name, Message("take all of them with trace.to_xarray()"))
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     frame = pd.DataFrame(step.array, index=_index(rows), columns=names)

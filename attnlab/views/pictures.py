@@ -90,7 +90,8 @@ def heatmap(
     numbers = _reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise InvalidValueError(
-            f"a heatmap shows a matrix of numbers, such as weights[head]; got shape {numbers.shape}"
+            "a heatmap shows a matrix of numbers, such as weights[head]; got shape {shape}",
+            shape=numbers.shape,
         )
     matrix = np.atleast_2d(numbers)
     m, n = matrix.shape
@@ -254,7 +255,10 @@ def curves(
     for name, numbers in lines.items():
         if along is not None and len(along) != len(numbers):
             raise InvalidValueError(
-                f"curve {quoted(name)} has {len(numbers)} numbers, and x has {len(along)}"
+                "curve {name} has {count} numbers, and x has {along}",
+                name=quoted(name),
+                count=len(numbers),
+                along=len(along),
             )
     check_kind(x_name, str, "x_name")
     check_kind(y_name, str, "y_name")
@@ -443,10 +447,15 @@ def _named(value: object, name: str, example: str, most: int) -> dict[str, Any]:
     """A checked mapping from labels."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
-            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(value)}"
+            "{name} must be a dict with texts as labels, such as {example}; got {value}",
+            name=name,
+            example=example,
+            value=quoted(value),
         )
     if not 0 < len(value) <= most:
-        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(value)}")
+        raise InvalidValueError(
+            "a picture shows 1 to {most} {name}; got {got}", most=most, name=name, got=len(value)
+        )
     return dict(value)
 
 
@@ -468,10 +477,17 @@ def _finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     numbers = _reals(value, name)
     if numbers.shape != shape:
         raise InvalidValueError(
-            f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
+            "{name} must have shape {expected}, for the plane's two axes; got shape {shape}",
+            name=name,
+            expected=shape,
+            shape=numbers.shape,
         )
     if not np.isfinite(numbers).all():
-        raise InvalidValueError(f"{name} must be finite numbers; got {quoted(numbers.tolist())}")
+        raise InvalidValueError(
+            "{name} must be finite numbers; got {numbers}",
+            name=name,
+            numbers=quoted(numbers.tolist()),
+        )
     return numbers
 
 
@@ -479,7 +495,9 @@ def _row(value: Any, name: str) -> AnyArray:
     """A row of numbers."""
     numbers = _reals(value, name)
     if numbers.ndim != 1 or not numbers.size:
-        raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")
+        raise InvalidValueError(
+            "{name} must be a row of numbers, (n,); got {shape}", name=name, shape=numbers.shape
+        )
     return numbers
 
 
@@ -487,7 +505,11 @@ def _reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
     """Real numbers that matplotlib can draw, as float64."""
     numbers = as_reals(value, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
-        raise InvalidValueError(f"{name} has numbers beyond {LARGEST:g}, which can't be drawn")
+        raise InvalidValueError(
+            "{name} has numbers beyond {largest}, which can't be drawn",
+            name=name,
+            largest=f"{LARGEST:g}",
+        )
     return numbers
 
 

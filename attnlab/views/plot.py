@@ -29,7 +29,7 @@ from attnlab.support.checks import check_kind
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import as_path, write_whole
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import say, words
+from attnlab.support.messages import Message, say, words
 from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.positions import token_index
@@ -136,7 +136,8 @@ class Picture(PrintedAnywhere):
         kind = file.suffix.lower().removeprefix(".")
         if kind not in self.figure.canvas.get_supported_filetypes():
             raise InvalidValueError(
-                f"{quoted(file.name)} has no known picture format: end it in .png, .svg or .pdf"
+                "{name} has no known picture format: end it in .png, .svg or .pdf",
+                name=quoted(file.name),
             )
         write_whole(file, self._written(kind, PIXELS * self.figure.dpi))
 
@@ -171,7 +172,7 @@ def plot_step(
     attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
-    step = shown_matrix(attention, name, "draw all of them with trace.plot()")
+    step = shown_matrix(attention, name, Message("draw all of them with trace.plot()"))
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
@@ -284,7 +285,9 @@ def plot_heads(
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
-            f"{quoted(name)} is not a step of each head; those are {', '.join(known)}"
+            "{name} is not a step of each head; those are {known}",
+            name=quoted(name),
+            known=", ".join(known),
         )
     layers, is_weights = [], True
     for block in trace.blocks:

@@ -14,11 +14,17 @@ def checked_index(index: Any, kind: str, count: int) -> int:
     """An index from 0 to count - 1; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
-        raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
+        raise InvalidTypeError(
+            "{kind} must be an integer; got {index}", kind=Message(kind), index=quoted(index)
+        )
     if not -count <= index < count:
         kinds = "queries" if kind == "query" else f"{kind}s"
         raise OutOfRangeError(
-            f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {count - 1}"
+            "{kind} {index} is out of range; {kinds} are 0 to {last}",
+            kind=Message(kind),
+            index=quoted(index),
+            kinds=kinds,
+            last=count - 1,
         )
     return int(index) % count
 
@@ -31,7 +37,10 @@ def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
     tokens = result.memory_tokens if is_from_memory else result.tokens
     if not tokens:
         raise InvalidValueError(
-            f"{result.title} has no tokens: give the number of a {kind}, not {quoted(token)}"
+            "{title} has no tokens: give the number of a {kind}, not {requested}",
+            title=result.title,
+            kind=Message(kind),
+            requested=quoted(token),
         )
     position: int = tokens.find(token)
     return position + (result.tokens_before if kind == "key" else 0)

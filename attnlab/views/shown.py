@@ -166,7 +166,12 @@ def check_step(result: Result, name: str) -> None:
         inputs = (n for n in result.parts if result.steps[n].equation is None)
         absent = [n for n in inputs if getattr(result.fork(), n) is None]
         steps = ", ".join(n for n in result.parts if n not in absent)
-        raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
+        raise InvalidValueError(
+            "{title} has no step {name}; its steps are {steps}",
+            title=result.title,
+            name=quoted(name),
+            steps=steps,
+        )
 
 
 def shown(result: Result, name: str) -> Shown:
@@ -175,12 +180,14 @@ def shown(result: Result, name: str) -> Shown:
     fork = result.fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
-        raise InvalidValueError(f"{result.title} was made without {name}")
+        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     array = np.asarray(array)  # the scale is a float
     if array.ndim != len(axes):
         raise InvalidValueError(
-            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}; use a result of "
-            "one sequence"
+            "{name} of shape {shape} has more axes than {axes}; use a result of one sequence",
+            name=name,
+            shape=array.shape,
+            axes=" ".join(axes),
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
@@ -200,11 +207,17 @@ def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
     """
     step = shown(attention, name)
     if not step.axes:
-        raise InvalidValueError(f"{name} is a single number, {step.array:.4g}")
+        raise InvalidValueError(
+            "{name} is a single number, {number}", name=name, number=f"{step.array:.4g}"
+        )
     if len(step.axes) > 2:
         raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, such "
-            f"as .heads[0], or {of_all_heads}"
+            "{title} has {name} of shape {shape}; first choose a head, such as "
+            ".heads[0], or {of_all_heads}",
+            title=attention.title,
+            name=name,
+            shape=step.array.shape,
+            of_all_heads=of_all_heads,
         )
     return step
 
@@ -242,12 +255,17 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
         wanted = range(start + count)[tokens]
     except (TypeError, ValueError):
         raise InvalidTypeError(
-            f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
+            "tokens must be a slice of integers, such as slice(-40, None); got {tokens}",
+            tokens=quoted(tokens),
         ) from None
     indices = [position - start for position in wanted if position in axis.positions]
     if not indices:
         raise InvalidValueError(
-            f"{quoted(tokens)} selects no {axis.name}; expected {start} to {start + count - 1}"
+            "{tokens} selects no {name}; expected {start} to {last}",
+            tokens=quoted(tokens),
+            name=axis.name,
+            start=start,
+            last=start + count - 1,
         )
     return [*indices]
 
@@ -279,5 +297,7 @@ def per_head(attention: Result) -> tuple[str, ...]:
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
     """The error for a missing library of an optional extra."""
     return MissingExtraError(
-        f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
+        "this needs {library}: pip install {library} (attnlab's optional extra {extra})",
+        library=error.name,
+        extra=repr(name),
     )
