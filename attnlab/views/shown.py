@@ -69,7 +69,13 @@ class Axis:
 
     @property
     def has_tokens(self) -> bool:
+        """Whether any token is known."""
         return any(token is not None for token in self.tokens)
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether its indices are tokens, known or not."""
+        return self.name in TOKEN_AXES.values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,11 +237,11 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
     limit : how many fit; of more tokens, the first and the last ones are shown
     tokens : which tokens of the text to show instead; axes that aren't tokens are shown whole
     """
-    count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
+    count = len(axis.positions)
     if tokens is None:
-        return elide(count, limit, limit // 2 if is_of_tokens else 1)
+        return elide(count, limit, limit // 2 if axis.is_of_tokens else 1)
     check_kind(tokens, slice, "tokens")
-    if not is_of_tokens:
+    if not axis.is_of_tokens:
         return [*range(count)]
     start = axis.positions.start
     try:
