@@ -143,7 +143,7 @@ class Grid:
     heading : its title; "" if the result's is enough
     array, axes : (m, n), with labels of rows and columns; NaN is hatched
     texts : what is written into the cells, row by row, instead of the numbers; () for the numbers
-    given_scale : the colour scale; None for `Scale.of`
+    fixed_scale : the colour scale; None for `Scale.of`
     decimals : of the numbers
     """
 
@@ -151,13 +151,13 @@ class Grid:
     array: AnyArray
     axes: tuple[Axis, Axis]
     texts: Sequence[Sequence[str]] = ()
-    given_scale: Scale | None = None
+    fixed_scale: Scale | None = None
     decimals: int = 2
     masked: ClassVar[None] = None
 
     @property
     def scale(self) -> Scale:
-        return self.given_scale or Scale.of(self.array)
+        return self.fixed_scale or Scale.of(self.array)
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
