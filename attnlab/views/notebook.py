@@ -41,7 +41,7 @@ from attnlab.views.shown import (
     label,
     shown,
 )
-from attnlab.views.terms import Line, translated
+from attnlab.views.terms import Line, translate
 
 # The most tokens in a row of tokens, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
@@ -331,10 +331,10 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(translated, line.parts))
+            text = "".join(map(translate, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
-            rows = [[*map(translated, row)] for row in (*line.rows, *line.feet)]
+            rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
 

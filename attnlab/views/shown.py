@@ -61,11 +61,16 @@ class Axis:
         names = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
 
+    @property
+    def numbered_labels(self) -> tuple[str, ...]:
+        """Positions with their labels, such as `5 (Ġhot)`."""
+        return tuple(map(numbered_label, self.positions, self.labels))
+
     def in_words(self, index: int) -> str:
         """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
-        label, number = self.labels[index], str(self.positions[index])
-        named = f" ({label})" if label != number else ""
-        return f"{say(self.name)} {number}{named}" if self.name else label
+        return (
+            f"{say(self.name)} {self.numbered_labels[index]}" if self.name else self.labels[index]
+        )
 
     @property
     def has_tokens(self) -> bool:
@@ -164,6 +169,11 @@ def label(text: str, length: int = LABEL_LENGTH) -> str:
     """`text` with control characters as escapes, cut to `length`."""
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
+
+
+def numbered_label(number: int, text: str) -> str:
+    """A number and its label, such as `5 (Ġhot)`; the number alone if it is the label."""
+    return str(number) if text == str(number) else f"{number} ({text})"
 
 
 def check_step(result: Result, name: str) -> None:
