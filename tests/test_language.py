@@ -31,7 +31,7 @@ from attnlab.support import language
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognised, say, words
 from attnlab.support.tables import Table, header
-from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
+from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
 
@@ -175,7 +175,7 @@ FORMULAS = {"exp", "logit", "-inf", "b_dec", " = x · share", " = normalised · 
 
 
 def templates_of_explanations() -> set[str]:
-    declared = [one for one in EXPLANATIONS.values() if isinstance(one, Explained)]
+    declared = [one for one in EXPLANATIONS.values() if isinstance(one, Derivation)]
     lines = [line for one in (*declared, *ACTIVATIONS.values()) for line in one.lines]
     return {text for line in lines for text in (line.heading, line.note) if text}
 

@@ -122,7 +122,7 @@ class HeadJobs(Analysis):
             for job, even in zip(self.jobs, self.even, strict=True)
         )
         return [
-            Grid(title, numbers, axes, given_scale=WEIGHTS)
+            Grid(title, numbers, axes, fixed_scale=WEIGHTS)
             for title, numbers in zip(titles, self.attention, strict=True)
             if not np.isnan(numbers).all()
         ]

@@ -88,7 +88,7 @@ class Lens(Analysis):
         return self.tokens
 
     def _grids(self) -> list[Grid]:
-        return [replace(grid, given_scale=PROBABILITIES) for grid in super()._grids()]
+        return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
 
     def _cell(self, stop: int, column: int) -> str:
         symbol = label(self.tokens[stop][column].symbol)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
-    from attnlab.views.notebook import Frame
+    from attnlab.views.notebook import View
 
 
 OFFLINE_HINT = Message('The model "pocket" comes with attnlab and needs no network')
@@ -448,7 +448,7 @@ class GPT2:
         *,
         language: str | None = None,
         height: int = 720,
-    ) -> Frame | None:
+    ) -> View | None:
         """Write an HTML file that contains the model and does everything that `explore` does.
 
         It opens in any browser, with no network and nothing installed.
@@ -468,7 +468,7 @@ class GPT2:
         """
         from attnlab.checkpoints.rules import rules
         from attnlab.support.language import language_of
-        from attnlab.views.notebook import Frame
+        from attnlab.views.notebook import frame
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
 
@@ -480,7 +480,7 @@ class GPT2:
         trace = self.trace(text_or_ids)
         page = playground(trace, tokenizer, rules(), language)
         if file is None:
-            return Frame(page, "The playground", height, "model.playground('model.html')")
+            return frame(page, "The playground", height, "model.playground('model.html')")
         write_whole(file, page.encode())
         return None
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
-    from attnlab.views.notebook import Frame
+    from attnlab.views.notebook import View
     from attnlab.views.plot import Picture
 
 
@@ -519,7 +519,7 @@ class Trace(ForwardPass):
 
     def show(
         self, other: Trace | None = None, height: int = 720, *, language: str | None = None
-    ) -> Frame:
+    ) -> View:
         """Show `to_html(other, language)` in a notebook, as the last line of a cell.
 
         Parameters
@@ -527,11 +527,11 @@ class Trace(ForwardPass):
         other, language : as for `to_html`
         height : of the frame, in pixels
         """
-        from attnlab.views.notebook import Frame
+        from attnlab.views.notebook import frame
 
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
-        return Frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
+        return frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
 
     def save(
         self,

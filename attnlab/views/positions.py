@@ -7,7 +7,7 @@ from typing import Any
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.messages import Message
-from attnlab.views.shown import Result, axis_of, label
+from attnlab.views.shown import Result, axis_of, label, numbered_label
 
 
 def checked_index(index: Any, kind: str, count: int) -> int:
@@ -53,17 +53,11 @@ def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int,
         index = checked_index(token, "token id", count)
         return index, str(index)
     entry = vocabulary.named(token)
-    return entry.id, position_label(entry.id, label(entry.symbol))
+    return entry.id, numbered_label(entry.id, label(entry.symbol))
 
 
 def index_label(result: Result, axis: str, index: int, count: int) -> Message:
-    """Describe a key, or a token of the vocabulary, on an axis of length `count`."""
+    """The name of a key, or of a token of the vocabulary, on an axis of length `count`."""
     if axis == "vocab":
         return Message("id {id}", id=vocabulary_index(result, index, count)[1])
-    keys = axis_of(result, axis, count)
-    return Message("key {j}", j=position_label(keys.positions[index], keys.labels[index]))
-
-
-def position_label(position: int, text: str) -> str:
-    """A position with its token's symbol, such as `3 (Ġhot)`; alone if there is no symbol."""
-    return str(position) if text == str(position) else f"{position} ({text})"
+    return Message("key {j}", j=axis_of(result, axis, count).numbered_labels[index])

@@ -61,15 +61,26 @@ class Axis:
         names = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
 
+    @property
+    def numbered_labels(self) -> tuple[str, ...]:
+        """Positions with their labels, such as `5 (Ġhot)`."""
+        return tuple(map(numbered_label, self.positions, self.labels))
+
     def in_words(self, index: int) -> str:
         """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
-        label, number = self.labels[index], str(self.positions[index])
-        named = f" ({label})" if label != number else ""
-        return f"{say(self.name)} {number}{named}" if self.name else label
+        return (
+            f"{say(self.name)} {self.numbered_labels[index]}" if self.name else self.labels[index]
+        )
 
     @property
     def has_tokens(self) -> bool:
+        """Whether any token is known."""
         return any(token is not None for token in self.tokens)
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether its indices are tokens, known or not."""
+        return self.name in TOKEN_AXES.values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +148,7 @@ class Grid:
     heading : its title; "" if the result's is enough
     array, axes : (m, n), with labels of rows and columns; NaN is hatched
     texts : what is written into the cells, row by row, instead of the numbers; () for the numbers
-    given_scale : the colour scale; None for `Scale.of`
+    fixed_scale : the colour scale; None for `Scale.of`
     decimals : of the numbers
     """
 
@@ -145,19 +156,24 @@ class Grid:
     array: AnyArray
     axes: tuple[Axis, Axis]
     texts: Sequence[Sequence[str]] = ()
-    given_scale: Scale | None = None
+    fixed_scale: Scale | None = None
     decimals: int = 2
     masked: ClassVar[None] = None
 
     @property
     def scale(self) -> Scale:
-        return self.given_scale or Scale.of(self.array)
+        return self.fixed_scale or Scale.of(self.array)
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
     """`text` with control characters as escapes, cut to `length`."""
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
+
+
+def numbered_label(number: int, text: str) -> str:
+    """A number and its label, such as `5 (Ġhot)`; the number alone if it is the label."""
+    return str(number) if text == str(number) else f"{number} ({text})"
 
 
 def check_step(result: Result, name: str) -> None:
@@ -244,11 +260,11 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
     limit : how many fit; of more tokens, the first and the last ones are shown
     tokens : which tokens of the text to show instead; axes that aren't tokens are shown whole
     """
-    count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
+    count = len(axis.positions)
     if tokens is None:
-        return elide(count, limit, limit // 2 if is_of_tokens else 1)
+        return elide(count, limit, limit // 2 if axis.is_of_tokens else 1)
     check_kind(tokens, slice, "tokens")
-    if not is_of_tokens:
+    if not axis.is_of_tokens:
         return [*range(count)]
     start = axis.positions.start
     try:
