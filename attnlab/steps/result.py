@@ -157,11 +157,6 @@ class Result(ReadOnly, PrintedAnywhere):
         """A copy; what it computes isn't kept in this one."""
         return self._of_run(self._run.fork())
 
-    aside = fork  # alias from version 0.1, hidden from dir()
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name != "aside"]
-
     def _of_run(self, run: Run) -> Self:
         """The same view of another run."""
         other = copy(self)
