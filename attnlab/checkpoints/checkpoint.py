@@ -344,23 +344,7 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
         raise MissingFileError(f"{listed(missing)}, named in {index}, doesn't exist")
-    for shard in shards:
-        _check_links(shard, index)
     return shards
-
-
-def _check_links(shard: Path, index: Path) -> None:
-    """Raise if a shard is a link to another directory, except inside the hub's cache."""
-    directory = os.path.realpath(index.parent)
-    snapshots = os.path.dirname(directory)
-    allowed = [directory]
-    if os.path.basename(snapshots) == "snapshots":
-        allowed.append(os.path.join(os.path.dirname(snapshots), "blobs"))
-    if os.path.dirname(os.path.realpath(shard)) not in allowed:
-        raise CheckpointError(
-            f"{index} points outside its directory: {shard.name} is a link to "
-            f"{quoted(os.path.realpath(shard), 200)}"
-        )
 
 
 def weight_map(index: Path) -> dict[str, str]:
@@ -381,19 +365,15 @@ def shard_names(index: Path) -> list[str]:
 
 def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
     """The tensors in a directory's weight files, by name without prefix."""
-    files = weight_files(directory, variant)
     entries: dict[str, Entry] = {}
-    files_by_name: dict[str, str] = {}
-    for file in files:
+    for file in weight_files(directory, variant):
         for name, entry in _read_header(file).items():
             bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
                     f"{listed([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
-            entries[bare], files_by_name[name] = entry, file.name
-    if files != [directory / name_of_variant(WEIGHTS, variant)]:
-        _check_map(directory / name_of_variant(INDEX, variant), files_by_name)
+            entries[bare] = entry
     return entries
 
 
@@ -401,18 +381,6 @@ def _task_head(name: str) -> str:
     """The name of the added head that a tensor belongs to, or ""."""
     head, dot, _ = name.partition(".")
     return head if dot and head in HEADS else ""
-
-
-def _check_map(index: Path, actual: dict[str, str]) -> None:
-    """Raise unless an index names the file of each tensor, as `actual` does."""
-    expected = weight_map(index)
-    for name in (*expected, *actual):
-        if expected.get(name) != actual.get(name):
-            claimed, found_in = (files.get(name, "no file") for files in (expected, actual))
-            raise CheckpointError(
-                f"{index} contradicts its shards: it puts {listed([name])} in {listed([claimed])}, "
-                f"but it is in {listed([found_in])}"
-            )
 
 
 def bare_name(name: str) -> str:
