@@ -17,7 +17,7 @@ from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.names import dots_hint, hint_for, hint_in_path
+from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.tables import align, header
 
 if TYPE_CHECKING:
@@ -92,19 +92,7 @@ class Result(ReadOnly, PrintedAnywhere):
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{self._hint_for(name)}"
-        )
-
-    def _hint_for(self, name: str) -> str:
-        """The end of a message: where to find what another tool calls `name`."""
-        state = vars(self)  # empty while it is being copied
-        run, prefix = state.get("_run"), state.get("path", "")
-        if run is not None and "blocks" not in run.graph.root.children:  # attention alone
-            is_layer = "heads" in run.graph.root.children
-            prefix = f"blocks.0.attention.{prefix if is_layer else 'heads.0'}".rstrip(".")
-        in_head = [n for n, step in self.steps.items() if step.select or not state.get("path")]
-        return hint_for(name, prefix, in_head)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint_for(name)}")
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
@@ -215,7 +203,7 @@ class Result(ReadOnly, PrintedAnywhere):
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_below(type(self), name))
-                hint = f"; its parts have {below}" if below else self._hint_for(name)
+                hint = f"; its parts have {below}" if below else hint_for(name)
             raise InvalidValueError(
                 f"{self.title} has no step {quoted(name)}; its steps are "
                 f"{', '.join(self.steps)}{hint}"
@@ -352,9 +340,8 @@ def at(result: Result, path: str) -> Any:
         if name not in names:
             where = ".".join(walked) or "it"
             has = f"; {where} has {', '.join(names)}" if names else ""
-            hint = part._hint_for(name) if isinstance(part, Result) else ""
             raise InvalidValueError(
-                f"there is no part {quoted(path)}{has}{hint or hint_in_path(path)}"
+                f"there is no part {quoted(path)}{has}{hint_for(name) or hint_for(path)}"
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)
