@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
@@ -65,7 +64,7 @@ SMALL_FILES = (
     *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
 )
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
+COMMIT = r"[0-9a-f]{40}"
 
 # Seconds to wait for the hub's first response. The separate time limits of name look-ups and
 # connection attempts would add up to minutes.
@@ -287,7 +286,7 @@ def _commit_and_files(repository: str, revision: str | None, problem: str) -> tu
             "DIR to this machine and give its path"
         ) from None
     commit = str(info.sha)
-    if not COMMIT.fullmatch(commit):
+    if not re.fullmatch(COMMIT, commit):
         raise DownloadError(f"the hub returned an invalid commit for {repository}: {commit!r:.200}")
     return commit, [file.rfilename for file in info.siblings or ()]
 
@@ -328,6 +327,8 @@ def _no_access(repository: str) -> MissingFileError:
 
 def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     """Call a function in a thread; raise TimeoutError if it takes longer."""
+    import threading  # here, so that `import attnlab` is quick
+
     results: list[Value] = []
     errors: list[Exception] = []
 

@@ -126,7 +126,7 @@ def unsupported(names: Iterable[str]) -> str:
 
 
 # PEFT types that prepend trained vectors to the text.
-PROMPTS = re.compile("PROMPT|PREFIX|P_TUNING")
+PROMPTS = "PROMPT|PREFIX|P_TUNING"
 
 
 def check_no_adapter(directory: Path) -> None:
@@ -138,7 +138,7 @@ def check_no_adapter(directory: Path) -> None:
     except (ConfigError, MissingFileError):
         kind = "unknown"
     message = f"{directory} contains a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
-    if PROMPTS.search(kind):
+    if re.search(PROMPTS, kind):
         message += (
             ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
             "weights and isn't supported"

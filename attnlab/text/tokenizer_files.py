@@ -46,7 +46,7 @@ SPECIAL = (
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 # Tokens that are probably special, in a vocabulary that doesn't mark them.
-LOOKS_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)
+LOOKS_SPECIAL = r"<.*>|\[.*\]"
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -462,7 +462,7 @@ def _check_merges_complete(settings: Settings) -> None:
     other = {
         symbol
         for symbol, id in ids.items()
-        if id not in known and not LOOKS_SPECIAL.fullmatch(symbol)
+        if id not in known and not re.fullmatch(LOOKS_SPECIAL, symbol, re.DOTALL)
     }
     if other:
         raise VocabularyError(
