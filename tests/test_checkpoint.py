@@ -186,10 +186,6 @@ UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         with_header(lambda header: header + " " * 2_000_000),
         "header of 2,00",
     ),
-    "a name twice in the header": (
-        with_header(lambda header: re.sub(r'("transformer.ln_f.bias":{.*?}),?', r"\1,\1,", header)),
-        "'transformer.ln_f.bias' appears twice",
-    ),
     "GGUF": (lambda content: b"GGUF\3\0\0\0" + content, "GGUF format"),
     "a pickle": (lambda content: b"PK\3\4" + content, "is a zip file, such as a PyTorch pickle"),
     "an unknown dtype": (
@@ -632,15 +628,6 @@ def point_to(sharded: Path, name: object) -> None:
         if file.startswith("model-00001-"):
             index["weight_map"][tensor] = name
     (sharded / INDEX).write_text(json.dumps(index))
-
-
-def test_an_index_that_says_two_things(sharded: Path) -> None:
-    text = (sharded / INDEX).read_text()
-    name = '"transformer.ln_f.bias": '
-    (sharded / INDEX).write_text(
-        text.replace(name, f'{name}"model-00001-of-00003.safetensors", {name}')
-    )
-    assert "'transformer.ln_f.bias' appears twice" in refusal(sharded)
 
 
 SHARD = "model-00002-of-00003.safetensors"

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -112,7 +111,7 @@ def read_json(path: FilePath, unreadable: type[AttnlabError]) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """Parse one JSON object; keys may not repeat.
+    """Parse one JSON object.
 
     Numbers are Python's, including NaN and Infinity. Callers check the values that they use.
 
@@ -123,7 +122,7 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     """
     text = _decoded(content, where, unreadable)
     try:
-        value = json.loads(text, object_pairs_hook=_without_duplicates)
+        value = json.loads(text)
     except RecursionError:
         raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
     except ValueError as error:
@@ -269,11 +268,3 @@ def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> s
         raise unreadable(
             f"{where} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
         ) from None
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"key {quoted(name)} appears twice")
-    return members
