@@ -3,8 +3,8 @@
 Nothing here uses attnlab: the formats and the arithmetic are implemented from the specifications,
 plainly and without regard to speed, so that a mistake isn't made twice.
 
-What a safetensors file holds is what the library of that name reads in it, all of it at once, and
-no key may be there twice. Sources: GPT-2's `model.py` (equations) and `encoder.py`
+What a safetensors file holds is what the library of that name reads in it, all of it at once.
+Sources: GPT-2's `model.py` (equations) and `encoder.py`
 (of all adjacent pairs that may be merged, the one with the lowest rank first). transformers'
 `GPT2Config`, `modeling_gpt2.py` and `activations.py` for the names in config.json and of the
 tensors, and for variants of GPT-2.
