@@ -9,11 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from attnlab.checkpoints.checkpoint import (
     INDEX,
@@ -67,14 +65,7 @@ SMALL_FILES = (
     *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
 )
 
-# The URL of a repository's page on the hub.
-ADDRESS = re.compile(
-    r"https?://(?P<host>[^/]+)/(?P<name>[^/?#]+(/[^/?#]+)?)(/tree/(?P<revision>[^/?#]+))?/?([?#].*)?"
-)
-HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
-
-COMMIT = re.compile(r"[0-9a-f]{40}")
-SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
+COMMIT = r"[0-9a-f]{40}"
 
 # Seconds to wait for the hub's first response. The separate time limits of name look-ups and
 # connection attempts would add up to minutes.
@@ -102,9 +93,8 @@ def find_model(
     ----------
     name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, neither
         of which uses the network; otherwise a repository on the hub, by a short name in
-        `PUBLISHED`, as `owner/name`, or by its URL
-    revision : branch, tag or commit on the hub; for cached models, also at least 7 initial
-        characters of a commit
+        `PUBLISHED` or as `owner/name`
+    revision : branch, tag or commit on the hub
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : whether to use only the cache
     """
@@ -129,29 +119,32 @@ def find_model(
         )
     if not isinstance(name_or_path, str):
         raise MissingFileError("there is no directory {path}", path=quoted(str(path), 200))
-    name, revision = _repository(name_or_path, revision)
+    name = name_or_path
     choices = _choices(name, revision)
-    snapshots = [snapshot for choice in choices if (snapshot := _cached(*choice)) is not None]
-    for snapshot in snapshots:
+    cached = {choice: snapshot for choice in choices if (snapshot := _cached(*choice)) is not None}
+    for snapshot in cached.values():
         if not _missing(snapshot, variant):
             return snapshot
     _check_name(name)
-    # A snapshot from another tool that has only the weights is completed.
-    partial = next((s for s in snapshots if not _missing_weights(s, variant)), None)
+    repository, revision = choices[0]
     problem = Message("{name} is neither a directory nor in the hub's cache", name=name)
-    if nearest := partial or next(iter(snapshots), None):
-        missing = " and ".join(_missing(nearest, variant))
+    if cached:
+        # Another tool may have downloaded only the weights; then the other files are added to them.
+        has_weights = (c for c, s in cached.items() if not _missing_weights(s, variant))
+        choice = next(has_weights, next(iter(cached)))
         problem = Message(
             "{name} is in the hub's cache, {nearest}, without {missing}",
             name=name,
-            nearest=nearest,
-            missing=missing,
+            nearest=cached[choice],
+            missing=" and ".join(_missing(cached[choice], variant)),
         )
+        if not _missing_weights(cached[choice], variant):
+            repository, revision = choice[0], cached[choice].name
     if local_files_only:
         raise MissingFileError(
             "{problem}, and local_files_only=True prevents the download", problem=problem
         )
-    return _download(*choices[0], partial, variant, problem)
+    return _download(repository, revision, variant, problem)
 
 
 def _check_revision(revision: object) -> None:
@@ -165,35 +158,6 @@ def _check_revision(revision: object) -> None:
             "revision must be a branch, tag or commit on the hub; got {revision}",
             revision=quoted(revision, 200),
         )
-
-
-def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
-    """The repository and revision that a name or URL refers to."""
-    url = quoted(name, 200)
-    if "://" in name:
-        from huggingface_hub.constants import ENDPOINT
-
-        address = ADDRESS.fullmatch(name)
-        if address is None or address["host"] not in (*HOSTS, urlsplit(ENDPOINT).netloc):
-            raise MissingFileError(
-                "{url} isn't the URL of a model on the hub, such as "
-                "https://huggingface.co/owner/name or "
-                "https://huggingface.co/owner/name/tree/main",
-                url=url,
-            )
-        name = address["name"]
-        if address["revision"]:
-            in_url = unquote(address["revision"])
-            if revision not in (None, in_url):
-                raise InvalidValueError(
-                    "revision must be {in_url}, as in {url}; got {revision}",
-                    in_url=quoted(in_url),
-                    url=url,
-                    revision=quoted(revision),
-                )
-            _check_revision(in_url)
-            revision = in_url
-    return name, revision
 
 
 def _check_name(name: str) -> None:
@@ -240,9 +204,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     commit = ref.read_text().strip() if ref.is_file() else revision
     if not commit:
         return None
-    pattern = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
-    matches = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
-    return matches[0] if len(matches) == 1 else None
+    snapshot = cache / "snapshots" / commit
+    return snapshot if snapshot.is_dir() else None
 
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:
@@ -275,23 +238,17 @@ def _names(directory: Path) -> set[str]:
     return {file.name for file in directory.iterdir() if file.is_file()}
 
 
-def _download(
-    repository: str, revision: str | None, partial: Path | None, variant: str | None, problem: str
-) -> Path:
+def _download(repository: str, revision: str | None, variant: str | None, problem: str) -> Path:
     """Download a model to the cache: the small files first, then, if they are valid, the weights.
 
     Parameters
     ----------
-    partial : a snapshot in the cache that has the weights, or None
     problem : why a download is necessary, the start of an error message
     """
-    revisions = [*([partial.name] if partial else []), revision]
-    commit, names = _commit_and_files(repository, revisions, problem)
-    if partial and partial.name != commit:
-        partial = None  # the hub no longer has this commit
+    commit, names = _commit_and_files(repository, revision, problem)
     unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     missing = _missing_small(names)
-    if not {unsharded, index} & set(names) and partial is None:
+    if not {unsharded, index} & set(names):
         plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""
         other = plain or unsupported(names)
         missing.append(f"{unsharded}, only {other}" if other else unsharded)
@@ -301,35 +258,19 @@ def _download(
             repository=repository,
             missing=" and no ".join(missing),
         )
-    if partial is None:
-        _write_ref(repository, revision or "main", commit)
-    else:  # a renamed repository may be cached under its old name
-        repository = partial.parents[1].name.removeprefix("models--").replace("--", "/")
+    _write_ref(repository, revision or "main", commit)
     snapshot = _cache_of(repository) / "snapshots" / commit
-
-    def fetch(wanted: Collection[str]) -> None:
-        for name in wanted:
-            _fetch(repository, commit, name)
-
-    fetch([name for name in SMALL_FILES if name in names])
+    _fetch(repository, commit, [name for name in SMALL_FILES if name in names])
     config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
     if _missing_weights(snapshot, variant):
-        fetch([unsharded if unsharded in names else index])
-        fetch(_missing_weights(snapshot, variant))
+        _fetch(repository, commit, [unsharded if unsharded in names else index])
+        _fetch(repository, commit, _missing_weights(snapshot, variant))
     return snapshot
 
 
-def _commit_and_files(
-    repository: str, revisions: Sequence[str | None], problem: str
-) -> tuple[str, list[str]]:
-    """The commit of a repository on the hub, and the names of its files.
-
-    Parameters
-    ----------
-    revisions : in order of preference; None for the main branch
-    problem : why a download is necessary, the start of an error message
-    """
+def _commit_and_files(repository: str, revision: str | None, problem: str) -> tuple[str, list[str]]:
+    """The commit of a revision, by default the main branch, and the names of its files."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -338,7 +279,6 @@ def _commit_and_files(
         RevisionNotFoundError,
     )
 
-    revision, *others = revisions
     try:
         info = _with_timeout(
             TIMEOUT, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
@@ -346,8 +286,6 @@ def _commit_and_files(
     except RepositoryNotFoundError:  # private and gated ones too
         raise _no_access(repository) from None
     except RevisionNotFoundError:
-        if others:
-            return _commit_and_files(repository, others, problem)
         raise MissingFileError(
             "{repository} has no revision {revision} on the hub. Give a "
             "branch, a tag, or all 40 characters of a commit",
@@ -375,7 +313,7 @@ def _commit_and_files(
             repository=repository,
         ) from None
     commit = str(info.sha)
-    if not COMMIT.fullmatch(commit):
+    if not re.fullmatch(COMMIT, commit):
         raise DownloadError(
             "the hub returned an invalid commit for {repository}: {commit}",
             repository=repository,
@@ -392,25 +330,28 @@ def _write_ref(repository: str, revision: str, commit: str) -> None:
         ref.write_text(commit)
 
 
-def _fetch(repository: str, commit: str, name: str) -> None:
-    """Download one file of a commit, unless it is in the cache."""
+def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
+    """Download files of a commit that aren't in the cache."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    try:
-        hf_hub_download(repository, name, revision=commit)
-    except RepositoryNotFoundError:
-        raise _no_access(repository) from None
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in UNWRITABLE:
-            raise WriteError("{name} can't be written: {error}", name=name, error=error) from None
-        raise DownloadError(
-            "the download of {repository} failed at {name}: {reason}. "
-            "Downloaded files are kept; repeat the call to download the rest",
-            repository=repository,
-            name=name,
-            reason=_short(error),
-        ) from error
+    for name in names:
+        try:
+            hf_hub_download(repository, name, revision=commit)
+        except RepositoryNotFoundError:
+            raise _no_access(repository) from None
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                raise WriteError(
+                    "{name} can't be written: {error}", name=name, error=error
+                ) from None
+            raise DownloadError(
+                "the download of {repository} failed at {name}: {reason}. "
+                "Downloaded files are kept; repeat the call to download the rest",
+                repository=repository,
+                name=name,
+                reason=_short(error),
+            ) from error
 
 
 def _no_access(repository: str) -> MissingFileError:
@@ -423,6 +364,8 @@ def _no_access(repository: str) -> MissingFileError:
 
 def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     """Call a function in a thread; raise TimeoutError if it takes longer."""
+    import threading  # here, so that `import attnlab` is quick
+
     results: list[Value] = []
     errors: list[Exception] = []
 

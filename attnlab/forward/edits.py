@@ -25,7 +25,7 @@ from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
 from attnlab.support.messages import EDITED, Message, joined
-from attnlab.support.names import dots_hint, dotted, hint_in_path
+from attnlab.support.names import dots_hint, dotted, hint_for
 
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -396,13 +396,12 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     meant = dotted(path)
     others = nearest(re.sub(NUMBER, "#", meant), known)
     similar = ", ".join(numbered(other, meant, counts) for other in others)
-    hint = joined(hint_in_path(path), dots_hint(path))
     raise InvalidValueError(
         "{path} isn't a {what}; similar ones are {similar}{hint}",
         path=quoted(path),
         what=what,
         similar=similar,
-        hint=hint,
+        hint=joined(hint_for(path), dots_hint(path)),
     )
 
 

@@ -209,11 +209,6 @@ class GPT2:
         print(Message("Model: gpt2, {origin}.", origin=origin))
         return model
 
-    at_hand = default  # its name in earlier versions, not in dir() of a model
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name != "at_hand"]
-
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write a directory that `from_pretrained` and transformers can load.
 

@@ -17,7 +17,7 @@ from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.names import dots_hint, hint_for, hint_in_path
+from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.tables import align, header
 
 if TYPE_CHECKING:
@@ -96,19 +96,7 @@ class Result(ReadOnly, PrintedAnywhere):
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{self._hint_for(name)}"
-        )
-
-    def _hint_for(self, name: str) -> str:
-        """The end of a message: where to find what another tool calls `name`."""
-        state = vars(self)  # empty while it is being copied
-        run, prefix = state.get("_run"), state.get("path", "")
-        if run is not None and "blocks" not in run.graph.root.children:  # attention alone
-            is_layer = "heads" in run.graph.root.children
-            prefix = f"blocks.0.attention.{prefix if is_layer else 'heads.0'}".rstrip(".")
-        in_head = [n for n, step in self.steps.items() if step.select or not state.get("path")]
-        return hint_for(name, prefix, in_head)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint_for(name)}")
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
@@ -160,11 +148,6 @@ class Result(ReadOnly, PrintedAnywhere):
     def fork(self) -> Self:
         """A copy; what it computes isn't kept in this one."""
         return self._of_run(self._run.fork())
-
-    aside = fork  # alias from version 0.1, hidden from dir()
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name != "aside"]
 
     def _of_run(self, run: Run) -> Self:
         """The same view of another run."""
@@ -224,11 +207,7 @@ class Result(ReadOnly, PrintedAnywhere):
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_below(type(self), name))
-                hint = (
-                    Message("; its parts have {below}", below=below)
-                    if below
-                    else self._hint_for(name)
-                )
+                hint = Message("; its parts have {below}", below=below) if below else hint_for(name)
             raise InvalidValueError(
                 "{title} has no step {name}; its steps are {steps}{hint}",
                 title=self.title,
@@ -373,12 +352,11 @@ def at(result: Result, path: str) -> Any:
             has = ""
             if names:
                 has = Message("; {where} has {names}", where=where, names=", ".join(names))
-            hint = part._hint_for(name) if isinstance(part, Result) else ""
             raise InvalidValueError(
                 "there is no part {path}{has}{hint}",
                 path=quoted(path),
                 has=has,
-                hint=hint or hint_in_path(path),
+                hint=hint_for(name) or hint_for(path),
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)

@@ -76,12 +76,12 @@ def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
 
 
 # A word, or a Chinese character, with its punctuation and the space after it.
-WORD = re.compile("[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S")
+WORD = "[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S"
 
 
 def wrapped(line: str, width: int, hanging: str = "") -> list[str]:
     """Wrap a line between words, keeping its indentation; lines after the first add `hanging`."""
-    words = WORD.findall(line.lstrip())
+    words = re.findall(WORD, line.lstrip())
     indent = line[: len(line) - len(line.lstrip())]
     lines = [indent] if words else []
     for word in words:

@@ -76,8 +76,8 @@ class Tokenizer:
     def from_directory(cls, directory: FilePath) -> Tokenizer:
         """Read the tokenizer in a model's directory.
 
-        Files are `tokenizer.json`, `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, and
-        `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`. They are read
+        Files are `tokenizer.json`, otherwise `vocab.json` and `merges.txt` or BERT's `vocab.txt`;
+        and `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`. They are read
         as transformers 5 does, except that it ignores the normalizer in a GPT2Tokenizer's
         tokenizer.json.
         """
