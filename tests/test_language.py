@@ -536,7 +536,7 @@ MASK = np.tril(np.ones((3, 3)))
         (
             lambda trace: trace.edited({"blocks.0.attention.pattern": 0}),
             "'blocks.0.attention.pattern' isn't a step to edit; similar ones are",
-            "；TransformerLens 的 pattern 在这里是 blocks.0.attention.weights",
+            "；TransformerLens 的 pattern 在这里是 blocks[l].attention.weights",
         ),
         (
             lambda trace: GPT2.from_pretrained("nobody/nothing", local_files_only=True),
