@@ -18,7 +18,7 @@ from attnlab.views.explanations import EXPLANATIONS, Derivation, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
 from attnlab.views.positions import index_label
 from attnlab.views.shown import Result, axis_of
-from attnlab.views.terms import Line, Parts, Table, Term, format_number
+from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
 # Sums of up to this many products, or of other terms, are written in full; of longer ones, only
 # the largest terms are.
@@ -330,7 +330,7 @@ def substitute(tree: Tree, names: Mapping[str, Tree]) -> Tree:
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
+def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | TermTable]:
     """The lines that explain a number.
 
     Parameters
@@ -348,7 +348,7 @@ def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
         return [Line(heading, [prefix, *value_parts(step)])]
     if step.derivation is None:
         return [Line(heading, copy_parts(step))]
-    lines: list[Line | Table] = []
+    lines: list[Line | TermTable] = []
     for formula, tree, value in step.evaluations:
         is_last = tree is step.evaluations[-1][1]
         computed = step.verify(value) if is_last else value.value
@@ -384,7 +384,7 @@ def copy_parts(step: StepNumber) -> Parts:
 
 def line_of(
     step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
-) -> Line | Table:
+) -> Line | TermTable:
     """One formula with its numbers and result."""
     values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
     match tree:
@@ -438,7 +438,7 @@ def products(
     bias: Tree | None,
     result: Parts,
     whole: bool,
-) -> Table:
+) -> TermTable:
     """A sum of products as a table; of many, only the largest and the sum of the others."""
     columns = [step.terms(first), step.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
@@ -478,4 +478,4 @@ def products(
     if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"
     title = Message(template, heading=heading, all=count, count=len(order))
-    return Table(title, rows, feet, in_halves=whole)
+    return TermTable(title, rows, feet, in_halves=whole)
