@@ -121,7 +121,7 @@ def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumb
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}
     for step in context.values():
         step.verify(step.expected)
-    path = f"{attention.path}.V".lstrip(".")
+    path = f"{attention._prefix}V"
 
     def line(name: str, weight: Any, numbers: Iterable[Any]) -> Parts:
         cells = dict(zip(context, numbers, strict=True))
