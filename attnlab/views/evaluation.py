@@ -18,7 +18,7 @@ from attnlab.views.explanations import EXPLANATIONS, Derivation, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
 from attnlab.views.positions import index_label
 from attnlab.views.shown import Result, axis_of
-from attnlab.views.terms import Line, Parts, Table, Term, format_number
+from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
 # Sums of up to this many products, or of other terms, are written in full; of longer ones, only
 # the largest terms are.
@@ -68,7 +68,7 @@ class StepNumber:
 
     @property
     def path(self) -> str:
-        return f"{self.result.path}.{self.name}".lstrip(".")
+        return f"{self.result._prefix}{self.name}"
 
     @property
     def derivation(self) -> Derivation | None:
@@ -102,16 +102,17 @@ class StepNumber:
     def index_of(self, tree: Tree) -> tuple[Any, ...]:
         """The index that a formula has in brackets, such as [row, :]."""
         _, parameter, *subscripts = tree
-        return tuple(
-            slice(None)
-            if subscript == ":"
-            else self.indices[subscript]
-            if isinstance(subscript, str)
-            else int(self.numbers_at(subscript))
-            if isinstance(subscript, tuple)
-            else subscript % len(self.needs[parameter][1])
-            for subscript in subscripts
-        )
+        return tuple(self.subscript(part, parameter) for part in subscripts)
+
+    def subscript(self, part: Tree, parameter: str) -> Any:
+        match part:
+            case ":":
+                return slice(None)
+            case str():
+                return self.indices[part]
+            case tuple():  # an indexed array, such as ids[row]
+                return int(self.numbers_at(part))
+        return part % len(self.needs[parameter][1])
 
     def numbers_at(self, tree: Tree) -> Any:
         """The value of a name, or of an indexed array."""
@@ -173,8 +174,8 @@ class StepNumber:
         """The rounding error of an array that may be computed again in other blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
-        same_result = f"{self.result.path}.{tree[1]}".lstrip(".")
-        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != same_result:
+        is_of_result = self.needs[tree[1]][0] == f"{self.result._prefix}{tree[1]}"
+        if tree[1] not in IN_BLOCKS or not is_of_result:
             return 0.0
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
@@ -219,19 +220,19 @@ class StepNumber:
             agrees = (result == computed) | (np.abs(result - computed) <= allowed)
         if np.all(agrees):
             return self.computed
-        if self.follows_an_edit:
+        if self.is_in_edited_array:
             self.numbers["unedited"] = {self.name: as_json(result)}
             return result
-        which, name = int(np.argmin(agrees)), self.name
+        first, name = int(np.argmin(agrees)), self.name  # the first that disagrees
         if np.ndim(agrees):
-            name += f" of {index_label(self.result, 'Tk', which, np.size(agrees))}"
+            name += f" of {index_label(self.result, 'Tk', first, np.size(agrees))}"
         raise DisagreementError(
-            f"{name} is stored as {format_number(np.atleast_1d(computed)[which])}, but "
-            f"recomputing it gives {np.atleast_1d(result)[which]:.6g}"
+            f"{name} is stored as {format_number(np.atleast_1d(computed)[first])}, but "
+            f"recomputing it gives {np.atleast_1d(result)[first]:.6g}"
         )
 
     @property
-    def follows_an_edit(self) -> bool:
+    def is_in_edited_array(self) -> bool:
         """Whether the array that contains this step is edited."""
         layer_path, _, _ = self.result.path.partition(".heads.")
         names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
@@ -244,8 +245,8 @@ class StepNumber:
         """The name of a number in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
             return self.name_in_formula(tree) if tree in self.needs else tree
-        letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
-        index = [letter if isinstance(part, slice) else part for part in self.index_of(tree)]
+        along = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
+        index = [along if isinstance(part, slice) else part for part in self.index_of(tree)]
         return element_name(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
@@ -273,8 +274,8 @@ class StepNumber:
         name, numbers = self.name_in_formula(row[1]), np.asarray(self.numbers_at(row), np.float64)
         terms = []
         for i in range(len(numbers)) if picked is None else picked:
-            at = tuple(i if isinstance(part, slice) else part for part in index)
-            terms.append(Term(numbers[i].item(), element_name(name, at), path, at))
+            element = tuple(i if isinstance(part, slice) else part for part in index)
+            terms.append(Term(numbers[i].item(), element_name(name, element), path, element))
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
@@ -330,7 +331,7 @@ def substitute(tree: Tree, names: Mapping[str, Tree]) -> Tree:
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
+def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | TermTable]:
     """The lines that explain a number.
 
     Parameters
@@ -339,16 +340,16 @@ def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
     """
     is_step = step.name in step.result.steps
     heading = step.result.heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
-    if step.equation is None or callable(step.stored):
-        if callable(step.stored):
-            return [Line(heading, [Message("a function of one number")])]
+    if callable(step.stored):
+        return [Line(heading, [Message("a function of one number")])]
+    if step.equation is None:
         return [Line(heading, value_parts(step))]
     if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
         return [Line(heading, [prefix, *value_parts(step)])]
     if step.derivation is None:
         return [Line(heading, copy_parts(step))]
-    lines: list[Line | Table] = []
+    lines: list[Line | TermTable] = []
     for formula, tree, value in step.evaluations:
         is_last = tree is step.evaluations[-1][1]
         computed = step.verify(value) if is_last else value.value
@@ -384,7 +385,7 @@ def copy_parts(step: StepNumber) -> Parts:
 
 def line_of(
     step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
-) -> Line | Table:
+) -> Line | TermTable:
     """One formula with its numbers and result."""
     values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
     match tree:
@@ -438,29 +439,22 @@ def products(
     bias: Tree | None,
     result: Parts,
     whole: bool,
-) -> Table:
+) -> TermTable:
     """A sum of products as a table; of many, only the largest and the sum of the others."""
     columns = [step.terms(first), step.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
-    of_both = {
-        step.name_in_formula(first[1]): x.tolist(),
-        step.name_in_formula(second[1]): w.tolist(),
-    }
-    step.numbers.update(of_both, products=numbers.tolist())
+    step.numbers[step.name_in_formula(first[1])] = x.tolist()
+    step.numbers[step.name_in_formula(second[1])] = w.tolist()
+    step.numbers["products"] = numbers.tolist()
     count, order = len(numbers), np.arange(len(numbers))
     if count > PRODUCTS_WHOLE and not whole:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
     is_by_key = step.axis_of(first) == "Tk"
     keys = axis_of(step.result, "Tk", count)
     names = keys.numbered_labels if is_by_key else [*map(str, range(count))]
-    rows: list[Parts] = [
-        [
-            Message("key") if is_by_key else "i",
-            *map(step.name_of, (first, second)),
-            Message("product"),
-        ]
-    ]
+    header = [step.name_of(first), step.name_of(second), Message("product")]
+    rows: list[Parts] = [[Message("key") if is_by_key else "i", *header]]
     for i in order.tolist():
         rows.append([names[i], columns[0][i], columns[1][i], Term(float(numbers[i]))])
     feet: list[Parts] = []
@@ -478,4 +472,4 @@ def products(
     if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"
     title = Message(template, heading=heading, all=count, count=len(order))
-    return Table(title, rows, feet, in_halves=whole)
+    return TermTable(title, rows, feet, in_halves=whole)

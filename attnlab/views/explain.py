@@ -151,7 +151,7 @@ def explain_probability(
 
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
-    path = f"{result.path}.heads.0.{name}".lstrip(".")
+    path = f"{result._prefix}heads.0.{name}"
     of_head = Message(" (path {path})", path=path) if "heads" in result.children else ""
     return InvalidValueError(
         "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "

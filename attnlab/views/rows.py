@@ -12,7 +12,7 @@ from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of
-from attnlab.views.terms import Line, Parts, Table, Term
+from attnlab.views.terms import Line, Parts, Term, TermTable
 
 # Columns of V that the table shows.
 COLUMNS_SHOWN = 7
@@ -86,10 +86,10 @@ def explain_row(attention: Result, query: int) -> Explanation:
         "context": as_json(context),
         "unedited": unedited,
     }
-    lines: list[Line | Table] = [
+    lines: list[Line | TermTable] = [
         *(Line(attention.heading_of(name), []) for name in shown),
         Line(summary, []),
-        Table("", rows, [footer]),
+        TermTable("", rows, [footer]),
         values(attention, query, keys, weights),
     ]
     title = Message(
@@ -115,13 +115,13 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     return {} if step.name == "mask" else columns
 
 
-def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> Table:
+def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> TermTable:
     """The weights and V, with the weighted sum below; of many columns, the first and the last."""
     columns = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}
     for step in context.values():
         step.verify(step.expected)
-    path = f"{attention.path}.V".lstrip(".")
+    path = f"{attention._prefix}V"
 
     def line(name: str, weight: Any, numbers: Iterable[Any]) -> Parts:
         cells = dict(zip(context, numbers, strict=True))
@@ -138,4 +138,4 @@ def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumb
     if attention.is_edited("context"):
         stored = (Term(as_json(step.stored)) for step in context.values())
         feet.append(line(Message("edited here"), "", stored))
-    return Table(attention.heading_of("context"), rows, feet)
+    return TermTable(attention.heading_of("context"), rows, feet)

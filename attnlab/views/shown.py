@@ -1,7 +1,6 @@
-"""A step as every view shows it: heading with formula, array, labelled axes, scale of colours.
+"""A step as every view shows it: heading with formula, array, labelled axes, colour scale.
 
-Views use results and tokens through their attributes. They don't import their classes, whose
-modules import the views.
+Views use results and tokens without importing their classes, whose modules import the views.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from attnlab.views.scale import WEIGHTS, Scale
 Result: TypeAlias = Any
 Token: TypeAlias = Any
 
-# The names of the axes that are tokens.
+# What the axes of tokens are called.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"
 
-# A masked cell in text, as opposed to a weight of 0.
+# A masked cell in text, which a weight of 0 isn't.
 MASKED = "-"
 
-# The most tokens of an axis in a view.
+# The most tokens along an axis of a view.
 TOKENS_SHOWN = 24
 
 # The most characters of a token in a label.
@@ -44,10 +43,10 @@ class Axis:
 
     Attributes
     ----------
-    name : "query", "key" or "position" for tokens, otherwise as in the step, such as "Dk"
-    positions : for each index, the position in the text, or the index itself
-    tokens : for each index, the token; None if unknown, as for keys from a cache
-    names : for each index, a name, if it is neither a token nor a number
+    name : "query", "key" or "position" for tokens, otherwise the step's, such as "Dk"
+    positions : of each index, the position in the text, or the index itself
+    tokens : of each index, the token; None if unknown, as for keys from a cache
+    names : of each index, its name; () for tokens and numbers
     """
 
     name: str
@@ -57,7 +56,7 @@ class Axis:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Symbols; names or positions where there is no token."""
+        """Symbols of tokens; for other indices, names or positions."""
         names = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
 
@@ -103,12 +102,12 @@ class Shown:
 
     @property
     def is_token_by_token(self) -> bool:
-        """Whether there is a number for each query and key."""
+        """Whether it has a number for each query and key."""
         return [axis.name for axis in self.axes[-2:]] == ["query", "key"]
 
     @property
     def is_weights(self) -> bool:
-        """Whether these are attention weights, not their gradients or an edit outside 0 to 1."""
+        """Whether these are attention weights, not gradients or an edit outside 0 to 1."""
         return (
             self.name == "weights"
             and self.heading.startswith("weights")
@@ -141,13 +140,13 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Numbers of a result as a heatmap, with what `Shown` has.
+    """A heatmap of a result's numbers, with the attributes of `Shown` that a heatmap uses.
 
     Attributes
     ----------
     heading : its title; "" if the result's is enough
-    array, axes : (m, n), with labels of rows and columns; NaN is hatched
-    texts : what is written into the cells, row by row, instead of the numbers; () for the numbers
+    array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
+    texts : shown in the cells, row by row, instead of the numbers; () for the numbers
     fixed_scale : the colour scale; None for `Scale.of`
     decimals : of the numbers
     """
@@ -166,7 +165,7 @@ class Grid:
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
-    """`text` with control characters as escapes, cut to `length`."""
+    """A text with escaped control characters, cut to `length`."""
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
 
@@ -191,7 +190,7 @@ def check_step(result: Result, name: str) -> None:
 
 
 def shown(result: Result, name: str) -> Shown:
-    """A step of a result with labels; computed if necessary, and not kept."""
+    """A step of a result with labels; it is computed if necessary, but not kept."""
     check_step(result, name)
     fork = result.fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
@@ -215,11 +214,11 @@ def shown(result: Result, name: str) -> Shown:
 
 
 def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
-    """A step of one head with labels: a matrix or one row.
+    """A step of one head with labels: a matrix or a row.
 
     Parameters
     ----------
-    of_all_heads : how to get the step of all heads, for the error message
+    of_all_heads : how to show the step of all heads, for the error message
     """
     step = shown(attention, name)
     if not step.axes:
@@ -257,8 +256,8 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
 
     Parameters
     ----------
-    limit : how many fit; of more tokens, the first and the last ones are shown
-    tokens : which tokens of the text to show instead; axes that aren't tokens are shown whole
+    limit : how many fit; of more tokens, the first and the last are shown
+    tokens : which tokens of the text to show instead; other axes are then shown whole
     """
     count = len(axis.positions)
     if tokens is None:

@@ -68,7 +68,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Table:
+class TermTable:
     """Rows of cells, of which the first is the header, and footers.
 
     Attributes
