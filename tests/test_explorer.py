@@ -669,6 +669,8 @@ def test_the_end_waits_for_no_computation(pocket: GPT2) -> None:
 def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     with pocket.explore() as explorer:
         ids = [traced(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
+        for id in ids:  # a trace's arrays are computed when they are requested
+            numbers(explorer, id, "logits.1")
         kept = numbers(explorer, ids[0], "attention.0")
         # There is room for two; the first was used last, so the second is dropped.
         whole = pocket.trace("The dog")
@@ -679,11 +681,20 @@ def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         assert numbers(explorer, ids[0], "attention.0") == kept
         # Requested again, it has the same id.
         assert traced(explorer, "The cat")["id"] == ids[1]
-        numbers(explorer, ids[1], "attention.0")
+        numbers(explorer, ids[1], "logits.1")
         monkeypatch.setattr(room, "MAX_CACHE_BYTES", 0)
         for _ in range(2):  # the last one stays, however large it is
             assert len(numbers(explorer, ids[1], "attention.0")) == 3 * 4 * 2 * 32 * 4
         numbers(explorer, ids[0], "attention.0", 410)
+
+
+def test_a_description_computes_no_blocks(pocket: GPT2) -> None:
+    cache = room.TraceCache(pocket, "en")
+    described = cache.described(TEXT)
+    blocks = cache.at(described["id"]).trace.blocks
+    assert not any(block.is_stored("output") for block in blocks)
+    assert described["scales"] == [[32**0.5] * 4] * 2
+    assert cache.described(TEXT, [["root"]])["scales"] == [[1.0] * 4] * 2
 
 
 def test_parameters_do_not_count(pocket: GPT2) -> None:

@@ -243,6 +243,18 @@ def test_a_head_is_ablated(explorer: Explorer, pocket: GPT2, open_live: Open) ->
     assert page.locator(".map.ablated").count() == 0
 
 
+def test_maps_before_an_ablation_are_not_computed_again(
+    explorer: Explorer, open_live: Open
+) -> None:
+    page = open_live(explorer)
+    until(page, "picture.maps.every((map) => map.values)")
+    page.evaluate("() => (window.before = picture.maps.map((map) => map.values))")
+    page.evaluate("() => toggle([1, 2])")
+    until(page, "traces.at(-1).ablated.length === 1 && picture.maps.every((map) => map.values)")
+    same = page.evaluate("() => picture.maps.map((map, n) => map.values === window.before[n])")
+    assert same == [True] * 4 + [False] * 4
+
+
 def test_what_follows_from_a_ablated_head_and_mlp(
     explorer: Explorer, pocket: GPT2, open_live: Open
 ) -> None:
@@ -709,7 +721,7 @@ def test_the_end(explorer: Explorer, open_live: Open) -> None:
     ask(page, "The hen saw the cat")
     other = page.context.new_page()
     other.goto(explorer.url)
-    until(other, "document.querySelector('.readout data') !== null")
+    until(other, "picture.following.length > 0")
     assert not page.locator("#end").is_visible()  # it asks first
     page.locator("#ending summary").click()
     page.locator("#end").click()

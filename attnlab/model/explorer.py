@@ -44,6 +44,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from html import escape
 from typing import Any, Self, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -450,9 +451,21 @@ def size_of(traces: Iterable[Trace]) -> int:
         while run is not None:
             runs[id(run)] = run
             run = getattr(run, "base", None)
-    # As for pickling: without parameters and without views of other arrays.
-    values = (value for run in runs.values() for value in run.__getstate__()["values"].values())
-    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+    return sum(map(_size_of_run, runs.values()))
+
+
+# By run: how many values it had when it was measured, and their bytes.
+_sizes: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
+
+
+def _size_of_run(run: Any) -> int:
+    """The bytes of a run's arrays, measured again only if there are more."""
+    count = len(run.values)
+    if _sizes.get(run, (0, 0))[0] != count:
+        # As for pickling: without parameters and without views of other arrays.
+        values = run.__getstate__()["values"].values()
+        _sizes[run] = count, sum(v.nbytes for v in values if isinstance(v, np.ndarray))
+    return _sizes[run][1]
 
 
 def edits_of(

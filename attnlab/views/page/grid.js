@@ -1,7 +1,7 @@
 // The grid of small maps, one for each head, painted when first visible.
 
 const MAP_PIXELS = 64; // width of a small map; in longer texts, cells share pixels
-const MILLISECONDS_PER_FRAME = 9;
+const [MILLISECONDS_PER_FRAME, WHILE_READING] = [9, 2]; // fewer until the picture has all its numbers
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
 const waiting = new Map(); // a small map -> its painting, a generator that continues in each frame
@@ -9,7 +9,7 @@ let painting = false;
 
 function paintWaiting() {
   painting = true;
-  const end = performance.now() + MILLISECONDS_PER_FRAME;
+  const end = performance.now() + (picture.isReading ? WHILE_READING : MILLISECONDS_PER_FRAME);
   for (const [map, rows] of waiting) {
     if (pendingTraces(map.view, map.layer).length) continue; // still loading
     while (performance.now() < end) {
@@ -65,6 +65,12 @@ function* paint(map) {
   const { view, layer, head } = map;
   const height = Math.min(view.T, MAP_PIXELS);
   const width = Math.min(view.Tk, MAP_PIXELS);
+  const known = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps;
+  map.size = [width, height];
+  if (known[head]) {
+    map.values = known[head];
+    return colourMap(map);
+  }
   const values = new Float32Array(width * height).fill(NaN);
   const isHidden = hiddenIn(view, { layer, head, step: "weights" });
   for (let i = 0; i < view.T; i++) {
@@ -77,9 +83,8 @@ function* paint(map) {
     }
     yield;
   }
-  map.values = values;
-  map.size = [width, height];
-  colourMap(map);
+  map.values = known[head] = values;
+  return colourMap(map);
 }
 
 function colourMap({ view, values, size, canvas, cell }) {

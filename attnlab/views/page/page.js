@@ -105,6 +105,7 @@ function showHead() {
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
+  if (isAt("model", "block")) return; // the head's views aren't shown
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
   // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
@@ -319,6 +320,8 @@ function openTraces(opened) {
   byId("ranked").replaceChildren();
   for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
     byId(id).replaceChildren();
+  picture = makePicture(views[traces.length - 1]);
+  if (isLook()) picture.read(); // first, because a server computes while the rest is drawn
   summarise();
   texts = views.filter((view) => !view.isDifference).map(makeText);
   byId("texts").querySelector(".stage").append(byId("letters"));
@@ -329,7 +332,6 @@ function openTraces(opened) {
   heatmaps = views.map(makeHeatmap);
   const ofTraces = views.filter((view) => !view.isDifference);
   [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
-  picture = makePicture(views[traces.length - 1]);
   grids = views.map(makeGrid);
   showStage(null);
   const opening = openHead(selection.layer, selection.head);

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.equations import scale_of_layer
 from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.support.files import as_path, open_regular, write_whole
 from attnlab.support.language import CHINESE, language_of
@@ -344,8 +345,8 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
         "edited": _edited(trace),
         "graph": trace.graph_as_data(),
         "given": _given(trace),
-        "pass": token_pass.description(trace, language),
-        "scales": [[head.scale for head in block.attention.heads] for block in trace.fork().blocks],
+        "pass": token_pass.description(trace, language, has_model),
+        "scales": _scales(trace),
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**token_of(token), "part_of": printable(shared)}
@@ -362,6 +363,22 @@ def _given(trace: Result) -> dict[str, Any]:
         if (number := block.attention.layer_number) is not None:
             given[f"blocks.{layer}.attention.layer_number"] = number
     return {**given, "activation": trace.activation.__name__}
+
+
+def _scales(trace: Result) -> list[list[float]]:
+    """Each layer's scales, by head. K is computed only for layers with an edited scale."""
+    K = np.empty((0, trace.config.d_head))  # the equation uses its width only
+    scales = []
+    for layer, block in enumerate(trace.fork().blocks):
+        attention = block.attention
+        prefix = f"blocks.{layer}.attention."
+        edited = [path for path in trace.edited_steps if path.startswith(prefix)]
+        if any(path.endswith(".scale") for path in edited):
+            scales.append([head.scale for head in attention.heads])
+        else:
+            scale = scale_of_layer(K, trace.by_root, attention.layer_number)
+            scales.append([scale] * trace.config.n_head)
+    return scales
 
 
 def _card(trace: Result) -> dict[str, list[float]]:
@@ -381,6 +398,8 @@ def _card(trace: Result) -> dict[str, list[float]]:
 
 def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:
     """The edited steps by layer and head, without heads that have none."""
+    if not trace.edited_steps:
+        return {}
     edited = {layer: edited_heads(block.attention) for layer, block in enumerate(trace.blocks)}
     return {layer: heads for layer, heads in edited.items() if heads}
 

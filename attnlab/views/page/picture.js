@@ -55,7 +55,6 @@ function makePicture(view) {
   let seen = []; // the layers that are drawn: all, or the open block's
   let shown = []; // the positions of the tokens that are drawn
   let curves = []; // {layer, head, i, j, weight}, by weight
-  const curvesOfTokens = new Map(); // the curves of a token in a block, also those to tokens that aren't drawn
   let plan; // the layout: positions and sizes
 
   // ---- what is shown ---------------------------------------------------------------------------
@@ -64,22 +63,28 @@ function makePicture(view) {
   function choose(count) {
     if (T <= count) return [...Array(T).keys()];
     const sums = new Float64Array(T);
-    for (const { layer, head } of maps.filter((map) => isLoaded(view, map)))
-      weightsAlone(headOf(trace, layer, head), T - 1).forEach((weight, j) => {
-        if (j >= cached) sums[j - cached] += weight;
-      });
+    for (const layer of trace.loaded.keys())
+      for (const weights of weightsInLayer(trace, layer, T - 1))
+        for (let j = cached; j < weights.length; j++) sums[j - cached] += weights[j];
     const last = Math.ceil(count / 2);
     const before = [...Array(T - last).keys()].sort((a, b) => sums[b] - sums[a] || a - b);
     return [...before.slice(0, count - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
   }
 
+  /** The curves of a token in a layer, also those to tokens that aren't drawn. */
   function curvesOf(layer, i) {
-    const name = `${layer} ${i}`;
-    const isDrawn = (weight, n) => weight >= FAINTEST_CURVE && n >= cached && n !== cached + i;
-    const inHead = ({ weights, head }) => [...weights.entries()].filter(([n, weight]) => isDrawn(weight, n)).map(([n, weight]) => ({ layer, head, i, j: n - cached, weight }));
-    if (!curvesOfTokens.has(name))
-      curvesOfTokens.set(name, trace.loaded.get(layer).heads.map((loaded, head) => ({ head, weights: weightsAlone(loaded, i) })).flatMap(inHead));
-    return curvesOfTokens.get(name);
+    const known = trace.loaded.get(layer).curves;
+    if (!known.has(i)) known.set(i, weightsInLayer(trace, layer, i).flatMap((weights, head) => curvesInHead(layer, head, i, weights)));
+    return known.get(i);
+  }
+
+  function curvesInHead(layer, head, i, weights) {
+    const drawn = [];
+    weights.forEach((weight, n) => {
+      const j = n - cached;
+      if (weight >= FAINTEST_CURVE && j >= 0 && j !== i) drawn.push({ layer, head, i, j, weight });
+    });
+    return drawn;
   }
 
   const allCurves = () => seen.filter((layer) => trace.loaded.has(layer)).flatMap((layer) => shown.flatMap((i) => curvesOf(layer, i)));
@@ -429,8 +434,11 @@ function makePicture(view) {
 
   /** Load the numbers to draw, when the picture is first shown. */
   let reading;
+  let isReading = false;
   function read() {
-    reading ??= Promise.all([
+    if (reading) return;
+    isReading = true;
+    reading = Promise.all([
       readNext(T - 1).then((tokens) => {
         following = tokens;
         draw();
@@ -444,6 +452,7 @@ function makePicture(view) {
         for (const map of maps.slice(layer * H, (layer + 1) * H)) showBadge(map);
       }),
     ]).then(() => {
+      isReading = false;
       if (picture?.view !== view) return;
       layOut();
       showFarthest();
@@ -451,7 +460,7 @@ function makePicture(view) {
   }
 
   for (const { cell } of maps) whenSeen.observe(cell);
-  return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
+  return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get isReading() { return isReading; }, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
 }
 
 /** What a head does on a text, by job; see `jobsOf`. */

@@ -7,7 +7,9 @@ const RUNS_KEPT = 64; // of a trace, the most recently used
 /** A mask from T x Tk bits in row-major order to bytes 0 and 1. */
 function unpackedMask(base64, size) {
   const packed = bytesOf(base64);
-  return Uint8Array.from({ length: size }, (_, n) => (packed[n >> 3] >> (7 - (n & 7))) & 1);
+  const mask = new Uint8Array(size);
+  for (let n = 0; n < size; n++) mask[n] = (packed[n >> 3] >> (7 - (n & 7))) & 1;
+  return mask;
 }
 
 /** Load a layer's heads. */
@@ -37,8 +39,13 @@ function layerOf(trace, layer, values) {
       edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : next(T, name === "context" ? Dh : Tk);
     }
   const heads = Array.from({ length: H }, (_, h) => headIn({ trace, layer, h, inputs, edits }));
-  return { inputs, edits, heads };
+  if (!drawings.has(values)) drawings.set(values, { maps: [], curves: new Map() });
+  return { inputs, edits, heads, ...drawings.get(values) };
 }
+
+// What the picture draws of a layer, by the layer's numbers: small maps by head, curves by query. Traces
+// that share a layer share them too.
+const drawings = new WeakMap();
 
 /** A head of a layer: its vectors, and its edited arrays by name. */
 function headIn({ trace, layer, h, inputs, edits }) {
@@ -80,12 +87,15 @@ const wide = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
 
 const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
 
+/** Whether all heads of a layer are computed at once, which is faster for short texts. */
+const isShort = ({ H, T, Tk }) => H * T * Tk <= NUMBERS_AT_ONCE;
+
 /** The run that has query i of a head, and the query's row in it. */
 function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
-  const count = Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
+  const count = isShort(trace) ? T : Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
-  const name = `${path} ${start}`;
-  const further = { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
+  const name = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
+  const further = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
   const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], further });
   const run = trace.runs.get(name) ?? make();
   trace.runs.delete(name);
@@ -97,13 +107,16 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
 /** Row i of a head's step: a number for each key, or for each component of the context. */
 function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
+  if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`); // the head's is a slice of it
   return nd.item(run.value(`${head.path}.${step}`), row).numbers();
 }
 
-/** A head's weights for query i, computed without the rows around it. */
-function weightsAlone({ trace, layer, path, Q, T, Dh }, i) {
-  const further = { [`${path}.Q`]: new Nd(Q, [T, Dh]) };
-  return runOfQueries(trace, i, i + 1, { layers: [layer], further }).value(`${path}.weights`).numbers();
+/** The weights of query i in each head of a layer. */
+function weightsInLayer(trace, layer, i) {
+  const { heads } = trace.loaded.get(layer);
+  if (isShort(trace)) return heads.map((head) => stepRow(head, "weights", i));
+  const weights = runOfQueries(trace, i, i + 1, { layers: [layer] }).value(`blocks.${layer}.attention.weights`);
+  return heads.map((_, h) => nd.item(weights, h).numbers());
 }
 
 /** The same row without the edit of the step itself. */

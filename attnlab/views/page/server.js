@@ -9,6 +9,7 @@ async function answerTo(path, body, signal) {
       method: body ? "POST" : "GET",
       headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
       body: body && JSON.stringify(body),
+      priority: body ? "high" : "low", // a new text isn't delayed by numbers that are still to be sent
       signal,
     });
     const isJson = response.headers.get("Content-Type") === "application/json";
@@ -24,6 +25,8 @@ async function answerTo(path, body, signal) {
 }
 
 class ServerSource extends LiveSource {
+  #requested = 0; // packs
+  #arrived = 0;
   #named = new Map(JSON.parse(byId("names").textContent).map((name) => [name[0], name]));
 
   names = { get: (id) => tokenOf(this.#named.get(id) ?? [id, `<row ${id}>`, "", ""]) };
@@ -53,7 +56,27 @@ class ServerSource extends LiveSource {
 
   async read(trace, name) {
     const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-    return new Float32Array(await this.#request(trace, path, undefined, trace.leaving.signal));
+    const reading = this.#request(trace, path, undefined, trace.leaving.signal);
+    return new Float32Array(await (name === "story" ? reading : this.#tracked(reading)));
+  }
+
+  /** Show how many of the requested packs have arrived. */
+  async #tracked(reading) {
+    this.#requested++;
+    await null; // until the page's scripts have run
+    showProgress(this.#arrived / this.#requested);
+    try {
+      return await reading;
+    } finally {
+      this.#arrived++;
+      if (this.#arrived === this.#requested) this.#requested = this.#arrived = 0;
+      showProgress(this.#requested ? this.#arrived / this.#requested : 1);
+    }
+  }
+
+  /** Abort all requests for numbers. */
+  stop() {
+    for (const { leaving } of traces) leaving.abort();
   }
 
   /** Request something about a trace; trace it again if the explorer has dropped it. */

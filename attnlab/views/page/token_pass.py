@@ -54,8 +54,11 @@ BUDGET = 300_000
 NEXT_TOKENS = 5
 
 
-def description(trace: Result, language: str) -> dict[str, Any]:
-    """The description of a trace's stops, without packs."""
+def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+    """The description of a trace's stops, without packs.
+
+    A page with a model requests the columns it needs, so the trace isn't computed for their list.
+    """
     D, F, _ = _sizes(trace)
     stops_declared = {
         name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)
@@ -74,7 +77,7 @@ def description(trace: Result, language: str) -> dict[str, Any]:
         "packed": packed_paths(trace),
         "missing": missing(trace),
         "edited": [path for path in stops(trace) if _is_edited(trace, path)],
-        "columns": columns_of_file(trace),
+        "columns": [] if has_model else columns_of_file(trace),
     }
 
 
