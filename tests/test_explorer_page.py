@@ -247,11 +247,11 @@ def test_maps_before_an_ablation_are_not_computed_again(
     explorer: Explorer, open_live: Open
 ) -> None:
     page = open_live(explorer)
-    until(page, "picture.maps.every((map) => map.values)")
-    page.evaluate("() => (window.before = picture.maps.map((map) => map.values))")
+    until(page, "grids[0].maps.every((map) => map.values)")
+    page.evaluate("() => (window.before = grids[0].maps.map((map) => map.values))")
     page.evaluate("() => toggle([1, 2])")
-    until(page, "traces.at(-1).ablated.length === 1 && picture.maps.every((map) => map.values)")
-    same = page.evaluate("() => picture.maps.map((map, n) => map.values === window.before[n])")
+    until(page, "traces.at(-1).ablated.length === 1 && grids[0].maps.every((map) => map.values)")
+    same = page.evaluate("() => grids[0].maps.map((map, n) => map.values === window.before[n])")
     assert same == [True] * 4 + [False] * 4
 
 
@@ -822,7 +822,7 @@ def test_in_a_notebook(explorer: Explorer, browser: Any) -> None:
         page.goto(notebook)
         frame = page.frame(url=re.compile("token="))
         assert frame is not None
-        until(frame, "document.querySelector('.readout data') !== null")
+        until(frame, "picture.following.length > 0")
         frame.locator("#prompt").fill("The hen saw the cat")
         frame.locator("#prompt").press("Enter")
         until(frame, "document.querySelectorAll('.flow .chip').length === 6")
