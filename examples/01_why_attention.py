@@ -11,7 +11,7 @@
 # * **Objective**: Say what a single vector for a sentence loses, and why similarity alone can't
 #   serve as attention.
 # * **Before this**: how to multiply a vector by a matrix; a little Python.
-# * **Time**: 25 minutes, exercises included.
+# * **Time**: about 30 minutes, exercises included.
 # * **Misconception**: "Attention weights are similarities." Similarity is symmetric and depends on
 #   no question; attention compares a query with keys.
 
@@ -115,6 +115,10 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 #
 # "I come from Pune, India", a text begins, and after many sentences it ends with "I speak ...": a
 # word at the start decides the last one. With attention they are one step apart.
+#
+# Half a century on one line:
+#
+# <!-- drawing: timeline -->
 #
 # * 1966: ELIZA, a therapist made of rules (Weizenbaum).
 # * 1980s: recurrent networks.

@@ -10,7 +10,7 @@
 # * **Objective**: Read a matrix as a map of the plane, and take it apart into rotations and
 #   stretches.
 # * **Before this**: how to multiply a vector by a matrix.
-# * **Time**: 30 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "A layer called Linear is linear." With its bias it is affine.
 
 # %%

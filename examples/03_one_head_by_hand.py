@@ -15,7 +15,7 @@
 # * **Objective**: Compute a head of attention with a pencil, from the input to the context
 #   vectors.
 # * **Before this**: how to multiply matrices; a pencil.
-# * **Time**: 35 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "The value of a word is its weight." The weights say how much of each value
 #   is taken; the values are what is taken.
 
@@ -222,9 +222,10 @@ if len(words) > 20:
 pictures.arrows(added, title=f"context of {words[0]}")
 
 # %% [markdown]
-# [A head of a trained model](playground.html#level=matrix&layer=1&head=2&query=7&key=1). Click a
-# cell of the map: its numbers open, from the dot product to the context vector. Click another key
-# in the same row, and watch which of them change.
+# [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).
+# One score is masked: that of "it" and "dog". Read the sentence with the largest weight of "it".
+# Then press × beside *1 cell of the mask*: the score is back, and the sentence names another word.
+# Click a cell of the map to open its arithmetic, from the dot product to the context vector.
 
 # %% [markdown]
 # ## 3.6 The same in one line

@@ -11,7 +11,7 @@
 # * **Objective**: Build causal multi-head attention in stages: without parameters, with them,
 #   with a mask, with dropout, with two heads.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
-# * **Time**: 35 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "Dropout makes attention focus." It removes weights at random, so that the
 #   model relies on none of them alone.
 

@@ -9,7 +9,7 @@
 # * **Objective**: Count the parameters of GPT-2 and GPT-3 from five sizes.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); what a block holds ([chapter
 #   8](08_a_tokens_journey.py)).
-# * **Time**: 30 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "Most of a transformer is attention." Two thirds of a block are its MLP.
 #   "More heads mean more parameters." At the same width they don't.
 

@@ -10,7 +10,7 @@
 #
 # * **Objective**: Say what a KV cache keeps, why it may, and what it saves and costs.
 # * **Before this**: [chapter 4](04_your_journey.py) and [chapter 8](08_a_tokens_journey.py).
-# * **Time**: 30 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "The cache changes the result." It is the same arithmetic. "It keeps the
 #   queries too." Old queries are never used again.
 

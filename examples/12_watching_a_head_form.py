@@ -14,7 +14,7 @@
 #   them.
 # * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
 #   8](08_a_tokens_journey.py). This is an advanced chapter.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "Every induction head attends to the token after the earlier copy." The head
 #   that forms here attends to the token after that.
 

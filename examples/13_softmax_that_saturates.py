@@ -18,7 +18,7 @@
 #   learning.
 # * **Before this**: [chapter 5](05_why_divide_by_root_d.py); what a derivative is. This is an
 #   advanced chapter.
-# * **Time**: 40 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "A sharp softmax is a sure sign of learning." It has no gradient when it is
 #   right, and none when it is wrong.
 

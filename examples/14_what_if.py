@@ -13,7 +13,7 @@
 # * **Objective**: Use four tools on a trained model, and say what each of them can't tell.
 # * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
 #   8](08_a_tokens_journey.py). This is an advanced chapter.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 45 minutes, exercises included.
 # * **Misconception**: "What the logit lens doesn't show, the model doesn't know." The lens reads
 #   in the directions of the vocabulary alone.
 

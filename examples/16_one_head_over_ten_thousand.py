@@ -16,7 +16,7 @@
 #   hides.
 # * **Before this**: [chapter 7](07_heads_that_learned.py); mean and standard deviation. This is
 #   an advanced chapter.
-# * **Time**: 60 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "More tokens, smaller error." What counts is how many texts were drawn
 #   independently.
 

@@ -10,7 +10,7 @@
 #   what a method's disagreement with them means.
 # * **Before this**: [chapter 14](14_what_if.py); standard errors as in [chapter
 #   16](16_one_head_over_ten_thousand.py). This is an advanced chapter.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "A part that restores nothing when patched isn't needed." Patching sees only
 #   what differs between two texts.
 
