@@ -178,9 +178,9 @@ for i, word in enumerate(words):
     print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:#.5g}")
 
 print("\nEach of them divided by the sum of its row: the weights")
-for word, row, total, shares in zip(words, exp_of_scores, exp_row_sums, weights, strict=True):
+for word, row, total, row_weights in zip(words, exp_of_scores, exp_row_sums, weights, strict=True):
     quotients = [
-        f"{e:#.5g}/{total:#.5g} = {share:.4f}" for e, share in zip(row, shares, strict=True)
+        f"{e:#.5g}/{total:#.5g} = {weight:.4f}" for e, weight in zip(row, row_weights, strict=True)
     ]
     print(f"  {word}   {'   '.join(quotients)}")
 
@@ -245,8 +245,8 @@ for name, matrix in {"scores": scores, "weights": weights, "context": context}.i
 head
 
 # %%
-share = 1 / len(words)
-pictures.heatmap(weights - share, rows=words, columns=words, title=f"weights - {share:.2f}")
+even = 1 / len(words)
+pictures.heatmap(weights - even, rows=words, columns=words, title=f"weights - {even:.2f}")
 
 # %% [markdown]
 # ## 3.7 Three heads of one sentence

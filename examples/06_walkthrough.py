@@ -136,10 +136,10 @@ print(figures.verdict(inputs, 2, weights=(weights, printed)))
 
 # %%
 reader = min(7, T - 1)
-shares = sorted(zip(weights[reader, : reader + 1], symbols, strict=False), reverse=True)
+ranked = sorted(zip(weights[reader, : reader + 1], symbols, strict=False), reverse=True)
 print(f"\n{symbols[reader]} gives")
-for share, symbol in shares:
-    print(f"  {share:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
+for weight, symbol in ranked:
+    print(f"  {weight:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
 
 # %% [markdown]
 # All 144 weights follow from the printed scores. Softmax depends only on the scores: whatever the
@@ -318,12 +318,12 @@ if trace.tokens.ids.tolist() == recorded["token_ids"]:
 
 # %%
 print("\nShapes")
-for what, array in {
+for description, array in {
     "W_Q of one head": head.W_Q,
     "context of one head": head.context,
     "concat, all heads joined": trace.blocks[0].attention.concat,
 }.items():
-    print(f"  {' x '.join(map(str, array.shape)):<10}{what}")
+    print(f"  {' x '.join(map(str, array.shape)):<10}{description}")
 
 # %% [markdown]
 # **cos π** is -1, not 0.

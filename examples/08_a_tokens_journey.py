@@ -169,8 +169,8 @@ pictures.curves(functions, x=line, x_name="hidden", y_name="activated")
 
 # %%
 written = {"embedding": trace.embedding}
-for layer, one in enumerate(trace.blocks):
-    written |= {f"attention {layer}": one.attention.output, f"MLP {layer}": one.mlp.output}
+for layer, block in enumerate(trace.blocks):
+    written |= {f"attention {layer}": block.attention.output, f"MLP {layer}": block.mlp.output}
 stream = np.sum(list(written.values()), axis=0)
 lengths = np.stack([np.linalg.norm(rows, axis=-1) for rows in written.values()])
 
