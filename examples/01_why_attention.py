@@ -11,7 +11,7 @@
 # * **Objective**: Say what a single vector for a sentence loses, and why similarity alone can't
 #   serve as attention.
 # * **Before this**: how to multiply a vector by a matrix; a little Python.
-# * **Time**: 25 minutes, exercises included.
+# * **Time**: about 30 minutes, exercises included.
 # * **Misconception**: "Attention weights are similarities." Similarity is symmetric and depends on
 #   no question; attention compares a query with keys.
 
@@ -41,16 +41,18 @@ SCALE = 1.0  # standard deviation of the numbers of its words
 
 # %%
 arrows = {"dog": [1.0, 1.5], "chased": [1.5, 0.5], "cat": [1.5, -1.0]}
-ways = [["dog", "chased", "cat"], ["cat", "chased", "dog"]]
+orders = [["dog", "chased", "cat"], ["cat", "chased", "dog"]]
 
 print("\n1.1 One vector for a sentence")
-averages = [np.mean([arrows[word] for word in way], axis=0) for way in ways]
-print(attnlab.table(averages, rows=[" ".join(way) for way in ways], columns=["x", "y"]))
-first, second = ({f"{n} {word}": arrows[word] for n, word in enumerate(way, 1)} for way in ways)
-pictures.arrows(first, title=" ".join(ways[0]))
+averages = [np.mean([arrows[word] for word in order], axis=0) for order in orders]
+print(attnlab.table(averages, rows=[" ".join(order) for order in orders], columns=["x", "y"]))
+first, second = (
+    {f"{n} {word}": arrows[word] for n, word in enumerate(order, 1)} for order in orders
+)
+pictures.arrows(first, title=" ".join(orders[0]))
 
 # %%
-pictures.arrows(second, title=" ".join(ways[1]))
+pictures.arrows(second, title=" ".join(orders[1]))
 
 # %% [markdown]
 # A trained model's word vectors have the same problem. (A model splits a text into **tokens**,
@@ -84,12 +86,12 @@ for n, word in enumerate(sentence):
     words_read = np.stack([word, SCALE * rng.normal(size=WIDTH) if n == 0 else word])
     states = np.tanh(KEPT * states @ turn + words_read)
     differences.append(np.linalg.norm(states[0] - states[1]))
-left = np.array(differences) / differences[0]
+remaining = np.array(differences) / differences[0]
 
 print("\n1.2 What is left of a different first word, some words later")
 later = [n for n in (0, 1, 2, 5, 10, 20) if n < WORDS]
-print(attnlab.table([left[later]], rows=["share"], columns=later))
-pictures.curves({"share": left}, x_name="words later", y_name="share of the difference")
+print(attnlab.table([remaining[later]], rows=["share"], columns=later))
+pictures.curves({"share": remaining}, x_name="words later", y_name="share of the difference")
 
 # %% [markdown]
 # The shares depend on the scale of the words. At `SCALE = 1.0` tanh is often near -1 or 1, where
@@ -115,6 +117,10 @@ pictures.curves({"share": left}, x_name="words later", y_name="share of the diff
 #
 # "I come from Pune, India", a text begins, and after many sentences it ends with "I speak ...": a
 # word at the start decides the last one. With attention they are one step apart.
+#
+# Half a century on one line:
+#
+# <!-- drawing: timeline -->
 #
 # * 1966: ELIZA, a therapist made of rules (Weizenbaum).
 # * 1980s: recurrent networks.

@@ -10,7 +10,7 @@
 # * **Objective**: Read a matrix as a map of the plane, and take it apart into rotations and
 #   stretches.
 # * **Before this**: how to multiply a vector by a matrix.
-# * **Time**: 30 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "A layer called Linear is linear." With its bias it is affine.
 
 # %%
@@ -127,12 +127,16 @@ pictures.plane({"U": U, "U S": U @ S, "U S Vᵀ = M": U @ S @ Vt}, points={"x": 
 
 # %%
 eigenvalues, eigenvectors = np.linalg.eig(M.T)  # of the transpose: x is a row
-own = {f"eigenvector {n}": x.real for n, x in enumerate(eigenvectors.T) if np.isreal(x).all()}
-if own:
-    rows = [[value.real, *x, *x @ M] for value, x in zip(eigenvalues, own.values(), strict=False)]
+directions = {
+    f"eigenvector {n}": x.real for n, x in enumerate(eigenvectors.T) if np.isreal(x).all()
+}
+if directions:
+    rows = [
+        [value.real, *x, *x @ M] for value, x in zip(eigenvalues, directions.values(), strict=False)
+    ]
     print("\nx M = λ x")
-    print(attnlab.table(rows, rows=[*own], columns=["λ", "x₀", "x₁", "(x M)₀", "(x M)₁"]))
-pictures.plane({"M": M}, points=own)
+    print(attnlab.table(rows, rows=[*directions], columns=["λ", "x₀", "x₁", "(x M)₀", "(x M)₁"]))
+pictures.plane({"M": M}, points=directions)
 
 # %% [markdown]
 # ## 2.5 Linear, and affine
@@ -143,14 +147,14 @@ pictures.plane({"M": M}, points=own)
 # twice.
 
 # %%
-one, other = POINT, np.array([1.0, 0.0])
+u, v = POINT, np.array([1.0, 0.0])
 maps = {
-    "linear": [attnlab.linear(v, M) for v in (one, other, one + other)],
-    "affine": [attnlab.linear(v, M, SHIFT) for v in (one, other, one + other)],
+    "linear": [attnlab.linear(x, M) for x in (u, v, u + v)],
+    "affine": [attnlab.linear(x, M, SHIFT) for x in (u, v, u + v)],
 }
 print("\n2.5 How far f(a + b) is from f(a) + f(b)")
-for name, (f_one, f_other, f_sum) in maps.items():
-    print(f"  {name}  {f_sum - (f_one + f_other)}")
+for name, (f_u, f_v, f_sum) in maps.items():
+    print(f"  {name}  {f_sum - (f_u + f_v)}")
 pictures.plane({"x M": M, "x M + b": (M, SHIFT)}, points={"x": POINT})
 
 # %% [markdown]

@@ -15,7 +15,7 @@
 # * **Objective**: Compute a head of attention with a pencil, from the input to the context
 #   vectors.
 # * **Before this**: how to multiply matrices; a pencil.
-# * **Time**: 35 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "The value of a word is its weight." The weights say how much of each value
 #   is taken; the values are what is taken.
 
@@ -178,9 +178,9 @@ for i, word in enumerate(words):
     print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:#.5g}")
 
 print("\nEach of them divided by the sum of its row: the weights")
-for word, row, total, shares in zip(words, exp_of_scores, exp_row_sums, weights, strict=True):
+for word, row, total, row_weights in zip(words, exp_of_scores, exp_row_sums, weights, strict=True):
     quotients = [
-        f"{e:#.5g}/{total:#.5g} = {share:.4f}" for e, share in zip(row, shares, strict=True)
+        f"{e:#.5g}/{total:#.5g} = {weight:.4f}" for e, weight in zip(row, row_weights, strict=True)
     ]
     print(f"  {word}   {'   '.join(quotients)}")
 
@@ -222,9 +222,10 @@ if len(words) > 20:
 pictures.arrows(added, title=f"context of {words[0]}")
 
 # %% [markdown]
-# [A head of a trained model](playground.html#level=matrix&layer=1&head=2&query=7&key=1). Click a
-# cell of the map: its numbers open, from the dot product to the context vector. Click another key
-# in the same row, and watch which of them change.
+# [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).
+# One score is masked: that of "it" and "dog". Read the sentence with the largest weight of "it".
+# Then press × beside *1 cell of the mask*: the score is back, and the sentence names another word.
+# Click a cell of the map to open its arithmetic, from the dot product to the context vector.
 
 # %% [markdown]
 # ## 3.6 The same in one line
@@ -244,8 +245,8 @@ for name, matrix in {"scores": scores, "weights": weights, "context": context}.i
 head
 
 # %%
-share = 1 / len(words)
-pictures.heatmap(weights - share, rows=words, columns=words, title=f"weights - {share:.2f}")
+even = 1 / len(words)
+pictures.heatmap(weights - even, rows=words, columns=words, title=f"weights - {even:.2f}")
 
 # %% [markdown]
 # ## 3.7 Three heads of one sentence

@@ -11,7 +11,7 @@
 # * **Objective**: Build causal multi-head attention in stages: without parameters, with them,
 #   with a mask, with dropout, with two heads.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
-# * **Time**: 35 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "Dropout makes attention focus." It removes weights at random, so that the
 #   model relies on none of them alone.
 
@@ -99,12 +99,12 @@ pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 print("\n4.2 With W_Q, W_K and W_V")
 variants = {"self_attention": "between 0 and 1", "self_attention_linear": "around 0"}
 heads = {}
-for variant, how in variants.items():
+for variant, description in variants.items():
     stage = recorded[variant]
     W_Q, W_K, W_V = (np.array(stage[name]) for name in ("W_Q", "W_K", "W_V"))
     head = attnlab.self_attention(X, W_Q, W_K, W_V, tokens=words)
     heads[variant] = head
-    print(f"\nWeights of {words[journey]}, with matrices drawn {how}")
+    print(f"\nWeights of {words[journey]}, with matrices drawn {description}")
     print(attnlab.table([head.weights[journey]], rows=[words[journey]], columns=words))
 pictures.heatmap(head.weights - 1 / T, rows=words, columns=words, title=f"weights - 1/{T}")
 
@@ -219,8 +219,8 @@ print()
 for j in np.flatnonzero(seen):
     first = (powers[j] / of_all) / share
     second = powers[j] / of_seen
-    one_way = f"({powers[j]:#.5g} / {of_all:#.5g}) / {share:.4f} = {first:.4f}"
-    print(f"  {words[j]:8} {one_way}   {powers[j]:#.5g} / {of_seen:#.5g} = {second:.4f}")
+    by_removal = f"({powers[j]:#.5g} / {of_all:#.5g}) / {share:.4f} = {first:.4f}"
+    print(f"  {words[j]:8} {by_removal}   {powers[j]:#.5g} / {of_seen:#.5g} = {second:.4f}")
 
 # %% [markdown]
 # So why does everybody use the second way? The first needs some weight to be left. If the future

@@ -10,7 +10,7 @@
 # * **Objective**: Explain by experiment why **scaled dot-product attention** divides by √d, not
 #   by d and not at all.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
-# * **Time**: 25 minutes, exercises included.
+# * **Time**: about 30 minutes, exercises included.
 # * **Misconception**: "The division saves time." It costs a little time; it keeps softmax where it
 #   can learn. "√d is the variance." It is the standard deviation.
 

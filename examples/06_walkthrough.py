@@ -16,7 +16,7 @@
 # * **Objective**: Follow every number of one trained head, and check a published table against a
 #   model.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py) and [chapter 4](04_your_journey.py).
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "LayerNorm leaves mean 0 and variance 1." A learned gain and bias follow.
 
 # %%
@@ -136,10 +136,10 @@ print(figures.verdict(inputs, 2, weights=(weights, printed)))
 
 # %%
 reader = min(7, T - 1)
-shares = sorted(zip(weights[reader, : reader + 1], symbols, strict=False), reverse=True)
+ranked = sorted(zip(weights[reader, : reader + 1], symbols, strict=False), reverse=True)
 print(f"\n{symbols[reader]} gives")
-for share, symbol in shares:
-    print(f"  {share:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
+for weight, symbol in ranked:
+    print(f"  {weight:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
 
 # %% [markdown]
 # All 144 weights follow from the printed scores. Softmax depends only on the scores: whatever the
@@ -243,9 +243,10 @@ head
 trace.show()
 
 # %% [markdown]
-# [The same walk in the playground](playground.html#layer=0&head=1&query=7). Press ▶ *Tour*, or the
-# next ▶ for one stage at a time, and watch the tokens at the left become a prediction at the
-# right.
+# [The same walk](playground.html#layer=1&head=0&query=9&ids=429.374.82.900.662.430.604.13.925.287).
+# Press ▶ *Tour*, or the next ▶ for one stage at a time, and watch the tokens on the left become a
+# prediction on the right. Then change one embedding: replace "hot" with "cold" in the text and
+# press *Show*. The sentence above the picture names another head, and another next word.
 
 # %% [markdown]
 # ## 6.7 The verdict
@@ -317,12 +318,12 @@ if trace.tokens.ids.tolist() == recorded["token_ids"]:
 
 # %%
 print("\nShapes")
-for what, array in {
+for description, array in {
     "W_Q of one head": head.W_Q,
     "context of one head": head.context,
     "concat, all heads joined": trace.blocks[0].attention.concat,
 }.items():
-    print(f"  {' x '.join(map(str, array.shape)):<10}{what}")
+    print(f"  {' x '.join(map(str, array.shape)):<10}{description}")
 
 # %% [markdown]
 # **cos π** is -1, not 0.

@@ -18,7 +18,7 @@
 #   the head.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); [chapter 4](04_your_journey.py) for the
 #   mask.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 45 minutes, exercises included.
 # * **Misconception**: "A large weight means that the head matters." Only an ablation shows
 #   whether its output is used.
 
@@ -101,9 +101,12 @@ TEXTS = [
 print("\n7.2 What the two heads attend to, and what follows\n")
 lines = [["", "animal", "thing", "next word", "or"]]
 for text in TEXTS:
-    one = pocket.trace(text)
-    seen = [one.tokens.symbols[one.head(*head).weights[-1].argmax()] for head in (ANIMAL, THING)]
-    after = [f"{token.symbol} {token.probability:.2f}" for token in one.next_tokens(2)]
+    sentence = pocket.trace(text)
+    seen = [
+        sentence.tokens.symbols[sentence.head(*head).weights[-1].argmax()]
+        for head in (ANIMAL, THING)
+    ]
+    after = [f"{token.symbol} {token.probability:.2f}" for token in sentence.next_tokens(2)]
     lines.append([text, *seen, *after])
 print(align(lines, left=range(5)))
 
@@ -195,15 +198,15 @@ creature.plot_tokens(1, 3)
 # the value of `Ġfluffy` or of `Ġsleepy`, and the two arrows turn in different directions.
 
 # %%
-ways = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
+verbs = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
 arrows: dict[str, Array] = {}
 for text in (CREATURE, "A sleepy blue creature"):
-    one = pocket.trace(text)
-    finder = one.head(1, 3)
-    before = one.blocks[1].input[-1] @ one.W_U[:, ways]
-    of_each = finder.weights[-1][:, None] * (finder.V @ finder.W_O) @ one.W_U[:, ways]
-    mood = one.tokens.symbols[finder.weights[-1].argmax()]
-    arrows |= {f"{one.tokens.symbols[-1]} of {text!r}": before}
+    sentence = pocket.trace(text)
+    finder = sentence.head(1, 3)
+    before = sentence.blocks[1].input[-1] @ sentence.W_U[:, verbs]
+    of_each = finder.weights[-1][:, None] * (finder.V @ finder.W_O) @ sentence.W_U[:, verbs]
+    mood = sentence.tokens.symbols[finder.weights[-1].argmax()]
+    arrows |= {f"{sentence.tokens.symbols[-1]} of {text!r}": before}
     arrows |= {f"+ value of {mood}": before + of_each[finder.weights[-1].argmax()]}
 print("\nDot products with Ġpurred and Ġyawned, before and after the value is added\n")
 print(attnlab.table([*arrows.values()], rows=[*arrows], columns=["Ġpurred", "Ġyawned"], decimals=2))
@@ -263,12 +266,12 @@ copied, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
 
 print(f"\nWeight of the last token on {recital.tokens.symbols[copied]}, and the next word\n")
 rows = {"all heads": recital, "without the head of layer 0": without(recital, PREVIOUS)}
-found = [
-    [one.head(*INDUCTION).weights[-1, copied], *probabilities(one, next_word)]
-    for one in rows.values()
+measured = [
+    [sentence.head(*INDUCTION).weights[-1, copied], *probabilities(sentence, next_word)]
+    for sentence in rows.values()
 ]
 columns = ["weight", next_word[0].symbol]
-print(attnlab.table(found, rows=[*rows], columns=columns, decimals=2))
+print(attnlab.table(measured, rows=[*rows], columns=columns, decimals=2))
 
 # %% [markdown]
 # Clark and others (2019, "What Does BERT Look At?") sorted BERT's heads like that: some attend to
@@ -288,8 +291,8 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
     """The trace of a text, and for each relation which keys belong to which query."""
     trace = pocket.trace(text.text)
     symbols, earlier = trace.tokens.symbols, np.tri(len(trace.tokens), k=-1, dtype=bool)
-    found = {"separator": [",", ".", ":"], "determiner": ["The", "A", "Ġthe", "Ġa"]}
-    masks = {name: earlier & np.isin(symbols, those) for name, those in found.items()}
+    by_kind = {"separator": [",", ".", ":"], "determiner": ["The", "A", "Ġthe", "Ġa"]}
+    masks = {name: earlier & np.isin(symbols, members) for name, members in by_kind.items()}
     return trace, masks | targets(text, trace.tokens)
 
 
@@ -308,6 +311,35 @@ gallery.plot()
 
 # %%
 trace.plot()
+
+# %% [markdown]
+# BertViz draws the heads of BERT and GPT-2 one by one, and articles name what they see there: a
+# head that attends in passive sentences, say, or one by parts of speech. Does the pocket model have
+# a head for the passive? Take the noun after the verb, and measure its weight on that verb, in
+# both voices.
+
+# %%
+VOICES = {
+    "active": ("The dog chased the ball, but it", "Ġball"),
+    "passive": ("The ball was chased by the dog, but it", "Ġdog"),
+}
+
+on_verb = {}
+for voice, (text, noun) in VOICES.items():
+    sentence = pocket.trace(text)
+    weight = [sentence.head(*head).weights for head in HEADS]
+    key = sentence.tokens.find("chased")
+    on_verb[voice] = [float(w[sentence.tokens.find(noun), key]) for w in weight]
+print("\nThe weight of the noun after the verb on the verb\n")
+print(attnlab.table(np.transpose([*on_verb.values()]), rows=names, columns=[*on_verb], decimals=2))
+
+# %% [markdown]
+# In the passive sentence, head 3 of layer 1 attends from "dog" to "chased" with 0.89. Whoever looks
+# at that sentence alone calls it a head for the passive. In the active sentence it does the same,
+# from "ball": it attends from a noun to its verb, in either voice. So compare with a text in which
+# the job is absent before you name a head. Nobody gave the heads their jobs. They started from
+# different random weights, and training made each of them useful in another way ([chapter
+# 12](12_watching_a_head_form.py)).
 
 # %% [markdown]
 # ## 7.6 All heads of a text at once
@@ -400,8 +432,8 @@ def cosine(x: Array, y: Array) -> float:
 
 courses = {}
 for other in OTHERS:
-    one = pocket.trace(other)
-    courses[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(one, s)[-1]) for s in STOPS]
+    sentence = pocket.trace(other)
+    courses[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(sentence, s)[-1]) for s in STOPS]
 
 print(f"\n7.7 Cosine of the last token's vectors, with: {TEXT}\n")
 stops = [stop.removeprefix("blocks.") for stop in STOPS]

@@ -16,7 +16,7 @@
 # * **Objective**: Follow a token from characters to the next token, and say what the loss
 #   compares.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py) and [chapter 4](04_your_journey.py).
-# * **Time**: 40 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "A token is a word." It is a piece of the vocabulary, often with the space
 #   before it. "Attention is the whole model." Each block also has an MLP.
 
@@ -169,8 +169,8 @@ pictures.curves(functions, x=line, x_name="hidden", y_name="activated")
 
 # %%
 written = {"embedding": trace.embedding}
-for layer, one in enumerate(trace.blocks):
-    written |= {f"attention {layer}": one.attention.output, f"MLP {layer}": one.mlp.output}
+for layer, block in enumerate(trace.blocks):
+    written |= {f"attention {layer}": block.attention.output, f"MLP {layer}": block.mlp.output}
 stream = np.sum(list(written.values()), axis=0)
 lengths = np.stack([np.linalg.norm(rows, axis=-1) for rows in written.values()])
 
@@ -182,9 +182,10 @@ print(f"\nThe sum of all, and the last block's output: {difference:.0e} apart")
 pictures.heatmap(lengths, rows=list(written), columns=symbols, title="length of what is written")
 
 # %% [markdown]
-# [The whole journey as a picture](playground.html#layer=1&head=2&query=7). Press ▶ *Tour*, and
-# watch where attention brings "it" something from another token and where an MLP changes it by
-# itself.
+# [The whole journey as a picture](playground.html#layer=1&head=2&query=7&ablate=1). The last MLP is
+# ablated, so the stream reaches the logits without its vectors. Press × beside *MLP of layer 1* and
+# read the sentences above the picture again: which word needed that MLP? Then press ▶ *Tour*, and
+# watch where attention brings "it" something from another token, and where an MLP changes it alone.
 
 # %% [markdown]
 # ## 8.6 From the stream to logits

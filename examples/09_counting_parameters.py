@@ -9,7 +9,7 @@
 # * **Objective**: Count the parameters of GPT-2 and GPT-3 from five sizes.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); what a block holds ([chapter
 #   8](08_a_tokens_journey.py)).
-# * **Time**: 30 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "Most of a transformer is attention." Two thirds of a block are its MLP.
 #   "More heads mean more parameters." At the same width they don't.
 
@@ -134,15 +134,23 @@ def parts(c: attnlab.GPT2Config) -> dict[str, int]:
 
 # %%
 table = [["", "L", "H", "D", "D/H", "parameters", *parts(gpt2)]]
-shares = []
+percentages = []
 for name, c in published.items():
     count = sum(parts(c).values())
-    shares.append([100 * part / count for part in parts(c).values()])
+    percentages.append([100 * part / count for part in parts(c).values()])
     ours = (c.n_layer, c.n_head, c.n_embd, c.d_head, count)
-    table.append([name, *(f"{one:,}" for one in ours), *(f"{share:.2f} %" for share in shares[-1])])
+    table.append(
+        [
+            name,
+            *(f"{one:,}" for one in ours),
+            *(f"{percentage:.2f} %" for percentage in percentages[-1]),
+        ]
+    )
 print("\n9.3 The published sizes, and where their parameters are\n")
 print(align(table))
-pictures.heatmap(shares, rows=[*published], columns=[*parts(gpt2)], title="% of the parameters")
+pictures.heatmap(
+    percentages, rows=[*published], columns=[*parts(gpt2)], title="% of the parameters"
+)
 
 # %% [markdown]
 # ## 9.4 A value matrix is two thin ones
@@ -183,10 +191,10 @@ pictures.heatmap(W_VO, rows=range(len(W_V)), columns=range(W_O.shape[1]), title=
 
 # %%
 as_the_model = (weights @ (X @ W_V)) @ W_O
-in_one = weights @ (X @ W_VO)
+combined = weights @ (X @ W_VO)
 print("\nWhat the head adds to each token")
 print(attnlab.table(as_the_model, rows=words, decimals=2))
-print(f"with W_V W_O as one matrix: at most {np.abs(as_the_model - in_one).max():.0e} apart")
+print(f"with W_V W_O as one matrix: at most {np.abs(as_the_model - combined).max():.0e} apart")
 
 thin_and_full = [["", "D", "Dh", "thin: 2 · D · Dh", "full: D²", "full / thin"]]
 examples = {"our example": W_V.shape}

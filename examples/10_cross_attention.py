@@ -12,7 +12,7 @@
 #
 # * **Objective**: Compute attention between two sequences, as in a translation model.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
-# * **Time**: 25 minutes, exercises included.
+# * **Time**: about 30 minutes, exercises included.
 # * **Misconception**: "The two sequences must be equally long or wide." Only queries and keys
 #   must be equally wide.
 

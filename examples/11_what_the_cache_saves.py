@@ -10,7 +10,7 @@
 #
 # * **Objective**: Say what a KV cache keeps, why it may, and what it saves and costs.
 # * **Before this**: [chapter 4](04_your_journey.py) and [chapter 8](08_a_tokens_journey.py).
-# * **Time**: 30 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "The cache changes the result." It is the same arithmetic. "It keeps the
 #   queries too." Old queries are never used again.
 
@@ -57,9 +57,9 @@ layers = [(a.attention, b.attention) for a, b in zip(short.blocks, long.blocks, 
 
 print(f"\n11.1 Keys and values of the {T} shared tokens, largest difference")
 for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
-    one, other = layers[layer]
-    K_difference = np.abs(one.K - other.K[:, both]).max()
-    V_difference = np.abs(one.V - other.V[:, both]).max()
+    short_layer, long_layer = layers[layer]
+    K_difference = np.abs(short_layer.K - long_layer.K[:, both]).max()
+    V_difference = np.abs(short_layer.V - long_layer.V[:, both]).max()
     print(f"  layer {layer:2}   K {K_difference:.1e}   V {V_difference:.1e}")
 
 # %% [markdown]
@@ -69,14 +69,14 @@ for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
 # can't reuse them.)
 
 # %%
-one, other = layers[0]
+short_layer, long_layer = layers[0]
 print("\nContexts of layer 0, largest difference")
 for name, masks in {
-    "with the mask": (one.mask, other.mask),
+    "with the mask": (short_layer.mask, long_layer.mask),
     "without the mask": (None, None),
 }.items():
-    before = attnlab.attention(one.Q, one.K, one.V, masks[0]).context
-    after = attnlab.attention(other.Q, other.K, other.V, masks[1]).context
+    before = attnlab.attention(short_layer.Q, short_layer.K, short_layer.V, masks[0]).context
+    after = attnlab.attention(long_layer.Q, long_layer.K, long_layer.V, masks[1]).context
     print(f"  {name}  {np.abs(before - after[:, both]).max():.1e}")
 
 # %% [markdown]
@@ -92,8 +92,8 @@ for name, masks in {
 # token has a query that is still needed.
 
 # %%
-place = min(LAYER, model.config.n_layer - 1), min(HEAD, model.config.n_head - 1)
-head = long.head(*place)
+chosen = min(LAYER, model.config.n_layer - 1), min(HEAD, model.config.n_head - 1)
+head = long.head(*chosen)
 K_cache, V_cache, x = head.K[:-1], head.V[:-1], head.X[-1]
 
 q = attnlab.linear(x, head.W_Q, head.b_Q)
@@ -103,7 +103,7 @@ K, V = np.vstack([K_cache, k]), np.vstack([V_cache, v])
 weights = attnlab.softmax(q @ K.T / head.scale)
 context = weights @ V
 
-print(f"\n11.2 One step by hand: layer {place[0]}, head {place[1]}")
+print(f"\n11.2 One step by hand: layer {chosen[0]}, head {chosen[1]}")
 for name, array in {"K_cache": K_cache, "x": x, "q": q, "K": K, "context": context}.items():
     print(f"  {name:8} {' x '.join(map(str, array.shape))}")
 print("\nLargest difference from the last row of the full trace")
@@ -124,7 +124,7 @@ symbols = generated.tokens.symbols
 print("\n11.3 Step by step")
 lines = [["step no.", "computed", "cached", "Q of a head", "K of a head", "chose"]]
 for number, step in enumerate(generated.steps):
-    asking = step.trace.head(*place)
+    asking = step.trace.head(*chosen)
     shapes = [" x ".join(map(str, array.shape)) for array in (asking.Q, asking.K)]
     chose = step.token.symbol if step.token else "(the last token's own rows)"
     lines.append([str(number), str(step.computed), str(step.cached), *shapes, chose])
@@ -138,7 +138,7 @@ print(align(lines, left=(3, 4, 5)))
 step = generated.steps[min(1, len(generated.steps) - 1)]
 rows = slice(step.cached, step.cached + step.computed)
 pictures.heatmap(
-    step.trace.head(*place).weights,
+    step.trace.head(*chosen).weights,
     rows=symbols[rows],
     columns=symbols[: rows.stop],
     title="weights of a step",
@@ -151,15 +151,15 @@ pictures.heatmap(
 # %%
 at_once = model.trace(generated.tokens.ids)
 differences = []
-for one_step in generated.steps:
-    new = slice(one_step.cached, one_step.cached + one_step.computed)
-    for a, b in zip(one_step.trace.blocks, at_once.blocks, strict=True):
+for step in generated.steps:
+    new = slice(step.cached, step.cached + step.computed)
+    for a, b in zip(step.trace.blocks, at_once.blocks, strict=True):
         part = b.attention.weights[:, new, : new.stop]
         differences.append(float(np.abs(a.attention.weights - part).max()))
 print(f"\nAll weights, step by step and at once: largest difference {max(differences):.1e}")
 
 pictures.heatmap(
-    at_once.head(*place).weights,
+    at_once.head(*chosen).weights,
     rows=symbols,
     columns=symbols,
     title="weights of the whole",
@@ -296,8 +296,8 @@ costs = [["", "per token", "most tokens", "all of them", "weights"]]
 for name, config in SIZES.items():
     most, weights_bytes = config.n_positions, 4 * parameter_count(config)
     sizes = [cache_bytes(config, 1), cache_bytes(config, most), weights_bytes]
-    one_token, all_tokens, parameters = (f"{size / 1e6:,.3f}" for size in sizes)
-    costs.append([name, one_token, f"{most:,}", all_tokens, parameters])
+    per_token, all_tokens, parameters = (f"{size / 1e6:,.3f}" for size in sizes)
+    costs.append([name, per_token, f"{most:,}", all_tokens, parameters])
 print(align(costs))
 
 # %% [markdown]
@@ -374,8 +374,8 @@ def my_step(
 # %%
 print("\n11.7 Your own step with the cache")
 of_Q, of_K, of_V = ((getattr(head, f"W_{n}"), getattr(head, f"b_{n}")) for n in "QKV")
-right = attnlab.attention(q[np.newaxis], K, V)
-print(checked(right, my_step, x, K_cache, V_cache, of_Q, of_K, of_V))
+expected = attnlab.attention(q[np.newaxis], K, V)
+print(checked(expected, my_step, x, K_cache, V_cache, of_Q, of_K, of_V))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

@@ -14,7 +14,7 @@
 #   them.
 # * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
 #   8](08_a_tokens_journey.py). This is an advanced chapter.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "Every induction head attends to the token after the earlier copy." The head
 #   that forms here attends to the token after that.
 
@@ -62,13 +62,15 @@ def line(period: int, length: int) -> Ids:
 def lines(count: int) -> list[Ids]:
     """Lines, some of two letters, the others of 4 to MOST."""
     short = rng.random(count) < SHORT
-    return [line(2, 6) if two else line(int(rng.integers(4, MOST + 1)), T) for two in short]
+    return [
+        line(2, 6) if is_short else line(int(rng.integers(4, MOST + 1)), T) for is_short in short
+    ]
 
 
 corpus = np.concatenate(lines(8_000))
 print("12.1 Some lines")
-for some in lines(6):
-    print(f"  {''.join(LETTERS[id] for id in some)}")
+for ids in lines(6):
+    print(f"  {''.join(LETTERS[id] for id in ids)}")
 
 # %% [markdown]
 # ## 12.2 What we watch
@@ -80,8 +82,8 @@ for some in lines(6):
 # * **The loss on each half** (the cross-entropy). On the first half no model can do better than
 #   about ln 26 = 3.26. On the second half a model that looks back can come near 0.
 # * **The heads of the last layer.** A letter of the second half has a copy in the first. How much
-#   weight goes to the token 0, 1, 2, ... places after that copy? The letter that comes next is at
-#   1.
+#   weight goes to the token 0, 1, 2, ... positions after that copy? The letter that comes next is
+#   at 1.
 # * **The heads of layer 0.** How much weight goes to the previous token?
 
 # %%
@@ -109,7 +111,7 @@ def looks_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
 
 def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
     """(H, 5): each head's mean weight 0 to 4 positions after the earlier copy."""
-    return np.stack([looks_at(forward, layer, places - N) for places in range(5)], axis=1)
+    return np.stack([looks_at(forward, layer, offset - N) for offset in range(5)], axis=1)
 
 
 # %% [markdown]
@@ -148,15 +150,17 @@ for n_layer in (1, 2):
 
 
 # %%
-one, two = (np.array(history[n_layer]).T for n_layer in (1, 2))
-seen = two[0]
+one_layer, two_layers = (np.array(history[n_layer]).T for n_layer in (1, 2))
+seen = two_layers[0]
 print(f"\n12.3 Loss in nats (ln 26 = {math.log(26):.2f})")
 columns = ["1 layer: first half", "second half", "2 layers: first half", "second half"]
-table = np.stack([one[1], one[2], two[1], two[2]], axis=1)[:: max(1, len(seen) // 10)]
+table = np.stack([one_layer[1], one_layer[2], two_layers[1], two_layers[2]], axis=1)[
+    :: max(1, len(seen) // 10)
+]
 steps = [f"step {step:.0f}" for step in seen[:: max(1, len(seen) // 10)]]
 print(attnlab.table(table, rows=steps, columns=columns, decimals=2))
 pictures.curves(
-    {"one layer": one[2], "two layers": two[2]},
+    {"one layer": one_layer[2], "two layers": two_layers[2]},
     seen,
     x_name="training step",
     y_name="loss on the second half",
@@ -172,7 +176,7 @@ pictures.curves(
 
 # %%
 pictures.curves(
-    {"layer 0, previous token": two[4], "layer 1, after the copy": two[3]},
+    {"layer 0, previous token": two_layers[4], "layer 1, after the copy": two_layers[3]},
     seen,
     x_name="training step",
     y_name="largest weight of a head",
@@ -196,8 +200,8 @@ pictures.curves(
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
 after_copy = after_the_copy(forward, 1)
 best_head = int(after_copy[:, 1:].max(axis=1).argmax())
-places = 1 + int(after_copy[best_head, 1:].argmax())
-forming = [int(step) for step, weight in zip(seen, two[3], strict=True) if weight > 0.25]
+offset = 1 + int(after_copy[best_head, 1:].argmax())
+forming = [int(step) for step, weight in zip(seen, two_layers[3], strict=True) if weight > 0.25]
 moments = sorted({1, *forming[:1], STEPS})
 half = len(said) // 2
 stages = np.vstack([weights_at[step][best_head, half:] for step in moments])
@@ -206,7 +210,7 @@ heads = [f"head {h}" for h in range(HEADS)]
 
 print("\n12.4 The heads of layer 1: mean weight, by positions after the earlier copy")
 print(attnlab.table(after_copy, rows=heads, columns=range(5), decimals=2))
-print(f"\nMost: head {best_head}, {places} after the copy, {after_copy[best_head, places]:.2f}")
+print(f"\nMost: head {best_head}, {offset} after the copy, {after_copy[best_head, offset]:.2f}")
 if not forming:
     print("No head has formed: what follows shows what there is.")
 pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head {best_head}")
@@ -249,17 +253,17 @@ def replaced(where: int) -> attnlab.ForwardPass:
 
 
 # %%
-def found(edited: attnlab.ForwardPass) -> list[float]:
+def effect(edited: attnlab.ForwardPass) -> list[float]:
     """The head's weight on its position, and the probability of the letter after the copy."""
-    weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + places].mean())
+    weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + offset].mean())
     probabilities = attnlab.softmax(edited.logits[:, asks])
-    right = np.take_along_axis(probabilities, edited.ids[:, copy + 1, None], axis=-1)
-    return [weight, float(right.mean())]
+    correct = np.take_along_axis(probabilities, edited.ids[:, copy + 1, None], axis=-1)
+    return [weight, float(correct.mean())]
 
 
 NEAR = {"before the copy": -1, "the copy": 0, "1 after": 1, "2 after": 2}
 edits = {name: replaced(where) for name, where in NEAR.items()}
-rows = [found(forward), *(found(edited) for edited in edits.values())]
+rows = [effect(forward), *(effect(edited) for edited in edits.values())]
 print(
     "\n12.6 One letter replaced: weight on the position, probability of the letter after the copy"
 )
@@ -279,13 +283,13 @@ print(attnlab.table(rows, rows=["nothing", *NEAR], columns=["weight", "probabili
 # before a token, and layer 0's key of the token stays the same to the last bit. Layer 1's does not.
 
 # %%
-key_at = copy + places
+key_at = copy + offset
 changes = []
 for layer in (0, 1):
     K, K_edited = (f.blocks[layer].attention.K for f in (forward, edits["before the copy"]))
     changes.append(float(np.abs(K[:, :, key_at] - K_edited[:, :, key_at]).max()))
 
-print(f"\n12.7 The letter {places + 1} before a token is replaced: its key changes by at most")
+print(f"\n12.7 The letter {offset + 1} before a token is replaced: its key changes by at most")
 for layer, change in enumerate(changes):
     print(f"  layer {layer}   {change:.2f}")
 

@@ -18,7 +18,7 @@
 #   learning.
 # * **Before this**: [chapter 5](05_why_divide_by_root_d.py); what a derivative is. This is an
 #   advanced chapter.
-# * **Time**: 40 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "A sharp softmax is a sure sign of learning." It has no gradient when it is
 #   right, and none when it is wrong.
 
@@ -43,7 +43,7 @@ queries, seed = 500, 0
 
 names = list(keys)
 raw_scores, d_weights = np.array([*keys.values()], dtype=float).T
-ways = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are divided by
+divisors = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are divided by
 
 # %% [markdown]
 # ## 13.1 Three keys, with a pencil
@@ -59,16 +59,16 @@ ways = {"divided": math.sqrt(d), "not divided": 1.0}  # what raw scores are divi
 # d_score is negative, the score rises.) Take a pencil and work out one row.
 
 # %%
-weights = {way: attnlab.softmax(raw_scores / divisor) for way, divisor in ways.items()}
+weights = {variant: attnlab.softmax(raw_scores / divisor) for variant, divisor in divisors.items()}
 d_scores = {}
 
 print("13.1 Three keys, with a pencil")
-for way, w in weights.items():
+for variant, w in weights.items():
     total = w @ d_weights
-    d_scores[way] = w * (d_weights - total)
+    d_scores[variant] = w * (d_weights - total)
     products = [f"{weight:.4f}·{d_weight:g}" for weight, d_weight in zip(w, d_weights, strict=True)]
-    print(f"\n{way}: sum = {' + '.join(products)} = {total:.4f}")
-    steps = [raw_scores / ways[way], w, d_weights, d_weights - total, d_scores[way]]
+    print(f"\n{variant}: sum = {' + '.join(products)} = {total:.4f}")
+    steps = [raw_scores / divisors[variant], w, d_weights, d_weights - total, d_scores[variant]]
     columns = ["score", "weight", "d_weight", "d_weight - sum", "d_score"]
     print(attnlab.table(np.stack(steps, axis=1), rows=names, columns=columns))
 
@@ -94,14 +94,14 @@ def jacobian(w: Array) -> Array:
     return changes
 
 
-both = np.hstack([jacobian(w) for w in weights.values()])
-of_both = [f"{name}, {way}" for way in ways for name in names]
+jacobians = np.hstack([jacobian(w) for w in weights.values()])
+pairs = [f"{name}, {variant}" for variant in divisors for name in names]
 
 print("\n13.2 The Jacobian of softmax: diag(w) - w wᵀ")
-for way, w in weights.items():
-    print(f"\n{way}")
+for variant, w in weights.items():
+    print(f"\n{variant}")
     print(attnlab.table(jacobian(w), rows=names, columns=names))
-pictures.heatmap(both, rows=names, columns=of_both, title="weight of a row, score of a column")
+pictures.heatmap(jacobians, rows=names, columns=pairs, title="weight of a row, score of a column")
 
 # %% [markdown]
 # Every column sums to 0: what one weight gains, the others lose. The second half of the picture is
@@ -113,18 +113,18 @@ pictures.heatmap(both, rows=names, columns=of_both, title="weight of a row, scor
 # %%
 little = 1e-6
 witnesses = {}
-for way, divisor in ways.items():
+for variant, divisor in divisors.items():
     moved = [raw_scores / divisor + sign * little * np.eye(len(names)) for sign in (1, -1)]
     more, less = (attnlab.softmax(scores) @ d_weights for scores in moved)
-    witnesses[way] = {
-        "the formula of 13.1": d_scores[way],
-        "Jacobian · d_weights": jacobian(weights[way]) @ d_weights,
+    witnesses[variant] = {
+        "the formula of 13.1": d_scores[variant],
+        "Jacobian · d_weights": jacobian(weights[variant]) @ d_weights,
         "measured": (more - less) / (2 * little),
-        "softmax_gradient": softmax_gradient(weights[way], d_weights),
+        "softmax_gradient": softmax_gradient(weights[variant], d_weights),
     }
-    print(f"\nd_scores, {way}")
-    lines = [*witnesses[way].values()]
-    print(attnlab.table(lines, rows=[*witnesses[way]], columns=names, decimals=6))
+    print(f"\nd_scores, {variant}")
+    lines = [*witnesses[variant].values()]
+    print(attnlab.table(lines, rows=[*witnesses[variant]], columns=names, decimals=6))
 
 # %% [markdown]
 # ## 13.3 How far apart is too far?
@@ -176,7 +176,7 @@ def attend(Q: Array, K: Array, divided: bool) -> attnlab.Attention:
     return attnlab.attention(Q if divided else Q * math.sqrt(K.shape[-1]), K, V)
 
 
-def way_back(result: attnlab.Attention, d_context: Array, divided: bool) -> tuple[Array, Array]:
+def backward(result: attnlab.Attention, d_context: Array, divided: bool) -> tuple[Array, Array]:
     """d_Q and d_K."""
     d_Q, d_K, _ = attention_gradient(result, d_context)
     return (d_Q if divided else d_Q * math.sqrt(d_Q.shape[-1])), d_K
@@ -192,7 +192,7 @@ for width in widths:
     d_context /= np.linalg.norm(d_context, axis=-1, keepdims=True)
     for divided in (True, False):
         result = attend(Q, K, divided)
-        d_Q, d_K = way_back(result, d_context, divided)
+        d_Q, d_K = backward(result, d_context, divided)
         reached = [softmax_gradient(result.weights, d_context), d_Q, d_K]
         sizes = [np.linalg.norm(gradient, axis=(1, 2)) for gradient in reached]
         lengths[divided].append(sizes[1])
@@ -200,8 +200,8 @@ for width in widths:
         medians[divided].append([largest, *(float(np.median(size)) for size in sizes)])
 
 print("\n13.4 The largest weight (mean), and how long gradients are (median)")
-for divided, way in ((True, "divided"), (False, "not divided")):
-    print(f"\n{way}")
+for divided, variant in ((True, "divided"), (False, "not divided")):
+    print(f"\n{variant}")
     print(
         attnlab.table(
             medians[divided],
@@ -211,7 +211,7 @@ for divided, way in ((True, "divided"), (False, "not divided")):
         )
     )
 pictures.curves(
-    {way: [row[2] for row in medians[way == "divided"]] for way in ways},
+    {variant: [row[2] for row in medians[variant == "divided"]] for variant in divisors},
     np.log2(widths),
     x_name="log2 of d",
     y_name="length of d_Q",
@@ -250,7 +250,7 @@ print("* share that gets less than a tenth of the median with the division")
 
 
 # %%
-def found(divided: bool, rate: float, adam: bool) -> float:
+def fraction_found(divided: bool, rate: float, adam: bool) -> float:
     """The fraction of queries that found their key."""
     rng = np.random.default_rng(seed)
     Q, K = rng.standard_normal((learners, 1, d)), rng.standard_normal((learners, choices, d))
@@ -258,7 +258,7 @@ def found(divided: bool, rate: float, adam: bool) -> float:
     optimizer = AdamW(np.zeros(Q.size))
     for _ in range(steps_of_learning):
         result = attend(Q, K, divided)
-        d_Q, _ = way_back(result, result.context - wanted, divided)
+        d_Q, _ = backward(result, result.context - wanted, divided)
         if adam:
             optimizer.update(Q.reshape(-1), d_Q.reshape(-1), rate)  # reshape: a view of Q
         else:
@@ -270,15 +270,15 @@ def found(divided: bool, rate: float, adam: bool) -> float:
 learners, choices, steps_of_learning = 100, 16, 200
 plain_rates = (0.03, 0.1, 0.3, 1, 3)
 adam_rates = (0.003, 0.01, 0.03, 0.1)
-shares = {
-    adam: [[found(divided, rate, adam) for rate in rates] for divided in (True, False)]
+fractions = {
+    adam: [[fraction_found(divided, rate, adam) for rate in rates] for divided in (True, False)]
     for adam, rates in ((False, plain_rates), (True, adam_rates))
 }
 print("\n13.6 Fraction of the queries that found their key")
 for adam, rates in ((False, plain_rates), (True, adam_rates)):
     print(f"\n{'AdamW' if adam else 'gradient descent'}")
     columns = [f"rate {rate}" for rate in rates]
-    print(attnlab.table(shares[adam], rows=list(ways), columns=columns, decimals=2))
+    print(attnlab.table(fractions[adam], rows=list(divisors), columns=columns, decimals=2))
 
 # %% [markdown]
 # Without the division, gradient descent leaves most queries without their key at any rate: small
@@ -300,12 +300,12 @@ start = attnlab.ForwardPass(texts, parameters).blocks[0].attention
 last = start.raw_scores[:, :, -1]  # of the last token, which sees all
 at_start = []
 for divisor in (math.sqrt(config.d_head), 1.0):
-    shares_at_start = attnlab.softmax(last / divisor)
-    at_start.append([last.std() / divisor, shares_at_start.max(axis=-1).mean()])
+    weights_at_start = attnlab.softmax(last / divisor)
+    at_start.append([last.std() / divisor, weights_at_start.max(axis=-1).mean()])
 
 print(f"\n13.7 D = {config.n_embd}, before the first step")
 columns = ["spread of scores", "largest weight (mean)"]
-print(attnlab.table(at_start, rows=list(ways), columns=columns, decimals=2))
+print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 
 # %% [markdown]
 # So GPT-2 would not start saturated even without the division, thanks to its small matrices: the
@@ -377,8 +377,8 @@ print("\n13.8 Your own step of learning")
 rng = np.random.default_rng(seed)
 Q, K, wanted = rng.standard_normal((4, d)), rng.standard_normal((6, d)), np.eye(6)[:4]
 before = attend(Q, K, True)
-right = attend(Q - 2.0 * way_back(before, before.context - wanted, True)[0], K, True)
-print(checked(right, my_learning_step, Q, K, wanted, 2.0))
+expected = attend(Q - 2.0 * backward(before, before.context - wanted, True)[0], K, True)
+print(checked(expected, my_learning_step, Q, K, wanted, 2.0))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

@@ -13,7 +13,7 @@
 # * **Objective**: Use four tools on a trained model, and say what each of them can't tell.
 # * **Before this**: [chapter 7](07_heads_that_learned.py) and [chapter
 #   8](08_a_tokens_journey.py). This is an advanced chapter.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 45 minutes, exercises included.
 # * **Misconception**: "What the logit lens doesn't show, the model doesn't know." The lens reads
 #   in the directions of the vocabulary alone.
 
@@ -39,7 +39,7 @@ pocket = attnlab.GPT2.from_pretrained("pocket")
 print(pocket)
 
 trace = pocket.trace(TEXT)
-one, two = words = trace.next_tokens(2)
+first, second = words = trace.next_tokens(2)
 
 print(f"\nWhat follows: {TEXT}\n")
 print(words)
@@ -90,9 +90,9 @@ edits = {
 def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
     lines = []
-    for what, edit in edits.items():
+    for name, edit in edits.items():
         best = trace.edited(edit).next_tokens(3)
-        lines.append([what, *(f"{word.symbol} {word.probability:.2f}" for word in best)])
+        lines.append([name, *(f"{word.symbol} {word.probability:.2f}" for word in best)])
     print(align(lines, left=range(4)))
 
 
@@ -160,13 +160,13 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="probabil
 # there?
 
 # %%
-place = looked_at
+position = looked_at
 
-print(f"\nRank and probability of {SOUNDS[0]!r} at {symbols[place]}\n")
+print(f"\nRank and probability of {SOUNDS[0]!r} at {symbols[position]}\n")
 try:
     of_sound = lens.of(SOUNDS[0])
     for n, stop in enumerate(of_sound.stops):
-        rank, chance = of_sound.ranks[n, place], of_sound.probabilities[n, place]
+        rank, chance = of_sound.ranks[n, position], of_sound.probabilities[n, position]
         print(f"  {stop:<18}#{rank:<5}{chance:.4f}")
 except attnlab.AttnlabError as why:
     print(why)
@@ -186,11 +186,11 @@ except attnlab.AttnlabError as why:
 # words' logits.
 
 # %%
-shares = trace.attribution(one.id, two.id)
+attribution = trace.attribution(first.id, second.id)
 
-print(f"\n14.3 What puts {one.symbol} above {two.symbol}\n")
-print(shares.table())
-shares.plot()
+print(f"\n14.3 What puts {first.symbol} above {second.symbol}\n")
+print(attribution.table())
+attribution.plot()
 
 # %% [markdown]
 # With the text above, heads 0 and 1 of layer 1 favour `Ġrolled` by 3.12 and 1.26, head 2 favours
@@ -208,9 +208,9 @@ OTHERS = [
     "The king was chased by the girl, but it",
 ]
 
-print(f"\nThe MLP of layer 0, in what puts {one.symbol} above {two.symbol}\n")
+print(f"\nThe MLP of layer 0, in what puts {first.symbol} above {second.symbol}\n")
 for text in OTHERS:
-    print(f"  {pocket.trace(text).attribution(one.id, two.id).mlps[0]:6.2f}  {text}")
+    print(f"  {pocket.trace(text).attribution(first.id, second.id).mlps[0]:6.2f}  {text}")
 
 # %% [markdown]
 # It adds about the same in all of them: a constant of "it", which says nothing about this text.
@@ -222,19 +222,22 @@ for text in OTHERS:
 
 # %%
 def difference(trace: attnlab.Trace) -> float:
-    return float(trace.next_logits[one.id] - trace.next_logits[two.id])
+    return float(trace.next_logits[first.id] - trace.next_logits[second.id])
 
 
 parts = {}
 for n in range(pocket.config.n_layer):
     for h in range(pocket.config.n_head):
-        parts[f"layer {n} head {h}"] = shares.heads[n, h], f"blocks.{n}.attention.heads.{h}.context"
-    parts[f"layer {n} MLP"] = shares.mlps[n], f"blocks.{n}.mlp.output"
+        parts[f"layer {n} head {h}"] = (
+            attribution.heads[n, h],
+            f"blocks.{n}.attention.heads.{h}.context",
+        )
+    parts[f"layer {n} MLP"] = attribution.mlps[n], f"blocks.{n}.mlp.output"
 
 lost = {}
-for name, (share, where) in parts.items():
+for name, (written, where) in parts.items():
     silent = trace.edited({where: 0})
-    lost[name] = [share, difference(trace) - difference(silent)]
+    lost[name] = [written, difference(trace) - difference(silent)]
 
 columns = ["share", "lost if ablated"]
 print("\nWhat each part writes, and what is lost without it\n")
@@ -255,14 +258,14 @@ print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2)
 # (1)?
 
 # %%
-other = pocket.trace(OTHER)
+corrupted = pocket.trace(OTHER)
 
 
 def patched(parts: str, by_position: bool = False) -> Any:
     """What each part restores, or None and why it can't be asked of these two texts."""
     try:
         return attnlab.patch(
-            trace, other, parts, metric=SOUNDS, by_position=by_position, progress=False
+            trace, corrupted, parts, metric=SOUNDS, by_position=by_position, progress=False
         )
     except attnlab.AttnlabError as why:
         print(why)
@@ -310,7 +313,7 @@ stream and stream.plot()
 print("\n14.5 The same heads, estimated\n")
 guess = None
 if heads:
-    guess = attnlab.attribution_patch(trace, other, metric=SOUNDS)
+    guess = attnlab.attribution_patch(trace, corrupted, metric=SOUNDS)
     print(guess.table())
 guess and guess.plot()
 

@@ -12,7 +12,7 @@
 #   wrong.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py), [chapter 4](04_your_journey.py) and
 #   [chapter 8](08_a_tokens_journey.py); NumPy. This is an advanced chapter.
-# * **Time**: 90 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "If the shapes are right, the code is." Square matrices and reshapes hide
 #   the commonest mistakes.
 

@@ -16,7 +16,7 @@
 #   hides.
 # * **Before this**: [chapter 7](07_heads_that_learned.py); mean and standard deviation. This is
 #   an advanced chapter.
-# * **Time**: 60 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "More tokens, smaller error." What counts is how many texts were drawn
 #   independently.
 
@@ -223,8 +223,8 @@ texts = [draw.text for draw in draws]
 atlas = attnlab.atlas(
     pocket, texts, ["first", "previous", "same", "induction", "loss"], progress=False
 )
-found = atlas["induction"]
-by_hand, by_atlas = mean_and_error(s[:, 1], n), (found.mean[OTHER], found.error[OTHER])
+measured = atlas["induction"]
+by_hand, by_atlas = mean_and_error(s[:, 1], n), (measured.mean[OTHER], measured.error[OTHER])
 
 print("\n16.4 An atlas\n")
 print(atlas.title)
@@ -232,7 +232,7 @@ print(align(atlas.lines()))
 print(atlas.loss)
 print(f"\n{names[1]}, induction: by hand ", "{:.4f} ± {:.4f}".format(*by_hand), end="")
 print(", in the atlas ", "{:.4f} ± {:.4f}".format(*by_atlas))
-found.plot()
+measured.plot()
 
 # %% [markdown]
 # The atlas has the same numbers as our own arithmetic, and 0.66 for head 3 of layer 1, the other
@@ -248,7 +248,7 @@ found.plot()
 
 # %%
 print(f"\n16.5 Induction of {names[0]}: highest and lowest\n")
-for passage in (*found.most(*ONE), *found.least(*ONE)):
+for passage in (*measured.most(*ONE), *measured.least(*ONE)):
     print(passage)
 
 # %% [markdown]
@@ -256,7 +256,7 @@ for passage in (*found.most(*ONE), *found.least(*ONE)):
 # those that repeat words. Look at the first: `pocket.trace(passage.ids)` has the measured tokens.
 
 # %%
-top = found.most(*ONE)[0]
+top = measured.most(*ONE)[0]
 pocket.trace(top.ids).head(*ONE)
 
 # %% [markdown]
@@ -271,7 +271,7 @@ pocket.trace(top.ids).head(*ONE)
 
 # %%
 print(f"\nInduction of {names[1]}: highest and lowest\n")
-for passage in (*found.most(*OTHER), *found.least(*OTHER)):
+for passage in (*measured.most(*OTHER), *measured.least(*OTHER)):
     print(passage)
 
 # %% [markdown]
@@ -292,16 +292,16 @@ for passage in (*found.most(*OTHER), *found.least(*OTHER)):
 
 # %%
 edges = np.linspace(0, 1, 21)
-shares = s[:, 1] / n
+per_text = s[:, 1] / n
 recital = np.array([kind == "recital" for kind in kinds])
-said_twice = np.histogram(shares[recital].clip(0, 1), edges)[0]
-others = np.histogram(shares[~recital].clip(0, 1), edges)[0]
+repeated = np.histogram(per_text[recital].clip(0, 1), edges)[0]
+others = np.histogram(per_text[~recital].clip(0, 1), edges)[0]
 
-near = np.abs(shares - by_hand[0]) < 0.1
+near = np.abs(per_text - by_hand[0]) < 0.1
 print("\n16.6 A mean can hide two kinds of texts")
 print(f"mean {by_hand[0]:.2f}; of {N:,} sentences {near.sum():,} lie within 0.1 of it")
 pictures.curves(
-    {"words said twice": said_twice, "all others": others},
+    {"words said twice": repeated, "all others": others},
     x=(edges[1:] + edges[:-1]) / 2,
     x_name=f"induction of {names[1]}",
     y_name="sentences",
@@ -315,10 +315,10 @@ pictures.curves(
 # %%
 lines = []
 for kind in KINDS:
-    those = np.array([one == kind for one in kinds])
-    if those.sum() > 1:
-        both = [mean_and_error(s[those, which], n[those]) for which in (0, 1)]
-        lines.append([kind, f"{those.sum():,}", *(f"{r:.3f} ± {e:.3f}" for r, e in both)])
+    selected = np.array([one == kind for one in kinds])
+    if selected.sum() > 1:
+        both = [mean_and_error(s[selected, which], n[selected]) for which in (0, 1)]
+        lines.append([kind, f"{selected.sum():,}", *(f"{r:.3f} ± {e:.3f}" for r, e in both)])
 lines.sort(key=lambda line: line[-1], reverse=True)
 
 print(align([["kind", "sentences", *names], *lines], left=(0,)))
@@ -382,7 +382,7 @@ print(
     attnlab.table(
         [
             one.ravel()
-            for one in (nothing["induction"].mean, found.mean, learned.error["induction"])
+            for one in (nothing["induction"].mean, measured.mean, learned.error["induction"])
         ],
         rows=["untrained", "pocket", "error of the difference"],
         columns=["{}.{}".format(*head) for head in HEADS],

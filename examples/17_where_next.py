@@ -11,7 +11,7 @@
 #   read.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); [chapter 11](11_what_the_cache_saves.py)
 #   for the cache.
-# * **Time**: 40 minutes, exercises included.
+# * **Time**: about 35 minutes, exercises included.
 # * **Misconception**: "Faster attention is approximate." The tiled softmax computes the same
 #   numbers; windows and linear attention don't.
 

@@ -10,7 +10,7 @@
 #   what a method's disagreement with them means.
 # * **Before this**: [chapter 14](14_what_if.py); standard errors as in [chapter
 #   16](16_one_head_over_ten_thousand.py). This is an advanced chapter.
-# * **Time**: 45 minutes, exercises included.
+# * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "A part that restores nothing when patched isn't needed." Patching sees only
 #   what differs between two texts.
 
@@ -49,15 +49,15 @@ row = tasks.index(TASK)
 #
 # The parts are eight heads, named layer.head, and two MLPs. To keep a **subset** S of them, ablate
 # the others: replace what they write at every position by its mean over other texts. Then measure
-# v(S), the logit of the right next token minus that of a wrong one. The table has v for each of the
-# 1,024 subsets in 48 sentences, six of each task. Here are a task's subsets by size, as means over
-# its sentences.
+# v(S), the logit of the correct next token minus that of a wrong one. The table has v for each of
+# the 1,024 subsets in 48 sentences, six of each task. Here are a task's subsets by size, as means
+# over its sentences.
 
 # %%
 v = truth.values(TASK, ABLATION).mean(axis=0)  # (1024,)
 sizes = kept_parts(range(len(v))).sum(axis=1)
 of_size = [v[sizes == n] for n in range(len(parts) + 1)]
-lines = np.array([[some.min(), some.mean(), some.max()] for some in of_size])
+lines = np.array([[scores.min(), scores.mean(), scores.max()] for scores in of_size])
 
 print(f"\n18.1 v of all subsets by size: {TASK}\n")
 names = ["least", "mean", "most"]
@@ -82,8 +82,8 @@ mean_of_path = means(pocket)
 usual = {mean: mean_of_path, zero: None}[ABLATION]
 
 logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
-right, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
-by_hand = float(logits[right] - logits[wrong])
+correct, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
+by_hand = float(logits[correct] - logits[wrong])
 in_table = truth.values(TASK, ABLATION)[0, (1 << np.flatnonzero(is_kept)).sum()]
 
 print(f"\n{sentence.clean} ...{sentence.right}, not{sentence.wrong}; kept: {', '.join(SUBSET)}")
@@ -125,13 +125,13 @@ shapley.plot()
 # one can replace the other.
 
 # %%
-found = truth.interactions(TASK, ABLATION)
-pairs = sorted(combinations(range(10), 2), key=lambda pair: found.values[pair], reverse=True)
+interactions = truth.interactions(TASK, ABLATION)
+pairs = sorted(combinations(range(10), 2), key=lambda pair: interactions.values[pair], reverse=True)
 
 print(f"\n18.3 The strongest interactions, of both signs: {TASK}\n")
 for i, j in (*pairs[:4], *pairs[-2:]):
-    print(f"  {parts[i]:>5} and {parts[j]:<5}  {found.values[i, j]:5.2f}")
-found.plot()
+    print(f"  {parts[i]:>5} and {parts[j]:<5}  {interactions.values[i, j]:5.2f}")
+interactions.plot()
 
 # %% [markdown]
 # With the settings above, MLP 0, head 1.2 and MLP 1 need each other: 2.17, 2.01, 1.87 for their
@@ -149,10 +149,10 @@ found.plot()
 # %%
 def smallest(task: str) -> str:
     try:
-        (chosen, share), *others = truth.circuits(task, FAITHFUL, ABLATION)
+        (chosen, faithfulness), *others = truth.circuits(task, FAITHFUL, ABLATION)
     except attnlab.AttnlabError as why:
         return str(why)
-    return f"{len(chosen):2}  {share:.2f}  {', '.join(chosen)}  ({len(others)} more)"
+    return f"{len(chosen):2}  {faithfulness:.2f}  {', '.join(chosen)}  ({len(others)} more)"
 
 
 print(f"\n18.4 The smallest circuits with a faithfulness of {FAITHFUL:g}\n")
@@ -228,7 +228,7 @@ print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 # correlation of the ten parts' values.
 
 # %%
-both = [truth.shapley(way).values for way in (mean, zero)]
+both = [truth.shapley(ablation).values for ablation in (mean, zero)]
 last = [parts.index("MLP 0"), parts.index("MLP 1")]
 by_task = [
     [*one[last], *other[last], spearman(one, other)] for one, other in zip(*both, strict=True)
@@ -313,11 +313,11 @@ def my_ablation(
 
 # %%
 print("\n18.9 Your own ablation")
-trace, path, some = pocket.trace(sentence.clean), "blocks.1.attention", is_kept[5:9]
+trace, path, kept_heads = pocket.trace(sentence.clean), "blocks.1.attention", is_kept[5:9]
 layer, ours = trace.blocks[1].attention, mean_of_path["blocks.1.attention.context"]
-edited = trace.edited({f"{path}.context": np.where(some[:, None, None], layer.context, ours)})
+edited = trace.edited({f"{path}.context": np.where(kept_heads[:, None, None], layer.context, ours)})
 after = edited.blocks[1].attention
-print(checked(after, my_ablation, layer.context, some, ours, layer.W_O, layer.b_O))
+print(checked(after, my_ablation, layer.context, kept_heads, ours, layer.W_O, layer.b_O))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

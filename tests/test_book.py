@@ -233,6 +233,21 @@ def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Pa
         assert 3 <= len(re.findall(r"^\* ", texts_of[-1], re.MULTILINE)) <= 5
 
 
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
+def test_the_time_of_a_chapter_is_estimated_as_the_first_page_says(chapter: Path) -> None:
+    """200 words and 20 lines of code a minute; 3, 5 or 10 minutes for an exercise."""
+    parts = cells(text_of(chapter))
+    text = "\n".join(cell.text for cell in parts if cell.is_prose)
+    lines = sum(len(cell.text.splitlines()) for cell in parts if not cell.is_prose)
+    words = len(re.sub(r"(?s)<details>.*?</details>", "", text).split())
+    exercises = [difficulty for _, _, difficulty in EXERCISE.findall(text)]
+    minutes = words / 200 + lines / 20
+    minutes += sum({"basic": 3, "medium": 5, "hard": 10}[difficulty] for difficulty in exercises)
+    stated = 5 * round(minutes / 5)
+    assert f"* **Time**: about {stated} minutes, exercises included." in text
+    assert f"* **用时**：约 {stated} 分钟，含练习。" in chinese(chapter)[0]
+
+
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
 def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]

@@ -10,7 +10,7 @@ from conftest import REFERENCE
 
 from attnlab import GPT2, causal_mask, check, self_attention
 from attnlab.pocket import truth
-from attnlab.support.names import NAMES
+from attnlab.support.names import PATHS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -61,16 +61,13 @@ def test_the_verdict() -> None:
     assert f"```\n{check(mine, head)!r}\n```" in GUIDE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("theirs", "ours"), [(theirs, ours) for theirs, _, ours in NAMES])
-def test_what_is_named_is_there(theirs: str, ours: str) -> None:
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [pair for paths in PATHS.values() for pair in paths.items()]
+)
+def test_equivalents_of_other_tools_names(theirs: str, ours: str) -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd").trace("the hen")
-    before, paths, names = "", [], theirs.split(", ")
-    for place in re.split(", and |, ", ours):
-        path = before + place if place.startswith(".") else place
-        before = path.rpartition(".")[0]
-        paths.append(path)
+    for path in re.split(", and |, ", ours):
         assert eval(f"trace.{path}", {"trace": trace, "l": 1, "h": 2}).size
-    for name, path in zip(names, paths if len(names) == len(paths) else [ours], strict=True):
-        if not hasattr(type(trace), name):
-            with pytest.raises(AttributeError, match=re.escape(f"is {path} here")):
-                getattr(trace, name)
+    if not hasattr(type(trace), theirs):
+        with pytest.raises(AttributeError, match=re.escape(f"is {ours} here")):
+            getattr(trace, theirs)

@@ -30,7 +30,7 @@ from attnlab.model.explorer import Explorer
 from attnlab.model.traces import Traces
 from attnlab.pocket.truth import Interactions, Methods, Shapley, Truth, open_truth
 from attnlab.steps import Result
-from attnlab.support.names import MODEL_ATTRIBUTES, NAMES
+from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
 from attnlab.training.tuned_lens import LensLosses, TunedLens, TunedStops
 
 # Modules whose public names are all in the reference.
@@ -105,6 +105,9 @@ def names(language: str) -> str:
     """The table of names in other tools, in Markdown."""
     rows = [HEADINGS[language], ("---",) * 3]
     rows += [
-        (f"`{theirs}`", tool, f"`{ours}`") for theirs, tool, ours in (*NAMES, *MODEL_ATTRIBUTES)
+        (f"`{theirs}`", tool, f"`{ours}`")
+        for equivalents in (PATHS, MODEL_ATTRIBUTES)
+        for tool, names_of_tool in equivalents.items()
+        for theirs, ours in names_of_tool.items()
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

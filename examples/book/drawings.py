@@ -1,4 +1,4 @@
-"""Drawings of blocks in Graphviz's language: an overview, one head and many, a relay."""
+"""Drawings in Graphviz's language: an overview, one head and many, a relay, a timeline."""
 
 from __future__ import annotations
 
@@ -44,10 +44,21 @@ subgraph cluster_1 { label="attention"; je2 [label="je", fillcolor=lightsteelblu
 d -> je2 [label=" 80 %", penwidth=3.2]; e -> je2 [label=" 10 %"]; f -> je2 [label=" 10 %"]; }
 """
 
+TIMELINE = """
+rankdir=LR; ranksep=0.15; node [shape=box]; edge [arrowhead=none, penwidth=3, color=gray60];
+eliza [label="1966\\nELIZA"]; rnn [label="1980s\\nRNN"]; lstm [label="1997\\nLSTM"];
+node [fillcolor=lightsteelblue1];
+attention [label="2014\\nRNN + attention"]; transformer [label="2017\\nTransformer"];
+gpt [label="2018\\nGPT"];
+eliza -> rnn [minlen=3]; rnn -> lstm [minlen=2]; lstm -> attention [minlen=3];
+attention -> transformer -> gpt;
+"""
+
 # Each with its text for screen readers.
 DRAWINGS = {
     "overview": (OVERVIEW, "From a text to the next token"),
     "heads": (HEADS, "One head of D × D, and H heads of D × D/H, whose contexts are joined"),
+    "timeline": (TIMELINE, "From ELIZA in 1966 to GPT in 2018; blue: with attention"),
     "relay": (RELAY, "A decoder that receives the last state alone, and one that attends to all"),
 }
 CHINESE = {
@@ -63,6 +74,9 @@ CHINESE = {
     "joined: D": "拼接：D",
     "the last state alone": "只传最后一个状态",
     "attention": "注意力",
+    "1980s\\nRNN": "1980 年代\\nRNN",
+    "2014\\nRNN + attention": "2014\\nRNN + 注意力",
+    TIMELINE: "从 1966 年的 ELIZA 到 2018 年的 GPT；蓝色：用到注意力",
     OVERVIEW: "从文本到下一个词元",
     HEADS: "一个头，D × D；H 个头，D × D/H，上下文向量拼接起来",
     RELAY: "一个解码器只拿到最后一个状态，另一个用注意力看所有的状态",

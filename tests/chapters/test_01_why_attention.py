@@ -38,13 +38,13 @@ def test_one_vector_is_a_bottleneck() -> None:
     assert lesson["averages"][0].tolist() == pytest.approx([4 / 3, 1 / 3])
     assert np.array_equal(lesson["averages"][0], lesson["averages"][1])
     assert lesson["apart"] < 1e-7
-    left = lesson["left"]
+    left = lesson["remaining"]
     assert len(left) == 40
     assert left[0] == 1
     assert left[5] < 0.1
     assert left[20] < 1e-3
     assert round(left[10], 3) == 0.003
-    small = run("01", {"SCALE = 1.0  #": "SCALE = 0.1  #"})["left"]
+    small = run("01", {"SCALE = 1.0  #": "SCALE = 0.1  #"})["remaining"]
     assert round(small[10], 2) == 0.25
     width = lesson["WIDTH"]
     assert np.allclose(lesson["turn"] @ lesson["turn"].T, np.eye(width))

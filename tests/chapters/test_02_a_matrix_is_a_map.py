@@ -124,8 +124,8 @@ def test_exercise_4() -> None:
 def test_eigenvectors() -> None:
     lesson = as_it_is(CHAPTER)
     assert lesson["eigenvalues"] == pytest.approx([2.5, 1])  # trace 3.5, determinant 2.5
-    for value, x in zip(lesson["eigenvalues"], lesson["own"].values(), strict=True):
+    for value, x in zip(lesson["eigenvalues"], lesson["directions"].values(), strict=True):
         assert x @ lesson["M"] == pytest.approx(value * x)
     turn = run(CHAPTER, {MATRIX: "[[0.0, 1.0], [-1.0, 0.0]]"})
     assert np.linalg.matrix_rank(turn["M"]) == 2
-    assert not turn["own"]
+    assert not turn["directions"]

@@ -181,6 +181,18 @@ def test_a_gallery_of_relations() -> None:
     assert gallery["determiner"].argmax() == 2
 
 
+def test_a_head_that_looks_like_one_for_the_passive() -> None:
+    chapter = as_it_is(CHAPTER)
+    by_voice = {voice: dict(zip(chapter["HEADS"], weights, strict=True))
+                for voice, weights in chapter["on_verb"].items()}  # fmt: skip
+    assert f"{by_voice['passive'][1, 3]:.2f}" == f"{by_voice['active'][1, 3]:.2f}" == "0.89"
+    assert max(by_voice["passive"], key=by_voice["passive"].__getitem__) == (1, 3)
+    for voice, verb, noun in (("active", 2, 4), ("passive", 3, 6)):
+        trace = chapter["pocket"].trace(chapter["VOICES"][voice][0])
+        assert trace.tokens.symbols[verb] == "Ġchased"
+        assert by_voice[voice][1, 3] == trace.head(1, 3).weights[noun, verb]
+
+
 def test_vectors_that_values_move() -> None:
     chapter = as_it_is(CHAPTER)
     fluffy, moved, sleepy, moved_too = chapter["arrows"].values()

@@ -78,7 +78,7 @@ def test_value_is_two_thin_matrices() -> None:
     assert lesson["rank"] == 2
     assert np.array_equal(W_VO[2], W_VO[0] + W_VO[1])
     assert np.array_equal(W_VO[3], 2 * W_VO[0])
-    assert np.allclose(lesson["as_the_model"], lesson["in_one"])
+    assert np.allclose(lesson["as_the_model"], lesson["combined"])
     lines = lesson.printed.splitlines()
     (gpt2,) = [line for line in lines if line.startswith("GPT-2 small")]
     assert gpt2.split()[-5:] == ["768", "64", "98,304", "589,824", "6"]

@@ -46,7 +46,7 @@ def test_what_the_cache_saves() -> None:
     assert chapter["before"].shape[-2] < chapter["after"].shape[-2]
     assert np.abs(chapter["before"] - chapter["after"][:, :T]).max() > 0.1  # without the mask
     head = chapter["head"]
-    assert chapter["place"] == (1, 2)
+    assert chapter["chosen"] == (1, 2)
     assert np.allclose(chapter["weights"], head.weights[-1], atol=1e-5)
     assert np.allclose(chapter["context"], head.context[-1], atol=1e-4)
     assert [(step.computed, step.cached) for step in chapter["generated"].steps] == [

@@ -38,7 +38,10 @@ def test_it_runs_with_other_numbers(what: str) -> None:
 @pytest.mark.slow
 def test_watching_a_head_form() -> None:
     chapter = as_it_is(CHAPTER)
-    (steps, _, one, one_best, _), (_, _, two, two_best, previous) = chapter["one"], chapter["two"]
+    (steps, _, one, one_best, _), (_, _, two, two_best, previous) = (
+        chapter["one_layer"],
+        chapter["two_layers"],
+    )
     assert steps[-1] == 1200
 
     # equal at first, then the loss with two layers falls within about two hundred steps
@@ -54,7 +57,7 @@ def test_watching_a_head_form() -> None:
     assert one_best.max() < 0.25
 
     # the position, and what it depends on
-    assert chapter["places"] == 2
+    assert chapter["offset"] == 2
     back = chapter["back"]
     assert sorted(row.argmax() for row in back) == [1, 3]
     assert back.max(axis=1).min() > 0.9
@@ -119,7 +122,7 @@ def test_exercise_1() -> None:
     assert number_after(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
         number_after(answer(CHAPTER, 1), "The one-layer model ends at "),
-        as_it_is(CHAPTER)["one"][2][-1],
+        as_it_is(CHAPTER)["one_layer"][2][-1],
         atol=0.2,
     )
 
@@ -129,7 +132,7 @@ def test_exercise_2() -> None:
     chapter = as_it_is(CHAPTER)
     for edited in (chapter["replaced"](-2), chapter["forward"]):
         assert np.isclose(
-            number_after(answer(CHAPTER, 2), "as before: "), chapter["found"](edited)[0], atol=0.15
+            number_after(answer(CHAPTER, 2), "as before: "), chapter["effect"](edited)[0], atol=0.15
         )
 
 
@@ -150,12 +153,12 @@ def test_exercise_4() -> None:
     assert "rises far above 3.26" in answer(CHAPTER, 4)
     short = run(CHAPTER, {"SHORT = 0.7": "SHORT = 1.0"})
     assert short["back"][:, 1].min() > 0.9
-    assert short["two"][3].max() < 0.25
-    assert short["two"][2][-1] > 4
+    assert short["two_layers"][3].max() < 0.25
+    assert short["two_layers"][2][-1] > 4
     none = run(CHAPTER, {"SHORT = 0.7": "SHORT = 0.0"})
-    assert none["two"][3:].max() < 0.3
+    assert none["two_layers"][3:].max() < 0.3
     assert np.isclose(
         number_after(answer(CHAPTER, 4), "the loss of two layers stays near "),
-        none["two"][2][-1],
+        none["two_layers"][2][-1],
         atol=0.2,
     )

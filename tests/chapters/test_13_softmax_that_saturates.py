@@ -41,11 +41,11 @@ def test_the_way_back_through_softmax() -> None:
         for d_scores in witnesses.values():
             assert np.allclose(d_scores, witnesses["the formula of 13.1"], atol=1e-9)
             assert np.isclose(d_scores.sum(), 0)
-    assert np.allclose(chapter["both"].sum(axis=0), 0)
+    assert np.allclose(chapter["jacobians"].sum(axis=0), 0)
     lengths = {way: np.linalg.norm(one) for way, one in chapter["d_scores"].items()}
     assert lengths["divided"] > 500 * lengths["not divided"]
     assert np.abs(chapter["d_scores"]["not divided"]).max() < 0.00035
-    assert np.abs(chapter["both"][:, 3:]).max() < 0.001  # blank
+    assert np.abs(chapter["jacobians"][:, 3:]).max() < 0.001  # blank
 
 
 def test_two_keys() -> None:
@@ -80,7 +80,7 @@ def test_d_Q_without_the_division() -> None:
     Q, K, d_context = (rng.standard_normal((n, 5)) for n in (1, 5, 1))
     for divided in (True, False):
         attend = chapter["attend"]
-        d_Q, d_K = chapter["way_back"](attend(Q, K, divided), d_context, divided)
+        d_Q, d_K = chapter["backward"](attend(Q, K, divided), d_context, divided)
         for given, gradient, other in ((Q, d_Q, K), (K, d_K, Q)):
             step = np.zeros_like(given)
             step[0, 2] = 1e-6
@@ -97,7 +97,7 @@ def test_d_Q_without_the_division() -> None:
 
 
 def test_what_it_does_to_learning() -> None:
-    shares = as_it_is(CHAPTER)["shares"]
+    shares = as_it_is(CHAPTER)["fractions"]
     (plain, plain_without), (adam, adam_without) = ([max(row) for row in shares[a]] for a in (0, 1))
     assert min(plain, adam) > 0.95
     assert plain_without < 0.5
@@ -142,7 +142,7 @@ def test_exercise_4() -> None:
     assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in " ".join(
         answer(CHAPTER, 4).split()
     )
-    with_it, without = (max(row) for row in chapter["shares"][False])
+    with_it, without = (max(row) for row in chapter["fractions"][False])
     assert f"{without:.2f} of the queries" in answer(CHAPTER, 4)
     assert f"{with_it:.2f} with it" in answer(CHAPTER, 4)
     assert without > with_it

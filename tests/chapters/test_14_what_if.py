@@ -70,7 +70,7 @@ def test_the_lens() -> None:
     assert lens.probabilities[2, -1] < 0.1
     assert [tokens[-1].symbol for tokens in lens.tokens][3:] == ["Ġrolled", "Ġrolled"]
     assert chapter["courses"]["Ġbarked"] == pytest.approx([0, 0, 0, 0.03, 0.43], abs=0.01)
-    assert chapter["of_sound"].ranks[:, chapter["place"]].min() > 100
+    assert chapter["of_sound"].ranks[:, chapter["position"]].min() > 100
     W_U, W_E = chapter["trace"].W_U, chapter["pocket"].parameters["W_E"]
     assert np.array_equal(W_U, W_E.T)
     assert chapter["pocket"].config.vocab_size == 979
@@ -78,7 +78,7 @@ def test_the_lens() -> None:
 
 def test_attribution() -> None:
     chapter = as_it_is(CHAPTER)
-    shares, lost = chapter["shares"], chapter["lost"]
+    shares, lost = chapter["attribution"], chapter["lost"]
     assert shares.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
     assert f"{math.exp(shares.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
     for text in chapter["OTHERS"]:
@@ -121,7 +121,7 @@ def test_exercise_2() -> None:
         CHAPTER, {TEXT: f'TEXT = "{text}"', OTHER: f'OTHER = "{text.replace("dog", "cat")}"'}
     )
     heads, stream = chapter["heads"].restored, chapter["stream"].restored
-    assert chapter["other"].tokens.find("cat") == 6
+    assert chapter["corrupted"].tokens.find("cat") == 6
     assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in said
     assert f"{stream[1, -1]:.2f} at `Ġit`" in said
     assert f"with {heads[1, 2]:.2f}: what matters" in said

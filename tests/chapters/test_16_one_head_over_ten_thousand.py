@@ -80,8 +80,8 @@ def test_by_texts_and_not_by_tokens() -> None:
 def test_the_atlas_equals_the_chapters_calculation() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["by_hand"] == pytest.approx(chapter["by_atlas"], rel=1e-5)
-    assert round(float(chapter["found"].mean[1, 3]), 2) == 0.66
-    assert chapter["found"].texts[INDUCTION] == chapter["N"]
+    assert round(float(chapter["measured"].mean[1, 3]), 2) == 0.66
+    assert chapter["measured"].texts[INDUCTION] == chapter["N"]
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_ten_thousand_sentences() -> None:
     found = attnlab.atlas("pocket", texts, ["induction"], progress=False)["induction"]
     assert f"{found.mean[PREVIOUS]:.3f} ± {found.error[PREVIOUS]:.3f}" == "0.024 ± 0.001"
     assert f"{found.mean[INDUCTION]:.3f} ± {found.error[INDUCTION]:.3f}" == "0.665 ± 0.005"
-    fewer = as_it_is(CHAPTER)["found"].error[INDUCTION]
+    fewer = as_it_is(CHAPTER)["measured"].error[INDUCTION]
     assert fewer / found.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
 
 
@@ -109,7 +109,7 @@ def test_after_the_last_comma_comes_the_previous_number() -> None:
 @pytest.mark.slow
 def test_the_texts_behind_a_mean() -> None:
     chapter = as_it_is(CHAPTER)
-    found, pocket = chapter["found"], chapter["pocket"]
+    found, pocket = chapter["measured"], chapter["pocket"]
     most, least = found.most(*PREVIOUS), found.least(*PREVIOUS)
     assert chapter["ANECDOTE"] in [passage.content for passage in most]
     assert all(passage.content.startswith("Let’s count: ") for passage in most)
@@ -142,7 +142,7 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
 def test_a_mean_hides_two_kinds() -> None:
     chapter = as_it_is(CHAPTER)
     # Two modes, with almost nothing between them.
-    said_twice, others = chapter["said_twice"], chapter["others"]
+    said_twice, others = chapter["repeated"], chapter["others"]
     assert said_twice[16:].sum() == said_twice.sum() == 395
     assert others[:12].sum() / others.sum() > 0.9
     assert chapter["near"].sum() / chapter["N"] < 0.03
@@ -176,7 +176,7 @@ def test_two_atlases() -> None:
         places, total = places + len(rows), total + float((1 / (rows + 1)).sum())
     assert round(total / places, 3) == 0.045
     assert np.round(chapter["nothing"]["induction"].mean, 3) == pytest.approx(0.045, abs=0.0005)
-    assert round(float(chapter["found"].mean[PREVIOUS]), 3) == 0.024
+    assert round(float(chapter["measured"].mean[PREVIOUS]), 3) == 0.024
 
 
 @pytest.mark.slow

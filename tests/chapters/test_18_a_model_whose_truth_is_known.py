@@ -88,7 +88,7 @@ def test_what_one_part_is_worth() -> None:
 def test_interactions() -> None:
     chapter = as_it_is(CHAPTER)
     shown = [
-        ({chapter["parts"][i], chapter["parts"][j]}, round(chapter["found"].values[i, j], 2))
+        ({chapter["parts"][i], chapter["parts"][j]}, round(chapter["interactions"].values[i, j], 2))
         for i, j in chapter["pairs"]
     ]
     assert shown[:3] == [
@@ -103,7 +103,7 @@ def test_interactions() -> None:
     together = np.array([v[s | i | j] - v[s | i] - v[s | j] + v[s] for s in without])
     sizes = np.array([bin(s).count("1") for s in without])
     mean = np.mean([together[sizes == n].mean() for n in range(9)])
-    assert mean == pytest.approx(chapter["found"].values[2, 3])
+    assert mean == pytest.approx(chapter["interactions"].values[2, 3])
 
 
 def test_circuits() -> None:
