@@ -596,8 +596,8 @@ def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) ->
 def test_patches_side_by_side_are_those_of_one_at_a_time(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For every step of layers and heads; with 11 tokens, a batch of 32 tokens has two runs."""
-    monkeypatch.setattr("attnlab.analysis.patching.TOKENS_AT_ONCE", at_once)
+    """For every step of layers and heads; with 11 tokens, a batch of 32 rows has two runs."""
+    monkeypatch.setattr("attnlab.analysis.patching.ROWS_AT_ONCE", at_once)
     clean = trace_of("odd", dtype)
     T = len(clean.tokens)
     assert 2 * T <= 32 < 3 * T

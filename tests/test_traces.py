@@ -9,7 +9,7 @@ import pytest
 import attnlab
 from attnlab import GPT2, Trace
 from attnlab.analysis.edges import Circuit
-from attnlab.analysis.many import grouped, ratio_of_means, standard_error
+from attnlab.analysis.many import group_equal, ratio_of_means, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces
 from attnlab.steps import at
@@ -335,5 +335,5 @@ def test_one_text_has_no_line_of_errors(pairs: tuple[Traces, Traces]) -> None:
 
 
 def test_groups() -> None:
-    assert grouped([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
-    assert grouped([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]
+    assert group_equal([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
+    assert group_equal([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]

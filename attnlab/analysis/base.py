@@ -125,16 +125,6 @@ class TraceSequence(Sequence[Trace]):
         """
 
     @abstractmethod
-    def patch(
-        self, corrupted: Any, parts: str, metric: Any, by_position: bool, progress: bool
-    ) -> Any:
-        """`attnlab.patch` of these clean traces into corrupted ones."""
-
-    @abstractmethod
-    def attribution_patch(self, corrupted: Any, parts: str, metric: Any, by_position: bool) -> Any:
-        """`attnlab.attribution_patch`, likewise."""
-
-    @abstractmethod
     def groups(self) -> list[list[int]]:
         """The numbers of the texts that are computed side by side, of one length each."""
 

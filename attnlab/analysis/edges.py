@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, Target, Trace, Traces, TraceSequence, named_axis
 from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.many import of_each_pair, plus_minus, ratio_of_means, words_of
-from attnlab.analysis.patching import (
+from attnlab.analysis.many import plus_minus, ratio_of_means
+from attnlab.analysis.metrics import (
     Metric,
+    as_metric,
     check_traces,
-    expanded,
+    describe_metric,
+    for_each_pair,
     limits_of,
-    measure_of,
-    number,
-    share,
+    parse_metric,
+    restored_fraction,
 )
+from attnlab.analysis.patching import expand
 from attnlab.analysis.paths import (
     RECEIVERS,
     SENDERS,
@@ -220,7 +222,7 @@ class Circuit:
     @cached_property
     def faithfulness(self) -> float:
         limits = self._measured.clean, self._measured.corrupted
-        return share(number(self._measured._measure(self.trace)), limits)
+        return float(restored_fraction(as_metric(self._measured._measure(self.trace)), limits))
 
 
 class MeanEdges(Edges):
@@ -278,12 +280,12 @@ class MeanCircuit:
     def __init__(self, edges: MeanEdges, n: int) -> None:
         self.edges = [(sender, reader) for sender, reader, _ in edges.strongest(n)]
 
-        def of_pair(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
-            whole = Edges(clean, corrupted, measure_of(clean, metric)[0], Message(edges.title))
+        def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
+            whole = Edges(clean, corrupted, parse_metric(clean, metric)[0], Message(edges.title))
             change = whole.clean - whole.corrupted
             return Circuit(whole, self.edges).faithfulness * change, change
 
-        effects, changes = np.array(of_each_pair(*edges._pairs, of_pair)).T
+        effects, changes = np.array(for_each_pair(*edges._pairs, analyse)).T
         shares, errors = ratio_of_means(effects[:, np.newaxis], changes)
         self.faithfulness, self.standard_error = float(shares[0]), float(errors[0])
 
@@ -343,10 +345,19 @@ def edges(
     if exact and steps > 1:
         raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
     if isinstance(clean, TraceSequence):
-        analyse = partial(effects_of_pair, steps=steps, exact=exact)
-        found = of_each_pair(clean, corrupted, metric, analyse, progress)
-        title = title_of(steps, exact, words_of(clean[0], metric), corrupted[0])
-        return MeanEdges(clean, corrupted, metric, title, found)
+
+        def analyse(one: Trace, other: Trace, of_pair: Any) -> tuple[Any, float, float]:
+            """Effects in units of the metric, and the metric in both traces, which aren't kept."""
+            result = edges(one, other, metric=of_pair, steps=steps, exact=exact, progress=False)
+            return (
+                result.effects * (result.clean - result.corrupted),
+                result.clean,
+                result.corrupted,
+            )
+
+        results = for_each_pair(clean, corrupted, metric, analyse, progress)
+        title = title_of(steps, exact, describe_metric(clean, metric), corrupted[0])
+        return MeanEdges(clean, corrupted, metric, title, results)
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
@@ -354,7 +365,7 @@ def edges(
             f"edges need traces in which the stream is the sum of what is written to it; got one "
             f"edited at {edited}. Only edits of embedding are supported; path_patch takes others"
         )
-    measure, words, target = measure_of(clean, metric)
+    measure, words, target = parse_metric(clean, metric)
     if target is None and not exact:
         raise InvalidTypeError(
             "gradients need a token or a pair of tokens as metric; for a function use exact=True"
@@ -366,12 +377,6 @@ def edges(
         effects = linear_effects(result, target, steps, progress)
     result.effects = read_only(np.where(result._exists, effects, np.nan))
     return result
-
-
-def effects_of_pair(clean: Trace, corrupted: Trace, **settings: Any) -> tuple[Any, float, float]:
-    """Effects in units of the metric, and the metric in both traces, which aren't kept."""
-    result = edges(clean, corrupted, progress=False, **settings)
-    return result.effects * (result.clean - result.corrupted), result.clean, result.corrupted
 
 
 def title_of(steps: int, exact: bool, words: str, corrupted: Trace) -> Message:
@@ -391,7 +396,7 @@ def exact_effects(edges: Edges, progress: bool) -> NDArray[np.float64]:
     with progress_bar(total=edges._count, disable=not progress, unit="edge") as bar:
         for s, r in np.argwhere(edges._exists):
             patched = path_patched(*edges._traces, edges.senders[s], [edges._readers[r]])
-            effects[s, r] = share(number(edges._measure(patched)), limits)
+            effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), limits)
             bar.update()
     return effects
 
@@ -459,4 +464,4 @@ def _input(receiver: str) -> str:
 
 def _all(trace: Trace, kinds: Sequence[str]) -> tuple[str, ...]:
     """The paths of all senders or receivers of a model."""
-    return tuple(path for kind in kinds for path in expanded(trace, kind))
+    return tuple(path for kind in kinds for path in expand(trace, kind))

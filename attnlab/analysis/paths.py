@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from attnlab.analysis.base import Trace, Traces, TraceSequence
-from attnlab.analysis.many import MeanPatching, mean_of_pairs, words_of
-from attnlab.analysis.patching import (
+from attnlab.analysis.metrics import (
     Metric,
-    Patching,
+    as_metric,
     check_traces,
-    expanded,
+    describe_metric,
+    for_each_pair,
     limits_of,
-    measure_of,
-    number,
-    share,
+    parse_metric,
+    restored_fraction,
 )
+from attnlab.analysis.patching import MeanPatching, Patching, effects_of, expand
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.steps import at
@@ -194,31 +195,33 @@ def path_patch(
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
     if isinstance(clean, TraceSequence):
-        analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        many: MeanPathPatching = mean_of_pairs(
-            MeanPathPatching, clean, corrupted, sender, metric, False, analyse, progress
-        )
-        many.title = title_of(sender, names, words_of(clean[0], metric), corrupted[0])
-        return many
+
+        def analyse(one: Trace, other: Trace, of_pair: Any) -> PathPatching:
+            return path_patch(one, other, sender, receiver, metric=of_pair, progress=False)
+
+        results = for_each_pair(clean, corrupted, metric, analyse, progress)
+        description, first = describe_metric(clean, metric), corrupted[0]
+        means = MeanPathPatching(first, sender, False, description, *effects_of(results))
+        means.title = title_of(sender, names, description, first)
+        return means
     check_traces(clean, corrupted)
     check_whole(clean, corrupted)
-    measure, words, _ = measure_of(clean, metric)
+    measure, description, _ = parse_metric(clean, metric)
     readers = [
         reader_at(path, corrupted.config.n_layer)
         for name in names
-        for path in expanded(corrupted, name)
+        for path in expand(corrupted, name)
     ]
-    paths = expanded(corrupted, sender)
-    limits = limits_of(measure, clean, corrupted)
-    restored = []
+    paths = expand(corrupted, sender)
+    measured = np.empty(len(paths))
     with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
-        for path in paths:
-            patched = path_patched(clean, corrupted, path, readers)
-            restored.append(share(number(measure(patched)), limits))
+        limits = limits_of(measure, clean, corrupted)
+        for number, path in enumerate(paths):
+            measured[number] = as_metric(measure(path_patched(clean, corrupted, path, readers)))
             bar.update()
-    result = PathPatching(corrupted, sender, False, words, limits)
-    result.title = title_of(sender, names, words, corrupted)
-    result._set(corrupted, restored)
+    restored = restored_fraction(measured, limits)
+    result = PathPatching(corrupted, sender, False, description, restored, limits)
+    result.title = title_of(sender, names, description, corrupted)
     return result
 
 

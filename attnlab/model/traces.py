@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -12,15 +12,11 @@ from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
 from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
     MeanAttribution,
-    MeanAttributionPatching,
     MeanLens,
-    MeanPatching,
     attribution_many,
-    attribution_patch_many,
-    grouped,
+    group_equal,
     lens_many,
-    one_each,
-    patch_many,
+    value_for_each,
 )
 from attnlab.errors import InvalidValueError
 from attnlab.forward.config import GPT2Config
@@ -92,7 +88,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         return self._traces[number]
 
     def groups(self) -> list[list[int]]:
-        return grouped([len(text) for text in self.texts], TOKENS_IN_GROUP)
+        return group_equal([len(text) for text in self.texts], TOKENS_IN_GROUP)
 
     def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
         texts = [self.texts[number] for number in numbers]
@@ -159,7 +155,9 @@ class Traces(ReadOnly, TraceSequence, Document):
         position : of the logits, in every text
         """
         count = len(self)
-        targets = zip(one_each(of, count, "of"), one_each(against, count, "against"), strict=True)
+        targets = zip(
+            value_for_each(of, count, "of"), value_for_each(against, count, "against"), strict=True
+        )
         return tuple(
             trace.gradients(token, other, position)
             for trace, (token, other) in zip(self, targets, strict=True)
@@ -173,16 +171,6 @@ class Traces(ReadOnly, TraceSequence, Document):
         jobs : as in `Trace.jobs`
         """
         return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
-
-    def patch(
-        self, corrupted: Any, parts: str, metric: Any, by_position: bool, progress: bool
-    ) -> MeanPatching:
-        return patch_many(self, corrupted, parts, metric, by_position, progress)
-
-    def attribution_patch(
-        self, corrupted: Any, parts: str, metric: Any, by_position: bool
-    ) -> MeanAttributionPatching:
-        return attribution_patch_many(self, corrupted, parts, metric, by_position)
 
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts, group by group, so that each group's memory is freed."""
