@@ -27,6 +27,7 @@ from attnlab.steps import Part, ReadOnly
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
+from attnlab.views.positions import checked_index
 from attnlab.views.shown import label
 
 if TYPE_CHECKING:
@@ -85,7 +86,12 @@ class Traces(ReadOnly, TraceSequence, Document):
                     "{number} selects none of the {count} texts", number=number, count=len(self)
                 )
             return Traces(texts, self.vocabulary, self.parameters)
-        return self._traces[number]
+        return self._traces[checked_index(number, "trace", len(self))]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        is_of_trace = hasattr(Trace, name) or name in Trace.__annotations__
+        hint = f"; one text's trace has it: traces[0].{name}" if is_of_trace else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def groups(self) -> list[list[int]]:
         return group_equal([len(text) for text in self.texts], TOKENS_IN_GROUP)
