@@ -98,7 +98,7 @@ class Analysis(Document):
         ----------
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : the positions to show, if there is a number for each, as in `Attention.plot`
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
 
         Returns
         -------
