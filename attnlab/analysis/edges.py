@@ -76,6 +76,7 @@ class Edges(Analysis):
     )
 
     effects: NDArray[np.float64]
+    _columns: ClassVar[tuple[str, ...]] = ("effect",)
 
     def __init__(
         self, clean: Trace, corrupted: Trace, measure: Callable[[Trace], Any], title: Message
@@ -172,11 +173,17 @@ class Edges(Analysis):
         return [*self._tables()]
 
     def _tables(self) -> Iterator[str | Table]:
-        edges = [
-            (sender, receiver, f"{effect:+.3f}") for sender, receiver, effect in self.strongest()
+        edges = self.strongest()
+        lines = [
+            (sender, receiver, *self._cells(sender, receiver)) for sender, receiver, _ in edges
         ]
-        yield Table([header("sender", "receiver", "effect"), *edges], left=(0, 1))
+        yield Table([header("sender", "receiver", *self._columns), *lines], left=(0, 1))
         yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
+
+    def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
+        """The numbers of an edge in the table."""
+        effect = self.effects[self.senders.index(sender), self.receivers.index(receiver)]
+        return (f"{effect:+.3f}",)
 
 
 class Circuit:
@@ -246,6 +253,7 @@ class MeanEdges(Edges):
 
     clean: NDArray[np.float64]  # type: ignore[assignment]
     corrupted: NDArray[np.float64]  # type: ignore[assignment]
+    _columns: ClassVar[tuple[str, ...]] = ("effect", "± standard error")
 
     def __init__(
         self, clean: Any, corrupted: Any, metric: Any, title: Message, results: Sequence[Any]
@@ -266,13 +274,9 @@ class MeanEdges(Edges):
         """The model with the `n` strongest edges alone, in each pair; see `MeanCircuit`."""
         return MeanCircuit(self, n)
 
-    def _tables(self) -> Iterator[str | Table]:
-        lines = [header("sender", "receiver", "effect", "± standard error")]
-        for sender, receiver, effect in self.strongest():
-            error = self.standard_errors[self.senders.index(sender), self.receivers.index(receiver)]
-            lines.append((sender, receiver, *with_error(effect, float(error))))
-        yield Table(lines, left=(0, 1))
-        yield Message("{shown} of {count} edges", shown=len(lines) - 1, count=self._count)
+    def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
+        edge = self.senders.index(sender), self.receivers.index(receiver)
+        return with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
 
 
 class MeanCircuit:

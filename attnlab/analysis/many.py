@@ -46,22 +46,37 @@ class MeanAttribution(Attribution):
     each : the `Attribution` of each text
     """
 
-    names = (
+    names: ClassVar[tuple[str, ...]] = (
         *("heads", "mlps", "token_embedding", "position_embedding"),
         *("embedding", "bias", "total"),
     )
 
-    def __init__(self, each: Sequence[Attribution], words: str) -> None:
-        self.each = tuple(each)
+    def __init__(
+        self,
+        traces: TraceSequence,
+        token: Named | list[Named],
+        against: Named | list[Named] | None,
+        position: int,
+    ) -> None:
+        tokens = value_for_each(token, len(traces), "token")
+        others = value_for_each(against, len(traces), "against")
+        attributions: dict[int, Attribution] = {}
+        for numbers in traces.groups():
+            for number, trace in zip(numbers, traces.side_by_side(numbers)[1], strict=True):
+                attributions[number] = Attribution(trace, tokens[number], others[number], position)
+        self.each = tuple(attributions[number] for number in range(len(traces)))
+        has_one_target = not isinstance(token, list) and not isinstance(against, list)
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
-            texts=number_of_texts(len(each)),
-            target=words,
+            texts=number_of_texts(len(traces)),
+            target=describe_target(self.each[0].target)
+            if has_one_target
+            else Message("a target for each text"),
         )
         self.standard_errors: dict[str, Any] = {}
         for name in self.names:
-            numbers = np.array([getattr(attribution, name) for attribution in each], float)
-            mean, error = numbers.mean(axis=0), standard_error(numbers)
+            numbers_of_texts = np.array([getattr(each, name) for each in self.each], float)
+            mean, error = numbers_of_texts.mean(axis=0), standard_error(numbers_of_texts)
             setattr(self, name, read_only(mean) if mean.ndim else float(mean))
             self.standard_errors[name] = read_only(error) if mean.ndim else float(error)
 
@@ -100,9 +115,35 @@ class MeanLens(Analysis):
     probabilities: NDArray[np.float64]
     ranks: NDArray[np.float64]
 
-    def __init__(self, title: str, stops: tuple[str, ...], each: AnyArray) -> None:
-        """Set the means of each (n, 2, S), probabilities and ranks."""
-        self.title, self.stops = title, stops
+    def __init__(
+        self, traces: TraceSequence, token: Named | list[Named] | None, position: int
+    ) -> None:
+        self.stops, vocabulary = stops_of(traces[0]), traces[0].vocabulary
+        tokens = value_for_each(token, len(traces), "token")
+        ids = [-1 if token is None else vocabulary.named(token).id for token in tokens]
+        each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
+        for numbers in traces.groups():
+            trace, _ = traces.side_by_side(numbers)
+            row = checked_index(position, "position", len(traces.texts[numbers[0]]))
+            group_ids = np.array([ids[number] for number in numbers])[:, np.newaxis]
+            if token is None:
+                last = at(trace, self.stops[-1])[..., row, :]
+                group_ids = decoded(trace, last).argmax(-1).reshape(-1, 1)
+            for s, stop in enumerate(self.stops):
+                stream = at(trace, stop)[..., row, :].reshape(len(numbers), -1)
+                ranks, probabilities = ranks_and_probabilities(group_ids, decoded(trace, stream))
+                each[numbers, 0, s], each[numbers, 1, s] = probabilities, ranks
+        if token is None:
+            description: str = Message("each text’s most probable token")
+        elif isinstance(token, list):
+            description = Message("a token for each text")
+        else:
+            description = vocabulary.named(token).symbol
+        self.title = Message(
+            "Logit lens, mean of {texts}: probability and rank of {token}",
+            texts=number_of_texts(len(traces)),
+            token=description,
+        )
         self.standard_errors: dict[str, NDArray[np.float64]] = {}
         means, errors = each.mean(axis=0), standard_error(each)
         for name, mean, error in zip(self.names, means, errors, strict=True):
@@ -179,65 +220,15 @@ def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
     return groups
 
 
-def value_for_each(value: Any, count: int, what: str) -> list[Any]:
+def value_for_each(value: Any, count: int, name: str) -> list[Any]:
     """A value for each text: a list of them, or one for all."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:
         raise InvalidValueError(
-            f"{what} must have a value for each of the {count} texts; got {len(value)}"
+            f"{name} must have a value for each of the {count} texts; got {len(value)}"
         )
     return value
-
-
-def attribution_many(
-    traces: TraceSequence,
-    token: Named | list[Named],
-    against: Named | list[Named] | None,
-    position: int,
-) -> MeanAttribution:
-    """`Trace.attribution` for several texts."""
-    tokens, against_tokens = (
-        value_for_each(token, len(traces), "token"),
-        value_for_each(against, len(traces), "against"),
-    )
-    each: dict[int, Attribution] = {}
-    for numbers in traces.groups():
-        for number, trace in zip(numbers, traces.side_by_side(numbers)[1], strict=True):
-            each[number] = Attribution(trace, tokens[number], against_tokens[number], position)
-    attributions = [each[number] for number in range(len(traces))]
-    is_one = not isinstance(token, list) and not isinstance(against, list)
-    words = describe_target(attributions[0].target) if is_one else Message("a target for each text")
-    return MeanAttribution(attributions, words)
-
-
-def lens_many(traces: TraceSequence, token: Named | list[Named] | None, position: int) -> MeanLens:
-    """`Traces.logit_lens`."""
-    stops, each = stops_of(traces[0]), np.empty((len(traces), 2, len(stops_of(traces[0]))))
-    tokens = value_for_each(token, len(traces), "token")
-    ids = [-1 if token is None else traces[0].vocabulary.named(token).id for token in tokens]
-    for numbers in traces.groups():
-        whole, some = traces.side_by_side(numbers)
-        row = checked_index(position, "position", len(some[0].tokens))
-        of_texts = np.array([ids[number] for number in numbers])[:, np.newaxis]
-        if token is None:
-            of_texts = decoded(whole, at(whole, stops[-1])[..., row, :]).argmax(-1).reshape(-1, 1)
-        for s, stop in enumerate(stops):
-            stream = at(whole, stop)[..., row, :].reshape(len(numbers), -1)
-            ranks, probabilities = ranks_and_probabilities(of_texts, decoded(whole, stream))
-            each[numbers, 0, s], each[numbers, 1, s] = probabilities, ranks
-    if token is None:
-        words: str = Message("each text’s most probable token")
-    elif isinstance(token, list):
-        words = Message("a token for each text")
-    else:
-        words = traces[0].vocabulary.named(token).symbol
-    title = Message(
-        "Logit lens, mean of {texts}: probability and rank of {token}",
-        texts=number_of_texts(len(traces)),
-        token=words,
-    )
-    return MeanLens(title, stops, each)
 
 
 def describe_target(target: Target) -> str:

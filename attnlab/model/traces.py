@@ -13,9 +13,7 @@ from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
     MeanAttribution,
     MeanLens,
-    attribution_many,
     group_equal,
-    lens_many,
     value_for_each,
 )
 from attnlab.errors import InvalidValueError
@@ -124,7 +122,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         MeanLens
             `.probabilities` and `.ranks` (S,) are means, `.standard_errors` theirs by name
         """
-        return lens_many(self, token, position)
+        return MeanLens(self, token, position)
 
     def attribution(
         self,
@@ -145,7 +143,7 @@ class Traces(ReadOnly, TraceSequence, Document):
             `.heads` (L, H), `.mlps` (L,), ... are means, `.standard_errors` theirs by name;
             `.each[n]` is the n-th text's
         """
-        return attribution_many(self, token, against, position)
+        return MeanAttribution(self, token, against, position)
 
     def gradients(
         self,
