@@ -1,6 +1,7 @@
 """Analyses against transformers with hooks, autograd and full matrices, and by hand."""
 
 import copy
+import functools
 import pickle
 import re
 from pathlib import Path
@@ -596,8 +597,8 @@ def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) ->
 def test_patches_side_by_side_are_those_of_one_at_a_time(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For every step of layers and heads; with 11 tokens, a batch of 32 tokens has two runs."""
-    monkeypatch.setattr("attnlab.analysis.patching.TOKENS_AT_ONCE", at_once)
+    """For every step of layers and heads; with 11 tokens, a batch of 32 rows has two runs."""
+    monkeypatch.setattr("attnlab.analysis.patching.ROWS_AT_ONCE", at_once)
     clean = trace_of("odd", dtype)
     T = len(clean.tokens)
     assert 2 * T <= 32 < 3 * T
@@ -1308,6 +1309,14 @@ def test_patching_shows_its_bar_before_it_runs_anything(
         shown.append(capsys.readouterr().err)
         return float(trace.next_logits[7])
 
-    attnlab.patch(it, it_again, metric=metric)
-    assert "0run" in shown[0]
-    assert "8/8" in capsys.readouterr().err
+    for analyse, total in (
+        (attnlab.patch, "8/8"),
+        (attnlab.path_patch, "8/8"),
+        (functools.partial(attnlab.edges, exact=True), "110/110"),
+    ):
+        shown.clear()
+        analyse(it, it_again, metric=metric)
+        assert re.search(r"0run|0edge|0/8", shown[0])
+        assert total in capsys.readouterr().err
+    attnlab.edges(it, it_again, metric=5, steps=3)
+    assert "6/6" in capsys.readouterr().err  # two layers a step

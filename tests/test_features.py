@@ -386,6 +386,9 @@ def test_training_is_asked_for_something_possible(pocket: GPT2) -> None:
     settings: Any = {"steps": 1, "progress": False}
     with pytest.raises(InvalidValueError, match="k must be an integer from 1 to 4"):
         attnlab.sparse_autoencoder(pocket, [TEXT], "embedding", features=4, k=5, **settings)
+    huge: dict[str, Any] = {"features": 10**12, **settings}
+    with pytest.raises(InvalidValueError, match="not enough memory for features=1,000,000,000,000"):
+        attnlab.sparse_autoencoder(pocket, [TEXT], "embedding", **huge)
     with pytest.raises(InvalidValueError, match="isn't a step with a vector for each token"):
         attnlab.sparse_autoencoder(pocket, [TEXT], "blocks.0.attention.Q", **settings)
     with pytest.raises(InvalidValueError, match="there is no part"):

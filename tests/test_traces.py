@@ -9,7 +9,7 @@ import pytest
 import attnlab
 from attnlab import GPT2, Trace
 from attnlab.analysis.edges import Circuit
-from attnlab.analysis.many import grouped, ratio_of_means, standard_error
+from attnlab.analysis.many import group_equal, ratio_of_means, standard_error
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError
 from attnlab.model.traces import Traces
 from attnlab.steps import at
@@ -98,8 +98,6 @@ def test_what_is_a_list_of_texts(pocket: GPT2) -> None:
     for wrong in (["The dog", ""], ["The dog", 3], [[1], [10**6]], ["The " * 1000]):
         with pytest.raises((InvalidValueError, InvalidTypeError)):
             pocket.trace(wrong)  # type: ignore[call-overload]
-    with pytest.raises((OutOfRangeError, IndexError)):
-        pocket.trace(CLEAN)[4]
     assert "4 traces of 2 … 11 tokens" in repr(pocket.trace(CLEAN))
 
 
@@ -310,6 +308,20 @@ def test_a_slice_without_texts_is_refused(pairs: tuple[Traces, Traces]) -> None:
     assert [len(some) for some in (pairs[0][:9], pairs[0][::-1], pairs[0][3:])] == [4, 4, 1]
 
 
+def test_errors_name_the_trace_that_was_meant(pairs: tuple[Traces, Traces]) -> None:
+    clean, _ = pairs
+    for number in (4, -5):
+        with pytest.raises(OutOfRangeError, match=f"trace {number} is out of range; .* 0 to 3"):
+            clean[number]
+    with pytest.raises(InvalidTypeError, match="trace must be an integer; got '1'"):
+        clean["1"]  # type: ignore[call-overload]
+    for name in ("features", "embedding", "tokens"):
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*: traces\[0\]\.{name}$"):
+            getattr(clean, name)
+    with pytest.raises(AttributeError, match=r"Traces has no attribute 'xyzzy'$"):
+        clean.xyzzy  # noqa: B018
+
+
 def test_texts_of_several_lengths_have_no_position_in_a_title(
     pairs: tuple[Traces, Traces],
 ) -> None:
@@ -335,5 +347,5 @@ def test_one_text_has_no_line_of_errors(pairs: tuple[Traces, Traces]) -> None:
 
 
 def test_groups() -> None:
-    assert grouped([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
-    assert grouped([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]
+    assert group_equal([3, 2, 3, 3], 6) == [[0, 2], [3], [1]]
+    assert group_equal([(9, 1), (9, 2), (9, 1)], 4) == [[0], [2], [1]]

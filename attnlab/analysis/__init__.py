@@ -1,8 +1,9 @@
 """Analyses of a trace, each with a table, a plot, and a note on its limits.
 
 They are called as methods, such as `trace.logit_lens()`. `base` holds the base class; then `lens`
-(logit lens), `attribution` (direct logit attribution), `gradients`, `patching` (activation and
-attribution patching), `paths` and `edges` (the same along direct paths), `many` (means over
-texts), `circuits` (what heads read and write), `jobs` (previous token, induction, ...), `flow`
-(rollout, value norms), `autoencoder` (sparse autoencoders) and `features` (what they find).
+(logit lens), `attribution` (direct logit attribution), `gradients`, `many` (means over texts),
+`metrics` (what patching measures), `patching` (activation and attribution patching), `paths` and
+`edges` (the same along direct paths), `circuits` (what heads read and write), `jobs` (previous
+token, induction, ...), `flow` (rollout, value norms), `autoencoder` (sparse autoencoders) and
+`features` (what they find).
 """

@@ -98,7 +98,7 @@ class Analysis(Document):
         ----------
         ax : matplotlib Axes to draw into; None for a new figure
         tokens : the positions to show, if there is a number for each, as in `Attention.plot`
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
 
         Returns
         -------
@@ -123,16 +123,6 @@ class TraceSequence(Sequence[Trace]):
 
         They are new: what they compute is freed with them.
         """
-
-    @abstractmethod
-    def patch(
-        self, corrupted: Any, parts: str, metric: Any, by_position: bool, progress: bool
-    ) -> Any:
-        """`attnlab.patch` of these clean traces into corrupted ones."""
-
-    @abstractmethod
-    def attribution_patch(self, corrupted: Any, parts: str, metric: Any, by_position: bool) -> Any:
-        """`attnlab.attribution_patch`, likewise."""
 
     @abstractmethod
     def groups(self) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,24 +12,26 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, Target, Trace, Traces, TraceSequence, named_axis
 from attnlab.analysis.gradients import Gradients
-from attnlab.analysis.many import of_each_pair, plus_minus, ratio_of_means, words_of
-from attnlab.analysis.patching import (
+from attnlab.analysis.many import plus_minus, ratio_of_means
+from attnlab.analysis.metrics import (
     Metric,
+    as_metric,
     check_traces,
-    expanded,
+    describe_metric,
+    for_each_pair,
     limits_of,
-    measure_of,
-    number,
-    share,
+    parse_metric,
+    restored_fraction,
 )
+from attnlab.analysis.patching import expand
 from attnlab.analysis.paths import (
     RECEIVERS,
     SENDERS,
-    check_whole,
+    check_no_cache,
     difference,
-    path_patched,
-    reader_at,
-    received,
+    patch_path,
+    receiver_at,
+    receiver_value,
     stage_of,
 )
 from attnlab.equations import AnyArray, Array
@@ -74,6 +76,7 @@ class Edges(Analysis):
     )
 
     effects: NDArray[np.float64]
+    _columns: ClassVar[tuple[str, ...]] = ("effect",)
 
     def __init__(
         self, clean: Trace, corrupted: Trace, measure: Callable[[Trace], Any], title: Message
@@ -84,12 +87,14 @@ class Edges(Analysis):
         self._set_paths(corrupted)
 
     def _set_paths(self, corrupted: Trace) -> None:
-        self.senders = _all(corrupted, SENDERS)
-        self.receivers = _all(corrupted, RECEIVERS)
-        self._readers = [reader_at(path, corrupted.config.n_layer) for path in self.receivers]
+        self.senders = paths_of(corrupted, SENDERS)
+        self.receivers = paths_of(corrupted, RECEIVERS)
+        self._receivers = [receiver_at(path, corrupted.config.n_layer) for path in self.receivers]
         stages = np.array([stage_of(path) for path in self.senders])
-        self._exists = stages[:, None] <= np.array([reader.stage for reader in self._readers])
-        self._count = int(self._exists.sum())
+        self._is_edge = stages[:, None] <= np.array(
+            [receiver.stage for receiver in self._receivers]
+        )
+        self._count = int(self._is_edge.sum())
 
     def strongest(self, n: int | None = None) -> list[tuple[str, str, float]]:
         """The `n` edges with the largest absolute effects, by default 20, or all if fewer.
@@ -107,7 +112,7 @@ class Edges(Analysis):
 
     def circuit(self, n: int) -> Circuit:
         """The model with the `n` strongest edges alone; see `Circuit`."""
-        return Circuit(self, [(sender, reader) for sender, reader, _ in self.strongest(n)])
+        return Circuit(self, [(sender, receiver) for sender, receiver, _ in self.strongest(n)])
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
         """The faithfulness of the circuits of the strongest edges, (len(counts),)."""
@@ -126,21 +131,21 @@ class Edges(Analysis):
         Parameters
         ----------
         ax : matplotlib Axes to draw into; None for a new figure
-        language : "en", or "zh" for Chinese; None for the reader's, see `Trace.to_html`
+        language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
         """
         from attnlab.views.plot import drawn_in, plot_graph
 
         n = as_count(n, "n", least=1)
         with drawn_in(language):
             edges = [
-                (_node(sender), _node(receiver), _input(receiver), effect)
+                (node_name(sender), node_name(receiver), input_name(receiver), effect)
                 for sender, receiver, effect in self.strongest(min(n, self._count))
             ]
             used = {node for start, end, *_ in edges for node in (start, end)}
             columns: dict[int, list[str]] = {}
             for path in (*self.senders, "final"):
-                x = self._readers[-1].stage + 1 if path == "final" else stage_of(path)
-                if (name := _node(path)) in used:
+                x = self._receivers[-1].stage + 1 if path == "final" else stage_of(path)
+                if (name := node_name(path)) in used:
                     columns.setdefault(x, []).append(name)
             nodes = {
                 name: (x, y - (len(column) - 1) / 2)
@@ -157,9 +162,9 @@ class Edges(Analysis):
         )
 
     def _grids(self) -> list[Grid]:
-        receivers = (f"{_node(path)} {_input(path)}".rstrip() for path in self.receivers)
+        receivers = (f"{node_name(path)} {input_name(path)}".rstrip() for path in self.receivers)
         axes = (
-            named_axis("sender", tuple(map(_node, self.senders))),
+            named_axis("sender", tuple(map(node_name, self.senders))),
             named_axis("receiver", tuple(receivers)),
         )
         return [Grid(self.title, self.effects, axes)]
@@ -168,9 +173,17 @@ class Edges(Analysis):
         return [*self._tables()]
 
     def _tables(self) -> Iterator[str | Table]:
-        edges = [(sender, reader, f"{effect:+.3f}") for sender, reader, effect in self.strongest()]
-        yield Table([header("sender", "receiver", "effect"), *edges], left=(0, 1))
+        edges = self.strongest()
+        lines = [
+            (sender, receiver, *self._cells(sender, receiver)) for sender, receiver, _ in edges
+        ]
+        yield Table([header("sender", "receiver", *self._columns), *lines], left=(0, 1))
         yield Message("{shown} of {count} edges", shown=len(edges), count=self._count)
+
+    def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
+        """The numbers of an edge in the table."""
+        effect = self.effects[self.senders.index(sender), self.receivers.index(receiver)]
+        return (f"{effect:+.3f}",)
 
 
 class Circuit:
@@ -188,14 +201,14 @@ class Circuit:
     """
 
     def __init__(self, edges: Edges, chosen: Sequence[tuple[str, str]]) -> None:
-        self._measured, self.edges = edges, list(chosen)
+        self._result, self.edges = edges, list(chosen)
 
     def __repr__(self) -> str:
         return f"Circuit of {len(self.edges)} edges, faithfulness {self.faithfulness:.3f}"
 
     @cached_property
     def trace(self) -> Trace:
-        clean, corrupted = self._measured._traces
+        clean, corrupted = self._result._traces
         senders: dict[str, list[str]] = {}
         for sender, path in self.edges:
             senders.setdefault(path, []).append(sender)
@@ -203,24 +216,28 @@ class Circuit:
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         run, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):
-            for reader in (reader for reader in self._measured._readers if reader.stage == stage):
+            for receiver in (
+                receiver for receiver in self._result._receivers if receiver.stage == stage
+            ):
                 change = np.zeros_like(corrupted.embedding)
-                for sender in senders.get(reader.path, ()):
+                for sender in senders.get(receiver.path, ()):
                     change += changes[sender]
                 unchanged = not change.any()
-                edits[reader.path] = (
-                    at(corrupted, reader.path) if unchanged else received(corrupted, reader, change)
+                edits[receiver.path] = (
+                    at(corrupted, receiver.path)
+                    if unchanged
+                    else receiver_value(corrupted, receiver, change)
                 )
             run = corrupted.edited(edits)
-            for sender in self._measured.senders:
+            for sender in self._result.senders:
                 if stage_of(sender) == stage + 1:
                     changes[sender] = difference(run, corrupted, sender)
         return run
 
     @cached_property
     def faithfulness(self) -> float:
-        limits = self._measured.clean, self._measured.corrupted
-        return share(number(self._measured._measure(self.trace)), limits)
+        limits = self._result.clean, self._result.corrupted
+        return float(restored_fraction(as_metric(self._result._measure(self.trace)), limits))
 
 
 class MeanEdges(Edges):
@@ -236,6 +253,7 @@ class MeanEdges(Edges):
 
     clean: NDArray[np.float64]  # type: ignore[assignment]
     corrupted: NDArray[np.float64]  # type: ignore[assignment]
+    _columns: ClassVar[tuple[str, ...]] = ("effect", "± standard error")
 
     def __init__(
         self, clean: Any, corrupted: Any, metric: Any, title: Message, results: Sequence[Any]
@@ -246,24 +264,19 @@ class MeanEdges(Edges):
         each, *limits = zip(*results, strict=True)
         self.each = read_only(np.array(each))
         self.clean, self.corrupted = (read_only(np.array(limit)) for limit in limits)
-        shares, errors = ratio_of_means(
+        effects, errors = ratio_of_means(
             self.each.reshape(len(results), -1), self.clean - self.corrupted
         )
-        self.effects, self.standard_errors = (
-            read_only(numbers.reshape(self._exists.shape)) for numbers in (shares, errors)
-        )
+        self.effects = read_only(effects.reshape(self._is_edge.shape))
+        self.standard_errors = read_only(errors.reshape(self._is_edge.shape))
 
     def circuit(self, n: int) -> MeanCircuit:  # type: ignore[override]
         """The model with the `n` strongest edges alone, in each pair; see `MeanCircuit`."""
         return MeanCircuit(self, n)
 
-    def _tables(self) -> Iterator[str | Table]:
-        lines = [header("sender", "receiver", "effect", "± standard error")]
-        for sender, reader, effect in self.strongest():
-            error = self.standard_errors[self.senders.index(sender), self.receivers.index(reader)]
-            lines.append((sender, reader, *with_error(effect, float(error))))
-        yield Table(lines, left=(0, 1))
-        yield Message("{shown} of {count} edges", shown=len(lines) - 1, count=self._count)
+    def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
+        edge = self.senders.index(sender), self.receivers.index(receiver)
+        return with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
 
 
 class MeanCircuit:
@@ -276,20 +289,20 @@ class MeanCircuit:
     """
 
     def __init__(self, edges: MeanEdges, n: int) -> None:
-        self.edges = [(sender, reader) for sender, reader, _ in edges.strongest(n)]
+        self.edges = [(sender, receiver) for sender, receiver, _ in edges.strongest(n)]
 
-        def of_pair(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
-            whole = Edges(clean, corrupted, measure_of(clean, metric)[0], Message(edges.title))
-            change = whole.clean - whole.corrupted
-            return Circuit(whole, self.edges).faithfulness * change, change
+        def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
+            pair = Edges(clean, corrupted, parse_metric(clean, metric)[0], Message(edges.title))
+            change = pair.clean - pair.corrupted
+            return Circuit(pair, self.edges).faithfulness * change, change
 
-        effects, changes = np.array(of_each_pair(*edges._pairs, of_pair)).T
-        shares, errors = ratio_of_means(effects[:, np.newaxis], changes)
-        self.faithfulness, self.standard_error = float(shares[0]), float(errors[0])
+        effects, changes = np.array(for_each_pair(*edges._pairs, analyse)).T
+        means, errors = ratio_of_means(effects[:, np.newaxis], changes)
+        self.faithfulness, self.standard_error = float(means[0]), float(errors[0])
 
     def __repr__(self) -> str:
-        share = plus_minus(self.faithfulness, self.standard_error)
-        return f"Circuit of {len(self.edges)} edges, faithfulness {share}"
+        faithfulness = plus_minus(self.faithfulness, self.standard_error)
+        return f"Circuit of {len(self.edges)} edges, faithfulness {faithfulness}"
 
 
 def edges(
@@ -343,98 +356,103 @@ def edges(
     if exact and steps > 1:
         raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
     if isinstance(clean, TraceSequence):
-        analyse = partial(effects_of_pair, steps=steps, exact=exact)
-        found = of_each_pair(clean, corrupted, metric, analyse, progress)
-        title = title_of(steps, exact, words_of(clean[0], metric), corrupted[0])
-        return MeanEdges(clean, corrupted, metric, title, found)
+
+        def analyse(one: Trace, other: Trace, pair_metric: Any) -> tuple[Any, float, float]:
+            """Effects in units of the metric, and the metric in both traces, which aren't kept."""
+            result = edges(one, other, metric=pair_metric, steps=steps, exact=exact, progress=False)
+            effects = result.effects * (result.clean - result.corrupted)
+            return effects, result.clean, result.corrupted
+
+        results = for_each_pair(clean, corrupted, metric, analyse, progress)
+        title = title_of(steps, exact, describe_metric(clean, metric), corrupted[0])
+        return MeanEdges(clean, corrupted, metric, title, results)
     check_traces(clean, corrupted)
-    check_whole(clean, corrupted)
+    check_no_cache(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
         raise InvalidValueError(
             f"edges need traces in which the stream is the sum of what is written to it; got one "
             f"edited at {edited}. Only edits of embedding are supported; path_patch takes others"
         )
-    measure, words, target = measure_of(clean, metric)
+    measure, description, target = parse_metric(clean, metric)
     if target is None and not exact:
         raise InvalidTypeError(
             "gradients need a token or a pair of tokens as metric; for a function use exact=True"
         )
-    result = Edges(clean, corrupted, measure, title_of(steps, exact, words, corrupted))
-    if target is None or exact:
-        effects = exact_effects(result, progress)
-    else:
-        effects = linear_effects(result, target, steps, progress)
-    result.effects = read_only(np.where(result._exists, effects, np.nan))
+    title = title_of(steps, exact, description, corrupted)
+    # The bar is shown before the clean and corrupted runs, which may take seconds.
+    with progress_bar(disable=not progress, unit="edge" if exact else "layer") as bar:
+        result = Edges(clean, corrupted, measure, title)
+        if target is None or exact:
+            effects = exact_effects(result, bar)
+        else:
+            effects = linear_effects(result, target, steps, bar)
+    result.effects = read_only(np.where(result._is_edge, effects, np.nan))
     return result
 
 
-def effects_of_pair(clean: Trace, corrupted: Trace, **settings: Any) -> tuple[Any, float, float]:
-    """Effects in units of the metric, and the metric in both traces, which aren't kept."""
-    result = edges(clean, corrupted, progress=False, **settings)
-    return result.effects * (result.clean - result.corrupted), result.clean, result.corrupted
-
-
-def title_of(steps: int, exact: bool, words: str, corrupted: Trace) -> Message:
+def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
+    """The title of a result."""
     if exact:
-        how = Message("exact")
+        method = Message("exact")
     elif steps == 1:
-        how = Message("by gradients")
+        method = Message("by gradients")
     else:
-        how = Message("by integrated gradients, {steps} steps", steps=steps)
-    return Message("Edges, {how}: {target}{note}", how=how, target=words, note=corrupted.note)
+        method = Message("by integrated gradients, {steps} steps", steps=steps)
+    template = "Edges, {method}: {target}{note}"
+    return Message(template, method=method, target=metric, note=corrupted.note)
 
 
-def exact_effects(edges: Edges, progress: bool) -> NDArray[np.float64]:
+def exact_effects(edges: Edges, bar: Any) -> NDArray[np.float64]:
     """The effect of each edge by path patching, (senders, receivers)."""
-    effects = np.zeros(edges._exists.shape)
+    effects = np.zeros(edges._is_edge.shape)
     limits = edges.clean, edges.corrupted
-    with progress_bar(total=edges._count, disable=not progress, unit="edge") as bar:
-        for s, r in np.argwhere(edges._exists):
-            patched = path_patched(*edges._traces, edges.senders[s], [edges._readers[r]])
-            effects[s, r] = share(number(edges._measure(patched)), limits)
-            bar.update()
+    bar.reset(total=edges._count)
+    for s, r in np.argwhere(edges._is_edge):
+        patched = patch_path(*edges._traces, edges.senders[s], [edges._receivers[r]])
+        effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), limits)
+        bar.update()
     return effects
 
 
-def linear_effects(edges: Edges, target: Target, steps: int, progress: bool) -> NDArray[np.float64]:
+def linear_effects(edges: Edges, target: Target, steps: int, bar: Any) -> NDArray[np.float64]:
     """The effect of each edge by gradients, (senders, receivers)."""
     clean, corrupted = edges._traces
     embedding = corrupted.embedding
     change = clean.embedding - embedding
+    bar.reset(total=steps * corrupted.config.n_layer)
     gradients: Any = 0.0
-    with progress_bar(total=steps, disable=not progress, unit="step") as bar:
-        for k in range(steps):
-            between = corrupted
-            if k:
-                between = corrupted.edited({"embedding": embedding + change * (k / steps)})
-            gradients = gradients + by_receiver(between, target) / steps
-            bar.update()
+    for k in range(steps):
+        between = corrupted
+        if k:
+            between = corrupted.edited({"embedding": embedding + change * (k / steps)})
+        gradients = gradients + by_receiver(between, target, bar) / steps
     written = np.stack([difference(clean, corrupted, path).ravel() for path in edges.senders])
     return np.asarray(written @ np.transpose(gradients), float) / (edges.clean - edges.corrupted)
 
 
-def by_receiver(trace: Trace, target: Target) -> Array:
+def by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
     """∂target/∂input through each receiver alone, in the order of `RECEIVERS`, (receivers, T D)."""
     gradients = Gradients(trace, target)
     by_path: dict[str, Array] = {}
-    for n, block in enumerate(trace.blocks):
-        of_block = gradients.blocks[n]
-        attention, of_attention = block.attention, of_block.attention
+    for layer in reversed(range(trace.config.n_layer)):
+        block, d_block = trace.blocks[layer], gradients.blocks[layer]
+        attention = block.attention
         for name in "QKV":
-            rows = getattr(of_attention, name)  # (H, T, Dh)
+            d_heads = getattr(d_block.attention, name)  # (H, T, Dh)
             d_X = np.stack(
                 [
-                    affine_x(getattr(head, f"W_{name}"), row)
-                    for head, row in zip(attention.heads, rows, strict=True)
+                    affine_x(getattr(head, f"W_{name}"), d_head)
+                    for head, d_head in zip(attention.heads, d_heads, strict=True)
                 ]
             )
-            by_path |= {
-                f"blocks.{n}.attention.heads.{h}.{name}": d_x
-                for h, d_x in enumerate(through_layer_norm(attention.residual, attention, d_X))
-            }
-        by_path[f"blocks.{n}.mlp.X"] = through_layer_norm(block.mid, block.mlp, of_block.mlp.X)
+            d_stream = through_layer_norm(attention.residual, attention, d_X)
+            for head, d_x in enumerate(d_stream):
+                by_path[f"blocks.{layer}.attention.heads.{head}.{name}"] = d_x
+        d_stream = through_layer_norm(block.mid, block.mlp, d_block.mlp.X)
+        by_path[f"blocks.{layer}.mlp.X"] = d_stream
+        bar.update()
     by_path["final"] = gradients.blocks[-1].output
-    return np.stack([by_path[path].ravel() for path in _all(trace, RECEIVERS)])
+    return np.stack([by_path[path].ravel() for path in paths_of(trace, RECEIVERS)])
 
 
 def through_layer_norm(x: Array, layer: Trace, d_y: Array) -> Array:
@@ -443,7 +461,7 @@ def through_layer_norm(x: Array, layer: Trace, d_y: Array) -> Array:
     return d_x
 
 
-def _node(path: str) -> str:
+def node_name(path: str) -> str:
     """The part of the model that a path belongs to: a head as layer.head, an MLP, or an end."""
     layer, head = (re.search(rf"{kind}\.(\d+)", path) for kind in ("blocks", "heads"))
     if not layer:
@@ -451,12 +469,12 @@ def _node(path: str) -> str:
     return f"{layer[1]}.{head[1]}" if head else f"MLP {layer[1]}"
 
 
-def _input(receiver: str) -> str:
+def input_name(receiver: str) -> str:
     """Q, K or V of a head."""
     name = receiver.rpartition(".")[2]
     return name if name in "QKV" else ""
 
 
-def _all(trace: Trace, kinds: Sequence[str]) -> tuple[str, ...]:
+def paths_of(trace: Trace, kinds: Sequence[str]) -> tuple[str, ...]:
     """The paths of all senders or receivers of a model."""
-    return tuple(path for kind in kinds for path in expanded(trace, kind))
+    return tuple(path for kind in kinds for path in expand(trace, kind))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator
-from itertools import groupby, islice, pairwise, product
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from attnlab.analysis.base import (
     Analysis,
     Named,
-    Target,
     Trace,
     Traces,
     TraceSequence,
@@ -24,25 +22,46 @@ from attnlab.analysis.base import (
     positions_of,
 )
 from attnlab.analysis.gradients import Gradients
+from attnlab.analysis.many import (
+    TOKENS_IN_GROUP,
+    group_equal,
+    plus_minus,
+    ratio_of_means,
+    standard_error,
+    value_for_each,
+)
+from attnlab.analysis.metrics import (
+    Metric,
+    as_metric,
+    check_pairs,
+    check_traces,
+    describe_metric,
+    for_each_pair,
+    in_pair,
+    limits_of,
+    parse_metric,
+    restored_fraction,
+)
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import batched, changed_step, check_paths
-from attnlab.steps import Graph, Result, at, read_only
-from attnlab.support.checks import as_number, is_real
+from attnlab.forward.edits import changed_step, check_paths, edited
+from attnlab.forward.slices import final_row, with_step
+from attnlab.steps import Graph, at, read_only
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
+from attnlab.support.tables import Table, header, with_error
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# Tokens of patched runs in a batch: enough for fast matrix products, with little memory.
-TOKENS_AT_ONCE = 256
+# Rows of patched runs in a batch: enough for fast matrix products, with little memory.
+ROWS_AT_ONCE = 1024
+
+# Parts that a table names with their standard errors.
+PARTS_SHOWN = 10
 
 # A path, and the rows that are patched.
 Patch = tuple[str, slice]
-
-# A function of a trace; or a token, for its logit; or two tokens, for the difference of logits.
-Metric = Callable[[Any], float] | Named | tuple[Named, Named]
 
 
 class Patching(Analysis):
@@ -76,18 +95,21 @@ class Patching(Analysis):
     restored: NDArray[np.float64]
 
     def __init__(
-        self, trace: Trace, parts: str, by_position: bool, metric: str, limits: tuple[float, float]
+        self,
+        trace: Trace,
+        parts: str,
+        by_position: bool,
+        metric: str,
+        restored: AnyArray,
+        limits: Any,
     ) -> None:
         title = Message(self.titles[by_position], parts=parts, target=metric)
         self.title = Message("{title}{note}", title=title, note=trace.note)
-        self.paths = tuple(expanded(trace, parts))
+        self.paths = tuple(expand(trace, parts))
         self.clean, self.corrupted = limits
         self._parts, self._positions = parts, positions_of(trace) if by_position else None
-
-    def _set(self, trace: Trace, numbers: list[float]) -> None:
-        counts = counts_of(trace, self._parts)
-        last = (len(self._positions.positions),) if self._positions else ()
-        self.restored = read_only(np.array(numbers).reshape((*counts, *last)))
+        positions = (len(trace.tokens),) if by_position else ()
+        self.restored = read_only(restored.reshape((*counts_of(trace, parts), *positions)))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         kinds = re.findall(r"(\w+)s\.\*", self._parts)  # block, head
@@ -119,6 +141,96 @@ class AttributionPatching(Patching):
         "Nanda, “Attribution Patching” (2023); Syed et al., “Attribution Patching Outperforms "
         "Automated Circuit Discovery” (2023)"
     )
+
+
+class MeanPatching(Patching):
+    """How much each patched step restores over pairs of texts, as `attnlab.patch` returns it.
+
+    restored = Σ (metric(patched) - metric(corrupted)) / Σ (metric(clean) - metric(corrupted)),
+    sums over n pairs
+
+    A ratio of means, so that a pair whose metric hardly differs doesn't dominate. Its standard
+    error is the usual one of a ratio, by linearisation: with residuals e = effect - restored ·
+    (clean - corrupted), it is √(Σ e² / (n (n - 1))), divided by the absolute mean of clean -
+    corrupted.
+
+    Attributes
+    ----------
+    restored : as in `Patching`, of all pairs together
+    standard_errors : of `restored`, with its shape; NaN for one pair
+    effects : (n, ...), metric(patched) - metric(corrupted) of each pair
+    clean, corrupted : (n,), the metric of each trace
+    paths : of the patched steps, in the order of `restored` without positions
+    """
+
+    meaning: ClassVar[str] = (
+        "Each number is how much of the metric one patch restores, over all pairs: 0 is nothing, 1 "
+        "is everything."
+    )
+    note: ClassVar[str] = (
+        "A step that restores much carries the difference between the texts of a pair; it may be "
+        "neither the only one nor the origin of the difference. Steps that matter only together "
+        "may each restore nothing. Standard errors say how much the mean would vary with other "
+        "pairs drawn as these were; they don't cover other kinds of texts."
+    )
+    source: ClassVar[str] = (
+        f"{Patching.source}; Cochran, “Sampling Techniques” (1977), chapter 6, ratio of means"
+    )
+    standard_errors: NDArray[np.float64]
+    effects: NDArray[np.float64]
+    clean: NDArray[np.float64]
+    corrupted: NDArray[np.float64]
+
+    def __init__(
+        self,
+        trace: Trace,
+        parts: str,
+        by_position: bool,
+        metric: str,
+        effects: AnyArray,
+        limits: Any,
+    ) -> None:
+        """Compute the ratios of effects (n, patches) and limits (2, n); the trace is any text's."""
+        clean, corrupted = map(read_only, limits)
+        restored, errors = ratio_of_means(effects, clean - corrupted)
+        super().__init__(trace, parts, by_position, metric, restored, (clean, corrupted))
+        self.effects = read_only(effects.reshape(len(effects), *self.restored.shape))
+        self.standard_errors = read_only(errors.reshape(self.restored.shape))
+        if by_position:  # texts have different tokens there
+            self._positions = numbered_axis("position", len(trace.tokens))
+
+    def _tables(self) -> Iterator[str | Table]:
+        yield from super()._tables()
+        numbers, rows, columns = self._grid()
+        order = np.argsort(-np.abs(numbers), axis=None, kind="stable")[:PARTS_SHOWN]
+        lines = [header("strongest", "restored", "± standard error")]
+        for row, column in zip(*np.unravel_index(order, numbers.shape), strict=True):
+            name = ", ".join(
+                f"{axis.name} {axis.labels[i]}".strip()
+                for axis, i in ((rows, row), (columns, column))
+            )
+            error = self.standard_errors.reshape(numbers.shape)[row, column]
+            lines.append((name, *with_error(float(numbers[row, column]), float(error))))
+        yield Table(lines)
+        clean, corrupted = (
+            plus_minus(float(metric.mean()), float(standard_error(metric)))
+            for metric in (self.clean, self.corrupted)
+        )
+        n = len(self.clean)
+        yield Message(
+            "{pairs}; metric {clean} in clean and {corrupted} in corrupted traces",
+            pairs=Message("one pair") if n == 1 else Message("{count} pairs", count=n),
+            clean=clean,
+            corrupted=corrupted,
+        )
+
+
+class MeanAttributionPatching(MeanPatching):
+    """A linear approximation of `MeanPatching`, see `attnlab.attribution_patch`."""
+
+    titles = AttributionPatching.titles
+    note: ClassVar[str] = AttributionPatching.note
+    source: ClassVar[str] = AttributionPatching.source
 
 
 def patch(
@@ -174,55 +286,131 @@ def patch(
     >>> attnlab.patch(clean, corrupted, metric=[(" dog", " cat"), (" ball", " kite")])
     """
     if isinstance(clean, TraceSequence):
-        many: Patching = clean.patch(corrupted, parts, metric, by_position, progress)
-        return many
+        return patch_pairs(clean, corrupted, parts, metric, by_position, progress)
     check_traces(clean, corrupted)
-    measure, words, target = measure_of(clean, metric)
-    numbers: list[float] = []
+    measure, description, target = parse_metric(clean, metric)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(disable=not progress, unit="run") as bar:
-        limits = checked(clean, corrupted, parts, measure, by_position)
-        result = Patching(corrupted, parts, by_position, words, limits)
-        patches = [*product(result.paths, rows_of(corrupted, by_position))]
+        check_parts(corrupted, parts, by_position)
+        limits = limits_of(measure, clean, corrupted)
+        patches = patches_of(corrupted, parts, by_position)
         bar.reset(total=len(patches))
-        for group in groups(corrupted, patches, target):
-            traces = [patched(clean, corrupted, patch) for patch in group]
-            measured = [measure(traces[0])] if target is None else values(target, traces, group)
-            numbers += [share(number(value), limits) for value in measured]
-            bar.update(len(group))
-    result._set(corrupted, numbers)
-    return result
+        measured = np.empty(len(patches))
+        if target and can_be_batched(corrupted, parts):
+            direction = target.difference(corrupted.W_U)
+            for numbers, final in patched_rows(clean, corrupted, patches):
+                values = (final[:, 0] * direction).sum(axis=-1)
+                measured[numbers] = [as_metric(value) for value in values]
+                bar.update(len(numbers))
+        else:
+            for number, (path, rows) in enumerate(patches):
+                value = with_rows(at(corrupted, path), at(clean, path), rows)
+                measured[number] = as_metric(measure(corrupted.edited({path: value})))
+                bar.update()
+    restored = restored_fraction(measured, limits)
+    return Patching(corrupted, parts, by_position, description, restored, limits)
 
 
-def groups(trace: Trace, patches: list[Patch], target: Target | None) -> Iterator[list[Patch]]:
-    """Patches, in order, in groups that can run as a batch.
+def patch_pairs(
+    clean: TraceSequence,
+    corrupted: Traces,
+    parts: str,
+    metric: Metric | list[Any],
+    by_position: bool,
+    progress: bool,
+) -> MeanPatching:
+    """`patch` for pairs of traces."""
+    check_pairs(clean, corrupted)
+    metrics, targets = value_for_each(metric, len(clean), "metric"), []
+    for number, (trace, of_pair) in enumerate(zip(clean, metrics, strict=True)):
+        with in_pair(number):
+            targets.append(parse_metric(trace, of_pair)[2])
+    check_lengths(corrupted, by_position)
+    description = describe_metric(clean, metric)
+    if None in targets or not can_be_batched(corrupted[0], parts):
 
-    A batch needs patches of one step that has a row for each token. Traces with a cache, whose keys
-    have no batch axis, or with edits, whose functions expect one run, are not batched.
+        def analyse(one: Trace, other: Trace, of_pair: Any) -> Patching:
+            return patch(one, other, parts, metric=of_pair, by_position=by_position, progress=False)
+
+        results = for_each_pair(clean, corrupted, metric, analyse, progress)
+        return MeanPatching(corrupted[0], parts, by_position, description, *effects_of(results))
+    patches = patches_of(corrupted[0], parts, by_position)
+    effects, limits = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
+    with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
+        for numbers in groups_of_pairs(clean, corrupted):
+            one, other = (side.side_by_side(numbers)[0] for side in (clean, corrupted))
+            group_targets = [target for target in (targets[number] for number in numbers) if target]
+            directions = np.stack([target.difference(one.W_U) for target in group_targets])
+            for side, trace in enumerate((one, other)):
+                limits[side, numbers] = (trace.final[..., -1, :] * directions).sum(axis=-1)
+            for chosen, final in patched_rows(one, other, patches):
+                measured = (final * directions).sum(axis=-1)  # (patches, texts)
+                effects[np.ix_(numbers, chosen)] = measured.T - limits[1, numbers, np.newaxis]
+                bar.update(measured.size)
+    return MeanPatching(corrupted[0], parts, by_position, description, effects, limits)
+
+
+def can_be_batched(trace: Trace, parts: str) -> bool:
+    """Whether patched runs can be computed side by side.
+
+    Each patched step needs a row for each token. A trace with a cache, whose keys have no batch
+    axis, or with edits, whose functions expect one run, can't be batched.
     """
-    graph, T = trace._run.graph, len(trace.tokens)
-    alone = target is None or trace.tokens_before or trace.edited_steps
-    for path, of_step in groupby(patches, key=lambda patch: changed_step(graph, patch[0])):
-        has_rows = has_tokens(graph, path) and graph[path].step.name != "mask"
-        size = 1 if alone or not has_rows else max(TOKENS_AT_ONCE // T, 1)
-        while group := [*islice(of_step, size)]:
-            yield group
+    graph = trace._run.graph
+    changed = {changed_step(graph, path) for path in expand(trace, parts)}
+    return not (trace.tokens_before or trace.edited_steps) and all(
+        has_tokens(graph, step) and graph[step].step.name != "mask" for step in changed
+    )
 
 
-def patched(clean: Trace, corrupted: Trace, patch: Patch) -> Trace:
-    """The corrupted trace with some rows of a step from the clean one."""
-    path, row = patch
-    return corrupted.edited({path: with_rows(at(corrupted, path), at(clean, path), row)})
+def patched_rows(
+    clean: Trace, corrupted: Trace, patches: Sequence[Patch]
+) -> Iterator[tuple[list[int], AnyArray]]:
+    """Numbers of patches, and the last row of `final` for each, (patches, texts, D).
+
+    Patches of one step are computed side by side, from the first row that they change.
+    """
+    run, T, D = corrupted._run, len(corrupted.positions), corrupted.config.n_embd
+    texts = corrupted.embedding.size // (T * D)
+    by_step: dict[str, list[int]] = {}
+    for number, (path, _) in enumerate(patches):
+        by_step.setdefault(changed_step(run.graph, path), []).append(number)
+    for step, numbers in by_step.items():
+        numbers.sort(key=lambda number: patches[number][1].start or 0)
+        original, batch, values, start = at(corrupted, step), list[int](), list[AnyArray](), T - 1
+        for number in numbers:
+            path, rows = patches[number]
+            patched = with_rows(at(corrupted, path), at(clean, path), rows)
+            value = edited(run, {path: patched}).value(step)
+            batch.append(number)
+            values.append(value)
+            start = min(start, first_change(value, original))
+            if (T - start) * texts * (len(batch) + 1) > ROWS_AT_ONCE or number == numbers[-1]:
+                final = final_row(with_step(run, step, np.stack(values), start))
+                yield batch, final.reshape(len(batch), texts, D)
+                batch, values, start = [], [], T - 1
 
 
-def values(target: Target, traces: list[Trace], patches: list[Patch]) -> list[Any]:
-    """A target in traces that are patched at one step, run as a batch."""
-    trace, *others = traces
-    if not others:
-        return [target.value(trace)]
-    path = changed_step(trace._run.graph, patches[0][0])
-    batch = batched([trace._run for trace in traces], path)
-    return [*target.values(trace._of_run(batch))]
+def first_change(value: AnyArray, original: AnyArray) -> int:
+    """The first row that differs in any text; the last row if none does."""
+    rows = (value != original).any(axis=(*range(value.ndim - 2), -1))
+    return int(rows.argmax()) if rows.any() else len(rows) - 1
+
+
+def groups_of_pairs(clean: TraceSequence, corrupted: Traces) -> list[list[int]]:
+    """The numbers of pairs of one length whose first different token is at the same position."""
+    keys = []
+    for clean_trace, corrupted_trace in zip(clean, corrupted, strict=True):
+        differs = clean_trace.tokens.ids != corrupted_trace.tokens.ids
+        keys.append((len(differs), int(differs.argmax())))
+    return group_equal(keys, TOKENS_IN_GROUP)
+
+
+def effects_of(results: Sequence[Patching]) -> tuple[AnyArray, AnyArray]:
+    """Effects (n, patches), and the metric in clean and corrupted traces (2, n), of each pair."""
+    limits = np.array([(result.clean, result.corrupted) for result in results]).T
+    restored = np.array([result.restored.ravel() for result in results])
+    return restored * (limits[0] - limits[1])[:, np.newaxis], limits
 
 
 def attribution_patch(
@@ -232,7 +420,7 @@ def attribution_patch(
     *,
     metric: Named | tuple[Named, Named] | list[Named | tuple[Named, Named]],
     by_position: bool = False,
-) -> AttributionPatching:
+) -> AttributionPatching | MeanAttributionPatching:
     """Approximate `patch` for all steps with one backward pass of the corrupted run.
 
     restored ≈ Σ (clean - corrupted) · gradient / (metric(clean) - metric(corrupted))
@@ -257,90 +445,56 @@ def attribution_patch(
     Source: Nanda, "Attribution Patching" (2023).
     """
     if isinstance(clean, TraceSequence):
-        many: AttributionPatching = clean.attribution_patch(corrupted, parts, metric, by_position)
-        return many
+        check_pairs(clean, corrupted)
+        check_lengths(corrupted, by_position)
+
+        def analyse(one: Trace, other: Trace, of_pair: Any) -> Patching:
+            return attribution_patch(one, other, parts, metric=of_pair, by_position=by_position)
+
+        results = for_each_pair(clean, corrupted, metric, analyse)
+        description = describe_metric(clean, metric)
+        return MeanAttributionPatching(
+            corrupted[0], parts, by_position, description, *effects_of(results)
+        )
     check_traces(clean, corrupted)
-    measure, words, target = measure_of(clean, metric)
+    measure, description, target = parse_metric(clean, metric)
     if target is None:
         raise InvalidTypeError(
             "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
-    limits = checked(clean, corrupted, parts, measure, by_position)
-    result = AttributionPatching(corrupted, parts, by_position, words, limits)
-    gradients = Gradients(corrupted, target)
-    rows, numbers = rows_of(corrupted, by_position), []
-    for path in result.paths:
+    check_parts(corrupted, parts, by_position)
+    limits = limits_of(measure, clean, corrupted)
+    gradients, estimates = Gradients(corrupted, target), []
+    for path, rows in patches_of(corrupted, parts, by_position):
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
-        numbers += [float(change[..., row, :].sum()) / (limits[0] - limits[1]) for row in rows]
-    result._set(corrupted, numbers)
-    return result
+        estimates.append(float(change[..., rows, :].sum()) / (limits[0] - limits[1]))
+    return AttributionPatching(
+        corrupted, parts, by_position, description, np.array(estimates), limits
+    )
 
 
-def measure_of(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
-    """A metric as a function, in words, and as a Target if it has a gradient."""
-    if callable(metric):
-        return metric, getattr(metric, "__name__", quoted(metric)), None
-    pair = isinstance(metric, tuple | list) and len(metric) == 2
-    token, against = metric if pair else (metric, None)
-    target = Target.of(trace, token, against, -1)
-    return target.value, target.message, target
-
-
-def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
-    """Raise unless one trace can be patched into the other; `which` ends the message."""
-    for trace in (clean, corrupted):
-        if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
-            raise InvalidTypeError(
-                "clean and corrupted must be traces, as model.trace returns them; got {kind}",
-                kind=type(trace).__name__,
-            )
-    if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
+def check_parts(trace: Trace, parts: str, by_position: bool) -> None:
+    """Raise unless the parts can be patched."""
+    path, *_ = expand(trace, parts)
+    T = len(trace.tokens)
+    if by_position and (not has_tokens(trace._run.graph, path) or at(trace, path).shape[-2] != T):
         raise InvalidValueError(
-            "clean and corrupted must have the same model and number of "
-            "tokens; got {clean} and {corrupted}{which}",
-            clean=clean.title,
-            corrupted=corrupted.title,
-            which=which,
-        )
-    if not clean.parameters.equals(corrupted.parameters):
-        raise InvalidValueError(
-            "clean and corrupted must be traces by one model; their parameters "
-            "differ{which}. attnlab.compare(base, tuned, texts) compares two "
-            "models",
-            which=which,
+            "by_position needs one row for each of {T} positions; {path} doesn't have them",
+            T=T,
+            path=path,
         )
 
 
-def checked(
-    clean: Trace, corrupted: Trace, parts: str, measure: Callable[[Trace], Any], by_position: bool
-) -> tuple[float, float]:
-    """Check that the parts can be patched; return the metric in both traces."""
-    path, *_ = expanded(corrupted, parts)
-    if by_position:
-        T = len(corrupted.tokens)
-        if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
-            raise InvalidValueError(
-                "by_position needs one row for each of {T} positions; {path} doesn't have them",
-                T=T,
-                path=path,
-            )
-    return limits_of(measure, clean, corrupted)
-
-
-def limits_of(
-    measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
-) -> tuple[float, float]:
-    """The metric in both traces, which must differ."""
-    limits = number(measure(clean)), number(measure(corrupted))
-    if limits[0] == limits[1]:
+def check_lengths(traces: Traces, by_position: bool) -> None:
+    """Raise unless texts that are patched by position have the same length."""
+    lengths = {len(trace.tokens) for trace in traces}
+    if by_position and len(lengths) > 1:
         raise InvalidValueError(
-            "the metric is {value} in both traces, so there is nothing to restore",
-            value=f"{limits[0]:.4g}",
+            f"by_position needs texts of one length; got {min(lengths)} to {max(lengths)} tokens"
         )
-    return limits
 
 
-def expanded(trace: Trace, parts: Any) -> list[str]:
+def expand(trace: Trace, parts: Any) -> list[str]:
     """The paths that a path with * stands for."""
     if not isinstance(parts, str):
         raise InvalidTypeError(
@@ -360,40 +514,21 @@ def counts_of(trace: Trace, parts: str) -> tuple[int, ...]:
     return tuple(counts[before] for before, word in pairwise(words) if word == "*")
 
 
+def patches_of(trace: Trace, parts: str, by_position: bool) -> list[Patch]:
+    """Path and rows of all patches."""
+    rows = [slice(t, t + 1) for t in range(len(trace.tokens))] if by_position else [slice(None)]
+    return [*product(expand(trace, parts), rows)]
+
+
 def has_tokens(graph: Graph, path: str) -> bool:
     """Whether a step has a row for each token."""
     return graph[path].step.axes.split()[-2:-1] in (["T"], ["Tq"], ["Tk"])
 
 
-def rows_of(trace: Trace, by_position: bool) -> list[slice]:
-    """The rows of each patch."""
-    return [slice(t, t + 1) for t in range(len(trace.tokens))] if by_position else [slice(None)]
-
-
-def with_rows(corrupted: AnyArray, clean: AnyArray, row: slice) -> AnyArray:
+def with_rows(corrupted: AnyArray, clean: AnyArray, rows: slice) -> AnyArray:
     """A step with some rows of the clean run."""
-    if row == slice(None):
+    if rows == slice(None):
         return clean
     patched = corrupted.copy()
-    patched[..., row, :] = clean[..., row, :]
+    patched[..., rows, :] = clean[..., rows, :]
     return patched
-
-
-def share(measured: float, limits: tuple[float, float]) -> float:
-    """The share of the difference between clean and corrupted metric that is restored."""
-    clean, corrupted = limits
-    return (measured - corrupted) / (clean - corrupted)
-
-
-def number(measured: Any) -> float:
-    """A metric's result as a float, checked."""
-    measured = as_number(measured)
-    if not is_real(measured):
-        raise InvalidTypeError(
-            "metric must return a number; got {measured}", measured=quoted(measured)
-        )
-    if not math.isfinite(measured):
-        raise InvalidValueError(
-            "metric must return a finite number; got {measured}", measured=measured
-        )
-    return float(measured)

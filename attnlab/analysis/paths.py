@@ -1,29 +1,30 @@
 """Path patching and edges: the effect of one part on another along the direct path between them.
 
-Heads, MLPs and the embedding write to the residual stream; heads (through Q, K and V), MLPs and the
-logits read from it. An edge goes from a writer (a sender) to a reader (a receiver). Since the
-stream is a sum, what a receiver gets along an edge is what the sender writes.
+Heads, MLPs and the embedding write to the residual stream: they are senders. Heads (through Q, K
+and V), MLPs and the logits read from it: they are receivers. An edge goes from a sender to a
+receiver. Since the stream is a sum, an edge carries exactly what its sender writes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from attnlab.analysis.base import Trace, Traces, TraceSequence
-from attnlab.analysis.many import MeanPatching, mean_of_pairs, words_of
-from attnlab.analysis.patching import (
+from attnlab.analysis.metrics import (
     Metric,
-    Patching,
+    as_metric,
     check_traces,
-    expanded,
+    describe_metric,
+    for_each_pair,
     limits_of,
-    measure_of,
-    number,
-    share,
+    parse_metric,
+    restored_fraction,
 )
+from attnlab.analysis.patching import MeanPatching, Patching, effects_of, expand
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.steps import at
@@ -40,12 +41,12 @@ RECEIVERS = (
 )
 
 
-class Reader(NamedTuple):
-    """A receiver.
+class Receiver(NamedTuple):
+    """A step that is computed from the residual stream.
 
     Attributes
     ----------
-    path : of its step, computed from LayerNorm of the stream
+    path : of the step, computed from LayerNorm of the stream
     stream : path of the residual stream that it reads
     stage : the number of attention layers and MLPs before it
     """
@@ -55,18 +56,18 @@ class Reader(NamedTuple):
     stage: int
 
 
-def reader_at(path: str, n_layer: int) -> Reader:
+def receiver_at(path: str, n_layer: int) -> Receiver:
     """The receiver at a path."""
     if path == "final":
-        return Reader(path, f"blocks.{n_layer - 1}.output", 2 * n_layer)
+        return Receiver(path, f"blocks.{n_layer - 1}.output", 2 * n_layer)
     layer = layer_of(path)
     if ".mlp." in path:
-        return Reader(path, f"blocks.{layer}.mid", 2 * layer + 1)
-    return Reader(path, f"blocks.{layer}.attention.residual", 2 * layer)
+        return Receiver(path, f"blocks.{layer}.mid", 2 * layer + 1)
+    return Receiver(path, f"blocks.{layer}.attention.residual", 2 * layer)
 
 
 def stage_of(sender: str) -> int:
-    """The number of attention layers and MLPs up to a sender's own; 0 for the embedding."""
+    """The number of attention layers and MLPs up to and with the sender; 0 for the embedding."""
     if sender == "embedding":
         return 0
     return 2 * layer_of(sender) + (2 if ".mlp." in sender else 1)
@@ -88,7 +89,7 @@ def check_endpoint(path: object, kinds: Sequence[str], what: str) -> None:
         )
 
 
-def check_whole(clean: Trace, corrupted: Trace) -> None:
+def check_no_cache(clean: Trace, corrupted: Trace) -> None:
     """Refuse steps of generation, since no sender writes their cached keys and values."""
     if clean.tokens_before or corrupted.tokens_before:
         raise InvalidValueError(
@@ -103,18 +104,20 @@ def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
     return change
 
 
-def received(corrupted: Trace, reader: Reader, change: Array) -> Array:
+def receiver_value(corrupted: Trace, receiver: Receiver, change: Array) -> Array:
     """A receiver's step if only the stream that it reads is changed."""
-    stream = at(corrupted, reader.stream) + change
-    step: Array = at(corrupted.edited({reader.stream: stream}), reader.path)
+    stream = at(corrupted, receiver.stream) + change
+    step: Array = at(corrupted.edited({receiver.stream: stream}), receiver.path)
     return step
 
 
-def path_patched(clean: Trace, corrupted: Trace, sender: str, readers: Sequence[Reader]) -> Trace:
+def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[Receiver]) -> Trace:
     """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
-    later = [reader for reader in readers if stage_of(sender) <= reader.stage]
-    return corrupted.edited({reader.path: received(corrupted, reader, change) for reader in later})
+    later = [receiver for receiver in receivers if stage_of(sender) <= receiver.stage]
+    return corrupted.edited(
+        {receiver.path: receiver_value(corrupted, receiver, change) for receiver in later}
+    )
 
 
 class PathPatching(Patching):
@@ -194,31 +197,33 @@ def path_patch(
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
     if isinstance(clean, TraceSequence):
-        analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
-        many: MeanPathPatching = mean_of_pairs(
-            MeanPathPatching, clean, corrupted, sender, metric, False, analyse, progress
-        )
-        many.title = title_of(sender, names, words_of(clean[0], metric), corrupted[0])
-        return many
+
+        def analyse(one: Trace, other: Trace, pair_metric: Any) -> PathPatching:
+            return path_patch(one, other, sender, receiver, metric=pair_metric, progress=False)
+
+        results = for_each_pair(clean, corrupted, metric, analyse, progress)
+        description, first = describe_metric(clean, metric), corrupted[0]
+        means = MeanPathPatching(first, sender, False, description, *effects_of(results))
+        means.title = title_of(sender, names, description, first)
+        return means
     check_traces(clean, corrupted)
-    check_whole(clean, corrupted)
-    measure, words, _ = measure_of(clean, metric)
-    readers = [
-        reader_at(path, corrupted.config.n_layer)
+    check_no_cache(clean, corrupted)
+    measure, description, _ = parse_metric(clean, metric)
+    receivers = [
+        receiver_at(path, corrupted.config.n_layer)
         for name in names
-        for path in expanded(corrupted, name)
+        for path in expand(corrupted, name)
     ]
-    paths = expanded(corrupted, sender)
-    limits = limits_of(measure, clean, corrupted)
-    restored = []
+    paths = expand(corrupted, sender)
+    measured = np.empty(len(paths))
     with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
-        for path in paths:
-            patched = path_patched(clean, corrupted, path, readers)
-            restored.append(share(number(measure(patched)), limits))
+        limits = limits_of(measure, clean, corrupted)
+        for number, path in enumerate(paths):
+            measured[number] = as_metric(measure(patch_path(clean, corrupted, path, receivers)))
             bar.update()
-    result = PathPatching(corrupted, sender, False, words, limits)
-    result.title = title_of(sender, names, words, corrupted)
-    result._set(corrupted, restored)
+    restored = restored_fraction(measured, limits)
+    result = PathPatching(corrupted, sender, False, description, restored, limits)
+    result.title = title_of(sender, names, description, corrupted)
     return result
 
 

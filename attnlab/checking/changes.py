@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts
-from attnlab.analysis.many import TOKENS_IN_GROUP, grouped, ratio_of_means
+from attnlab.analysis.many import TOKENS_IN_GROUP, group_equal, ratio_of_means
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.model.gpt2 import GPT2
@@ -118,7 +118,7 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
     before = np.empty(len(texts))
     group_size = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
     with progress_bar(total=divergences.size, disable=not progress, unit="run") as bar:
-        for numbers in grouped([len(text) for text in base_traces.texts], group_size):
+        for numbers in group_equal([len(text) for text in base_traces.texts], group_size):
             reference = log_probabilities(base_traces.side_by_side(numbers)[0])
             trace, _ = tuned_traces.side_by_side(numbers)
             before[numbers] = divergence(reference, log_probabilities(trace.fork()))

@@ -15,10 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.cli.arguments import parser
-from attnlab.cli.subcommands import COMMANDS
 from attnlab.support.console import exit_status
-from attnlab.views.terminal import Terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,6 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
+    # Imported here, so that Ctrl-C in the meantime also ends in one line.
+    from attnlab.cli.arguments import parser
+    from attnlab.cli.subcommands import COMMANDS
+    from attnlab.views.terminal import Terminal
+
     options = parser().parse_args(arguments)
     report = COMMANDS[options.command](options)
     if options.json:

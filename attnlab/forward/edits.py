@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
 from attnlab.support.messages import EDITED, Message, joined
@@ -247,22 +246,6 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     paths = f"{', '.join(words[:MAX_PATHS_SHOWN])}{more}"
     edited_run.note = Message(EDITED, paths=paths) if words else ""
     return edited_run
-
-
-def batched(runs: Sequence[EditedRun], path: str) -> EditedRun:
-    """Combine runs of one base, edited at the same step, along a leading axis.
-
-    The step is computed for each run, everything after it for all at once.
-
-    Parameters
-    ----------
-    runs : from `edited`
-    path : of the step that the edits change, see `changed_step`
-    """
-    batch = EditedRun(runs[0].base, {path: 0})  # a placeholder, set below
-    batch.values[path] = read_only(np.stack([run.value(path) for run in runs]))
-    batch.is_long |= len(runs) * len(batch.value("ids")) > fast.SHORT
-    return batch
 
 
 # ---- which step an edit changes, and what depends on it ------------------------------------------

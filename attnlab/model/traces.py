@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, NoReturn, overload
 
 import numpy as np
 
@@ -12,15 +12,9 @@ from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
 from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
     MeanAttribution,
-    MeanAttributionPatching,
     MeanLens,
-    MeanPatching,
-    attribution_many,
-    attribution_patch_many,
-    grouped,
-    lens_many,
-    one_each,
-    patch_many,
+    group_equal,
+    value_for_each,
 )
 from attnlab.errors import InvalidValueError
 from attnlab.forward.config import GPT2Config
@@ -31,6 +25,7 @@ from attnlab.steps import Part, ReadOnly
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
+from attnlab.views.positions import checked_index
 from attnlab.views.shown import label
 
 if TYPE_CHECKING:
@@ -89,10 +84,15 @@ class Traces(ReadOnly, TraceSequence, Document):
                     "{number} selects none of the {count} texts", number=number, count=len(self)
                 )
             return Traces(texts, self.vocabulary, self.parameters)
-        return self._traces[number]
+        return self._traces[checked_index(number, "trace", len(self))]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        is_of_trace = hasattr(Trace, name) or name in Trace.__annotations__
+        hint = f"; one text's trace has it: traces[0].{name}" if is_of_trace else ""
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def groups(self) -> list[list[int]]:
-        return grouped([len(text) for text in self.texts], TOKENS_IN_GROUP)
+        return group_equal([len(text) for text in self.texts], TOKENS_IN_GROUP)
 
     def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
         texts = [self.texts[number] for number in numbers]
@@ -122,7 +122,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         MeanLens
             `.probabilities` and `.ranks` (S,) are means, `.standard_errors` theirs by name
         """
-        return lens_many(self, token, position)
+        return MeanLens(self, token, position)
 
     def attribution(
         self,
@@ -143,7 +143,7 @@ class Traces(ReadOnly, TraceSequence, Document):
             `.heads` (L, H), `.mlps` (L,), ... are means, `.standard_errors` theirs by name;
             `.each[n]` is the n-th text's
         """
-        return attribution_many(self, token, against, position)
+        return MeanAttribution(self, token, against, position)
 
     def gradients(
         self,
@@ -159,7 +159,9 @@ class Traces(ReadOnly, TraceSequence, Document):
         position : of the logits, in every text
         """
         count = len(self)
-        targets = zip(one_each(of, count, "of"), one_each(against, count, "against"), strict=True)
+        targets = zip(
+            value_for_each(of, count, "of"), value_for_each(against, count, "against"), strict=True
+        )
         return tuple(
             trace.gradients(token, other, position)
             for trace, (token, other) in zip(self, targets, strict=True)
@@ -173,16 +175,6 @@ class Traces(ReadOnly, TraceSequence, Document):
         jobs : as in `Trace.jobs`
         """
         return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
-
-    def patch(
-        self, corrupted: Any, parts: str, metric: Any, by_position: bool, progress: bool
-    ) -> MeanPatching:
-        return patch_many(self, corrupted, parts, metric, by_position, progress)
-
-    def attribution_patch(
-        self, corrupted: Any, parts: str, metric: Any, by_position: bool
-    ) -> MeanAttributionPatching:
-        return attribution_patch_many(self, corrupted, parts, metric, by_position)
 
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts, group by group, so that each group's memory is freed."""

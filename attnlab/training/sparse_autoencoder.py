@@ -15,7 +15,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.forward.gradients import affine_b, affine_W, affine_x
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import at
-from attnlab.support.checks import as_count
+from attnlab.support.checks import as_count, memory_for
 from attnlab.support.console import progress_bar
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.tuned_lens import traces_of
@@ -104,9 +104,10 @@ def sparse_autoencoder(
     if not variance:
         raise InvalidValueError(f"{path} is the same for all tokens of these texts")
     rng = np.random.default_rng(seed)
-    W_dec = rng.normal(size=(n, D))
-    vector = np.concatenate([W_dec.T.ravel(), np.zeros(n), W_dec.ravel(), b_dec]).astype("f4")
-    weights, optimizer = Weights.of(vector, D), AdamW(np.zeros_like(vector))
+    with memory_for(f"features={n:,} of {D} numbers each"):
+        W_dec = rng.normal(size=(n, D))
+        vector = np.concatenate([W_dec.T.ravel(), np.zeros(n), W_dec.ravel(), b_dec]).astype("f4")
+        weights, optimizer = Weights.of(vector, D), AdamW(np.zeros_like(vector))
     weights.W_enc[...] /= lengths(weights.W_dec)[:, 0]
     weights.W_dec[...] /= lengths(weights.W_dec)
     with progress_bar(total=steps, disable=not progress, unit="step") as bar:

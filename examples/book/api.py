@@ -15,13 +15,13 @@ from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
 from attnlab.analysis.lens import LogitLens, OneToken
-from attnlab.analysis.many import (
-    MeanAttribution,
+from attnlab.analysis.many import MeanAttribution, MeanLens
+from attnlab.analysis.patching import (
+    AttributionPatching,
     MeanAttributionPatching,
-    MeanLens,
     MeanPatching,
+    Patching,
 )
-from attnlab.analysis.patching import AttributionPatching, Patching
 from attnlab.analysis.paths import MeanPathPatching, PathPatching
 from attnlab.checking.changes import Changes
 from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage, Standout

@@ -1,0 +1,143 @@
+"""Metrics of a clean and a corrupted trace, or of several pairs of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from attnlab.analysis.base import Named, Target, Trace, TraceSequence
+from attnlab.analysis.many import describe_target, value_for_each
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.steps import Result
+from attnlab.support.checks import as_number, is_real
+from attnlab.support.console import progress_bar
+from attnlab.support.messages import Message
+
+# A function of a trace; or a token, for its logit; or two tokens, for the difference of logits.
+Metric = Callable[[Any], float] | Named | tuple[Named, Named]
+
+
+def parse_metric(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
+    """A metric as a function, in words, and as a Target if it has a gradient."""
+    if callable(metric):
+        return metric, getattr(metric, "__name__", quoted(metric)), None
+    is_pair = isinstance(metric, tuple | list) and len(metric) == 2
+    token, against = metric if is_pair else (metric, None)
+    target = Target.of(trace, token, against, -1)
+    return target.value, target.message, target
+
+
+def describe_metric(traces: TraceSequence, metric: Any) -> str:
+    """The metric of several pairs in words."""
+    if isinstance(metric, list):
+        return Message("a target for each pair")
+    _, description, target = parse_metric(traces[0], metric)
+    return describe_target(target) if target else description
+
+
+def as_metric(measured: Any) -> float:
+    """A metric's result as a float, checked."""
+    measured = as_number(measured)
+    if not is_real(measured):
+        raise InvalidTypeError(
+            "metric must return a number; got {measured}", measured=quoted(measured)
+        )
+    if not math.isfinite(measured):
+        raise InvalidValueError(
+            "metric must return a finite number; got {measured}", measured=measured
+        )
+    return float(measured)
+
+
+def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
+    """Raise unless one trace can be patched into the other; `which` ends the message."""
+    for trace in (clean, corrupted):
+        if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
+            raise InvalidTypeError(
+                "clean and corrupted must be traces, as model.trace returns them; got {kind}",
+                kind=type(trace).__name__,
+            )
+    if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
+        raise InvalidValueError(
+            "clean and corrupted must have the same model and number of tokens; got {clean} and "
+            "{corrupted}{which}",
+            clean=clean.title,
+            corrupted=corrupted.title,
+            which=which,
+        )
+    if not clean.parameters.equals(corrupted.parameters):
+        raise InvalidValueError(
+            "clean and corrupted must be traces by one model; their parameters differ{which}. "
+            "attnlab.compare(base, tuned, texts) compares two models",
+            which=which,
+        )
+
+
+def limits_of(
+    measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
+) -> tuple[float, float]:
+    """The metric in both traces, which must differ."""
+    limits = as_metric(measure(clean)), as_metric(measure(corrupted))
+    if limits[0] == limits[1]:
+        raise InvalidValueError(
+            "the metric is {value} in both traces, so there is nothing to restore",
+            value=f"{limits[0]:.4g}",
+        )
+    return limits
+
+
+def restored_fraction(measured: Any, limits: tuple[float, float]) -> Any:
+    """(measured - corrupted) / (clean - corrupted), where limits = (clean, corrupted)."""
+    clean, corrupted = limits
+    return (measured - corrupted) / (clean - corrupted)
+
+
+# ---- several pairs -------------------------------------------------------------------------------
+
+
+def check_pairs(clean: Any, corrupted: Any) -> None:
+    """Raise unless both are traces of several texts, in pairs of equal length."""
+    for traces in (clean, corrupted):
+        if not isinstance(traces, TraceSequence):
+            raise InvalidTypeError(
+                "clean and corrupted must both be traces of one text, or both of several, as "
+                f"model.trace returns them; got {type(traces).__name__}"
+            )
+    if len(clean) != len(corrupted):
+        raise InvalidValueError(
+            f"clean and corrupted must be pairs; got {len(clean)} and {len(corrupted)} texts"
+        )
+    for number, (one, other) in enumerate(zip(clean, corrupted, strict=True)):
+        check_traces(one, other, f" (pair {number})")
+
+
+@contextmanager
+def in_pair(number: int) -> Iterator[None]:
+    """Name the pair in errors about its values."""
+    try:
+        yield
+    except InvalidValueError as error:
+        raise InvalidValueError(f"pair {number}: {error}") from None
+
+
+def for_each_pair(
+    clean: Any,
+    corrupted: Any,
+    metric: Any,
+    analyse: Callable[..., Any],
+    progress: bool = False,
+) -> list[Any]:
+    """`analyse(clean, corrupted, metric)` of each pair; its traces are freed with its group."""
+    check_pairs(clean, corrupted)
+    metrics = value_for_each(metric, len(clean), "metric")
+    results: dict[int, Any] = {}
+    with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
+        for numbers in clean.groups():
+            sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
+            for number, *pair in zip(numbers, *sides, strict=True):
+                with in_pair(number):
+                    results[number] = analyse(*pair, metrics[number])
+                bar.update()
+    return [results[number] for number in range(len(clean))]
