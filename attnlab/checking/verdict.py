@@ -802,7 +802,7 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
     def filled(text: str) -> Message:
         return Message(text, **{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
 
-    lines = tuple(map(filled, mistake.right_lines()))
+    lines = tuple(map(filled, mistake.corrected_lines()))
     return replace(mistake, hint=filled(mistake.hint), lines=lines)
 
 
