@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,34 +24,31 @@ from attnlab.forward.functional import sampled_dropout
 from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
-from attnlab.support.checks import as_count, as_flag, check_kind, is_integer, is_real
+from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, locked, make_directory
-from attnlab.support.sealed import sha256
+from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters, is_matrix
-from attnlab.training.state import read_state, write_state
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from attnlab.views.plot import Picture
 
-STATE = "training.safetensors"
+# The saved state: its metadata identifies the run; its tensors are the parameters, AdamW's m and v,
+# each step's loss, and the seconds taken.
+STATE, FORMAT = "training.safetensors", "3"
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # Seeds have at most 128 bits, like those that NumPy generates.
-LARGEST_SEED = 2**128
+LARGEST_SEED = 2**128 - 1
 
 SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
-
-# Bytes of Python objects for each layer, and for each step's loss.
-LAYER_BYTES = 4_000
-LOSS_BYTES = 32
 
 # The file that is locked while a run is using the directory.
 LOCK = "training.lock"
@@ -74,38 +71,20 @@ class Settings:
     def __post_init__(self) -> None:
         least = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
         for name, smallest in least.items():
-            value = getattr(self, name)
-            if not is_integer(value) or value < smallest:
-                raise InvalidValueError(
-                    f"{name} must be an integer of at least {smallest}; got {quoted(value)}"
-                )
-            object.__setattr__(self, name, int(value))
-        if self.seed >= LARGEST_SEED:
-            raise InvalidValueError(f"seed must fit in 128 bits; got {quoted(self.seed)}")
+            most = LARGEST_SEED if name == "seed" else math.inf
+            object.__setattr__(self, name, as_count(getattr(self, name), name, smallest, most))
         for name in ("learning_rate", "clip", "decay", "dropout"):
-            value = getattr(self, name)
-            number = _as_float(value)
-            may_be_zero = name in ("decay", "dropout")
-            largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
-            if not (0 < number < largest or (may_be_zero and number == 0)):
-                bounds = f"{'at least' if may_be_zero else 'above'} 0 and "
-                bounds += "finite" if math.isinf(largest) else f"below {largest:g}"
-                raise InvalidValueError(f"{name} must be a number {bounds}; got {quoted(value)}")
-            object.__setattr__(self, name, number)
-        if self.warmup >= self.steps:
-            raise InvalidValueError(
-                f"warmup must be less than steps, {quoted(self.steps)}; got {quoted(self.warmup)}"
-            )
-
-
-def _as_float(value: object) -> float:
-    """A real number as a float; NaN for anything else."""
-    if not is_real(value):
-        return math.nan
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:  # such as 10**400
-        return math.inf
+            object.__setattr__(self, name, as_float(getattr(self, name), name))
+        for name, allowed, bound in (
+            ("learning_rate", self.learning_rate > 0, "a number above 0"),
+            ("clip", self.clip > 0, "a number above 0"),
+            ("decay", self.decay < LARGEST_FLOAT32, f"a number below {LARGEST_FLOAT32:g}"),
+            ("dropout", self.dropout < 1, "a number below 1"),
+            ("warmup", self.warmup < self.steps, f"less than steps, {quoted(self.steps)}"),
+        ):
+            if not allowed:
+                value = quoted(getattr(self, name))
+                raise InvalidValueError(f"{name} must be {bound}; got {value}")
 
 
 class Training:
@@ -202,7 +181,7 @@ class Training:
             "losses": np.array(self.losses, np.float64),
             "seconds": np.array([self.seconds]),
         }
-        write_state(path / STATE, self._identity, tensors)
+        write_sealed(path / STATE, FORMAT, tensors, self._identity)
         if self.tokenizer is not None:
             self.model.save(path)
 
@@ -217,8 +196,12 @@ class Training:
                     "another directory"
                 )
             return
+        try:
+            state, saved = read_sealed(file, FORMAT, ResumeError)
+        except ResumeError as error:
+            raise ResumeError(f"{error}. Start again in a new directory") from None
+        check_run(file, saved, self._identity)
         vector, optimizer = self.parameters.vector, self._optimizer
-        state = read_state(file, self._identity, parameters=vector.size, steps=self.settings.steps)
         vector[:], optimizer.m[:], optimizer.v[:] = state["parameters"], state["m"], state["v"]
         self.losses, self.seconds = state["losses"].tolist(), state["seconds"].item()
         optimizer.step = self.step
@@ -304,12 +287,13 @@ def train(
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
     path = None if directory is None else as_path(directory, "directory")
+    steps = as_count(steps, "steps", least=1, most=math.inf)
     settings = Settings(
         steps=steps,
         batch_size=batch_size,
         sequence_length=config.n_positions if sequence_length is None else sequence_length,
         learning_rate=learning_rate,
-        warmup=_warmup(steps) if warmup is None else warmup,
+        warmup=min(100, steps // 10) if warmup is None else warmup,
         decay=decay,
         clip=clip,
         dropout=dropout,
@@ -329,11 +313,6 @@ def train(
     return training
 
 
-def _warmup(steps: object) -> int:
-    """The default number of warm-up steps."""
-    return min(100, int(steps) // 10) if is_integer(steps) else 0  # type: ignore[call-overload]
-
-
 def _check_memory(config: GPT2Config, settings: Settings) -> None:
     """Raise if a run needs more memory than the machine has.
 
@@ -341,14 +320,11 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     gradients; each block's X, Q, K, V, weights and context, and its MLP's activations before and
     after GELU; the logits and their gradient; each step's loss.
     """
-    # Extrapolated from one layer: counting the parameters of a billion layers takes too long.
-    one, two = (parameter_count(replace(config, n_layer=n)) for n in (1, 2))
-    parameters = one + (config.n_layer - 1) * (two - one)
     tokens = settings.batch_size * settings.sequence_length
     D, F, L = config.n_embd, config.d_mlp, config.n_layer
     in_block = tokens * (6 * D + 2 * F + config.n_head * settings.sequence_length)
-    numbers = 5 * parameters + L * in_block + 2 * tokens * config.vocab_size
-    needed = 4 * numbers + LAYER_BYTES * L + LOSS_BYTES * settings.steps
+    numbers = 5 * parameter_count(config) + L * in_block + 2 * tokens * config.vocab_size
+    needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the latter two for Python objects
     if needed > _memory():
         most = min(needed, 10**24) // 10**9
         raise InvalidValueError(
