@@ -92,7 +92,7 @@ class Training:
 
     Attributes
     ----------
-    config, settings, tokenizer : as given
+    config, settings, tokenizer : as in `train`
     parameters : ParameterVector, float32. Each step updates them in place; take a `copy()` to keep
         them
     losses : of each step so far, in nats per token
@@ -140,32 +140,32 @@ class Training:
         Raises `DivergedError` if the loss, a gradient or a parameter is no longer finite.
         """
         # Seeded by the step's number, so that a resumed run equals an uninterrupted one.
-        settings, number = self.settings, self.step + 1
+        settings, step = self.settings, self.step + 1
         started = time.perf_counter()
-        rng = np.random.default_rng((settings.seed, number))
+        rng = np.random.default_rng((settings.seed, step))
         inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
         dropout = draw_dropout(self.config, inputs.shape, settings.dropout, rng)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             try:
                 forward = ForwardPass(inputs, self.parameters, dropout=dropout)
                 loss, gradients = loss_and_gradients(forward, targets)
-                length = clip(gradients.vector, settings.clip)
+                norm = clip(gradients.vector, settings.clip)
             except InvalidValueError:  # a softmax of infinite or NaN scores
-                loss = length = math.nan
-            finite = math.isfinite(loss) and math.isfinite(length)
-            if finite:
+                loss = norm = math.nan
+            is_finite = math.isfinite(loss) and math.isfinite(norm)
+            if is_finite:
                 rate = learning_rate(
-                    number,
+                    step,
                     peak=settings.learning_rate,
                     warmup=settings.warmup,
                     steps=settings.steps,
                 )
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
-                finite = bool(np.isfinite(self.parameters.vector).all())
-        if not finite:
+                is_finite = bool(np.isfinite(self.parameters.vector).all())
+        if not is_finite:
             before = f" (it was {self.losses[-1]:.4g})" if self.losses else ""
             raise DivergedError(
-                f"the loss isn't finite at step {number}{before}. Try a learning_rate below "
+                f"the loss isn't finite at step {step}{before}. Try a learning_rate below "
                 f"{settings.learning_rate:g} or a longer warmup"
             )
         self.losses.append(loss)
@@ -316,7 +316,7 @@ def train(
 def _check_memory(config: GPT2Config, settings: Settings) -> None:
     """Raise if a run needs more memory than the machine has.
 
-    Counts what the backward pass holds at once: parameters, their decay, AdamW's m and v and the
+    Counts what the backward pass needs at once: parameters, their decay, AdamW's m and v and the
     gradients; each block's X, Q, K, V, weights and context, and its MLP's activations before and
     after GELU; the logits and their gradient; each step's loss.
     """
@@ -326,9 +326,9 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     numbers = 5 * parameter_count(config) + L * in_block + 2 * tokens * config.vocab_size
     needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the latter two for Python objects
     if needed > _memory():
-        most = min(needed, 10**24) // 10**9
+        gigabytes = min(needed, 10**24) // 10**9
         raise InvalidValueError(
-            f"this run needs at least {most:,} GB of memory; the machine has "
+            f"this run needs at least {gigabytes:,} GB of memory; the machine has "
             f"{_memory() // 10**9:,}. To save memory, {SMALLER}"
         )
 
@@ -352,9 +352,9 @@ def _run(
     if path is not None:
         training.resume(path)
         training.save(path)
-    saved, settings = training.step, training.settings
+    last_saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    count = {"total": settings.steps, "initial": saved, "unit": "step"}
+    count = {"total": settings.steps, "initial": last_saved, "unit": "step"}
     with progress_bar(**count, disable=not progress) as bar:
         while training.step < settings.steps:
             try:
@@ -363,11 +363,11 @@ def _run(
                 if path is None:
                     raise
                 raise DivergedError(
-                    f"{error}, in another directory: {path} keeps the state after step {saved}"
+                    f"{error}, in another directory: {path} keeps the state after step {last_saved}"
                 ) from None
-            if path is not None and training.step in (saved + save_every, settings.steps):
+            if path is not None and training.step in (last_saved + save_every, settings.steps):
                 training.save(path)
-                saved = training.step
+                last_saved = training.step
             speed = tokens * training.step / training.seconds
             bar.set_postfix_str(f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", False)
             bar.update()
@@ -410,12 +410,12 @@ def _identity(
     def digest(content: bytes) -> str:
         return f"sha256 {sha256([content])[:16]}"
 
-    words = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
+    symbols = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
     parts = {
         **asdict(config),
         **asdict(settings),
         "corpus": f"{len(corpus)} tokens, {digest(corpus.tobytes())}",
-        "vocabulary": f"{len(words)} tokens, {digest(repr(words).encode())}",
+        "vocabulary": f"{len(symbols)} tokens, {digest(repr(symbols).encode())}",
     }
     return {name: str(value) for name, value in parts.items()}
 
@@ -439,13 +439,15 @@ def batch(
 
 
 def draw_dropout(
-    config: GPT2Config, ids_shape: tuple[int, ...], share: float, rng: np.random.Generator
+    config: GPT2Config, ids_shape: tuple[int, ...], probability: float, rng: np.random.Generator
 ) -> dict[str, Array] | None:
-    """Dropout masks for a pass over ids (..., T), by path; None if share is 0."""
-    if not share:
+    """Dropout masks for a pass over ids (..., T), by path; None if the probability is 0."""
+    if not probability:
         return None
-    shapes = dropout_shapes(config, ids_shape)
-    return {path: sampled_dropout(shape, share, rng, np.float32) for path, shape in shapes.items()}
+    return {
+        path: sampled_dropout(shape, probability, rng, np.float32)
+        for path, shape in dropout_shapes(config, ids_shape).items()
+    }
 
 
 def _corpus_ids(
