@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +61,8 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is considered only if at most this share of the difference remains unexplained.
-MAX_LEFT = 1 / 16
+# A mistake is considered only if at most this fraction of the difference remains.
+MAX_REMAINING = 1 / 16
 
 FLOAT32 = 2.0**-23
 
@@ -72,17 +72,17 @@ MAX_MISTAKES = 4
 # In a search for pairs, how many of the most promising mistakes are combined with a second one.
 MAX_FIRST = 12
 
-# The first mistake of a pair must leave less than this share of the difference unexplained.
-MAX_LEFT_FIRST = 0.95
+# With the first mistake of a pair, less than this fraction of the difference must remain.
+MAX_REMAINING_FIRST = 0.95
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
 # Fewer numbers than this may be representable in half precision by chance.
 MIN_NUMBERS = 8
 
-# In half precision, rounding hides small mistakes: more of the difference may remain, and every
-# mistake that leaves at most this multiple of the smallest remainder is reported.
-MAX_LEFT_HALF = 1 / 2
+# In half precision, rounding hides small mistakes: a larger fraction may remain, and every mistake
+# with which at most this multiple of the smallest difference remains is reported.
+MAX_REMAINING_HALF = 1 / 2
 EQUALLY_NEAR = 1.25
 
 # Differing cells that a report lists if no known mistake explains them.
@@ -90,7 +90,13 @@ CELLS_SHOWN = 8
 
 
 class Cell(NamedTuple):
-    """One number that differs."""
+    """One number that differs.
+
+    Attributes
+    ----------
+    place : its index in words, such as head and tokens
+    mine, right : your number and the correct one
+    """
 
     place: str
     mine: float
@@ -151,8 +157,8 @@ class Verdict(Stages):
                 path=self.first.path,
                 differing=self.differing,
             )
-            lines: list[tuple[str, ...]] = [("", Message("yours"), Message("right"))]
-            lines += [(place, f"{mine:.6g}", f"{right:.6g}") for place, mine, right in self.cells]
+            lines: list[tuple[str, ...]] = [("", Message("yours"), Message("expected"))]
+            lines += [(cell.place, f"{cell.mine:.6g}", f"{cell.right:.6g}") for cell in self.cells]
             yield Table(lines)
             return
         template = "This produces exactly your {path}:"
@@ -239,12 +245,12 @@ class Submission:
             return False
         if self.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
             before = root_mean_square(self.nearest, self.expected)
-            return self.difference_from(run) <= MAX_LEFT_HALF * before
+            return self.difference_from(run) <= MAX_REMAINING_HALF * before
         before, after = (
             min(distance(x, numbers).max() for x in self.layouts)
             for numbers in (self.expected, value)
         )
-        return bool(after <= MAX_LEFT * before)
+        return bool(after <= MAX_REMAINING * before)
 
     def matches(self, run: Run, variants: Sequence[Run]) -> bool:
         """Whether the user's numbers are a run's, within rounding.
@@ -397,9 +403,9 @@ def submissions(
             axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
             raise InvalidValueError(f"your {name} must have shape {axes}; got {array.shape}")
         if np.isnan(array).any():
-            where = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+            index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                f"your {name} contains NaN, first at {where}. The softmax of only -inf is NaN, as "
+                f"your {name} contains NaN, first at {index}. The softmax of only -inf is NaN, as "
                 "in a row that is fully masked, or over the wrong axis. So is 0 · -inf: apply the "
                 "mask with np.where instead of a product"
             )
@@ -426,7 +432,7 @@ def common_epsilon(
 ) -> float:
     """The coarsest epsilon of all steps, at least float32's unless all are in float64.
 
-    Precision lost in one step is lost in all steps after it.
+    The precision lost in one step is lost in all later ones.
     """
     common = max(epsilon for _, epsilon in numbers.values())
     looked_up = (None, identity, token_embedding, position_embedding)
@@ -447,7 +453,12 @@ def compared(
     expected: AnyArray,
     variants: Sequence[AnyArray],
 ) -> Submission:
-    """Compare the layout that differs least; `variants` are the step in perturbed runs."""
+    """Compare a step with the layout that differs least from it.
+
+    Parameters
+    ----------
+    expected, variants : the step in the run and in perturbed runs
+    """
     tolerance = tolerance_of(expected, variants, epsilon)
     stages = (stage_of(result, name, layout, expected, tolerance) for layout in layouts)
     stage = min(stages, key=lambda stage: stage.rounding)
@@ -479,15 +490,16 @@ def from_own_inputs(
         if other is not submission and other.expected.dtype.kind == "f" and other.expected.ndim > 1
     }
     local = with_equations(run, others)
-    again = compared_in(result, local, submission)
-    if again is submission or again.expected.dtype.kind != "f":
+    compared_locally = compared_in(result, local, submission)
+    expected, stage = compared_locally.expected, compared_locally.stage
+    if compared_locally is submission or expected.dtype.kind != "f":
         return submission
-    variants = again.values_in(perturbed(local, [submission.path]))
-    typical = root_mean_square(again.nearest, again.expected) / usual_rounding(
-        again.expected, variants, submission.epsilon
+    variants = submission.values_in(perturbed(local, [submission.path]))
+    typical = root_mean_square(compared_locally.nearest, expected) / usual_rounding(
+        expected, variants, submission.epsilon
     )
-    stage = replace(again.stage, rounding=max(again.stage.rounding, typical))
-    return replace(again, stage=stage, local=local)
+    stage = replace(stage, rounding=max(stage.rounding, typical))
+    return replace(compared_locally, stage=stage, local=local)
 
 
 def root_mean_square(mine: AnyArray, expected: AnyArray) -> float:
@@ -625,7 +637,7 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
         (remaining, mistake, other)
         for mistake, other in candidates(run, submitted, stop_at, everywhere=True)
         if mistake.equations
-        and (remaining := first.difference_from(other)) < MAX_LEFT_FIRST * before
+        and (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * before
     ]
     nearest_first = sorted(near, key=lambda row: row[0])[:MAX_FIRST]
     pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
@@ -668,7 +680,9 @@ def candidates(
     mistakes = sorted(
         (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda mistake: len(mistake.equations)
     )
-    for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(submitted)):
+    for mistake, scope in itertools.product(
+        mistakes, [EVERYWHERE] if everywhere else scopes(submitted)
+    ):
         equations = {
             path: equation
             for name, equation in mistake.equations.items()
@@ -692,10 +706,10 @@ EVERYWHERE = range(-1, 10**9)
 def scopes(submitted: Sequence[Submission]) -> list[range]:
     """The ranges of blocks in which to try a mistake."""
     number = block_number(first_differing(submitted).path)
-    before = max((block_number(step.path) for step in submitted if step.agrees), default=-1)
-    starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
-    later = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
-    return [EVERYWHERE, *later, range(number, number + 1)]
+    agreeing = max((block_number(step.path) for step in submitted if step.agrees), default=-1)
+    starts = {number, *(n for n in (agreeing, agreeing + 1) if 0 <= n <= number)}
+    from_starts = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
+    return [EVERYWHERE, *from_starts, range(number, number + 1)]
 
 
 def block_number(path: str) -> int:
@@ -808,23 +822,23 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
     layouts = [(distance(x, submission.expected), x) for x in submission.layouts]
     difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
-    is_off = difference > submission.tolerance
-    if not is_off.any():  # half precision: differences too large on average, but none by itself
-        is_off = difference > difference.max() / 2
-    where = np.argwhere(is_off)
-    words = words_of(result, submission.name, tuple(where[0]))
-    same_index = (where == where[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
-    common = listed(word for word, is_same in zip(words, same_index, strict=True) if is_same)
+    differs = difference > submission.tolerance
+    if not differs.any():  # half precision: differences too large on average, but none by itself
+        differs = difference > difference.max() / 2
+    indices = np.argwhere(differs)
+    words = words_of(result, submission.name, tuple(indices[0]))
+    is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
+    common = listed(itertools.compress(words, is_common))
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
-    differing = Message(template, count=len(where), size=difference.size, common=common)
+    differing = Message(template, count=len(indices), size=difference.size, common=common)
     if submission.epsilon < FLOAT32 and submission.stage.rounding * submission.epsilon <= FLOAT32:
         differing = Message(
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )
-    order = np.argsort(-difference[tuple(where.T)], kind="stable")
-    largest = map(tuple, where[order[:CELLS_SHOWN]])
+    order = np.argsort(-difference[tuple(indices.T)], kind="stable")
+    largest = map(tuple, indices[order[:CELLS_SHOWN]])
     return {
         "differing": differing,
         "cells": tuple(
