@@ -33,8 +33,6 @@ from attnlab.forward.parameters import Parameters
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import NextToken, Trace, open_trace
 from attnlab.steps import at, needs
-from attnlab.support.moved import MOVED as _MOVED
-from attnlab.support.moved import MovedModules as _MovedModules
 from attnlab.support.tables import table
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
@@ -52,7 +50,12 @@ if _typing.TYPE_CHECKING:
     from attnlab.training.sparse_autoencoder import sparse_autoencoder
     from attnlab.training.tuned_lens import open_tuned_lens, tuned_lens
 
-# Loaded on first use, to keep `import attnlab` fast.
+# Loaded on first use, to keep `import attnlab` fast: modules, and names with their modules.
+_LAZY_MODULES = {
+    "corpus": "attnlab.corpus",
+    "figures": "attnlab.checking.figures",
+    "pictures": "attnlab.views.pictures",
+}
 _LAZY = {
     "Generation": "attnlab.model.generation",
     "GenerationStep": "attnlab.model.generation",
@@ -127,14 +130,9 @@ __all__ = [
 ]
 
 
-_sys.meta_path.append(_MovedModules())
-
-
 def __getattr__(name: str) -> _typing.Any:
-    if f"attnlab.{name}" in _MOVED:
-        return _import_module(f"attnlab.{name}")
-    if name == "corpus":  # for attnlab.corpus.MEASURES
-        return _import_module("attnlab.corpus")
+    if name in _LAZY_MODULES:
+        return _import_module(_LAZY_MODULES[name])
     if name in _LAZY:
         return getattr(_import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,21 +7,39 @@ exception, such as ValueError.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 # Longer words, and longer messages, are shortened.
 LONGEST_WORD = 180
 LONGEST_MESSAGE = 2000
 
 
+# Replaced by `attnlab.support.messages.say`, which this module can't import.
+translate: Callable[..., str] = str.format
+
+
 class AttnlabError(Exception):
     """Base class of the library's exceptions.
 
-    Unprintable characters in the message, for instance from file or tensor names, are escaped.
+    Messages are in English. For Chinese users, tracebacks also show the Chinese translation, as a
+    note. Unprintable characters, for instance from file or tensor names, are escaped.
+
+    Parameters
+    ----------
+    template : the message, with {names} if there are values
+    values : by name
     """
 
-    def __init__(self, message: str = "") -> None:
-        text = message if isinstance(message, str) else quoted(message)
-        super().__init__(_shortened(_escaped(text)))
+    def __init__(self, template: str = "", /, **values: object) -> None:
+        self.template = template if isinstance(template, str) else quoted(template)
+        self.values = values
+        super().__init__(self.translated("en"))
+        if (translation := self.translated()) != str(self):
+            self.add_note(translation)
+
+    def translated(self, language: str | None = None) -> str:
+        """The message in a language, "en" or "zh"; the user's by default."""
+        return _shortened(_escaped(translate(self.template, language, **self.values)))
 
 
 def _escaped(text: str) -> str:

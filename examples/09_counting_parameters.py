@@ -92,7 +92,7 @@ print("\nOne layer")
 print(lines(layer_counts, "sum"))
 print("\nAll of it")
 print(lines(whole, "sum"))
-print(f"\nattnlab.parameters.parameter_count says {parameter_count(gpt2):,}")
+print(f"\nparameter_count says {parameter_count(gpt2):,}")
 
 # %% [markdown]
 # ## 9.3 The published sizes

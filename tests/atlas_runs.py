@@ -6,11 +6,9 @@ python atlas_runs.py DIRECTORY --forked  holds a run's lock and forks; prints th
 python atlas_runs.py DIRECTORY --mpi      one run of 20 texts by MPI's processes
 """
 
-import multiprocessing
 import os
 import signal
 import sys
-import time
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from attnlab import Trace
 from attnlab.corpus import Atlas
 from attnlab.corpus.run import LOCK
 from attnlab.pocket.grammar import sample
-from attnlab.support.files import IS_TEMPORARY, locked
 
 MEASURES = ("induction", "entropy", "writer", "loss")
 
@@ -63,21 +60,13 @@ def main(top: Path) -> None:
     for directory in killed_at_each_write(top, run):
         kills += 1
         assert bits(run(directory)) == unbroken
-        assert not [
-            name for name in os.listdir(directory) if IS_TEMPORARY.match(name) or name == LOCK
-        ]
+        assert not (directory / LOCK).exists()
     print(kills)
 
 
 if __name__ == "__main__":
     if "--once" in sys.argv:
         run(Path(sys.argv[1]), 400)
-    elif "--forked" in sys.argv:
-        with locked(Path(sys.argv[1]) / LOCK):
-            worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-            worker.start()
-            print(worker.pid, flush=True)
-            time.sleep(60)
     elif "--mpi" in sys.argv:
         from mpi4py.futures import MPIPoolExecutor
 

@@ -7,9 +7,9 @@ under `ATTNLAB_STRICT=1` a missing vocabulary, browser or optional library is a 
 
 import os
 
-# One thread for each process: OpenBLAS reads this when NumPy is imported, below.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# One thread for each process: OpenBLAS reads this when NumPy is imported. xdist's workers inherit
+# it, since other plugins may import NumPy there before this file runs.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gc
 import shutil

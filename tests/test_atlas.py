@@ -27,12 +27,11 @@ import attnlab
 from attnlab import GPT2, Trace
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
 from attnlab.corpus import Atlas
-from attnlab.corpus.run import LOCK, PAGE, RESULT
+from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, count_of, texts_of
 from attnlab.corpus.worker import Shared
 from attnlab.errors import (
-    AttnlabError,
     InvalidTypeError,
     InvalidValueError,
     MissingFileError,
@@ -45,7 +44,6 @@ from attnlab.errors import (
 from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
-from attnlab.support.files import locked
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import with_error
 from attnlab.views.colours import LIGHT
@@ -561,32 +559,6 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
             run(tmp_path)
 
     attnlab.atlas("pocket", inside(), ["loss"], directory=tmp_path, progress=False)
-
-
-@posix
-def test_killed_with_forked_workers(tmp_path: Path) -> None:
-    """The lock is released when the run ends, even if its workers still exist."""
-    program = Path(__file__).with_name("atlas_runs.py")
-    child = subprocess.Popen(
-        [sys.executable, program, tmp_path, "--forked"], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    worker = int(child.stdout.readline())
-    try:
-        child.kill()
-        child.wait()
-        os.kill(worker, 0)
-        end = time.monotonic() + 20  # a worker that has just begun releases it at once
-        while True:
-            try:
-                with locked(tmp_path / LOCK):
-                    break
-            except AttnlabError:
-                assert time.monotonic() < end
-                time.sleep(0.01)
-    finally:
-        os.kill(worker, signal.SIGKILL)
-        child.stdout.close()
 
 
 @posix

@@ -589,7 +589,7 @@ def test_cross_attention() -> None:
 
 def test_relatives_of_gpt2(odd: GPT2) -> None:
     config = dataclasses.replace(odd.config, activation_function="gelu", scale_attn_weights=False)
-    parameters = attnlab.parameters.ParameterVector(config, dtype="float64")
+    parameters = attnlab.forward.parameters.ParameterVector(config, dtype="float64")
     for path in parameters:
         parameters[path][...] = odd.parameters[path]
     relative = GPT2(parameters, odd.tokenizer)
@@ -632,7 +632,7 @@ def test_what_relatives_do_otherwise_is_named(odd: GPT2, relative: str) -> None:
     """Code for GPT-2 with the parameters of a variant."""
     settings, formula, line = RELATIVES[relative]
     config = dataclasses.replace(odd.config, **settings)
-    parameters = attnlab.parameters.ParameterVector(config, dtype="float64")
+    parameters = attnlab.forward.parameters.ParameterVector(config, dtype="float64")
     for path in parameters:
         parameters[path][...] = odd.parameters[path if path != "W_U" else "W_E"].reshape(
             parameters[path].shape
@@ -703,9 +703,11 @@ def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
 
 def test_long_texts() -> None:
     config = attnlab.GPT2Config(vocab_size=256, n_positions=200, n_embd=24, n_layer=2, n_head=3)
-    size = attnlab.parameters.parameter_count(config)
+    size = attnlab.forward.parameters.parameter_count(config)
     vector = np.random.default_rng(0).standard_normal(size) * 0.2
-    model = GPT2(attnlab.parameters.ParameterVector(config, vector), attnlab.Tokenizer.of_bytes())
+    model = GPT2(
+        attnlab.forward.parameters.ParameterVector(config, vector), attnlab.Tokenizer.of_bytes()
+    )
     trace = model.trace(np.random.default_rng(1).integers(0, 256, 170))
     assert check(steps_of(model, trace.ids), trace).agrees
     for mistake in ("mask_ahead", "ln_torch_std"):

@@ -28,17 +28,6 @@ def test_dir_offers_what_people_type_and_nothing_else() -> None:
     assert {"GPT2", "softmax", "table"} <= typed <= set(dir(attnlab))
 
 
-def test_dir_leaves_out_earlier_names_which_still_work() -> None:
-    model = attnlab.GPT2.from_pretrained("pocket")
-    trace = model.trace([1, 2, 3])
-    assert {"trace", "default", "config"} <= {*dir(model)}
-    assert {"fork", "ids", "head", "logits"} <= {*dir(trace)}
-    assert "at_hand" not in dir(model)
-    assert "aside" not in {*dir(trace), *dir(trace.head(0, 0))}
-    assert trace.aside().ids.tolist() == [1, 2, 3]
-    assert attnlab.GPT2.at_hand.__func__ is attnlab.GPT2.default.__func__
-
-
 @pytest.fixture(
     scope="module",
     params=[pytest.param(way, marks=pytest.mark.slow) for way in ("Jedi", "evaluation")],

@@ -296,7 +296,7 @@ def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -
         (b'{"n_embd": 35,', "can't be read as JSON"),
         (b'{"n_embd": "\xff"}', "can't be read: .*utf-8"),
         (b'\xff\xfe{\x00"\x00', "can't be read: .*utf-8"),
-        (b'{"n_embd": 1' + b"0" * 10_000 + b"}", "n_embd must be a positive integer; got inf"),
+        (b'{"n_embd": 1' + b"0" * 10_000 + b"}", "integer string conversion"),
         (b"[" * 100_000, "can't be read as JSON"),
         (b"[35]", "must be a JSON object"),
         (b"null", "must be a JSON object"),

@@ -117,7 +117,7 @@ def test_ctrl_c_also_where_a_shell_had_it_ignored(
 
 def test_ctrl_c_without_a_reader() -> None:
     code = (
-        "import sys; from attnlab.console import exit_status\n"
+        "import sys; from attnlab.support.console import exit_status\n"
         "sys.exit(exit_status(lambda: [print('x' * 50) for _ in range(100_000)]))"
     )
     process = start("-c", code)
@@ -182,7 +182,7 @@ def test_every_lesson_is_prepared_before_it_prints() -> None:
         assert called, lesson
         assert "print(" not in before
     code = (
-        "import io, signal, sys; from attnlab.console import prepare_script\n"
+        "import io, signal, sys; from attnlab.support.console import prepare_script\n"
         "sys.stdout = io.TextIOWrapper(io.BytesIO(), 'ascii'); prepare_script()\n"
         "assert sys.stdout.errors == 'strict'\n"
         "assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN\n"

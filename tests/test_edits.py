@@ -718,7 +718,7 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, message: str) -> None:
         ("blocks.00.mid", "blocks has 0, 1, 2"),
         (f"blocks.{'9' * 5000}", "blocks has 0, 1, 2"),
         ("blocks.0.attn", "blocks.0 has attention, mlp"),
-        ("blocks.0.attention.pattern", "TransformerLens's pattern is weights here"),
+        ("blocks.0.attention.pattern", "TransformerLens's pattern is blocks"),
         ("", "it has blocks"),
         ("embedding.0", "there is no part 'embedding.0'$"),
         ("_run", "it has blocks"),

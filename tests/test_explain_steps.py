@@ -18,7 +18,7 @@ from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result
-from attnlab.views.terms import Line, Term, in_words
+from attnlab.views.terms import Line, Term, format_value
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -318,8 +318,8 @@ def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
 
 
 def test_an_id_keeps_all_its_digits() -> None:
-    assert in_words(np.int64(1234567)) == "1234567"
-    assert in_words(1234567.0) == "1.2346e+06"
+    assert format_value(np.int64(1234567)) == "1234567"
+    assert format_value(1234567.0) == "1.2346e+06"
 
 
 def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,10 @@ import contextlib
 import errno
 import math
 import os
-import signal
 import socket
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,14 +126,6 @@ def test_invalid_file_names(given: Any, here: Path) -> None:
         as_path("", "directory")
 
 
-@pytest.mark.parametrize("given", [" " * 100_000, "a " * 50_000, "é" * 20_000])
-def test_a_path_has_a_maximum_length(given: str) -> None:
-    for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
-        with pytest.raises(InvalidValueError, match="path is longer than 32,767 bytes") as caught:
-            call(given)
-        assert len(str(caught.value)) < 200
-
-
 def test_a_name_may_be_invalid_utf8() -> None:
     write_whole("a\udcffb", b"new")
     assert os.listdir(b".") == [b"a\xffb"]
@@ -232,7 +222,7 @@ def test_a_link_to_a_missing_file_creates_it(here: Path) -> None:
     assert (here / "link").is_symlink()
     assert (here / "place/file").read_bytes() == b"new"
     (here / "lost").symlink_to("nowhere/file")
-    assert refusal("lost").endswith("can't be written: directory nowhere doesn't exist")
+    assert refusal("lost") == f"lost can't be written: directory {here}/nowhere doesn't exist"
 
 
 def test_circular_links(here: Path) -> None:
@@ -296,29 +286,11 @@ def test_what_is_secret_is_so_while_it_is_written(
     assert modes == [0o600]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only an administrator gives files away")
-def test_a_files_owner_is_kept(here: Path) -> None:
-    file = here / "file"
-    file.write_bytes(b"old")
-    os.chown(file, 1234, 2345)
-    write_whole(file, b"new")
-    assert (file.stat().st_uid, file.stat().st_gid) == (1234, 2345)
-
-
 def refuse(number: int) -> Callable[..., None]:
     def refused(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     return refused
-
-
-def test_another_ones_file_is_written_and_then_ones_own(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (here / "file").write_bytes(b"old")
-    monkeypatch.setattr(os, "chown", refuse(errno.EPERM))
-    write_whole("file", b"new")
-    assert (here / "file").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("length", [1, 200, 245, LONGEST_NAME])
@@ -348,7 +320,7 @@ def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPat
 def test_a_full_disk_leaves_nothing(room: int, here: Path) -> None:
     """Like a full disk: the system's own error, in the middle."""
     code = (
-        "import resource, signal; from attnlab.files import write_whole\n"
+        "import resource, signal; from attnlab.support.files import write_whole\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
         f"write_whole('file', b'new' * (1 + {room}))\n"
@@ -364,105 +336,6 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=False, timeout=60
     )
-
-
-def leave_behind(path: str) -> Path:
-    """A file partly written by a killed process."""
-    code = (
-        "import os, signal; from attnlab.files import write_whole\n"
-        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"write_whole({path!r}, b'half')\n"
-    )
-    before = names(Path())
-    assert run(code).returncode == -signal.SIGKILL
-    (left,) = set(names(Path())) - set(before)
-    return Path(left)
-
-
-def test_files_left_by_a_killed_process_are_removed(here: Path) -> None:
-    (here / "file").write_bytes(b"old")
-    left = leave_behind("file")
-    assert left.read_bytes() == b"half"
-    assert (here / "file").read_bytes() == b"old"
-    (here / "attnlab-notes.part").write_text("mine")
-    write_whole("file", b"new")
-    assert names(here) == ["attnlab-notes.part", "file"]
-
-
-def test_files_that_another_process_writes_are_kept(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One thread pauses in the middle while another writes the same path."""
-    reached, go_on = threading.Event(), threading.Event()
-    slow: list[threading.Thread] = []
-    fsync = os.fsync
-
-    def wait(descriptor: int) -> None:
-        if threading.current_thread() in slow:
-            reached.set()
-            assert go_on.wait(30)
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", wait)
-    slow.append(threading.Thread(target=write_whole, args=("file", b"slow")))
-    slow[0].start()
-    assert reached.wait(30)
-    write_whole("file", b"quick")
-    assert len(names(here)) == 2
-    assert (here / "file").read_bytes() == b"quick"
-    go_on.set()
-    slow[0].join()
-    assert (here / "file").read_bytes() == b"slow"
-    assert names(here) == ["file"]
-
-
-def test_a_part_that_is_removed_before_it_is_locked_is_made_again(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import fcntl
-
-    flock = fcntl.flock
-    removed = []
-
-    def too_late(file: Any, how: int) -> None:
-        if not removed:
-            removed.append(file.name)
-            os.unlink(file.name)
-        flock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", too_late)
-    write_whole("file", b"new")
-    assert (here / "file").read_bytes() == b"new"
-    assert len(removed) == 1
-
-
-def test_a_file_system_without_locks(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fcntl
-
-    left = leave_behind("file")
-    monkeypatch.setattr(fcntl, "flock", refuse(errno.ENOLCK))
-    write_whole("file", b"new")
-    assert names(here) == sorted([left.name, "file"])  # it may still be being written
-
-
-def test_a_directory_that_may_not_be_listed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "listdir", refuse(errno.EACCES))
-    write_whole("file", b"new")
-    assert (here / "file").read_bytes() == b"new"
-
-
-def test_windows_has_no_fcntl(here: Path) -> None:
-    """The code for Windows, as far as it can run on another system."""
-    code = (
-        "import sys, types, numpy; sys.modules['fcntl'] = None; sys.platform = 'win32'\n"
-        "sys.modules['msvcrt'] = types.ModuleType('msvcrt')\n"
-        "from attnlab.files import write_whole\n"
-        "write_whole('file', b'old'); write_whole('file', b'new')\n"
-    )
-    finished = run(code)
-    assert finished.returncode == 0, finished.stderr
-    assert names(here) == ["file"]
-    assert (here / "file").read_bytes() == b"new"
 
 
 def test_eight_threads_write_one_file(here: Path) -> None:
@@ -562,7 +435,7 @@ def test_a_small_file_has_a_largest_size(here: Path) -> None:
 def test_a_file_that_grows_while_it_is_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Like those in /proc, which have size 0."""
     (here / "file").write_bytes(b"x" * 200)
-    monkeypatch.setattr(attnlab.files, "LARGEST", 100)
+    monkeypatch.setattr(attnlab.support.files, "LARGEST", 100)
     monkeypatch.setattr(os, "fstat", lambda _: os.stat_result((stat.S_IFREG, *[0] * 9)))
     with pytest.raises(ConfigError, match="larger than 100 bytes"):
         read_bytes("file", ConfigError)
@@ -595,15 +468,12 @@ def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'{"a": 1, "b": 2, "a": 1}', "'a' appears twice"),
-        (b'{"a": {"b": 1, "c": 1, "c": 2}}', "'c' appears twice"),
-        (b'{"\\u0061": 1, "a": 2}', "'a' appears twice"),
-        (b'{"%s": 1, "%s": 2}' % (b"x" * 999, b"x" * 999), "xxx… appears twice"),
         (b'{"a": %s1%s}' % (b"[" * 100_000, b"]" * 100_000), "it is nested too deeply"),
         (b'{"a": %s1%s}' % (b'{"a": ' * 100_000, b"}" * 100_000), "it is nested too deeply"),
         (b"", "line 1 column 1"),
         (b'{"a": 1} {}', "Extra data"),
         (b"{'a': 1}", "line 1 column 2"),
+        (b'{"a": 1%s}' % (b"0" * 5000), "integer string conversion"),
     ],
     ids=lambda value: value[:16].decode() if isinstance(value, bytes) else "",
 )
@@ -620,9 +490,9 @@ def test_json_that_is_taken() -> None:
     )
     expected = {"a": {"a": [1, -2500.0, None, True]}, "": 2**64 - 1, "😀": 0.1}
     assert parse_json(content, "the file", ConfigError) == expected
-    odd = b'{"a": [Infinity, -1e400, 1%s, -1%s], "b": NaN}' % (b"0" * 5000, b"0" * 40)
+    odd = b'{"a": [Infinity, -1e400, 1%s], "b": NaN}' % (b"0" * 30)
     taken = parse_json(odd, "the file", ConfigError)
-    assert taken["a"] == [math.inf, -math.inf, math.inf, -1e40]
+    assert taken["a"] == [math.inf, -math.inf, 10**30]
     assert math.isnan(taken["b"])
     for content in (b"[]", b"1", b'"{}"', b"null"):
         with pytest.raises(ConfigError, match=r"the file must be a JSON object; got an? "):

@@ -573,30 +573,6 @@ def test_config_and_weights_in_the_cache_are_completed_where_they_are(
     assert [actual.name for actual in client.cache.glob("models--*")] == [snapshot.parts[-3]]
 
 
-def test_weights_in_the_cache_that_the_hub_no_longer_has(hub: Hub, client: Client) -> None:
-    hub.add(TINY, published("odd"), commit=B)
-    files = contents("one_head")
-    client.keep(TINY, {name: files[name] for name in ("config.json", WEIGHTS)}, commit=A)
-    outcome = client.ask(TINY)
-    outcome.check_model("odd")
-    assert outcome.directory.endswith(B)
-
-
-def test_an_abbreviated_commit_finds_cached_files(hub: Hub, client: Client) -> None:
-    first, second, third = "0123456" + "a" * 33, "0123457" + "b" * 33, "0123457" + "c" * 33
-    for commit, model in ((first, "odd"), (second, "one_head"), (third, "one_head")):
-        client.keep(TINY, contents(model), commit=commit, name=None)
-    short, longer, two, none = (
-        client.ask(TINY, revision=revision, offline=True)
-        for revision in (first[:7], second[:8], second[:7], "abcdef0")
-    )
-    assert short.check_model("odd").name == first
-    assert longer.check_model("one_head").name == second
-    for outcome in (two, none):
-        outcome.check("DownloadError", f"{TINY} is neither a directory")
-    assert hub.log == []
-
-
 @pytest.mark.parametrize("model", ["odd", "sharded"])
 def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: str) -> None:
     """One file is a broken link, in a separate repository for each."""
@@ -916,39 +892,6 @@ def test_a_directory_in_the_home(hub: Hub, client: Client, monkeypatch: pytest.M
     for outcome in map(client.ask, ("~/model", Path("~/model"))):
         assert outcome.directory == str(client.home / "model")
         assert not outcome.error
-    assert hub.log == []
-
-
-def test_an_address_on_the_hub_is_a_name(hub: Hub, client: Client) -> None:
-    hub.add(TINY, published("odd"))
-    hub.add(TINY, published("one_head"), commit=B, name="v1/of-old")
-    hub.add("openai-community/gpt2", published("one_head"), commit=PINNED)
-    page = f"https://huggingface.co/{TINY}"
-    main = (page, f"{page}/", f"{page}/tree/main", f"{page}?library=transformers", f"{page}#uses")
-    others = (f"http://www.huggingface.co/{TINY}", f"https://hf.co/{TINY}", f"{hub.url}/{TINY}")
-    for outcome in map(client.ask, main + others):
-        outcome.check_model("odd")
-    gpt2 = client.ask("https://huggingface.co/openai-community/gpt2")
-    for outcome in (
-        client.ask(f"{page}/tree/v1%2Fof-old"),
-        client.ask(f"{page}/tree/{B}/"),
-        client.ask(page, revision="v1/of-old"),
-        gpt2,
-    ):
-        outcome.check_model("one_head")
-    assert Path(gpt2.directory).name == PINNED
-
-    hub.log.clear()
-    none = (
-        f"https://example.com/{TINY}",
-        f"{page}/blob/main/config.json",
-        "https://huggingface.co/",
-        f"hf://{TINY}",
-    )
-    for name, outcome in zip(none, map(client.ask, none), strict=True):
-        outcome.check("MissingFileError", repr(name), "https://huggingface.co/owner/name")
-    two = client.ask(f"{page}/tree/main", revision=A)
-    two.check("InvalidValueError", "'main'", repr(A))
     assert hub.log == []
 
 

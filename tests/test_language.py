@@ -9,6 +9,7 @@ import pickle
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from html import unescape
@@ -23,13 +24,14 @@ import attnlab
 from attnlab import GPT2, causal_mask
 from attnlab.analysis.base import Analysis
 from attnlab.checking.mistakes import DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_mistakes
+from attnlab.cli.command import main
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.support import language
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognised, say, words
 from attnlab.support.tables import Table, header
-from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Explained
+from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
 
@@ -106,6 +108,16 @@ def texts_in_python(source: str) -> set[str]:
     return {node.value for node in nodes if isinstance(node, ast.Constant) and str(node.value)}
 
 
+def templates_of_errors(source: str) -> set[str]:
+    """The templates of the errors that a module raises with values."""
+    return {
+        node.args[0].value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
+        if node.keywords and isinstance(node.args[0], ast.Constant)
+    }
+
+
 def called_in_python(source: str, *functions: str) -> set[str]:
     """The texts passed to functions."""
     return {
@@ -163,7 +175,7 @@ FORMULAS = {"exp", "logit", "-inf", "b_dec", " = x · share", " = normalised · 
 
 
 def templates_of_explanations() -> set[str]:
-    declared = [one for one in EXPLANATIONS.values() if isinstance(one, Explained)]
+    declared = [one for one in EXPLANATIONS.values() if isinstance(one, Derivation)]
     lines = [line for one in (*declared, *ACTIVATIONS.values()) for line in one.lines]
     return {text for line in lines for text in (line.heading, line.note) if text}
 
@@ -185,6 +197,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
             importlib.import_module(name.removesuffix(".__init__"))
             said.update(called_in_python(source, *AXES) - {""})
         said.update(called_in_python(source, "say", "Message"), headers_in_python(source))
+        said.update(templates_of_errors(source))
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
@@ -211,8 +224,10 @@ def test_every_table_has_a_translated_header() -> None:
 
 def test_chinese_has_the_same_places_and_its_own_signs() -> None:
     for english, chinese in words().items():
-        assert Counter(PLACE.findall(chinese)) == Counter(PLACE.findall(english)), english
-        assert re.search(r"[\u4e00-\u9fff（，：；×]", chinese), english
+        names = Counter(PLACE.findall(chinese)), Counter(PLACE.findall(english))
+        assert names[0] - names[1] == Counter(), english
+        assert names[1] - names[0] <= Counter(["kinds"]), english  # Chinese has no plurals
+        assert re.search(r"[\u4e00-\u9fff（，：；。×]", chinese), english
         around = re.sub(r"<[^>]*>|\{\w+\}|\w+\(.*?\)", "", chinese)
         assert not re.search(r"[\u4e00-\u9fff][,.:;?!]", around), english  # full width there
         assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", around), english
@@ -481,26 +496,112 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+X = np.eye(3)
+MASK = np.tril(np.ones((3, 3)))
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "english", "chinese"),
     [
-        (lambda trace: trace.head(0, 0).plot("nothing"), "Layer 0, attention, head 0 has no step"),
-        (lambda trace: trace.explain("the"), "not a step of Trace of 4 tokens through 3 blocks"),
-        (lambda trace: trace.explain("blocks.0.attention.weights"), "Layer 0, attention has we"),
         (
-            lambda trace: trace.head(0, 0).explain(step="gain"),
-            "Layer 0, attention, head 0 has no step",
+            lambda trace: trace.head(0, 0).explain(step="nothing"),
+            "Layer 0, attention, head 0 has no step 'nothing'; its steps are",
+            "第 0 层，注意力，头 0 没有步骤 'nothing'；步骤有 ",
+        ),
+        (
+            lambda trace: trace.head(7, 0),
+            "there is no layer 7; layers are 0 to 2",
+            "没有层 7；编号从 0 到 2",
+        ),
+        (
+            lambda trace: trace.head(0, 0).explain(9, 0),
+            "query 9 is out of range; queries are 0 to 3",
+            "查询 9 超出范围；应从 0 到 3",
+        ),
+        (
+            lambda trace: trace.head(0, 0).weights_,
+            "Head has no attribute 'weights_'",
+            None,
+        ),
+        (
+            lambda trace: attnlab.attention(X, X, X, mask=MASK),
+            "mask must be a boolean array, True = may attend, such as causal_mask(T); got float64",
+            "mask 必须是布尔数组，True 表示可以关注，例如 causal_mask(T)；得到 float64",
+        ),
+        (
+            lambda trace: attnlab.attention(X, X[:, :2], X),
+            "Q and K must have the same number of columns; got Q (3, 3), K (3, 2), V (3, 3)",
+            "Q 和 K 的列数必须相同；得到 Q (3, 3)、K (3, 2)、V (3, 3)",
+        ),
+        (
+            lambda trace: trace.edited({"blocks.0.attention.pattern": 0}),
+            "'blocks.0.attention.pattern' isn't a step to edit; similar ones are",
+            "；TransformerLens 的 pattern 在这里是 blocks[l].attention.weights",
+        ),
+        (
+            lambda trace: GPT2.from_pretrained("nobody/nothing", local_files_only=True),
+            "nobody/nothing is neither a directory nor in the hub's cache, and local_files_only",
+            "nobody/nothing 既不是目录，也不在 hub 的缓存里，而 local_files_only=True 不允许下载",
+        ),
+        (
+            lambda trace: attnlab.softmax("hot"),
+            "x must have a real dtype of at most 64 bits; got dtype <U3",
+            "x 的 dtype 必须是不超过 64 位的实数类型；得到的 dtype 是 <U3",
+        ),
+        (
+            lambda trace: trace.next_tokens(-1),
+            "k must be an integer from 1 to 263; got -1",
+            "k 必须是整数，从 1 到 263；得到 -1",
         ),
     ],
 )
-def test_errors_are_in_english(
-    odd: GPT2, monkeypatch: pytest.MonkeyPatch, call: Any, message: str
+def test_errors_are_in_english_with_a_chinese_note(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch, call: Any, english: str, chinese: str | None
 ) -> None:
+    """Programs compare English messages; tracebacks show the note below the message."""
     trace = odd.trace("the hen")
-    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert "注意力" in str(trace.blocks[0].attention.title)
-    with pytest.raises(attnlab.AttnlabError, match=message):
+    with pytest.raises(Exception, match=re.escape(english)) as raised:
         call(trace)
+    assert not hasattr(raised.value, "__notes__")
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    with pytest.raises(Exception, match=re.escape(english)) as raised:
+        call(trace)
+    notes = getattr(raised.value, "__notes__", [])
+    assert (chinese is None and not notes) or chinese in notes[0]
+    assert not re.search("[\u4e00-\u9fff]", str(raised.value))
+
+
+def test_chinese_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = InvalidValueError("V contains NaN or infinite numbers")
+    within = InvalidValueError("{what}: {error}", what="\x1b[31m", error=error)
+    assert within.translated("zh") == "\\x1b[31m：V 含有 NaN 或无穷大"
+    assert str(within) == within.translated("en") == f"\\x1b[31m: {error}"
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    noted = InvalidValueError("V contains NaN or infinite numbers")
+    again = pickle.loads(pickle.dumps(noted))
+    assert (again.__notes__, str(again)) == (["V 含有 NaN 或无穷大"], str(error))
+    assert InvalidValueError("of {no} values").args == ("of {no} values",)
+
+
+def test_what_shows_errors_in_chinese(
+    odd: GPT2, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command and exercises show the Chinese alone, notebooks below the English."""
+    from attnlab.checking.exercise import checked
+
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    trace, chinese = odd.trace("the hen"), "没有层 7；编号从 0 到 2"
+    assert main(["trace", "the", "--model", str(REFERENCE / "odd"), "--layer", "7"]) == 2
+    assert capsys.readouterr().err == f"{chinese}\n"
+    assert checked(trace, lambda: trace.head(7, 0)) == chinese
+    ultratb = pytest.importorskip("IPython.core.ultratb")
+    try:
+        trace.head(7, 0)
+    except attnlab.AttnlabError:
+        kind, error, at = sys.exc_info()
+        shown = ultratb.VerboseTB(theme_name="nocolor").text(kind, error, at)
+    assert "there is no layer 7; layers are 0 to 2\n" in shown
+    assert chinese in shown
 
 
 def test_products_are_named_in_the_readers_language(

@@ -1,7 +1,6 @@
 """Imports go one way, from bottom to top; what `import attnlab` doesn't load; requirements."""
 
 import ast
-import importlib
 import subprocess
 import sys
 import tomllib
@@ -12,7 +11,6 @@ import pytest
 from packaging.requirements import Requirement
 
 import attnlab
-from attnlab.support.moved import MOVED
 
 PACKAGE = Path(attnlab.__file__).parent
 
@@ -72,13 +70,11 @@ def test_every_folder_says_what_it_holds(folder: Path) -> None:
         assert not [name for name in names if f"`{name}`" not in described]
 
 
-@pytest.mark.parametrize("old", sorted(MOVED))
-def test_import_paths_of_earlier_versions(old: str) -> None:
-    module = importlib.import_module(old)
-    assert module is importlib.import_module(MOVED[old])
-    assert module.__spec__ is not None
-    assert module.__spec__.name == module.__name__ == MOVED[old]
-    assert getattr(attnlab, old.removeprefix("attnlab.")) is module
+def test_modules_that_the_book_imports_from_the_package() -> None:
+    from attnlab import corpus, figures, pictures
+
+    names = {module.__name__ for module in (corpus, figures, pictures)}
+    assert names == {"attnlab.corpus", "attnlab.checking.figures", "attnlab.views.pictures"}
 
 
 @pytest.mark.parametrize("room", ORDER)

@@ -648,9 +648,9 @@ def test_what_is_named_instead_is_there() -> None:
     text = "The dog chased the ball"
     place = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
     edit = {"path": "blocks.0.output", "function": lambda x: 0 * x}
-    for theirs, _, _ in MODEL_ATTRIBUTES:
-        for name in theirs.split(", "):
-            expression = re.search(r" is (.+) here$", hint_for_model(name))[1]  # type: ignore[index]
+    for equivalents in MODEL_ATTRIBUTES.values():
+        for name, expression in equivalents.items():
+            assert hint_for_model(name).endswith(f"'s {name} is {expression} here")
             assert eval(expression, place | edit) is not None
 
 

@@ -37,6 +37,7 @@ from attnlab.forward.fast import ROWS
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 from attnlab.steps import Result
+from attnlab.support.names import PATHS
 from attnlab.training import initial_parameters
 from attnlab.training.run import draw_dropout
 
@@ -607,42 +608,31 @@ def test_parameters_are_compared_and_searched_without_reading_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "theirs", "ours"),
+    ("part", "name", "path"),
     [
         ("", "pattern", "blocks[l].attention.weights"),
-        ("", "v", "blocks[l].attention.V"),
-        ("blocks.1", "pattern", "attention.weights"),
-        ("blocks.1", "ln_2", "mlp.X"),
-        ("blocks.1.attention", "pattern", "weights"),
-        ("blocks.1.attention", "result", "heads[h].output"),
-        ("blocks.1.attention", "c_proj", "W_O, blocks[l].mlp.W_2"),
-        ("blocks.1.attention.heads.2", "pattern", "weights"),
-        ("blocks.1.attention.heads.2", "hook_q", "Q"),
-        ("blocks.1.attention.heads.2", "result", "output"),
-        ("blocks.1.attention.heads.2", "attn_out", "blocks[l].attention.output"),
-        ("blocks.1.mlp", "W_out", "W_2"),
+        ("", "hook_pos_embed", "position_embedding"),
+        ("blocks.1", "ln_2", "blocks[l].mlp.X"),
+        ("blocks.1.attention", "c_proj", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
+        ("blocks.1.attention.heads.2", "hook_q", "blocks[l].attention.Q"),
+        ("blocks.1.mlp", "W_out", "blocks[l].mlp.W_2"),
     ],
 )
-def test_another_tools_name_is_answered_as_it_is_typed_from_there(
-    place: str, theirs: str, ours: str
-) -> None:
+def test_another_tools_name_is_answered_by_a_path(part: str, name: str, path: str) -> None:
     trace = odd().trace("the hen")
-    result = attnlab.at(trace, place) if place else trace
-    advice = f"{theirs.removeprefix('hook_')} is {ours} here"
-    pattern = f"has no attribute '{theirs}'; .*'s {re.escape(advice)}$"
-    with pytest.raises(AttributeError, match=pattern):
-        getattr(result, theirs)
+    result = attnlab.at(trace, part) if part else trace
+    hint = f"{name.removeprefix('hook_')} is {path} here"
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*'s {re.escape(hint)}$"):
+        getattr(result, name)
 
 
-def test_another_tools_name_of_matrices_that_belong_to_no_model() -> None:
-    Q = np.ones((3, 4))
-    for result in (attention(Q, Q, Q), layer(3), layer(3).heads[0]):
-        with pytest.raises(AttributeError, match=r"'s pattern is weights here$"):
-            result.pattern  # noqa: B018
-    with pytest.raises(AttributeError, match=r"is blocks\[l\].attention.output here$"):
-        attention(Q, Q, Q).attn_out  # noqa: B018
-    with pytest.raises(AttributeError, match=r"attn_out is output here$"):
-        layer(3).attn_out  # noqa: B018
+def test_the_paths_of_other_tools_names_exist() -> None:
+    trace = odd().trace("the hen")
+    for equivalents in PATHS.values():
+        for paths in equivalents.values():
+            for path in re.split(", and |, ", paths):
+                path = path.replace("[l]", ".1").replace("[h]", ".2")
+                assert attnlab.at(trace, path) is not None
 
 
 def test_how_a_path_is_written_that_was_given_with_brackets() -> None:

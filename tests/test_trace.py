@@ -456,9 +456,9 @@ def test_a_candidate_is_a_token_that_there_is(odd: GPT2) -> None:
 @pytest.mark.parametrize(
     ("path", "ours"),
     [
-        ("blocks.1.attn.hook_pattern", "blocks.1.attention.weights"),
-        ("blocks.2.hook_resid_pre", "resid_pre is input"),
-        ("blocks.0.mlp.hook_post", "post is hidden|post is activated"),
+        ("blocks.1.attn.hook_pattern", r"blocks\[l\].attention.weights"),
+        ("blocks.2.hook_resid_pre", r"resid_pre is blocks\[l\].input"),
+        ("blocks.0.mlp.hook_post", r"post is blocks\[l\].mlp.activated"),
         ("hook_pos_embed", "position_embedding"),
     ],
 )

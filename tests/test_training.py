@@ -475,11 +475,11 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"warmup": -1}, "warmup"),
         ({"seed": -1}, "seed"),
         ({"seed": None}, "seed"),
-        ({"learning_rate": 0}, "learning_rate must be a number above 0"),
+        ({"learning_rate": 0}, "learning_rate must be a number in (0, inf)"),
         ({"learning_rate": float("nan")}, "learning_rate"),
         ({"clip": 0}, "clip"),
-        ({"decay": -0.1}, "decay must be a number of at least 0"),
-        ({"dropout": 1.0}, "dropout must be a number below 1"),
+        ({"decay": -0.1}, "decay must be a number in [0, "),
+        ({"dropout": 1.0}, "dropout must be a number in [0, 1)"),
         ({"dropout": "much"}, "dropout"),
         ({"save_every": 0}, "save_every"),
         ({"steps": "4"}, "steps"),
@@ -588,9 +588,7 @@ def test_settings_that_are_just_fine() -> None:
         assert quick(steps=1, seed=seed).settings.seed == int(seed)
     quick(steps=1, decay=3e38, learning_rate=1e-39)
     for decay in (3.5e38, 1e308):
-        with pytest.raises(
-            InvalidValueError, match=r"decay must be a number below 3.40282e\+38; got"
-        ):
+        with pytest.raises(InvalidValueError, match=r"decay must be .* 3.40282e\+38\); got"):
             quick(decay=decay)
 
 

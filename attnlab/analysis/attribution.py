@@ -190,6 +190,7 @@ def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            f"the parts don't sum to {what}{trace.note}. Attribution needs a trace "
-            "without edited sums"
+            "the parts don't sum to {what}{note}. Attribution needs a trace without edited sums",
+            what=what,
+            note=trace.note,
         )

@@ -197,7 +197,9 @@ class Target:
         first = trace.vocabulary.named(token)
         second = None if against is None else trace.vocabulary.named(against)
         if first == second:
-            raise InvalidValueError(f"the two tokens must differ; both are {first.symbol}")
+            raise InvalidValueError(
+                "the two tokens must differ; both are {token}", token=first.symbol
+            )
         row = token_index(trace, "position", position, len(trace.tokens))
         return cls(first, second, row)
 
@@ -207,7 +209,9 @@ class Target:
         if not logits.ndim or logits.shape[-1] <= max(
             self.token.id, getattr(self.against, "id", 0)
         ):
-            raise InvalidValueError(f"logits must have shape (..., vocab); got {logits.shape}")
+            raise InvalidValueError(
+                "logits must have shape (..., vocab); got {shape}", shape=logits.shape
+            )
         of_token: Array = logits[..., self.token.id]
         return of_token if self.against is None else of_token - logits[..., self.against.id]
 

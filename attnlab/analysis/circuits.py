@@ -122,7 +122,7 @@ class Composition(Analysis):
 
     def __init__(self, trace: Trace, kind: str) -> None:
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
-            raise InvalidValueError(f"kind must be 'Q', 'K' or 'V'; got {quoted(kind)}")
+            raise InvalidValueError("kind must be 'Q', 'K' or 'V'; got {kind}", kind=quoted(kind))
         self.kind = kind
         self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace.note)
         writing = [writing_of(block.attention) for block in trace.blocks]

@@ -8,7 +8,6 @@ are constants: no gradient flows through them.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -22,6 +21,7 @@ from attnlab.forward.edits import HEAD_ONLY, part_of, wholes
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
+from attnlab.steps.declaration import parameters_of
 from attnlab.support.messages import Message
 
 # Steps without a gradient, shown with the values of the forward pass.
@@ -107,12 +107,12 @@ class GradientRun(Run):
         parts = []
         for consumer, name in consumers(self.graph, path):
             node = self.graph[consumer]
-            names = inspect.signature(node.step.equation).parameters
+            names = parameters_of(node.step.equation)
             paths = dict(zip(names, node.needs, strict=True))
             gradient = GRADIENTS[node.step.equation][name]
             arguments = {
                 argument: self._argument(argument, consumer, paths)
-                for argument in inspect.signature(gradient).parameters
+                for argument in parameters_of(gradient)
             }
             parts.append(gradient(**arguments))
         if path == "W_E":  # the embedding reads its rows under another name
@@ -238,7 +238,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
             continue
         if len(wholes(graph, consumer)) > 1 or consumer.endswith("memory"):
             continue  # a part, or a second name
-        names = inspect.signature(node.step.equation).parameters
+        names = parameters_of(node.step.equation)
         for name, need in zip(names, node.needs, strict=True):
             if need == path and node.step.equation in GRADIENTS:
                 yield consumer, name

@@ -100,10 +100,12 @@ class HeadJobs(Analysis):
             If the text has no keys for the job.
         """
         if not isinstance(job, str) or job not in self.jobs:
-            raise InvalidValueError(f"job must be one of {', '.join(self.jobs)}; got {quoted(job)}")
+            raise InvalidValueError(
+                "job must be one of {jobs}; got {job}", jobs=", ".join(self.jobs), job=quoted(job)
+            )
         heads = self.attention[self.jobs.index(job)]
         if np.isnan(heads).any():
-            raise InvalidValueError(f"the text has no keys for the job {job}")
+            raise InvalidValueError("the text has no keys for the job {job}", job=job)
         layer, head = divmod(int(heads.argmax()), heads.shape[1])
         return layer, head
 
@@ -120,7 +122,7 @@ class HeadJobs(Analysis):
             for job, even in zip(self.jobs, self.even, strict=True)
         )
         return [
-            Grid(title, numbers, axes, given_scale=WEIGHTS)
+            Grid(title, numbers, axes, fixed_scale=WEIGHTS)
             for title, numbers in zip(titles, self.attention, strict=True)
             if not np.isnan(numbers).all()
         ]
@@ -149,7 +151,7 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
-            f"jobs must be a dict of functions of Tokens, by name; got {quoted(jobs)}"
+            "jobs must be a dict of functions of Tokens, by name; got {jobs}", jobs=quoted(jobs)
         )
     texts = (
         (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
@@ -199,7 +201,14 @@ def targets_of(trace: Trace, name: str, job: Job) -> Mask:
     T = len(trace.tokens)
     targets = np.asarray(job(trace.tokens))
     if targets.dtype != bool:
-        raise InvalidTypeError(f"the job {name} must return bool (T, T); got {targets.dtype}")
+        raise InvalidTypeError(
+            "the job {name} must return bool (T, T); got {dtype}", name=name, dtype=targets.dtype
+        )
     if targets.shape != (T, T):
-        raise InvalidValueError(f"the job {name} must return shape {(T, T)}; got {targets.shape}")
+        raise InvalidValueError(
+            "the job {name} must return shape {expected}; got {shape}",
+            name=name,
+            expected=(T, T),
+            shape=targets.shape,
+        )
     return targets & np.tril(np.ones((T, T), bool))

@@ -88,7 +88,7 @@ class Lens(Analysis):
         return self.tokens
 
     def _grids(self) -> list[Grid]:
-        return [replace(grid, given_scale=PROBABILITIES) for grid in super()._grids()]
+        return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
 
     def _cell(self, stop: int, column: int) -> str:
         symbol = label(self.tokens[stop][column].symbol)
@@ -144,7 +144,9 @@ class LogitLens(Lens):
         """
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
-                f"stop must be one of {', '.join(self.stops)}; got {quoted(stop)}"
+                "stop must be one of {stops}; got {stop}",
+                stops=", ".join(self.stops),
+                stop=quoted(stop),
             )
         return decoded(self._trace, at(self._trace, stop))
 
@@ -278,4 +280,6 @@ def check_next_tokens(traces: TraceSequence) -> None:
     """Raise if a text has no next token, and so no loss."""
     short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
     if short:
-        raise InvalidValueError(f"text {short[0]} has one token, and so no next token")
+        raise InvalidValueError(
+            "text {number} has one token, and so no next token", number=short[0]
+        )

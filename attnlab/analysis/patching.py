@@ -291,18 +291,23 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
-                "clean and corrupted must be traces, as model.trace returns them; got "
-                f"{type(trace).__name__}"
+                "clean and corrupted must be traces, as model.trace returns them; got {kind}",
+                kind=type(trace).__name__,
             )
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
-            "clean and corrupted must have the same model and number of tokens; got "
-            f"{clean.title} and {corrupted.title}{which}"
+            "clean and corrupted must have the same model and number of "
+            "tokens; got {clean} and {corrupted}{which}",
+            clean=clean.title,
+            corrupted=corrupted.title,
+            which=which,
         )
     if not clean.parameters.equals(corrupted.parameters):
         raise InvalidValueError(
-            f"clean and corrupted must be traces by one model; their parameters differ{which}. "
-            "attnlab.compare(base, tuned, texts) compares two models"
+            "clean and corrupted must be traces by one model; their parameters "
+            "differ{which}. attnlab.compare(base, tuned, texts) compares two "
+            "models",
+            which=which,
         )
 
 
@@ -315,7 +320,9 @@ def checked(
         T = len(corrupted.tokens)
         if not has_tokens(corrupted._run.graph, path) or at(corrupted, path).shape[-2] != T:
             raise InvalidValueError(
-                f"by_position needs one row for each of {T} positions; {path} doesn't have them"
+                "by_position needs one row for each of {T} positions; {path} doesn't have them",
+                T=T,
+                path=path,
             )
     return limits_of(measure, clean, corrupted)
 
@@ -327,7 +334,8 @@ def limits_of(
     limits = number(measure(clean)), number(measure(corrupted))
     if limits[0] == limits[1]:
         raise InvalidValueError(
-            f"the metric is {limits[0]:.4g} in both traces, so there is nothing to restore"
+            "the metric is {value} in both traces, so there is nothing to restore",
+            value=f"{limits[0]:.4g}",
         )
     return limits
 
@@ -335,7 +343,11 @@ def limits_of(
 def expanded(trace: Trace, parts: Any) -> list[str]:
     """The paths that a path with * stands for."""
     if not isinstance(parts, str):
-        raise InvalidTypeError(f"parts must be a path, such as {HEADS!r}; got {quoted(parts)}")
+        raise InvalidTypeError(
+            "parts must be a path, such as {example}; got {parts}",
+            example=repr(HEADS),
+            parts=quoted(parts),
+        )
     check_paths(trace._run.graph, trace.config.n_head, {parts.replace("*", "0"): 0})
     counts = counts_of(trace, parts)
     return [re.sub(r"\*", "{}", parts).format(*numbers) for numbers in np.ndindex(*counts)]
@@ -377,7 +389,11 @@ def number(measured: Any) -> float:
     """A metric's result as a float, checked."""
     measured = as_number(measured)
     if not is_real(measured):
-        raise InvalidTypeError(f"metric must return a number; got {quoted(measured)}")
+        raise InvalidTypeError(
+            "metric must return a number; got {measured}", measured=quoted(measured)
+        )
     if not math.isfinite(measured):
-        raise InvalidValueError(f"metric must return a finite number; got {measured}")
+        raise InvalidValueError(
+            "metric must return a finite number; got {measured}", measured=measured
+        )
     return float(measured)

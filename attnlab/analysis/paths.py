@@ -80,15 +80,20 @@ def layer_of(path: str) -> int:
 def check_endpoint(path: object, kinds: Sequence[str], what: str) -> None:
     """Raise unless a path is that of a sender or a receiver."""
     if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in kinds:
-        raise InvalidValueError(f"{what} must be one of {', '.join(kinds)}; got {quoted(path)}")
+        raise InvalidValueError(
+            "{what} must be one of {kinds}; got {path}",
+            what=what,
+            kinds=", ".join(kinds),
+            path=quoted(path),
+        )
 
 
 def check_whole(clean: Trace, corrupted: Trace) -> None:
     """Refuse steps of generation, since no sender writes their cached keys and values."""
     if clean.tokens_before or corrupted.tokens_before:
         raise InvalidValueError(
-            "paths are measured in traces of whole texts; got a step of generation with a cache. "
-            "Use model.trace(ids) of all its tokens"
+            "paths are measured in traces of whole texts; got a step of "
+            "generation with a cache. Use model.trace(ids) of all its tokens"
         )
 
 

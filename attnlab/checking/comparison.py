@@ -278,21 +278,26 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         return model_changes(a, b, texts, progress)
     for result in (a, b):
         if not isinstance(result, Result):
-            hint = ". Use its .compare method" if hasattr(result, "compare") else ""
+            hint = Message(". Use its .compare method") if hasattr(result, "compare") else ""
             raise InvalidTypeError(
-                f"compare needs two traces or parts of traces; got {quoted(result)}{hint}"
+                "compare needs two traces or parts of traces; got {result}{hint}",
+                result=quoted(result),
+                hint=hint,
             )
         check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            f"a and b must be of one type; got {type(a).__name__} and {type(b).__name__}"
+            "a and b must be of one type; got {a} and {b}", a=type(a).__name__, b=type(b).__name__
         )
     shapes = [x._run.scores_shape for x in (a, b)]
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
         raise InvalidValueError(
-            "a and b must have the same numbers of tokens, heads and layers; got "
-            f"{a.title}, with scores {shapes[0]}, and {b.title}, with "
-            f"scores {shapes[1]}"
+            "a and b must have the same numbers of tokens, heads and layers; "
+            "got {a}, with scores {left}, and {b}, with scores {right}",
+            a=a.title,
+            left=shapes[0],
+            b=b.title,
+            right=shapes[1],
         )
     moved: list[Array] = []
     differences = Differences(
@@ -314,12 +319,13 @@ def check_comparable(result: Result) -> None:
     title = result.title
     if isinstance(result._run, GradientRun):
         raise InvalidTypeError(
-            f"{title}: tolerances for rounding are known only for the steps of a forward pass. "
-            "Compare gradients with numpy.allclose"
+            "{title}: tolerances for rounding are known only for the steps of "
+            "a forward pass. Compare gradients with numpy.allclose",
+            title=title,
         )
     if result.tokens_before:
         raise InvalidValueError(
-            f"{title} is a step of generation. Use the .trace of its Generation"
+            "{title} is a step of generation. Use the .trace of its Generation", title=title
         )
 
 
@@ -378,8 +384,10 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
             )
             if numbers.shape != other_numbers.shape:
                 raise InvalidValueError(
-                    f"{name} must have the same shape in both; got {numbers.shape} and "
-                    f"{other_numbers.shape}"
+                    "{name} must have the same shape in both; got {shape} and {other_shape}",
+                    name=name,
+                    shape=numbers.shape,
+                    other_shape=other_numbers.shape,
                 )
             if block and name == f"{block}.attention.weights":
                 moved.append(moved_attention(numbers, other_numbers))

@@ -13,7 +13,7 @@ from attnlab.support.messages import Message
 
 def checked(
     right: Result, write: Callable[..., Mapping[str, Any]], *arguments: Any
-) -> Verdict | AttnlabError | str:
+) -> Verdict | str:
     """Check what a learner's function returns, or describe the error that stopped it.
 
     Parameters
@@ -27,7 +27,7 @@ def checked(
     except NotImplementedError:
         return Message("{name} isn't written yet.", name=write.__name__)
     except AttnlabError as error:
-        return error
+        return error.translated()
     except Exception as error:
         kind = type(error).__name__
         return Message("{name} stopped with {error}", name=write.__name__, error=f"{kind}: {error}")

@@ -308,20 +308,22 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """
     if not isinstance(trace, Result):
         raise InvalidTypeError(
-            "check needs a trace or a part of one, such as trace.head(0, 3), to compare with; "
-            f"got {quoted(trace)}"
+            "check needs a trace or a part of one, such as trace.head(0, 3), "
+            "to compare with; got {trace}",
+            trace=quoted(trace),
         )
     check_comparable(trace)
     if not isinstance(mine, Mapping):
         raise InvalidTypeError(
-            "check needs a dict of arrays by the names of steps, such as {'weights': ...}; "
-            f"got {quoted(mine)}"
+            "check needs a dict of arrays by the names of steps, such as "
+            "{{'weights': ...}}; got {mine}",
+            mine=quoted(mine),
         )
     try:
         mine = dict(mine)
     except Exception as error:  # an .npz file reads its arrays here
         raise InvalidValueError(
-            f"the arrays to check can't be read: {quoted(str(error), 200)}"
+            "the arrays to check can't be read: {error}", error=quoted(str(error), 200)
         ) from None
     if not mine:
         raise InvalidValueError(
@@ -330,7 +332,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     known = [path for path, _ in steps_below(type(trace))]
     n_head, n_layer = trace._run.scores_shape[-3:][0], trace._run.graph.n_layer
     for name in mine:
-        check_path(name, known, n_head, n_layer, f"step of {trace.title}")
+        check_path(name, known, n_head, n_layer, Message("step of {title}", title=trace.title))
     run = trace._run.fork()
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
     if has_prepended_token(trace, run, numbers):
@@ -397,17 +399,27 @@ def submissions(
         path = result._prefix + name
         expected = numbers_at(run, path)
         if expected is None:
-            raise InvalidValueError(f"{name} of {result.title} isn't an array of numbers")
+            raise InvalidValueError(
+                "{name} of {title} isn't an array of numbers", name=name, title=result.title
+            )
         layouts = layouts_of(array, expected.shape)
         if not layouts:
             axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
-            raise InvalidValueError(f"your {name} must have shape {axes}; got {array.shape}")
+            raise InvalidValueError(
+                "your {name} must have shape {axes}; got {shape}",
+                name=name,
+                axes=axes,
+                shape=array.shape,
+            )
         if np.isnan(array).any():
             index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                f"your {name} contains NaN, first at {index}. The softmax of only -inf is NaN, as "
-                "in a row that is fully masked, or over the wrong axis. So is 0 · -inf: apply the "
-                "mask with np.where instead of a product"
+                "your {name} contains NaN, first at {where}. The softmax of only "
+                "-inf is NaN, as in a row that is fully masked, or over the wrong "
+                "axis. So is 0 · -inf: apply the mask with np.where instead of a "
+                "product",
+                name=name,
+                where=index,
             )
         with np.errstate(over="ignore"):
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():

@@ -9,11 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from attnlab.checkpoints.checkpoint import (
     INDEX,
@@ -35,6 +33,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import model_directory, unsupported
+from attnlab.support.messages import Message
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
@@ -66,20 +65,13 @@ SMALL_FILES = (
     *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
 )
 
-# The URL of a repository's page on the hub.
-ADDRESS = re.compile(
-    r"https?://(?P<host>[^/]+)/(?P<name>[^/?#]+(/[^/?#]+)?)(/tree/(?P<revision>[^/?#]+))?/?([?#].*)?"
-)
-HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
-
-COMMIT = re.compile(r"[0-9a-f]{40}")
-SHORT_COMMIT = re.compile(r"[0-9a-f]{7,39}")
+COMMIT = r"[0-9a-f]{40}"
 
 # Seconds to wait for the hub's first response. The separate time limits of name look-ups and
 # connection attempts would add up to minutes.
 TIMEOUT = 8.0
 
-HOW_TO_CONNECT = (
+HOW_TO_CONNECT = Message(
     "Check the network and try again. To use a mirror of the hub, set HF_ENDPOINT to its URL; to "
     "use only the cache, set HF_HUB_OFFLINE=1"
 )
@@ -101,9 +93,8 @@ def find_model(
     ----------
     name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, neither
         of which uses the network; otherwise a repository on the hub, by a short name in
-        `PUBLISHED`, as `owner/name`, or by its URL
-    revision : branch, tag or commit on the hub; for cached models, also at least 7 initial
-        characters of a commit
+        `PUBLISHED` or as `owner/name`
+    revision : branch, tag or commit on the hub
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : whether to use only the cache
     """
@@ -115,31 +106,45 @@ def find_model(
     if os.path.isdir(path):
         if revision is not None:
             raise InvalidValueError(
-                f"revision can't be used with a directory, {path}; got {quoted(revision)}"
+                "revision can't be used with a directory, {path}; got {revision}",
+                path=path,
+                revision=quoted(revision),
             )
         return model_directory(path)
     if os.path.isfile(path):
         if format := unsupported([path.name]):
-            raise MissingFileError(f"this is a file: {format}")
-        raise MissingFileError(f"{path} is a file. Give the directory with the model's files")
+            raise MissingFileError("this is a file: {format}", format=format)
+        raise MissingFileError(
+            "{path} is a file. Give the directory with the model's files", path=path
+        )
     if not isinstance(name_or_path, str):
-        raise MissingFileError(f"there is no directory {quoted(str(path), 200)}")
-    name, revision = _repository(name_or_path, revision)
+        raise MissingFileError("there is no directory {path}", path=quoted(str(path), 200))
+    name = name_or_path
     choices = _choices(name, revision)
-    snapshots = [snapshot for choice in choices if (snapshot := _cached(*choice)) is not None]
-    for snapshot in snapshots:
+    cached = {choice: snapshot for choice in choices if (snapshot := _cached(*choice)) is not None}
+    for snapshot in cached.values():
         if not _missing(snapshot, variant):
             return snapshot
     _check_name(name)
-    # A snapshot from another tool that has only the weights is completed.
-    partial = next((s for s in snapshots if not _missing_weights(s, variant)), None)
-    problem = f"{name} is neither a directory nor in the hub's cache"
-    if nearest := partial or next(iter(snapshots), None):
-        missing = " and ".join(_missing(nearest, variant))
-        problem = f"{name} is in the hub's cache, {nearest}, without {missing}"
+    repository, revision = choices[0]
+    problem = Message("{name} is neither a directory nor in the hub's cache", name=name)
+    if cached:
+        # Another tool may have downloaded only the weights; then the other files are added to them.
+        has_weights = (c for c, s in cached.items() if not _missing_weights(s, variant))
+        choice = next(has_weights, next(iter(cached)))
+        problem = Message(
+            "{name} is in the hub's cache, {nearest}, without {missing}",
+            name=name,
+            nearest=cached[choice],
+            missing=" and ".join(_missing(cached[choice], variant)),
+        )
+        if not _missing_weights(cached[choice], variant):
+            repository, revision = choice[0], cached[choice].name
     if local_files_only:
-        raise MissingFileError(f"{problem}, and local_files_only=True prevents the download")
-    return _download(*choices[0], partial, variant, problem)
+        raise MissingFileError(
+            "{problem}, and local_files_only=True prevents the download", problem=problem
+        )
+    return _download(repository, revision, variant, problem)
 
 
 def _check_revision(revision: object) -> None:
@@ -147,35 +152,12 @@ def _check_revision(revision: object) -> None:
     if revision is None:
         return
     if not isinstance(revision, str):
-        raise InvalidTypeError(f"revision must be a str; got {quoted(revision)}")
+        raise InvalidTypeError("revision must be a str; got {revision}", revision=quoted(revision))
     if not 0 < len(revision) <= 200 or re.search(r"[^ -~\w]|[\s\\:~^?*\[]|\.\.|^/", revision):
         raise InvalidValueError(
-            f"revision must be a branch, tag or commit on the hub; got {quoted(revision, 200)}"
+            "revision must be a branch, tag or commit on the hub; got {revision}",
+            revision=quoted(revision, 200),
         )
-
-
-def _repository(name: str, revision: str | None) -> tuple[str, str | None]:
-    """The repository and revision that a name or URL refers to."""
-    url = quoted(name, 200)
-    if "://" in name:
-        from huggingface_hub.constants import ENDPOINT
-
-        address = ADDRESS.fullmatch(name)
-        if address is None or address["host"] not in (*HOSTS, urlsplit(ENDPOINT).netloc):
-            raise MissingFileError(
-                f"{url} isn't the URL of a model on the hub, such as "
-                "https://huggingface.co/owner/name or https://huggingface.co/owner/name/tree/main"
-            )
-        name = address["name"]
-        if address["revision"]:
-            in_url = unquote(address["revision"])
-            if revision not in (None, in_url):
-                raise InvalidValueError(
-                    f"revision must be {quoted(in_url)}, as in {url}; got {quoted(revision)}"
-                )
-            _check_revision(in_url)
-            revision = in_url
-    return name, revision
 
 
 def _check_name(name: str) -> None:
@@ -187,8 +169,8 @@ def _check_name(name: str) -> None:
         validate_repo_id(name)
     except HFValidationError:
         raise MissingFileError(
-            f"{quoted(name, 200)} is neither a directory nor a valid name on the hub, such as "
-            "gpt2 or owner/name"
+            "{name} is neither a directory nor a valid name on the hub, such as gpt2 or owner/name",
+            name=quoted(name, 200),
         ) from None
 
 
@@ -222,9 +204,8 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     commit = ref.read_text().strip() if ref.is_file() else revision
     if not commit:
         return None
-    pattern = f"{commit}*" if SHORT_COMMIT.fullmatch(commit) else commit
-    matches = [snapshot for snapshot in (cache / "snapshots").glob(pattern) if snapshot.is_dir()]
-    return matches[0] if len(matches) == 1 else None
+    snapshot = cache / "snapshots" / commit
+    return snapshot if snapshot.is_dir() else None
 
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:
@@ -257,57 +238,39 @@ def _names(directory: Path) -> set[str]:
     return {file.name for file in directory.iterdir() if file.is_file()}
 
 
-def _download(
-    repository: str, revision: str | None, partial: Path | None, variant: str | None, problem: str
-) -> Path:
+def _download(repository: str, revision: str | None, variant: str | None, problem: str) -> Path:
     """Download a model to the cache: the small files first, then, if they are valid, the weights.
 
     Parameters
     ----------
-    partial : a snapshot in the cache that has the weights, or None
     problem : why a download is necessary, the start of an error message
     """
-    revisions = [*([partial.name] if partial else []), revision]
-    commit, names = _commit_and_files(repository, revisions, problem)
-    if partial and partial.name != commit:
-        partial = None  # the hub no longer has this commit
+    commit, names = _commit_and_files(repository, revision, problem)
     unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     missing = _missing_small(names)
-    if not {unsharded, index} & set(names) and partial is None:
+    if not {unsharded, index} & set(names):
         plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""
         other = plain or unsupported(names)
         missing.append(f"{unsharded}, only {other}" if other else unsharded)
     if missing:
-        raise MissingFileError(f"{repository} on the hub has no {' and no '.join(missing)}")
-    if partial is None:
-        _write_ref(repository, revision or "main", commit)
-    else:  # a renamed repository may be cached under its old name
-        repository = partial.parents[1].name.removeprefix("models--").replace("--", "/")
+        raise MissingFileError(
+            "{repository} on the hub has no {missing}",
+            repository=repository,
+            missing=" and no ".join(missing),
+        )
+    _write_ref(repository, revision or "main", commit)
     snapshot = _cache_of(repository) / "snapshots" / commit
-
-    def fetch(wanted: Collection[str]) -> None:
-        for name in wanted:
-            _fetch(repository, commit, name)
-
-    fetch([name for name in SMALL_FILES if name in names])
+    _fetch(repository, commit, [name for name in SMALL_FILES if name in names])
     config, tokenizer = GPT2Config.from_file(snapshot / CONFIG), Tokenizer.from_directory(snapshot)
     tokenizer.for_rows(config.vocab_size)  # raises before gigabytes are downloaded
     if _missing_weights(snapshot, variant):
-        fetch([unsharded if unsharded in names else index])
-        fetch(_missing_weights(snapshot, variant))
+        _fetch(repository, commit, [unsharded if unsharded in names else index])
+        _fetch(repository, commit, _missing_weights(snapshot, variant))
     return snapshot
 
 
-def _commit_and_files(
-    repository: str, revisions: Sequence[str | None], problem: str
-) -> tuple[str, list[str]]:
-    """The commit of a repository on the hub, and the names of its files.
-
-    Parameters
-    ----------
-    revisions : in order of preference; None for the main branch
-    problem : why a download is necessary, the start of an error message
-    """
+def _commit_and_files(repository: str, revision: str | None, problem: str) -> tuple[str, list[str]]:
+    """The commit of a revision, by default the main branch, and the names of its files."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -316,7 +279,6 @@ def _commit_and_files(
         RevisionNotFoundError,
     )
 
-    revision, *others = revisions
     try:
         info = _with_timeout(
             TIMEOUT, lambda: HfApi().model_info(repository, revision=revision, timeout=5)
@@ -324,26 +286,39 @@ def _commit_and_files(
     except RepositoryNotFoundError:  # private and gated ones too
         raise _no_access(repository) from None
     except RevisionNotFoundError:
-        if others:
-            return _commit_and_files(repository, others, problem)
         raise MissingFileError(
-            f"{repository} has no revision {revision!r} on the hub. Give a branch, a tag, or all "
-            "40 characters of a commit"
+            "{repository} has no revision {revision} on the hub. Give a "
+            "branch, a tag, or all 40 characters of a commit",
+            repository=repository,
+            revision=repr(revision),
         ) from None
     except OfflineModeIsEnabled:
-        raise DownloadError(f"{problem}, and HF_HUB_OFFLINE prevents the download") from None
+        raise DownloadError(
+            "{problem}, and HF_HUB_OFFLINE prevents the download", problem=problem
+        ) from None
     except HfHubHTTPError as error:
-        raise DownloadError(f"the hub refused {repository}: {_short(error)}") from None
+        raise DownloadError(
+            "the hub refused {repository}: {reason}", repository=repository, reason=_short(error)
+        ) from None
     except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
-            f"{problem}, and the hub can't be reached ({type(error).__name__}: {_short(error)}). "
-            f"{HOW_TO_CONNECT}. Or run `hf download {repository} config.json vocab.json "
-            "merges.txt model.safetensors --local-dir DIR` on a machine with network access, copy "
-            "DIR to this machine and give its path"
+            "{problem}, and the hub can't be reached ({kind}: {reason}). "
+            "{advice}. Or run `hf download {repository} config.json vocab.json "
+            "merges.txt model.safetensors --local-dir DIR` on a machine with "
+            "network access, copy DIR to this machine and give its path",
+            problem=problem,
+            kind=type(error).__name__,
+            reason=_short(error),
+            advice=HOW_TO_CONNECT,
+            repository=repository,
         ) from None
     commit = str(info.sha)
-    if not COMMIT.fullmatch(commit):
-        raise DownloadError(f"the hub returned an invalid commit for {repository}: {commit!r:.200}")
+    if not re.fullmatch(COMMIT, commit):
+        raise DownloadError(
+            "the hub returned an invalid commit for {repository}: {commit}",
+            repository=repository,
+            commit=f"{commit!r:.200}",
+        )
     return commit, [file.rfilename for file in info.siblings or ()]
 
 
@@ -355,33 +330,42 @@ def _write_ref(repository: str, revision: str, commit: str) -> None:
         ref.write_text(commit)
 
 
-def _fetch(repository: str, commit: str, name: str) -> None:
-    """Download one file of a commit, unless it is in the cache."""
+def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
+    """Download files of a commit that aren't in the cache."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    try:
-        hf_hub_download(repository, name, revision=commit)
-    except RepositoryNotFoundError:
-        raise _no_access(repository) from None
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in UNWRITABLE:
-            raise WriteError(f"{name} can't be written: {error}") from None
-        raise DownloadError(
-            f"the download of {repository} failed at {name}: {_short(error)}. Downloaded files "
-            "are kept; repeat the call to download the rest"
-        ) from error
+    for name in names:
+        try:
+            hf_hub_download(repository, name, revision=commit)
+        except RepositoryNotFoundError:
+            raise _no_access(repository) from None
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                raise WriteError(
+                    "{name} can't be written: {error}", name=name, error=error
+                ) from None
+            raise DownloadError(
+                "the download of {repository} failed at {name}: {reason}. "
+                "Downloaded files are kept; repeat the call to download the rest",
+                repository=repository,
+                name=name,
+                reason=_short(error),
+            ) from error
 
 
 def _no_access(repository: str) -> MissingFileError:
     return MissingFileError(
-        f"{repository} is neither a directory nor a repository on the hub that you can access. For "
-        "a private or gated one, run `hf auth login`"
+        "{repository} is neither a directory nor a repository on the hub that you can access. For "
+        "a private or gated one, run `hf auth login`",
+        repository=repository,
     )
 
 
 def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     """Call a function in a thread; raise TimeoutError if it takes longer."""
+    import threading  # here, so that `import attnlab` is quick
+
     results: list[Value] = []
     errors: list[Exception] = []
 

@@ -83,9 +83,9 @@ def _tensor_rules() -> dict[str, Any]:
         for place, (paths, names) in shapes.items()
     }
     patterns = {
-        "in_block": checkpoint.IN_BLOCK,
-        "wrapped": checkpoint.WRAPPERS,
-        "mask": checkpoint.MASK_BUFFER,
+        "in_block": checkpoint.IN_BLOCK.pattern,
+        "wrapped": checkpoint.WRAPPERS.pattern,
+        "mask": checkpoint.MASK_BUFFER.pattern,
         "quantized": checkpoint.QUANTIZED,
         "lora": checkpoint.LORA,
     }
@@ -95,7 +95,7 @@ def _tensor_rules() -> dict[str, Any]:
         "index": checkpoint.INDEX,
         "largest_header": checkpoint.LARGEST_HEADER,
         "bytes": {name: np.dtype(kind).itemsize for name, kind in checkpoint.STORED_AS.items()},
-        "patterns": {name: pattern.pattern for name, pattern in patterns.items()},
+        "patterns": patterns,
         "heads": checkpoint.HEADS,
         "beginnings": {start.decode(): reason for start, reason in checkpoint.SIGNATURES.items()},
         "formats": formats.FORMATS,
@@ -112,7 +112,7 @@ def _tokenizer_rules() -> dict[str, Any]:
         "classes": tokenizer_files.GPT2_CLASSES,
         "special": tokenizer_files.SPECIAL,
         "defaults": tokenizer_files.GPT2_SPECIAL,
-        "looks_special": tokenizer_files.LOOKS_SPECIAL.pattern,
+        "looks_special": tokenizer_files.LOOKS_SPECIAL,
         "odd_model": bpe.UNSUPPORTED_MODEL,
         "odd_token": bpe.UNSUPPORTED_TOKEN,
         "parts": tokenizer_files.PARTS,

@@ -35,7 +35,7 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
-from attnlab.support.messages import say
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Table, header, printable
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
@@ -74,8 +74,11 @@ def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
     if not 1 <= count <= most:
         option = "--text " if options.command == "check" else ""
         raise InvalidValueError(
-            f"expected one text{' or two' if most > 1 else ''}; got {count}. Put a text in quotes, "
-            f'such as {option}"The dog chased the ball", or use --file FILE, or {option}- for stdin'
+            "expected {expected}; got {count}. Put a text in quotes, such as "
+            '{option}"The dog chased the ball", or use --file FILE, or {option}- for stdin',
+            expected=Message("one text or two" if most > 1 else "one text"),
+            count=count,
+            option=option,
         )
     texts = [_read_stdin() if text == "-" else text for text in options.texts]
     return texts + [read_text(file, InvalidValueError).removesuffix("\n") for file in options.files]
@@ -85,7 +88,9 @@ def _read_stdin() -> str:
     """The text on stdin, always decoded as UTF-8."""
     content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     if len(content) > LARGEST:
-        raise InvalidValueError(f"stdin can't be read: it has more than {LARGEST:,} bytes")
+        raise InvalidValueError(
+            "stdin can't be read: it has more than {largest} bytes", largest=f"{LARGEST:,}"
+        )
     return decoded_text(content, "stdin", InvalidValueError).removesuffix("\n")
 
 
@@ -143,8 +148,10 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
             check_step(head, path)
         except InvalidValueError as error:
             raise InvalidValueError(
-                f"{error}; or one of the trace: {', '.join(trace.parts)}; or a path such as "
-                "blocks.0.mid or blocks.0.mlp.hidden"
+                "{error}; or one of the trace: {parts}; or a path such as "
+                "blocks.0.mid or blocks.0.mlp.hidden",
+                error=error,
+                parts=", ".join(trace.parts),
             ) from None
     part, name = step_at(trace, path)
     if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
@@ -161,8 +168,9 @@ def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
     """A step as a table; if it was given by path, the heading names its part."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
-            "probabilities can't be printed as a table; attnlab next prints the largest, and "
-            "attnlab explain --step probabilities the arithmetic of one"
+            "probabilities can't be printed as a table; attnlab next prints "
+            "the largest, and attnlab explain --step probabilities the "
+            "arithmetic of one"
         )
     step = shown(part, name)
     if not is_path:
@@ -248,9 +256,11 @@ def _page_to_write(path: str, options: argparse.Namespace) -> Path:
 
 def _ask_to_replace(file: Path) -> None:
     """Raise unless the user agrees to replace a file."""
-    problem = f"{file} exists and wasn't written by attnlab"
+    problem = Message("{file} exists and wasn't written by attnlab", file=file)
     if not (sys.stdin and sys.stdin.isatty()):
-        raise WriteError(f"{problem}. Use --force to replace it, or -o FILE for another one")
+        raise WriteError(
+            "{problem}. Use --force to replace it, or -o FILE for another one", problem=problem
+        )
     print(printable(f"{problem}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise WriteError("Not replaced.")
@@ -392,7 +402,8 @@ def _check(options: argparse.Namespace) -> Report:
         if result is not trace or not {*arrays} & {*Head.steps}:
             raise
         raise InvalidValueError(
-            f"{error}. For steps of one head, use --layer and --head; for a layer's, --layer"
+            "{error}. For steps of one head, use --layer and --head; for a layer's, --layer",
+            error=error,
         ) from None
 
     content = {

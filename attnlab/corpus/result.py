@@ -187,7 +187,7 @@ class Measured(Analysis):
         return Scale.of(np.stack([measure.mean for measure in variants]))
 
     def _grids(self) -> list[Grid]:
-        return [replace(grid, given_scale=self.scale) for grid in super()._grids()]
+        return [replace(grid, fixed_scale=self.scale) for grid in super()._grids()]
 
     def _batches(self, width: int) -> dict[int, Means]:
         """Sums and divisors, (2, L, H) or (2,), of batches of `width` texts, by number."""
@@ -554,7 +554,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
         axes = numbered_axis("layer", self.n_layer), numbered_axis("head", self.n_head)
         grids = [
-            Grid(self[name].short_title, self[name].mean, axes, given_scale=self[name].scale)
+            Grid(self[name].short_title, self[name].mean, axes, fixed_scale=self[name].scale)
             for name in self.measures
             if is_of_heads(name) and split(name)[1] == PLAIN
         ]

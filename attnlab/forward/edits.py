@@ -24,8 +24,8 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
-from attnlab.support.messages import EDITED, Message
-from attnlab.support.names import dots_hint, dotted, hint_in_path
+from attnlab.support.messages import EDITED, Message, joined
+from attnlab.support.names import dots_hint, dotted, hint_for
 
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -370,9 +370,11 @@ def with_head_X(head: str) -> Effect:
 def check_paths(graph: Graph, n_head: int, edits: object) -> None:
     """Raise if a path isn't an editable step; the message suggests similar ones."""
     if not isinstance(edits, Mapping):
-        raise InvalidTypeError(f"edits must be a dict of paths and values; got {quoted(edits)}")
+        raise InvalidTypeError(
+            "edits must be a dict of paths and values; got {edits}", edits=quoted(edits)
+        )
     for path in edits:
-        check_path(path, editable(graph), n_head, graph.n_layer, "step to edit")
+        check_path(path, editable(graph), n_head, graph.n_layer, Message("step to edit"))
 
 
 def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, what: str) -> None:
@@ -384,7 +386,9 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     what : what the path must be, for the message
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"path must be a str, such as 'embedding'; got {quoted(path)}")
+        raise InvalidTypeError(
+            "path must be a str, such as 'embedding'; got {path}", path=quoted(path)
+        )
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
     if pattern in known and path == numbered(pattern, path, counts):
@@ -392,8 +396,13 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
     meant = dotted(path)
     others = nearest(re.sub(NUMBER, "#", meant), known)
     similar = ", ".join(numbered(other, meant, counts) for other in others)
-    hint = hint_in_path(path) + dots_hint(path)
-    raise InvalidValueError(f"{quoted(path)} isn't a {what}; similar ones are {similar}{hint}")
+    raise InvalidValueError(
+        "{path} isn't a {what}; similar ones are {similar}{hint}",
+        path=quoted(path),
+        what=what,
+        similar=similar,
+        hint=joined(hint_for(path), dots_hint(path)),
+    )
 
 
 def nearest(pattern: str, known: Sequence[str]) -> list[str]:
@@ -458,26 +467,34 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 result = edit(read_only(original.view()) if is_array else value)
             except Exception as error:
                 raise InvalidValueError(
-                    f"the edit of {path} raised {quoted(error, 200)}"
+                    "the edit of {path} raised {error}", path=path, error=quoted(error, 200)
                 ) from error
             if result is None:
-                raise InvalidTypeError(f"the edit of {path} returned None instead of an array")
+                raise InvalidTypeError(
+                    "the edit of {path} returned None instead of an array", path=path
+                )
             array = as_edit(path, result)
         else:
             array = np.asarray(edit)
         if array.dtype.kind not in {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf"):
             raise InvalidTypeError(
-                f"the edit of {path} must have dtype {original.dtype}; got {array.dtype}"
+                "the edit of {path} must have dtype {expected}; got {dtype}",
+                path=path,
+                expected=original.dtype,
+                dtype=array.dtype,
             )
         try:
             fitted = np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
-                f"the edit of {path} must broadcast to shape {original.shape}; got {array.shape}"
+                "the edit of {path} must broadcast to shape {expected}; got {shape}",
+                path=path,
+                expected=original.shape,
+                shape=array.shape,
             ) from None
     why = problem_with(run, path, fitted)
     if why:
-        raise InvalidValueError(f"invalid edit of {path}: {why}")
+        raise InvalidValueError("invalid edit of {path}: {why}", path=path, why=why)
     return fitted if is_array else fitted.item()
 
 
@@ -485,15 +502,16 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
     """Why a step can't have a value, or ""."""
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
-        return f"it has NaN, or numbers that are infinite in {value.dtype}"
+        return Message("it has NaN, or numbers that are infinite in {dtype}", dtype=value.dtype)
     seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
     hidden = np.argwhere(~seen.any(axis=-1))
     if len(hidden):
-        return f"it hides all keys from query {', '.join(map(str, hidden[0]))}"
+        query = ", ".join(map(str, hidden[0]))
+        return Message("it hides all keys from query {query}", query=query)
     if name == "scale" and not value:
-        return "it must not be 0, since scores are divided by it"
+        return Message("it must not be 0, since scores are divided by it")
     if name == "epsilon" and value < 0:
-        return "it must not be negative"
+        return Message("it must not be negative")
     if name == "positions" and not ((value >= 0) & (value < len(run.value("W_P")))).all():
-        return f"positions must be from 0 to {len(run.value('W_P')) - 1}"
+        return Message("positions must be from 0 to {last}", last=len(run.value("W_P")) - 1)
     return ""

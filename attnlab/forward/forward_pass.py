@@ -153,8 +153,11 @@ class Explainable(Result):
         if isinstance(step, str) and step not in self.steps and step.strip() in texts:
             key = "key" if token is None else quoted(token)
             raise InvalidValueError(
-                f"{quoted(step)} is a token, not a step of {self.title}. To explain a weight "
-                f"between tokens: trace.head(layer, head).explain({quoted(step)}, {key})"
+                "{step} is a token, not a step of {title}. To explain a weight "
+                "between tokens: trace.head(layer, head).explain({step}, {key})",
+                step=quoted(step),
+                title=self.title,
+                key=key,
             )
         return self._explained(self.default_step if step is None else step, token, component)
 
@@ -444,7 +447,8 @@ class ForwardPass(Explainable):
         checked = checked_ids(ids, config, cached)
         if cache is not None and checked.ndim > 1:
             raise InvalidValueError(
-                f"with a cache, ids must be those of one text, (T,); got shape {checked.shape}"
+                "with a cache, ids must be those of one text, (T,); got shape {shape}",
+                shape=checked.shape,
             )
         T = checked.shape[-1]
         values = {
@@ -548,14 +552,19 @@ def checked_dropout(
     for path, array in dropout.items():
         if not isinstance(path, str) or path not in shapes:
             raise InvalidValueError(
-                f"there is no dropout at {quoted(path)}; paths are embedding_dropout and, in each "
-                f"of the {config.n_layer} blocks, attention.dropout_mask, attention_dropout and "
-                "mlp_dropout"
+                "there is no dropout at {path}; paths are embedding_dropout and, "
+                "in each of the {n_layer} blocks, attention.dropout_mask, "
+                "attention_dropout and mlp_dropout",
+                path=quoted(path),
+                n_layer=config.n_layer,
             )
         checked[path] = as_floats(array, path).view()
         if checked[path].shape != shapes[path]:
             raise InvalidValueError(
-                f"dropout at {path} must have shape {shapes[path]}; got {checked[path].shape}"
+                "dropout at {path} must have shape {expected}; got {shape}",
+                path=path,
+                expected=shapes[path],
+                shape=checked[path].shape,
             )
     return checked
 
@@ -588,6 +597,8 @@ def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     *_, T = (0, *array.shape)
     if not array.ndim or not flat.size or not config.n_positions - cached >= T:
         raise InvalidValueError(
-            f"a forward pass takes 1 to {config.n_positions - cached} tokens; got {T}"
+            "a forward pass takes 1 to {most} tokens; got {T}",
+            most=config.n_positions - cached,
+            T=T,
         )
     return flat.reshape(array.shape)

@@ -14,6 +14,7 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import check_kind, checked_dtype, memory_for
+from attnlab.support.messages import Message
 
 Shape = tuple[int, ...]
 
@@ -172,7 +173,7 @@ class ParameterVector(Parameters):
         self.config, count = config, parameter_count(config)
         if vector is None:
             kind = checked_dtype(dtype)
-            with memory_for(f"{count:,} parameters"):
+            with memory_for(Message("{count} parameters", count=f"{count:,}")):
                 vector = np.zeros(count, kind)
         check_kind(vector, np.ndarray, "vector")
         if vector.shape != (count,) or vector.dtype.kind != "f":
@@ -212,8 +213,9 @@ class ParameterVector(Parameters):
 def no_parameter(path: object) -> UnknownParameterError:
     """An error that lists the names of parameters."""
     return UnknownParameterError(
-        f"there is no parameter {quoted(path)}; parameters are W_E, W_P, gain, bias, "
-        "blocks.0.attention.W_QKV and so on. list(parameters) has all of them"
+        "there is no parameter {path}; parameters are W_E, W_P, gain, bias, "
+        "blocks.0.attention.W_QKV and so on. list(parameters) has all of them",
+        path=quoted(path),
     )
 
 

@@ -52,7 +52,9 @@ class Product(Document):
         shapes = self.left.shape, self.right.shape
         if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][0]:
             raise InvalidValueError(
-                f"Product needs matrices (n, r) and (r, m); got {shapes[0]} and {shapes[1]}"
+                "Product needs matrices (n, r) and (r, m); got {left} and {right}",
+                left=shapes[0],
+                right=shapes[1],
             )
 
     @property
@@ -107,7 +109,9 @@ class Product(Document):
     def eigenvalues(self) -> NDArray[np.complexfloating[Any]]:
         """(r,) in descending order of magnitude; all others are 0."""
         if len(set(self.shape)) > 1:
-            raise InvalidValueError(f"only square matrices have eigenvalues; got {self.shape}")
+            raise InvalidValueError(
+                "only square matrices have eigenvalues; got {shape}", shape=self.shape
+            )
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
         order: NDArray[np.complexfloating[Any]] = values[np.argsort(-np.abs(values), kind="stable")]
         return order
@@ -156,6 +160,8 @@ def triangle(W: Array) -> Array:
 def checked_product(left: Array, right: Array) -> Array:
     """left @ right, with shapes checked."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
-        raise InvalidValueError(f"{left.shape} and {right.shape} can't be multiplied")
+        raise InvalidValueError(
+            "{left} and {right} can't be multiplied", left=left.shape, right=right.shape
+        )
     product: Array = left @ right
     return product

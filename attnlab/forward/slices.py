@@ -98,8 +98,11 @@ class LaterRows(SliceRun):
         }
 
     def _evaluate(self, path: str, node: Node) -> Any:
-        if node.step.is_given:
-            return self.taken(path, self.whole.value(path))
+        step = node.step
+        # Optional steps may be given, and names for another step's array may be edited.
+        if step.is_given or step.optional or step.equation is identity:
+            value = self.whole.value(path)
+            return None if value is None else self.taken(path, value)
         return super()._evaluate(path, node)
 
     def taken(self, path: str, value: Any) -> Any:

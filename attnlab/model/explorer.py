@@ -599,9 +599,9 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
             Route("/stop", stop, methods=["POST"]),
         ],
         exception_handlers={
-            AttnlabError: refused,
-            HTTPException: refused,
-            ClientDisconnect: refused,
+            AttnlabError: partial(refused, cache.language),
+            HTTPException: partial(refused, cache.language),
+            ClientDisconnect: partial(refused, cache.language),
             Exception: failed,
         },
     )
@@ -635,11 +635,12 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
     return JSONResponse({"error": sentence}, status)
 
 
-async def refused(request: Request, error: Exception) -> Response:
+async def refused(language: str, request: Request, error: Exception) -> Response:
     """The response to an invalid request."""
     if isinstance(error, HTTPException):
         return error_response(request, error.status_code, error.detail)
-    return error_response(request, 400, str(error))
+    sentence = error.translated(language) if isinstance(error, AttnlabError) else str(error)
+    return error_response(request, 400, sentence)
 
 
 async def failed(request: Request, error: Exception) -> Response:

@@ -192,9 +192,13 @@ def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_old
     total = len(prompt) + max_new_tokens
     if total > positions and not drop_oldest:
         raise InvalidValueError(
-            f"{total} tokens (prompt {len(prompt)}, new {max_new_tokens}) are more than the "
-            f"model's {positions} positions. drop_oldest=True (--drop-oldest in a terminal) "
-            "continues without the oldest tokens"
+            "{total} tokens (prompt {prompt}, new {max_new_tokens}) are more "
+            "than the model's {positions} positions. drop_oldest=True "
+            "(--drop-oldest in a terminal) continues without the oldest tokens",
+            total=total,
+            prompt=len(prompt),
+            max_new_tokens=max_new_tokens,
+            positions=positions,
         )
     return max_new_tokens
 

@@ -40,10 +40,10 @@ if TYPE_CHECKING:  # imported at run time only by the methods that need them
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
-    from attnlab.views.notebook import Frame
+    from attnlab.views.notebook import View
 
 
-OFFLINE_HINT = 'The model "pocket" comes with attnlab and needs no network'
+OFFLINE_HINT = Message('The model "pocket" comes with attnlab and needs no network')
 
 
 class GPT2:
@@ -108,13 +108,17 @@ class GPT2:
                 name_or_path, revision=revision, variant=variant, local_files_only=local_files_only
             )
         except DownloadError as error:
-            raise DownloadError(f"{error}. {OFFLINE_HINT}") from error.__cause__
+            raise DownloadError(
+                "{error}. {hint}", error=error, hint=OFFLINE_HINT
+            ) from error.__cause__
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)
         try:
             return cls(checkpoint, _load_tokenizer(directory, tokenizer, config.vocab_size))
         except VocabularyError as error:
-            raise VocabularyError(f"{directory}: {error}") from None
+            raise VocabularyError(
+                "{directory}: {error}", directory=directory, error=error
+            ) from None
 
     @classmethod
     def from_hf(cls, model: Any, tokenizer: Any = None, *, dtype: DTypeLike = "float32") -> GPT2:
@@ -205,11 +209,6 @@ class GPT2:
         print(Message("Model: gpt2, {origin}.", origin=origin))
         return model
 
-    at_hand = default  # its name in earlier versions, not in dir() of a model
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name != "at_hand"]
-
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write a directory that `from_pretrained` and transformers can load.
 
@@ -259,14 +258,16 @@ class GPT2:
         tokens = self._tokens(text_or_ids)
         if not tokens:
             raise InvalidValueError(
-                "nothing to trace: got no tokens. Give a text, such as “The dog chased the ball”, "
-                "or token ids"
+                "nothing to trace: got no tokens. Give a text, such as “The dog "
+                "chased the ball”, or token ids"
             )
         positions = self.config.n_positions
         if len(tokens) > positions:
             raise InvalidValueError(
-                f"{len(tokens)} tokens are too many: the model has {positions} "
-                f"positions. Give a shorter text, or model.tokenizer.encode(text)[:{positions}]"
+                "{got} tokens are too many: the model has {positions} positions. "
+                "Give a shorter text, or model.tokenizer.encode(text)[:{positions}]",
+                got=len(tokens),
+                positions=positions,
             )
         return tokens
 
@@ -362,11 +363,14 @@ class GPT2:
 
     def _tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         if text_or_ids is None or isinstance(text_or_ids, bytes):
-            raise InvalidTypeError(f"expected a text or token ids; got {quoted(text_or_ids)}")
+            raise InvalidTypeError(
+                "expected a text or token ids; got {text_or_ids}", text_or_ids=quoted(text_or_ids)
+            )
         if isinstance(text_or_ids, list | tuple) and any(isinstance(x, str) for x in text_or_ids):
             raise InvalidTypeError(
-                f"expected one text or token ids; got {quoted(text_or_ids)}. A list of "
-                "texts can be traced, not continued"
+                "expected one text or token ids; got {text_or_ids}. A list of "
+                "texts can be traced, not continued",
+                text_or_ids=quoted(text_or_ids),
             )
         if not isinstance(text_or_ids, str | Tokens):
             text_or_ids = one_row(text_or_ids)
@@ -439,7 +443,7 @@ class GPT2:
         *,
         language: str | None = None,
         height: int = 720,
-    ) -> Frame | None:
+    ) -> View | None:
         """Write an HTML file that contains the model and does everything that `explore` does.
 
         It opens in any browser, with no network and nothing installed.
@@ -459,7 +463,7 @@ class GPT2:
         """
         from attnlab.checkpoints.rules import rules
         from attnlab.support.language import language_of
-        from attnlab.views.notebook import Frame
+        from attnlab.views.notebook import frame
         from attnlab.views.page.page import START, checked_file
         from attnlab.views.page.playground import playground
 
@@ -471,7 +475,7 @@ class GPT2:
         trace = self.trace(text_or_ids)
         page = playground(trace, tokenizer, rules(), language)
         if file is None:
-            return Frame(page, "The playground", height, "model.playground('model.html')")
+            return frame(page, "The playground", height, "model.playground('model.html')")
         write_whole(file, page.encode())
         return None
 
@@ -507,7 +511,8 @@ def one_row(ids_or_encoding: Any) -> Any:
     if isinstance(ids_or_encoding, Mapping):
         if "input_ids" not in ids_or_encoding:
             raise InvalidTypeError(
-                f"a mapping must have input_ids; got the keys {quoted(list(ids_or_encoding), 200)}"
+                "a mapping must have input_ids; got the keys {keys}",
+                keys=quoted(list(ids_or_encoding), 200),
             )
         mask = one_row(ids_or_encoding.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():

@@ -37,6 +37,7 @@ from attnlab.forward.parameters import Parameters, parameter_shapes
 from attnlab.steps import at, is_finite
 from attnlab.support.checks import as_texts, checked_dtype, reraised_as
 from attnlab.support.files import LARGEST, FilePath, as_path
+from attnlab.support.messages import Message
 from attnlab.support.sealed import Shapes, read_sealed, sha256, write_sealed
 from attnlab.text.tokens import Vocabulary, check_ids
 
@@ -152,7 +153,7 @@ def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
         raise InvalidValueError(f"{len(symbols)} symbols for a vocabulary of {config.vocab_size}")
     for name, shape in ({**dict.fromkeys(tensor_shapes, None), **expected}).items():
         if shape is None:  # a step that was requested, or edited
-            check_path(name, known, config.n_head, config.n_layer, "step")
+            check_path(name, known, config.n_head, config.n_layer, Message("step"))
             if math.prod(tensor_shapes[name]) > config.largest_step(T):
                 raise InvalidValueError(f"{name} is too large: shape {tensor_shapes[name]}")
         elif tensor_shapes[name] != shape:

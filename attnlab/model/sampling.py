@@ -38,9 +38,10 @@ def sampling_of(settings: Mapping[str, Any]) -> Sampling:
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
-                f"unknown sampling setting {quoted(name)}; settings are "
-                f"{', '.join(SamplingSettings.__annotations__)}. temperature=0 always takes the "
-                "most probable token"
+                "unknown sampling setting {name}; settings are {settings}. "
+                "temperature=0 always takes the most probable token",
+                name=quoted(name),
+                settings=", ".join(SamplingSettings.__annotations__),
             )
     return Sampling(**settings)
 
@@ -79,7 +80,7 @@ class Sampling:
             as_count(self.top_k, "top_k", least=1)
         if self.top_p is not None and (not is_real(self.top_p) or not 0 < self.top_p <= 1):
             raise InvalidValueError(
-                f"top_p must be above 0 and at most 1; got {quoted(self.top_p)}"
+                "top_p must be above 0 and at most 1; got {top_p}", top_p=quoted(self.top_p)
             )
         check_seed(self.seed)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
-    from attnlab.views.notebook import Frame
+    from attnlab.views.notebook import View
     from attnlab.views.plot import Picture
 
 
@@ -252,7 +252,7 @@ class Trace(ForwardPass):
             attention = self.blocks.one(layer).attention
             (attention if head is None else attention.heads.one(head)).to_xlsx(path)
         elif head is not None:
-            raise InvalidValueError(f"head {quoted(head)} needs a layer. Give layer= too")
+            raise InvalidValueError("head {head} needs a layer. Give layer= too", head=quoted(head))
         else:
             write_model(self, path)
 
@@ -374,7 +374,9 @@ class Trace(ForwardPass):
         from attnlab.analysis.gradients import Gradients
 
         if of is None and against is not None:
-            raise InvalidValueError(f"against={quoted(against)} needs a token to compare: give of=")
+            raise InvalidValueError(
+                "against={against} needs a token to compare: give of=", against=quoted(against)
+            )
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
     def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
@@ -517,7 +519,7 @@ class Trace(ForwardPass):
 
     def show(
         self, other: Trace | None = None, height: int = 720, *, language: str | None = None
-    ) -> Frame:
+    ) -> View:
         """Show `to_html(other, language)` in a notebook, as the last line of a cell.
 
         Parameters
@@ -525,11 +527,11 @@ class Trace(ForwardPass):
         other, language : as for `to_html`
         height : of the frame, in pixels
         """
-        from attnlab.views.notebook import Frame
+        from attnlab.views.notebook import frame
 
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
-        return Frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
+        return frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
 
     def save(
         self,
@@ -580,7 +582,9 @@ def open_trace(path: FilePath) -> Trace:
     try:
         trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
     except AttnlabError as error:
-        raise RecordingError(f"{path} isn't a complete trace file: {error}") from None
+        raise RecordingError(
+            "{path} isn't a complete trace file: {error}", path=path, error=error
+        ) from None
     edits = recognised(note, EDITED)
     trace._run.note = Message("{title}, from a file", title=edits)
     return trace

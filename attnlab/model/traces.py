@@ -85,7 +85,9 @@ class Traces(ReadOnly, TraceSequence, Document):
         if isinstance(number, slice):
             texts = self.texts[number]
             if not texts:
-                raise InvalidValueError(f"{number} selects none of the {len(self)} texts")
+                raise InvalidValueError(
+                    "{number} selects none of the {count} texts", number=number, count=len(self)
+                )
             return Traces(texts, self.vocabulary, self.parameters)
         return self._traces[number]
 

@@ -313,7 +313,12 @@ class Truth(Document):
         ):
             if value not in choices:
                 names = ", ".join(map(str, choices))
-                raise InvalidValueError(f"{name} must be one of {names}; got {quoted(value)}")
+                raise InvalidValueError(
+                    "{name} must be one of {names}; got {value}",
+                    name=name,
+                    names=names,
+                    value=quoted(value),
+                )
         rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return numbers[rows].astype(np.float64)
@@ -343,9 +348,10 @@ class Truth(Document):
         kept = kept_parts(range(SUBSETS))
         sizes, is_faithful = kept.sum(axis=1), of_subsets >= faithfulness
         if not is_faithful.any():
-            highest = of_subsets.max()
             raise InvalidValueError(
-                f"no subset has faithfulness {faithfulness:g}; the highest is {highest:.3g}"
+                "no subset has faithfulness {faithfulness}; the highest is {highest}",
+                faithfulness=f"{faithfulness:g}",
+                highest=f"{of_subsets.max():.3g}",
             )
         smallest = np.flatnonzero(is_faithful & (sizes == sizes[is_faithful].min()))
         return [
@@ -367,8 +373,9 @@ class Truth(Document):
         pocket = GPT2.from_pretrained("pocket", dtype=model.parameters.dtype)
         if not model.parameters.equals(pocket.parameters):
             raise InvalidValueError(
-                "the table is of the pocket model, with the parameters that come with attnlab; got "
-                f"a model {model.parameters.origin}"
+                "the table is of the pocket model, with the parameters that come "
+                "with attnlab; got a model {origin}",
+                origin=model.parameters.origin,
             )
         return Methods(self, scores_of(model, self.sentences), ablation)
 

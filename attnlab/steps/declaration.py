@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
@@ -118,5 +119,6 @@ class Step(Generic[Value]):
         return value
 
 
+@lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(function).parameters if function else {}

@@ -8,7 +8,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar, overload
 from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import say
+from attnlab.support.messages import Message, say
 
 Value = TypeVar("Value")
 
@@ -68,12 +68,20 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
         """The result with this number; negative numbers count from the end."""
         number = as_number(number)
         if not is_integer(number):
-            raise InvalidTypeError(f"a {self.kind} number must be an integer; got {quoted(number)}")
+            raise InvalidTypeError(
+                "a {kind} number must be an integer; got {number}",
+                kind=Message(self.kind),
+                number=quoted(number),
+            )
         try:
             return super().__getitem__(number)
         except IndexError:
             raise OutOfRangeError(
-                f"there is no {self.kind} {quoted(number)}; {self.kind}s are 0 to {len(self) - 1}"
+                "there is no {kind} {number}; {kinds} are 0 to {last}",
+                kind=Message(self.kind),
+                number=quoted(number),
+                kinds=f"{self.kind}s",
+                last=len(self) - 1,
             ) from None
 
     def __repr__(self) -> str:

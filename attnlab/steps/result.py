@@ -17,7 +17,7 @@ from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message
-from attnlab.support.names import dots_hint, hint_for, hint_in_path
+from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.tables import align, header
 
 if TYPE_CHECKING:
@@ -78,8 +78,10 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidTypeError(
-            f"{type(self).__name__} can't be created directly; it is returned by model.trace, "
-            "ForwardPass, attention and similar functions, or is a part of their results"
+            "{name} can't be created directly; it is returned by model.trace, "
+            "ForwardPass, attention and similar functions, or is a part of "
+            "their results",
+            name=type(self).__name__,
         )
 
     def _init_view(self, title: str, run: Run, path: str) -> None:
@@ -88,23 +90,13 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InvalidTypeError(
-            f"{self.title} has several arrays; choose one of .{', .'.join(self._steps_shown())}"
+            "{title} has several arrays; choose one of .{steps}",
+            title=self.title,
+            steps=", .".join(self._steps_shown()),
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{self._hint_for(name)}"
-        )
-
-    def _hint_for(self, name: str) -> str:
-        """The end of a message: where to find what another tool calls `name`."""
-        state = vars(self)  # empty while it is being copied
-        run, prefix = state.get("_run"), state.get("path", "")
-        if run is not None and "blocks" not in run.graph.root.children:  # attention alone
-            is_layer = "heads" in run.graph.root.children
-            prefix = f"blocks.0.attention.{prefix if is_layer else 'heads.0'}".rstrip(".")
-        in_head = [n for n, step in self.steps.items() if step.select or not state.get("path")]
-        return hint_for(name, prefix, in_head)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint_for(name)}")
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
@@ -156,11 +148,6 @@ class Result(ReadOnly, PrintedAnywhere):
     def fork(self) -> Self:
         """A copy; what it computes isn't kept in this one."""
         return self._of_run(self._run.fork())
-
-    aside = fork  # alias from version 0.1, hidden from dir()
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name != "aside"]
 
     def _of_run(self, run: Run) -> Self:
         """The same view of another run."""
@@ -220,10 +207,13 @@ class Result(ReadOnly, PrintedAnywhere):
             hint = ""
             if isinstance(name, str):
                 below = ", ".join(paths_below(type(self), name))
-                hint = f"; its parts have {below}" if below else self._hint_for(name)
+                hint = Message("; its parts have {below}", below=below) if below else hint_for(name)
             raise InvalidValueError(
-                f"{self.title} has no step {quoted(name)}; its steps are "
-                f"{', '.join(self.steps)}{hint}"
+                "{title} has no step {name}; its steps are {steps}{hint}",
+                title=self.title,
+                name=quoted(name),
+                steps=", ".join(self.steps),
+                hint=hint,
             )
         return self.steps[name]
 
@@ -320,12 +310,13 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 def step_at(result: Result, path: str) -> tuple[Result, str]:
     """The part that a step belongs to, and the step's name, from a path."""
     if isinstance(path, str) and (hint := dots_hint(path)):
-        raise InvalidValueError(f"there is no step {quoted(path)}{hint}")
+        raise InvalidValueError("there is no step {path}{hint}", path=quoted(path), hint=hint)
     *prefix, name = path.split(".") if isinstance(path, str) else [""]
     part = at(result, ".".join(prefix)) if prefix else result
     if not isinstance(path, str) or not isinstance(part, Result):
         raise InvalidValueError(
-            f"there is no step {quoted(path)}; a path ends in a step, such as 'blocks.0.mid'"
+            "there is no step {path}; a path ends in a step, such as 'blocks.0.mid'",
+            path=quoted(path),
         )
     return part, name
 
@@ -347,19 +338,25 @@ def at(result: Result, path: str) -> Any:
     >>> at(trace, "blocks.3.attention.heads.5.weights")    # trace.head(3, 5).weights
     """
     if not isinstance(path, str):
-        raise InvalidTypeError(f"path must be a str, such as 'blocks.0.mid'; got {quoted(path)}")
+        raise InvalidTypeError(
+            "path must be a str, such as 'blocks.0.mid'; got {path}", path=quoted(path)
+        )
     if hint := dots_hint(path):
-        raise InvalidValueError(f"there is no part {quoted(path)}{hint}")
+        raise InvalidValueError("there is no part {path}{hint}", path=quoted(path), hint=hint)
     part: Any = result
     walked: list[str] = []
     for name in path.split("."):
         names = parts_of(part)
         if name not in names:
-            where = ".".join(walked) or "it"
-            has = f"; {where} has {', '.join(names)}" if names else ""
-            hint = part._hint_for(name) if isinstance(part, Result) else ""
+            where = ".".join(walked) or Message("it")
+            has = ""
+            if names:
+                has = Message("; {where} has {names}", where=where, names=", ".join(names))
             raise InvalidValueError(
-                f"there is no part {quoted(path)}{has}{hint or hint_in_path(path)}"
+                "there is no part {path}{has}{hint}",
+                path=quoted(path),
+                has=has,
+                hint=hint_for(name) or hint_for(path),
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)
         walked.append(name)

@@ -3,5 +3,4 @@
 `checks` (of arguments), `files` and `sealed` (atomic writes, checksums), `formats` (of checkpoint
 files), `tables`, `console` (encodings, pipes, progress), `names` (of steps in other tools), `blas`
 (threads of matrix products), `messages` (that can be translated), `language` (the user's).
-`moved` keeps old import paths working.
 """

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
+from attnlab.support.messages import Message
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is loaded lazily
 
@@ -38,14 +39,18 @@ def is_masked_array(value: object) -> bool:
 def as_array(values: Any, name: str) -> AnyArray:
     """Convert to a NumPy array; `name` is for error messages."""
     if is_masked_array(values) and np.ma.is_masked(values):
-        raise InvalidTypeError(f"{name} has masked cells. Fill them, such as with x.filled(0)")
+        raise InvalidTypeError(
+            "{name} has masked cells. Fill them, such as with x.filled(0)", name=name
+        )
     try:
         return as_numpy(values)
     except ValueError as error:
-        raise InvalidValueError(f"{name} isn't an array of numbers: {error}") from None
+        raise InvalidValueError(
+            "{name} isn't an array of numbers: {error}", name=name, error=error
+        ) from None
     except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
-            f"{name} isn't an array of numbers: {quoted(str(error), 200)}"
+            "{name} isn't an array of numbers: {error}", name=name, error=quoted(str(error), 200)
         ) from None
 
 
@@ -54,7 +59,9 @@ def as_reals(x: Any, name: str, kinds: str = "iuf") -> AnyArray:
     array = as_array(x, name)
     if array.dtype.kind not in kinds or array.dtype.itemsize > 8:
         raise InvalidTypeError(
-            f"{name} must have a real dtype of at most 64 bits; got dtype {array.dtype}"
+            "{name} must have a real dtype of at most 64 bits; got dtype {dtype}",
+            name=name,
+            dtype=array.dtype,
         )
     return array
 
@@ -79,9 +86,9 @@ def reraised_as(kind: type[AttnlabError], what: str) -> Iterator[None]:
     except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except AttnlabError as error:
-        raise kind(f"{what}: {error}") from None
+        raise kind("{what}: {error}", what=what, error=error) from None
     except BaseException as error:  # a panic isn't an Exception
-        raise kind(f"{what}: {quoted(error, 200)}") from None
+        raise kind("{what}: {error}", what=what, error=quoted(error, 200)) from None
 
 
 def attribute(value: object, name: str) -> Any:
@@ -117,8 +124,15 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     if is_integer(number) and least <= number <= most:
         return int(number)
     is_bounded = most < sys.maxsize or (is_integer(number) and number > most)
-    bounds = f"from {least} to {most}" if is_bounded else f"of at least {least}"
-    raise InvalidValueError(f"{name} must be an integer {bounds}; got {quoted(value)}")
+    bounds = Message("from {least} to {most}", least=least, most=most)
+    if not is_bounded:
+        bounds = Message("of at least {least}", least=least)
+    raise InvalidValueError(
+        "{name} must be an integer {bounds}; got {value}",
+        name=name,
+        bounds=bounds,
+        value=quoted(value),
+    )
 
 
 def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
@@ -126,15 +140,21 @@ def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
     number = as_number(value)
     is_finite = is_real(number) and abs(number) <= sys.float_info.max
     if not is_finite or (least is not None and number < least):
-        wanted = "a finite number" if least is None else f"a number of at least {least:g}"
-        raise InvalidValueError(f"{name} must be {wanted}; got {quoted(value)}")
+        wanted = Message("a finite number")
+        if least is not None:
+            wanted = Message("a number of at least {least}", least=f"{least:g}")
+        raise InvalidValueError(
+            "{name} must be {wanted}; got {value}", name=name, wanted=wanted, value=quoted(value)
+        )
     return float(number)
 
 
 def as_flag(value: object, name: str) -> bool:
     """Convert a bool or NumPy bool."""
     if not isinstance(value, bool | np.bool_):
-        raise InvalidTypeError(f"{name} must be True or False; got {quoted(value)}")
+        raise InvalidTypeError(
+            "{name} must be True or False; got {value}", name=name, value=quoted(value)
+        )
     return bool(value)
 
 
@@ -143,7 +163,9 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     is_list = isinstance(texts, Sequence) and not isinstance(texts, bytes | bytearray | memoryview)
     if not is_list or not all(isinstance(text, str) for text in texts):
-        raise InvalidTypeError(f"{name} must be a text or a list of texts; got {quoted(value)}")
+        raise InvalidTypeError(
+            "{name} must be a text or a list of texts; got {value}", name=name, value=quoted(value)
+        )
     return tuple(texts)
 
 
@@ -152,19 +174,26 @@ def check_kind(value: object, kind: type, name: str) -> None:
     if not isinstance(value, kind):
         plural = kind.__name__.endswith("s")
         expected = kind.__name__ if plural else with_article(kind.__name__)
-        raise InvalidTypeError(f"{name} must be {expected}; got {quoted(value)}")
+        raise InvalidTypeError(
+            "{name} must be {expected}; got {value}",
+            name=name,
+            expected=expected,
+            value=quoted(value),
+        )
 
 
 def check_texts(texts: object) -> None:
     """Raise unless given several texts; one alone isn't taken for its characters."""
     is_list = isinstance(texts, list | tuple) and len(texts) > 0
     if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]  # an id has none
-        raise InvalidTypeError(f"texts must be a list of texts or of Tokens; got {quoted(texts)}")
+        raise InvalidTypeError(
+            "texts must be a list of texts or of Tokens; got {texts}", texts=quoted(texts)
+        )
 
 
-def with_article(noun: str) -> str:
+def with_article(noun: str) -> Message:
     """A class's name after "a" or "an"."""
-    return f"{'an' if noun[0] in 'aeiouAEIOU' else 'a'} {noun}"
+    return Message("an {noun}" if noun[0] in "aeiouAEIOU" else "a {noun}", noun=noun)
 
 
 @contextmanager
@@ -173,7 +202,7 @@ def memory_for(what: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, ValueError, OverflowError):  # last two: larger than the address space
-        raise InvalidValueError(f"not enough memory for {what}") from None
+        raise InvalidValueError("not enough memory for {what}", what=what) from None
 
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -185,7 +214,9 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     except Exception:  # NumPy raises various types
         checked = np.dtype(object)
     if checked not in (np.float32, np.float64):
-        raise InvalidValueError(f"dtype must be float32 or float64; got {quoted(dtype)}")
+        raise InvalidValueError(
+            "dtype must be float32 or float64; got {dtype}", dtype=quoted(dtype)
+        )
     return checked
 
 
@@ -194,5 +225,5 @@ def check_seed(rng: object) -> None:
     is_seed = isinstance(rng, int | np.integer) and is_integer(rng) and rng >= 0
     if not (rng is None or is_seed or isinstance(rng, np.random.Generator)):
         raise InvalidValueError(
-            f"a seed must be a non-negative integer or a NumPy generator; got {quoted(rng)}"
+            "a seed must be a non-negative integer or a NumPy generator; got {rng}", rng=quoted(rng)
         )

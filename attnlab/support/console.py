@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -31,6 +29,9 @@ def exit_status(program: Callable[[], int]) -> int:
         if getattr(sys, name) is None:  # closed before Python started
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     _escape_unencodable()
+    import signal  # here, so that `import attnlab` is quick
+    import threading
+
     ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN  # set by a shell for `program &`
     if ignored and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,7 +42,7 @@ def exit_status(program: Callable[[], int]) -> int:
             status = int(end.code or 0)
         sys.stdout.flush()
     except AttnlabError as error:
-        _report(*str(error).splitlines())
+        _report(*error.translated().splitlines())
         return 2
     except OSError as error:
         _discard_output(sys.stdout)
@@ -87,6 +88,8 @@ def prepare_script(language: str | None = None) -> None:
         os.environ.setdefault("ATTNLAB_LANGUAGE", language)
     if sys.stdout is sys.__stdout__:
         _escape_unencodable()
+        import signal  # here, so that `import attnlab` is quick
+
         if hasattr(signal, "SIGPIPE"):
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 

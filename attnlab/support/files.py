@@ -6,10 +6,7 @@ import contextlib
 import errno
 import json
 import os
-import re
 import stat
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,28 +25,11 @@ from attnlab.errors import (
 )
 from attnlab.support.checks import reraised_as, with_article
 
-if sys.platform != "win32":
-    import fcntl
-
 # Size limit, in bytes, of files read into memory. The largest known tokenizer.json is 35 MB.
 LARGEST = 64_000_000
 
-# Integers in JSON with more digits are read as floats. transformers writes 10³⁰ for "no limit".
-MAX_DIGITS = 40
-# To find long integers, map every digit to 0 and search: ten times as fast as a regular expression.
-MANY_DIGITS = b"0" * (MAX_DIGITS + 1)
-AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-
-# Name of a temporary file, with 64 random bits. It doesn't contain the final name, which may
-# already be as long as the file system allows.
-TEMPORARY = "attnlab-{}.part"
-IS_TEMPORARY = re.compile(r"attnlab-[0-9a-f]{16}\.part")
-
-# Windows's limit on a path, in bytes.
-LONGEST_PATH = 32_767
-
-# Linux's limit on a chain of symbolic links.
-MAX_LINKS = 40
+# The start of a temporary file's name.
+TEMPORARY = ".attnlab-"
 
 # The largest size of a number in an .npz file, a complex one, and of an array's header, in bytes.
 LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
@@ -76,16 +56,12 @@ def as_path(given: FilePath, name: str = "path") -> Path:
     if not text:
         raise InvalidValueError(f"{name} is empty. Give a file or directory")
     try:
-        encoded = os.fsencode(text)
-        encodable = b"\0" not in encoded
-    except UnicodeEncodeError:
-        encodable = False
-    if not encodable:
+        if b"\0" in os.fsencode(text):
+            raise ValueError
+    except ValueError:  # UnicodeEncodeError is one
         raise InvalidValueError(
             f"{name} has a character that file names can't have: {quoted(text)}"
-        )
-    if len(encoded) > LONGEST_PATH:
-        raise InvalidValueError(f"{name} is longer than {LONGEST_PATH:,} bytes: {quoted(text)}")
+        ) from None
     path = Path(os.path.expanduser(text))
     # A file whose name starts with ~: made absolute, so that a second call doesn't expand it.
     return path.absolute() if str(path).startswith("~") else path
@@ -135,10 +111,9 @@ def read_json(path: FilePath, unreadable: type[AttnlabError]) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
-    """Parse one JSON object; keys may not repeat.
+    """Parse one JSON object.
 
-    Numbers are Python's, including NaN and Infinity; integers of more than MAX_DIGITS digits become
-    floats. Callers check the values that they use.
+    Numbers are Python's, including NaN and Infinity. Callers check the values that they use.
 
     Parameters
     ----------
@@ -147,8 +122,7 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     """
     text = _decoded(content, where, unreadable)
     try:
-        parse_int = _integer if MANY_DIGITS in content.translate(AS_ZEROS) else None
-        value = json.loads(text, object_pairs_hook=_without_duplicates, parse_int=parse_int)
+        value = json.loads(text)
     except RecursionError:
         raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
     except ValueError as error:
@@ -205,21 +179,19 @@ def make_directory(path: FilePath) -> None:
 def write_whole(path: FilePath, content: bytes) -> None:
     """Write a file atomically: write a temporary file, then rename it.
 
-    A symbolic link is followed. An existing file keeps its mode and, if permitted, its owner.
+    A symbolic link is followed. An existing file keeps its mode.
     """
     file = as_path(path)
     try:
-        target = _link_target(file)
-        try:
-            old = os.stat(target)
-        except FileNotFoundError:
-            old = None
-        if old is not None:
-            _check_regular(old)
-        elif not os.path.isdir(target.parent):
+        target = Path(os.path.realpath(file)) if file.is_symlink() else file
+        mode = None
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(target)
+            _check_regular(status)
+            mode = stat.S_IMODE(status.st_mode)
+        if not os.path.isdir(target.parent):
             raise OSError(f"directory {target.parent} doesn't exist")
-        _remove_abandoned(target.parent)
-        _replace(target, content, old)
+        _replace(target, content, mode)
     except OSError as error:
         raise WriteError(f"{file} can't be written: {_reason(error)}") from None
 
@@ -233,8 +205,6 @@ def locked(path: FilePath) -> Iterator[None]:
     from filelock import FileLock, Timeout  # installed with huggingface_hub
 
     file = as_path(path)
-    if file.is_symlink():  # early versions of filelock empty the link's target
-        raise WriteError(f"{file} can't be locked: it is a link")
     lock = FileLock(file, timeout=0)
     try:
         lock.acquire()
@@ -248,101 +218,36 @@ def locked(path: FilePath) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOLCK:
             raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
-    _locks.add(lock)
     try:
         yield
     finally:
-        _locks.discard(lock)
         with contextlib.suppress(OSError):  # an open file can't be removed on Windows
             os.unlink(file)  # while it is locked: afterwards it may be another process's
         lock.release()
 
 
-def _close_locks_after_fork() -> None:
-    """Close inherited locks in a forked process, which would hold them longer than its parent.
+def _replace(target: Path, content: bytes, mode: int | None) -> None:
+    """Write a temporary file and rename it to `target`, whose mode is `mode` if it exists."""
+    # The name doesn't contain the target's, which may already be as long as allowed.
+    temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
+    initial_mode = 0o666 if mode is None else mode
 
-    The parent keeps its lock.
-    """
-    for lock in _locks:
-        descriptor = getattr(getattr(lock, "_context", None), "lock_file_fd", None)
-        if descriptor is not None:
-            os.close(descriptor)
-            lock._context.lock_file_fd = None
-    _locks.clear()
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, initial_mode)
 
-
-# Locks held by this process.
-_locks: set[Any] = set()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_locks_after_fork)
-
-
-def _replace(target: Path, content: bytes, old: os.stat_result | None) -> None:
-    """Write a temporary file and rename it to `target`, whose status was `old`."""
-    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
-    with _temporary_file(target.parent, mode) as stream:
-        try:
-            if old is not None:
-                if sys.platform != "win32":
-                    with contextlib.suppress(OSError):  # may need root
-                        os.chown(stream.fileno(), old.st_uid, old.st_gid)
+    try:
+        with open(temporary, "xb", opener=opener) as stream:
+            if mode is not None:
                 with contextlib.suppress(OSError):  # not every file system has permissions
-                    os.chmod(stream.name, mode)
+                    os.chmod(temporary, mode)
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-            if sys.platform == "win32":
-                stream.close()  # an open file can't be renamed
-            os.replace(stream.name, target)
-        except BaseException:  # also for Ctrl-C
-            with contextlib.suppress(OSError):
-                stream.close()
-            with contextlib.suppress(OSError):
-                os.unlink(stream.name)
-            raise
-
-
-def _temporary_file(directory: Path, mode: int) -> BinaryIO:
-    """Create a file, locked until it is closed so that `_remove_abandoned` skips it."""
-    while True:
-        name = directory / TEMPORARY.format(os.urandom(8).hex())
-        stream = open(name, "xb", opener=lambda path, flags: os.open(path, flags, mode))  # noqa: SIM115
-        if sys.platform != "win32":
-            with contextlib.suppress(OSError):  # not every file system has locks
-                fcntl.flock(stream, fcntl.LOCK_EX)
-            if not os.path.exists(name):  # removed as abandoned before it was locked
-                stream.close()
-                continue
-        return stream
-
-
-def _remove_abandoned(directory: Path) -> None:
-    """Remove temporary files of killed processes, which aren't locked.
-
-    On Windows, which has no such locks, the files stay.
-    """
-    names: list[str] = []
-    with contextlib.suppress(OSError):  # a writable directory may be unreadable
-        names = os.listdir(directory)
-    if sys.platform != "win32":
-        for part in (directory / name for name in names if IS_TEMPORARY.fullmatch(name)):
-            with contextlib.suppress(OSError):  # locked: still being written
-                descriptor = os.open(part, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.unlink(part)
-                finally:
-                    os.close(descriptor)
-
-
-def _link_target(file: Path) -> Path:
-    """Follow symbolic links; the target need not exist."""
-    for _ in range(MAX_LINKS):
-        try:
-            file = file.parent / os.readlink(file)
-        except OSError:  # not a link
-            return file
-    raise OSError("too many levels of symbolic links")
+        os.replace(temporary, target)
+    except BaseException:  # also for Ctrl-C
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _check_regular(status: os.stat_result) -> None:
@@ -363,15 +268,3 @@ def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> s
         raise unreadable(
             f"{where} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
         ) from None
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"key {quoted(name)} appears twice")
-    return members
-
-
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)

@@ -34,21 +34,6 @@ def convert(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
     )
 
 
-def convert_from(library: str, loaded: str) -> str:
-    """Like `convert`, for another library's file that transformers 4.57 no longer loads by itself.
-
-    Parameters
-    ----------
-    library, loaded : parts of the names of the module and function in transformers
-    """
-    return convert(
-        ", GPT2Config as C, GPT2LMHeadModel as M; "
-        f"from transformers.modeling_{library}_pytorch_utils "
-        f"import load_{loaded}_checkpoint_in_pytorch_model as load",
-        "load(M(C.from_pretrained('OLD')), 'OLD/{file}')",
-    )
-
-
 IMPORT_GPT2 = ", GPT2LMHeadModel as M"
 
 HOW_TO_CONVERT = (
@@ -68,7 +53,6 @@ HOW_TO_MERGE = (
         "'BASE'",
     )
 )
-BEFORE_5 = "Convert it where transformers 4, torch, {} are installed: "
 
 # Patterns of file names and the advice for each, most specific first. {name} is the file's name,
 # {file} the name in a command, {variant} the pattern's group.
@@ -91,21 +75,15 @@ FORMATS = (
     (
         r".+\.gguf",
         "{name}, in llama.cpp's GGUF format, usually quantized. Open the original model if you "
-        "can. "
-        + BEFORE_5.format("gguf and accelerate")
+        "can, or convert it where transformers 4, torch, gguf and accelerate are installed: "
         + convert(
             IMPORT_GPT2, "M.from_pretrained('OLD', gguf_file='{file}')", "'OLD', gguf_file='{file}'"
         ),
     ),
     (
-        r"tf_model.*\.h5",
-        "{name}, TensorFlow weights. "
-        + BEFORE_5.format("tensorflow and tf-keras")
-        + convert_from("tf", "tf2"),
-    ),
-    (
-        r"flax_model.*\.msgpack",
-        "{name}, Flax weights. " + BEFORE_5.format("and flax") + convert_from("flax", "flax"),
+        r"tf_model.*\.h5|flax_model.*\.msgpack|.+\.onnx",
+        "{name}, weights for TensorFlow, Flax or ONNX, which aren't supported. Open the original "
+        "model's safetensors",
     ),
     (
         r"hparams\.json|encoder\.json|vocab\.bpe|model.*\.(data-\d+-of-\d+|index|meta)",
@@ -113,7 +91,6 @@ FORMATS = (
         "GPT2.from_pretrained('gpt2') is 124M, 'gpt2-medium' 355M, 'gpt2-large' 774M, 'gpt2-xl' "
         "1558M",
     ),
-    (r".+\.onnx", "{name}, in the ONNX format, which isn't supported. Open the original model"),
     (
         r"(?!optimizer|scheduler|rng_state|training_args).+\.(?:pt|pth|ckpt)",
         "{name}, a training script's pickle, such as nanoGPT's ckpt.pt. It can run any code when "
@@ -149,7 +126,7 @@ def unsupported(names: Iterable[str]) -> str:
 
 
 # PEFT types that prepend trained vectors to the text.
-PROMPTS = re.compile("PROMPT|PREFIX|P_TUNING")
+PROMPTS = "PROMPT|PREFIX|P_TUNING"
 
 
 def check_no_adapter(directory: Path) -> None:
@@ -161,7 +138,7 @@ def check_no_adapter(directory: Path) -> None:
     except (ConfigError, MissingFileError):
         kind = "unknown"
     message = f"{directory} contains a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
-    if PROMPTS.search(kind):
+    if re.search(PROMPTS, kind):
         message += (
             ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
             "weights and isn't supported"
@@ -196,7 +173,7 @@ def _with_config(directory: Path) -> Path:
     if len(inside) == 1:
         return inside[0]
     if inside:
-        models = listed(sorted((str(path.relative_to(directory)) for path in inside), key=_natural))
+        models = listed(sorted(str(path.relative_to(directory)) for path in inside))
         raise MissingFileError(f"{directory} contains several models. Give one of them: {models}")
     if format := unsupported(names):
         raise MissingFileError(f"there is no {CONFIG} in {directory}, but {format}")
@@ -211,8 +188,3 @@ def listed(names: Iterable[str], count: int | None = None) -> str:
     first = [printable(name)[:200] for name in islice(names, MAX_LISTED)]
     rest = (len(names) if isinstance(names, Sized) else count or 0) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """A sort key that puts checkpoint-500 before checkpoint-1000."""
-    return [(len(part) * part.isdigit(), part) for part in re.split(r"(\d+)", name)]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from attnlab import errors
 from attnlab.support.language import CHINESE, language_of
 
 # Templates of messages stored in files as plain text.
@@ -47,6 +48,12 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
+def joined(*parts: str) -> Message:
+    """Texts one after another; messages among them are translated."""
+    values = {f"part{number}": part for number, part in enumerate(parts)}
+    return Message("".join(f"{{{name}}}" for name in values), **values)
+
+
 def recognised(text: str, *templates: str) -> str:
     """Recover a `Message` from its text, if a template matches."""
     for template in templates:
@@ -72,10 +79,17 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
     """Translate a text and fill in its {names}; the user's language by default."""
     language = language_of(language)
     if isinstance(text, Message):
-        values = {
-            name: say(value, language) if isinstance(value, Message) else value
-            for name, value in text.values.items()
-        }
-        text = text.template
+        values, text = text.values, text.template
     said = words().get(text, text) if language == CHINESE else text
+    values = {name: _translated(value, language) for name, value in values.items()}
     return said.format(**values) if values else said
+
+
+def _translated(value: object, language: str) -> object:
+    """A message's or error's text in a language; any other value unchanged."""
+    if isinstance(value, errors.AttnlabError):
+        return value.translated(language)
+    return say(value, language) if isinstance(value, Message) else value
+
+
+errors.translate = say

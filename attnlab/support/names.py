@@ -3,109 +3,93 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Mapping
 
-# The tool's names, the tool, and the paths in a trace; l is a layer, h a head.
-NAMES = (
-    ("hook_embed", "TransformerLens", "token_embedding"),
-    ("hook_pos_embed", "TransformerLens", "position_embedding"),
-    ("resid_pre", "TransformerLens", "blocks[l].input"),
-    ("resid_mid", "TransformerLens", "blocks[l].mid"),
-    ("resid_post", "TransformerLens", "blocks[l].output"),
-    ("q, k, v", "TransformerLens", "blocks[l].attention.Q, .K, .V"),
-    ("attn_scores", "TransformerLens", "blocks[l].attention.masked_scores"),
-    ("pattern", "TransformerLens", "blocks[l].attention.weights"),
-    ("z", "TransformerLens", "blocks[l].attention.context"),
-    ("result", "TransformerLens", "blocks[l].attention.heads[h].output"),
-    ("attn_out", "TransformerLens", "blocks[l].attention.output"),
-    ("mlp_in", "TransformerLens", "blocks[l].mid"),
-    ("pre", "TransformerLens", "blocks[l].mlp.hidden"),
-    ("post", "TransformerLens", "blocks[l].mlp.activated"),
-    ("mlp_out", "TransformerLens", "blocks[l].mlp.output"),
-    ("W_in, W_out", "TransformerLens", "blocks[l].mlp.W_1, .W_2"),
-    ("attentions", "transformers", "blocks[l].attention.weights"),
-    ("hidden_states", "transformers", "blocks[l].input, and final"),
-    ("wte, wpe", "transformers", "W_E, W_P"),
-    ("lm_head", "transformers", "W_U"),
-    ("ln_1, ln_2", "transformers", "blocks[l].attention.X, blocks[l].mlp.X"),
-    ("ln_f", "transformers", "final"),
-    ("c_attn", "transformers", "blocks[l].attention.W_QKV"),
-    ("c_fc", "transformers", "blocks[l].mlp.W_1"),
-    ("c_proj", "transformers", "blocks[l].attention.W_O, blocks[l].mlp.W_2"),
-)
+from attnlab.support.messages import Message, joined
 
-# Attributes of the tool's models, the tool, and the equivalent here.
-MODEL_ATTRIBUTES = (
-    ("run_with_cache", "TransformerLens", "model.trace(text)"),
-    ("run_with_hooks", "TransformerLens", "model.trace(text).edited({path: function})"),
-    ("add_hook", "TransformerLens", "model.trace(text).edited({path: function})"),
-    ("to_tokens", "TransformerLens", "model.tokenizer.encode(text)"),
-    ("to_str_tokens", "TransformerLens", "model.tokenizer.tokens(text)"),
-    ("to_string", "TransformerLens", "model.tokenizer.decode(ids)"),
-    ("to_single_token", "TransformerLens", "model.tokenizer.encode(text)"),
-    ("cfg", "TransformerLens", "model.config"),
-    ("W_E, W_pos, W_U", "TransformerLens", "trace.W_E, .W_P, .W_U"),
-    ("W_Q, W_K, W_V, W_O", "TransformerLens", "trace.blocks[l].attention.W_Q, .W_K, .W_V, .W_O"),
-    ("forward", "transformers", "model.trace(text).logits"),
-    ("transformer", "transformers", "model.trace(text).blocks"),
-    ("state_dict, named_parameters", "transformers", "model.parameters"),
-)
+# Paths in a trace by the tools' names, without TransformerLens's `hook_`; l is a layer, h a head.
+PATHS = {
+    "TransformerLens": {
+        "embed": "token_embedding",
+        "pos_embed": "position_embedding",
+        "resid_pre": "blocks[l].input",
+        "resid_mid": "blocks[l].mid",
+        "resid_post": "blocks[l].output",
+        "q": "blocks[l].attention.Q",
+        "k": "blocks[l].attention.K",
+        "v": "blocks[l].attention.V",
+        "attn_scores": "blocks[l].attention.masked_scores",
+        "pattern": "blocks[l].attention.weights",
+        "z": "blocks[l].attention.context",
+        "result": "blocks[l].attention.heads[h].output",
+        "attn_out": "blocks[l].attention.output",
+        "mlp_in": "blocks[l].mid",
+        "pre": "blocks[l].mlp.hidden",
+        "post": "blocks[l].mlp.activated",
+        "mlp_out": "blocks[l].mlp.output",
+        "W_in": "blocks[l].mlp.W_1",
+        "W_out": "blocks[l].mlp.W_2",
+    },
+    "transformers": {
+        "attentions": "blocks[l].attention.weights",
+        "hidden_states": "blocks[l].input, and final",
+        "wte": "W_E",
+        "wpe": "W_P",
+        "lm_head": "W_U",
+        "ln_1": "blocks[l].attention.X",
+        "ln_2": "blocks[l].mlp.X",
+        "ln_f": "final",
+        "c_attn": "blocks[l].attention.W_QKV",
+        "c_fc": "blocks[l].mlp.W_1",
+        "c_proj": "blocks[l].attention.W_O, blocks[l].mlp.W_2",
+    },
+}
 
-# Placeholders for numbers in paths.
-NUMBERED = {"blocks": "blocks[l]", "heads": "heads[h]"}
+# Equivalents of attributes of the tools' models.
+MODEL_ATTRIBUTES = {
+    "TransformerLens": {
+        "run_with_cache": "model.trace(text)",
+        "run_with_hooks": "model.trace(text).edited({path: function})",
+        "add_hook": "model.trace(text).edited({path: function})",
+        "to_tokens": "model.tokenizer.encode(text)",
+        "to_str_tokens": "model.tokenizer.tokens(text)",
+        "to_string": "model.tokenizer.decode(ids)",
+        "to_single_token": "model.tokenizer.encode(text)",
+        "cfg": "model.config",
+        "W_E": "trace.W_E",
+        "W_pos": "trace.W_P",
+        "W_U": "trace.W_U",
+        "W_Q": "trace.blocks[l].attention.W_Q",
+        "W_K": "trace.blocks[l].attention.W_K",
+        "W_V": "trace.blocks[l].attention.W_V",
+        "W_O": "trace.blocks[l].attention.W_O",
+    },
+    "transformers": {
+        "forward": "model.trace(text).logits",
+        "transformer": "model.trace(text).blocks",
+        "state_dict": "model.parameters",
+        "named_parameters": "model.parameters",
+    },
+}
 
 
-def hint_for(name: str, prefix: str = "", in_head: Container[str] = ()) -> str:
-    """The end of a message: the path of what another tool calls `name`, or "" if unknown.
-
-    Parameters
-    ----------
-    prefix : the path of the result whose attribute was requested, such as
-        blocks.1.attention.heads.2; the hint is relative to it
-    in_head : names of steps that a head has as well as its layer
-    """
-    bare = name.removeprefix("hook_")
-    prefix = re.sub(r"(blocks|heads)\.\d+", lambda match: NUMBERED[match[1]], prefix)
-    hints = []
-    for theirs, tool, ours in NAMES:
-        names = theirs.removeprefix("hook_").split(", ")
-        if bare in names:
-            path = _relative(_path_at(ours, names.index(bare), len(names)), prefix, in_head)
-            hints.append(f"; {tool}'s {bare} is {path} here")
-    return "".join(hints)
+def hint_for(path: str) -> str:
+    """The end of a message: the equivalent of a path that ends in another tool's name, or ""."""
+    return _hint(path.rpartition(".")[2].removeprefix("hook_"), PATHS)
 
 
 def hint_for_model(name: str) -> str:
     """The end of a message: the equivalent of another tool's model attribute, or ""."""
-    for theirs, tool, ours in MODEL_ATTRIBUTES:
-        names = theirs.split(", ")
-        if name in names:
-            return f"; {tool}'s {name} is {_path_at(ours, names.index(name), len(names))} here"
-    return ""
+    return _hint(name, MODEL_ATTRIBUTES)
 
 
-def hint_in_path(path: str) -> str:
-    """Like `hint_for`, for a path that ends in another tool's name; keeps the path's layer."""
-    hint = hint_for(path.rpartition(".")[2])
-    layer = re.match(r"blocks\.(\d+)\.", path)
-    return hint.replace("blocks[l]", f"blocks.{layer[1]}") if layer else hint
-
-
-def _path_at(ours: str, index: int, count: int) -> str:
-    """The path for one of `count` names; all paths if their number differs."""
-    paths = ours.split(", ")
-    if len(paths) != count:
-        return ours
-    parent = paths[0].rpartition(".")[0]
-    return f"{parent}{paths[index]}" if paths[index].startswith(".") else paths[index]
-
-
-def _relative(path: str, prefix: str, in_head: Container[str]) -> str:
-    """A path relative to a prefix, if possible."""
-    if prefix and path.startswith(f"{prefix}."):
-        return path.removeprefix(f"{prefix}.")
-    layer, _, name = path.rpartition(".")
-    return name if prefix.startswith(f"{layer}.heads") and name in in_head else path
+def _hint(name: str, names_of_tools: Mapping[str, Mapping[str, str]]) -> str:
+    hints = (
+        Message("; {tool}'s {name} is {path} here", tool=tool, name=name, path=names[name])
+        for tool, names in names_of_tools.items()
+        if name in names
+    )
+    return joined(*hints)
 
 
 def dotted(path: str) -> str:
@@ -118,5 +102,5 @@ def dots_hint(path: str) -> str:
     valid = dotted(path)
     if valid == path:
         return ""
-    example = "such as blocks.0.mid" if ".-" in valid else valid
-    return f"; in a path, write numbers between dots, from 0: {example}"
+    example = Message("such as blocks.0.mid") if ".-" in valid else valid
+    return Message("; in a path, write numbers between dots, from 0: {example}", example=example)

@@ -76,12 +76,12 @@ def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
 
 
 # A word, or a Chinese character, with its punctuation and the space after it.
-WORD = re.compile("[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S")
+WORD = "[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S"
 
 
 def wrapped(line: str, width: int, hanging: str = "") -> list[str]:
     """Wrap a line between words, keeping its indentation; lines after the first add `hanging`."""
-    words = WORD.findall(line.lstrip())
+    words = re.findall(WORD, line.lstrip())
     indent = line[: len(line) - len(line.lstrip())]
     lines = [indent] if words else []
     for word in words:
@@ -168,8 +168,10 @@ def table(
     matrix = as_array(values, "values")
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise InvalidValueError(
-            "values must be a matrix of numbers, such as weights[head]; "
-            f"got {matrix.dtype} of shape {matrix.shape}"
+            "values must be a matrix of numbers, such as weights[head]; got "
+            "{dtype} of shape {shape}",
+            dtype=matrix.dtype,
+            shape=matrix.shape,
         )
     decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     max_rows = as_count(max_rows, "max_rows", least=2)
@@ -207,8 +209,13 @@ def labels(given: Iterable[object] | None, count: int, name: str) -> list[str]:
         texts = [printable(str(label)) for label in (range(count) if given is None else given)]
     except Exception:  # __iter__ and __str__ may raise anything
         raise InvalidTypeError(
-            f"{name} must be {count} labels, such as tokens.symbols; got {quoted(given)}"
+            "{name} must be {count} labels, such as tokens.symbols; got {given}",
+            name=name,
+            count=count,
+            given=quoted(given),
         ) from None
     if len(texts) != count:
-        raise InvalidValueError(f"{name} must be {count} labels; got {len(texts)}")
+        raise InvalidValueError(
+            "{name} must be {count} labels; got {got}", name=name, count=count, got=len(texts)
+        )
     return texts

@@ -77,8 +77,10 @@ class Merges:
         """Encode a text; None if tiktoken's result would differ, or it isn't installed."""
         if self._missing and (missing := self._missing.intersection(text.encode())):
             raise InvalidValueError(
-                f"the text has the byte 0x{min(missing):02x}, which isn't in the vocabulary; "
-                f"{len(self._missing)} of the 256 bytes aren't"
+                "the text has the byte 0x{byte}, which isn't in the vocabulary; "
+                "{count} of the 256 bytes aren't",
+                byte=f"{min(missing):02x}",
+                count=len(self._missing),
             )
         if not self._in_order or self._encoding is None:
             return None
@@ -87,8 +89,10 @@ class Merges:
             > MAX_WHITE_SPACE
         ):
             raise InvalidValueError(
-                f"the text has {longest:,} consecutive white-space characters; tiktoken supports "
-                f"at most {MAX_WHITE_SPACE:,}. Remove some"
+                "the text has {longest} consecutive white-space characters; "
+                "tiktoken supports at most {most}. Remove some",
+                longest=f"{longest:,}",
+                most=f"{MAX_WHITE_SPACE:,}",
             )
         with reraised_as(InvalidValueError, "text can't be encoded"):
             ids = self._encoding.encode_ordinary(text)

@@ -76,8 +76,8 @@ class Tokenizer:
     def from_directory(cls, directory: FilePath) -> Tokenizer:
         """Read the tokenizer in a model's directory.
 
-        Files are `tokenizer.json`, `vocab.json` and `merges.txt`, or BERT's `vocab.txt`, and
-        `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json`. They are read
+        Files are `tokenizer.json`, otherwise `vocab.json` and `merges.txt` or BERT's `vocab.txt`;
+        and `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`. They are read
         as transformers 5 does, except that it ignores the normalizer in a GPT2Tokenizer's
         tokenizer.json.
         """
@@ -86,7 +86,7 @@ class Tokenizer:
         try:
             return cls(settings)
         except VocabularyError as error:
-            raise VocabularyError(f"tokenizer in {path}: {error}") from None
+            raise VocabularyError("tokenizer in {path}: {error}", path=path, error=error) from None
 
     @classmethod
     def of_merges(
@@ -105,8 +105,9 @@ class Tokenizer:
             or not isinstance(merges, Sequence)
         ):
             raise InvalidTypeError(
-                "ids must be a dict and merges a list of pairs; got "
-                f"{quoted(ids)} and {quoted(merges)}"
+                "ids must be a dict and merges a list of pairs; got {ids} and {merges}",
+                ids=quoted(ids),
+                merges=quoted(merges),
             )
         return cls(byte_pairs(dict(ids), merges))
 
@@ -195,13 +196,15 @@ class Tokenizer:
             white space than tiktoken supports
         """
         if not isinstance(text, str):
-            raise InvalidTypeError(f"text must be a str; got {type(text).__name__}")
+            raise InvalidTypeError("text must be a str; got {kind}", kind=type(text).__name__)
         special = as_flag(special, "special")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise InvalidValueError(
-                f"text has an unpaired surrogate, {text[error.start]!r}, at index {error.start}"
+                "text has an unpaired surrogate, {character}, at index {index}",
+                character=repr(text[error.start]),
+                index=error.start,
             ) from None
         if self._gpt2 is not None:
             ids = self._gpt2.encode(text, special)
@@ -215,13 +218,16 @@ class Tokenizer:
         """Raise if a text certainly has more than `most` tokens, without encoding it."""
         most = as_count(most, "most")
         if not isinstance(text, str):
-            raise InvalidTypeError(f"text must be a str; got {quoted(text)}")
+            raise InvalidTypeError("text must be a str; got {text}", text=quoted(text))
         if len(text) > most and self._gpt2 is not None:
             limit = most * self.vocabulary.longest  # no token has more characters than its symbol
             if len(text) > limit:
                 raise InvalidValueError(
-                    f"the text has {len(text):,} characters, which is too long: the model's {most} "
-                    f"positions allow at most {limit:,}. Give a shorter text"
+                    "the text has {count} characters, which is too long: the model's "
+                    "{most} positions allow at most {limit}. Give a shorter text",
+                    count=f"{len(text):,}",
+                    most=most,
+                    limit=f"{limit:,}",
                 )
 
     def decode(self, ids: ArrayLike) -> str:
@@ -286,7 +292,8 @@ class NoTokenizer(Tokenizer):
         """Write nothing; raise if the directory has another model's tokenizer."""
         if holds_tokenizer(path := as_path(directory, "directory")):
             raise InvalidValueError(
-                f"this model has no tokenizer, but {path} contains one. Save to another directory"
+                "this model has no tokenizer, but {path} contains one. Save to another directory",
+                path=path,
             )
 
     def __repr__(self) -> str:
@@ -341,8 +348,9 @@ def _library(settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
         import tokenizers
     except ImportError:
         raise MissingExtraError(
-            "tiktoken can't encode this text with this vocabulary, or isn't installed. Install the "
-            "tokenizers library: pip install tokenizers (attnlab's optional extra 'tokenizers')"
+            "tiktoken can't encode this text with this vocabulary, or isn't "
+            "installed. Install the tokenizers library: pip install tokenizers "
+            "(attnlab's optional extra 'tokenizers')"
         ) from None
     with reraised_as(VocabularyError, "the tokenizers library can't read this tokenizer.json"):
         return tokenizers.Tokenizer.from_str(json.dumps(settings))

@@ -1,8 +1,8 @@
 """Read a model's tokenizer files into the structure of `tokenizer.json`.
 
 Its keys are "model", "added_tokens", "normalizer", "pre_tokenizer", "post_processor" and "decoder",
-as in the tokenizers library. Older models have `vocab.json` and `merges.txt`, or BERT's
-`vocab.txt`, instead or in addition. `tokenizer_config.json`, `special_tokens_map.json` and
+as in the tokenizers library. Without a `tokenizer.json`, the vocabulary is read from `vocab.json`
+and `merges.txt`, or BERT's `vocab.txt`. `tokenizer_config.json`, `special_tokens_map.json` and
 `added_tokens.json` apply as in transformers.
 """
 
@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,7 @@ SPECIAL = (
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 # Tokens that are probably special, in a vocabulary that doesn't mark them.
-LOOKS_SPECIAL = re.compile(r"<.*>|\[.*\]", re.DOTALL)
+LOOKS_SPECIAL = r"<.*>|\[.*\]"
 
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -196,20 +195,11 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
 def _read_settings(directory: Path) -> Settings:
     config = _read(directory, "tokenizer_config.json")
     kind = config.get("tokenizer_class") or _read(directory, "config.json").get("tokenizer_class")
-    older = _older(directory, kind)
-    if _exists(directory, "tokenizer.json"):
-        settings = checked(read_json(directory / "tokenizer.json", VocabularyError))
-        if older is not None:
-            _compare(settings, older)
-    elif older is None:
-        raise _no_tokenizer(directory)
-    elif kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
-        raise VocabularyError(
-            f"tokenizer_class {quoted(kind)} requires a tokenizer.json. {HOW_TO_CONVERT}"
-        )
+    is_older = not _exists(directory, "tokenizer.json")
+    if is_older:
+        settings = _read_older_files(directory, kind)
     else:
-        settings = older
-    is_older = settings is older
+        settings = checked(read_json(directory / "tokenizer.json", VocabularyError))
     is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
     is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
 
@@ -227,14 +217,19 @@ def _read_settings(directory: Path) -> Settings:
     return settings
 
 
-def _older(directory: Path, kind: str | None) -> Settings | None:
+def _read_older_files(directory: Path, kind: str | None) -> Settings:
     """Settings from older models' files; with both formats, those of the class's format."""
-    pairs = [_exists(directory, name) for name in ("vocab.json", "merges.txt")]
-    if _exists(directory, "vocab.txt") and (kind in BERT_CLASSES or not any(pairs)):
+    has_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
+    has_word_pieces = _exists(directory, "vocab.txt")
+    if not has_pairs and not has_word_pieces:
+        raise _no_tokenizer(directory)
+    if kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
+        raise VocabularyError(
+            f"tokenizer_class {quoted(kind)} requires a tokenizer.json. {HOW_TO_CONVERT}"
+        )
+    if has_word_pieces and (kind in BERT_CLASSES or not has_pairs):
         return _word_pieces(directory / "vocab.txt")
-    if all(pairs) or (any(pairs) and not _exists(directory, "tokenizer.json")):
-        return _byte_pairs(directory / "vocab.json", directory / "merges.txt")
-    return None
+    return _byte_pairs(directory / "vocab.json", directory / "merges.txt")
 
 
 def _byte_pairs(vocab: Path, merges: Path) -> Settings:
@@ -289,29 +284,6 @@ def _word_pieces(path: Path) -> Settings:
             },
         }
     )
-
-
-def _compare(settings: Settings, older: Settings) -> None:
-    """Raise unless tokenizer.json and the older files have the same vocabulary."""
-    new, old = settings["model"], older["model"]
-    if new["type"] != old["type"]:
-        raise VocabularyError(
-            f"tokenizer.json has a {new['type']} model, but the older files a {old['type']} model"
-        )
-    added = {token["content"]: token["id"] for token in settings["added_tokens"]}
-    all_new = added | new["vocab"]
-    for symbol in {**old["vocab"], **new["vocab"]}:
-        new_id, old_id = all_new.get(symbol), old["vocab"].get(symbol, added.get(symbol))
-        if new_id != old_id:
-            raise VocabularyError(
-                f"the id of {quoted(symbol)} is {new_id} in tokenizer.json and {old_id} in the "
-                "older files (None: missing)"
-            )
-    for number, pair in enumerate(zip_longest(new.get("merges", ()), old.get("merges", ())), 1):
-        if pair[0] != pair[1]:
-            raise VocabularyError(
-                f"merge {number} is {pair[0]} in tokenizer.json and {pair[1]} in merges.txt"
-            )
 
 
 def _special_tokens(
@@ -490,7 +462,7 @@ def _check_merges_complete(settings: Settings) -> None:
     other = {
         symbol
         for symbol, id in ids.items()
-        if id not in known and not LOOKS_SPECIAL.fullmatch(symbol)
+        if id not in known and not re.fullmatch(LOOKS_SPECIAL, symbol, re.DOTALL)
     }
     if other:
         raise VocabularyError(

@@ -145,8 +145,8 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             return super().index(value, start, stop)
         except ValueError:
             raise InvalidValueError(
-                f"{quoted(value)} isn't one of these tokens; tokens.find(text) finds one by its "
-                "text"
+                "{value} isn't one of these tokens; tokens.find(text) finds one by its text",
+                value=quoted(value),
             ) from None
 
     def find(self, text: str) -> int:
@@ -164,16 +164,21 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             return matches[0]
         if matches:
             raise InvalidValueError(
-                f"{quoted(text)} matches {len(matches)} tokens: {self._listed(matches)}. Give "
-                "one by its index"
+                "{text} matches {count} tokens: {matches}. Give one by its index",
+                text=quoted(text),
+                count=len(matches),
+                matches=self._listed(matches),
             )
         if parts := self._containing(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
-                f"{quoted(text)} isn't one token; it is in {self._listed(parts)}. Give one of "
-                "them, by its index or text"
+                "{text} isn't one token; it is in {parts}. Give one of them, by its index or text",
+                text=quoted(text),
+                parts=self._listed(parts),
             )
         raise InvalidValueError(
-            f"{quoted(text)} isn't one of the tokens: {self._listed(range(len(self)))}"
+            "{text} isn't one of the tokens: {tokens}",
+            text=quoted(text),
+            tokens=self._listed(range(len(self))),
         )
 
     def _containing(self, searched: bytes) -> list[int]:
@@ -220,8 +225,9 @@ def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
         if all(isinstance(token, Token) for token in checked):
             return checked
     raise InvalidTypeError(
-        f"tokens must be a list of Token; got {quoted(tokens)}. To encode a text, use "
-        "model.tokenizer.tokens(text)"
+        "tokens must be a list of Token; got {tokens}. To encode a text, "
+        "use model.tokenizer.tokens(text)",
+        tokens=quoted(tokens),
     )
 
 
@@ -249,11 +255,21 @@ def as_tokens(
             )
     if tokens is None:
         raise InvalidTypeError(
-            f"{name} must be a list of {count} texts, one per {row}, such as "
-            f"['猫', '吃', '鱼']; got {quoted(texts)}"
+            "{name} must be a list of {count} texts, one per {row}, such as "
+            "['猫', '吃', '鱼']; got {texts}",
+            name=name,
+            count=count,
+            row=Message(row),
+            texts=quoted(texts),
         )
     if len(tokens) != count:
-        raise InvalidValueError(f"{name} must be {count} texts, one per {row}; got {len(tokens)}")
+        raise InvalidValueError(
+            "{name} must be {count} texts, one per {row}; got {got}",
+            name=name,
+            count=count,
+            row=Message(row),
+            got=len(tokens),
+        )
     return tokens
 
 
@@ -295,9 +311,14 @@ class Vocabulary:
         if len(self) > rows:
             last = self.token(len(self) - 1)
             raise VocabularyError(
-                f"the tokenizer has ids up to {last.id} ({last.symbol}), but the embedding has "
-                f"{rows} rows, for ids 0 to {rows - 1}. In transformers, "
-                f"model.resize_token_embeddings({len(self)}) gives every token a row"
+                "the tokenizer has ids up to {id} ({symbol}), but the embedding "
+                "has {rows} rows, for ids 0 to {last_row}. In transformers, "
+                "model.resize_token_embeddings({count}) gives every token a row",
+                id=last.id,
+                symbol=last.symbol,
+                rows=rows,
+                last_row=rows - 1,
+                count=len(self),
             )
         vocabulary = copy(self)
         vocabulary._size = rows
@@ -323,7 +344,8 @@ class Vocabulary:
             return self.tokens([name])[0]
         if not isinstance(name, str):
             raise InvalidTypeError(
-                f"a token must be given by its id or text, such as ' dog'; got {quoted(name)}"
+                "a token must be given by its id or text, such as ' dog'; got {name}",
+                name=quoted(name),
             )
         raw = name.encode(errors="surrogatepass")
         for id in self.ids.tolist():
@@ -333,8 +355,9 @@ class Vocabulary:
             if symbol == name:
                 return self.token(id)
         raise InvalidValueError(
-            f"{quoted(name)} isn't one token of the vocabulary. Give an id, or a text as in "
-            "trace.tokens or next_tokens, with its leading space"
+            "{name} isn't one token of the vocabulary. Give an id, or a text "
+            "as in trace.tokens or next_tokens, with its leading space",
+            name=quoted(name),
         )
 
     def bytes_of(self, id: int) -> bytes:
@@ -363,17 +386,21 @@ def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
     array = as_ids(ids)
     if array.ndim != 1:
         description = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)
-        raise InvalidValueError(f"token ids must be a 1-D array of integers; got {description}")
+        raise InvalidValueError(
+            "token ids must be a 1-D array of integers; got {description}", description=description
+        )
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        raise InvalidTypeError(f"token ids must be integers; got {array.dtype}")
+        raise InvalidTypeError("token ids must be integers; got {dtype}", dtype=array.dtype)
     outside = np.flatnonzero((array < 0) | (array >= vocab_size))
     if outside.size:
         first = outside[0]
         raise InvalidValueError(
-            f"token id {array[first]} at position {first} isn't in the vocabulary; "
-            f"ids are 0 to {vocab_size - 1}"
+            "token id {id} at position {first} isn't in the vocabulary; ids are 0 to {last}",
+            id=array[first],
+            first=first,
+            last=vocab_size - 1,
         )
     return array.astype(np.int64)
 
@@ -384,11 +411,14 @@ def as_ids(ids: ArrayLike) -> AnyArray:
         return np.asarray(ids)
     except ValueError:
         raise InvalidValueError(
-            "token ids must be a list of integers, or lists of equal length; got lists of "
-            f"different lengths: {quoted(ids)}"
+            "token ids must be a list of integers, or lists of equal length; "
+            "got lists of different lengths: {ids}",
+            ids=quoted(ids),
         ) from None
     except Exception as error:  # __array__ may raise anything
         raise InvalidTypeError(
-            f"token ids must be a 1-D array of integers; got {quoted(ids, 40)}, which can't be "
-            f"converted: {quoted(error)}"
+            "token ids must be a 1-D array of integers; got {ids}, which can't "
+            "be converted: {error}",
+            ids=quoted(ids, 40),
+            error=quoted(error),
         ) from None

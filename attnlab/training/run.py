@@ -27,6 +27,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, locked, make_directory
+from attnlab.support.messages import Message
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
@@ -48,7 +49,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 # Seeds have at most 128 bits, like those that NumPy generates.
 LARGEST_SEED = 2**128 - 1
 
-SMALLER = "use a smaller config, batch_size or sequence_length, or fewer steps"
+SMALLER = Message("use a smaller config, batch_size or sequence_length, or fewer steps")
 
 # The file that is locked while a run is using the directory.
 LOCK = "training.lock"
@@ -74,17 +75,23 @@ class Settings:
             most = LARGEST_SEED if name == "seed" else math.inf
             object.__setattr__(self, name, as_count(getattr(self, name), name, smallest, most))
         for name in ("learning_rate", "clip", "decay", "dropout"):
-            object.__setattr__(self, name, as_float(getattr(self, name), name))
-        for name, allowed, bound in (
-            ("learning_rate", self.learning_rate > 0, "a number above 0"),
-            ("clip", self.clip > 0, "a number above 0"),
-            ("decay", self.decay < LARGEST_FLOAT32, f"a number below {LARGEST_FLOAT32:g}"),
-            ("dropout", self.dropout < 1, "a number below 1"),
-            ("warmup", self.warmup < self.steps, f"less than steps, {quoted(self.steps)}"),
-        ):
-            if not allowed:
-                value = quoted(getattr(self, name))
-                raise InvalidValueError(f"{name} must be {bound}; got {value}")
+            number = as_float(getattr(self, name), name, least=None)
+            may_be_zero = name in ("decay", "dropout")
+            largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
+            if not (0 < number < largest or (may_be_zero and number == 0)):
+                raise InvalidValueError(
+                    "{name} must be a number in {bounds}; got {value}",
+                    name=name,
+                    bounds=f"{'[' if may_be_zero else '('}0, {largest:g})",
+                    value=quoted(number),
+                )
+            object.__setattr__(self, name, number)
+        if self.warmup >= self.steps:
+            raise InvalidValueError(
+                "warmup must be less than steps, {steps}; got {warmup}",
+                steps=quoted(self.steps),
+                warmup=quoted(self.warmup),
+            )
 
 
 class Training:
@@ -163,10 +170,15 @@ class Training:
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
                 is_finite = bool(np.isfinite(self.parameters.vector).all())
         if not is_finite:
-            before = f" (it was {self.losses[-1]:.4g})" if self.losses else ""
+            before = ""
+            if self.losses:
+                before = Message(" (it was {loss})", loss=f"{self.losses[-1]:.4g}")
             raise DivergedError(
-                f"the loss isn't finite at step {step}{before}. Try a learning_rate below "
-                f"{settings.learning_rate:g} or a longer warmup"
+                "the loss isn't finite at step {number}{before}. Try a "
+                "learning_rate below {learning_rate} or a longer warmup",
+                number=step,
+                before=before,
+                learning_rate=f"{settings.learning_rate:g}",
             )
         self.losses.append(loss)
         self.seconds += time.perf_counter() - started
@@ -192,14 +204,16 @@ class Training:
         if not os.path.exists(file):
             if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    f"{path} holds a model but no {STATE}, so training would overwrite it; choose "
-                    "another directory"
+                    "{path} holds a model but no {state}, so training would overwrite "
+                    "it; choose another directory",
+                    path=path,
+                    state=STATE,
                 )
             return
         try:
             state, saved = read_sealed(file, FORMAT, ResumeError)
         except ResumeError as error:
-            raise ResumeError(f"{error}. Start again in a new directory") from None
+            raise ResumeError("{error}. Start again in a new directory", error=error) from None
         check_run(file, saved, self._identity)
         vector, optimizer = self.parameters.vector, self._optimizer
         vector[:], optimizer.m[:], optimizer.v[:] = state["parameters"], state["m"], state["v"]
@@ -282,7 +296,7 @@ def train(
     if tokenizer is not None:
         check_kind(tokenizer, Tokenizer, "tokenizer")
     if watch is not None and not callable(watch):
-        raise InvalidTypeError(f"watch must be callable; got {quoted(watch)}")
+        raise InvalidTypeError("watch must be callable; got {watch}", watch=quoted(watch))
     progress = as_flag(progress, "progress")
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
@@ -309,7 +323,7 @@ def train(
         with contextlib.nullcontext() if path is None else locked(path / LOCK):
             _run(training, path, save_every, watch, progress)
     except MemoryError as error:
-        raise InvalidValueError(f"not enough free memory; {SMALLER}") from error
+        raise InvalidValueError("not enough free memory; {advice}", advice=SMALLER) from error
     return training
 
 
@@ -326,10 +340,12 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     numbers = 5 * parameter_count(config) + L * in_block + 2 * tokens * config.vocab_size
     needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the latter two for Python objects
     if needed > _memory():
-        gigabytes = min(needed, 10**24) // 10**9
         raise InvalidValueError(
-            f"this run needs at least {gigabytes:,} GB of memory; the machine has "
-            f"{_memory() // 10**9:,}. To save memory, {SMALLER}"
+            "this run needs at least {most} GB of memory; the machine has "
+            "{available}. To save memory, {advice}",
+            most=f"{min(needed, 10**24) // 10**9:,}",
+            available=f"{_memory() // 10**9:,}",
+            advice=SMALLER,
         )
 
 
@@ -363,7 +379,10 @@ def _run(
                 if path is None:
                     raise
                 raise DivergedError(
-                    f"{error}, in another directory: {path} keeps the state after step {last_saved}"
+                    "{error}, in another directory: {path} keeps the state after step {saved}",
+                    error=error,
+                    path=path,
+                    saved=last_saved,
                 ) from None
             if path is not None and training.step in (last_saved + save_every, settings.steps):
                 training.save(path)
@@ -459,27 +478,32 @@ def _corpus_ids(
     """The corpus as ids; checks that it and the tokenizer fit the config."""
     if tokenizer is not None and len(tokenizer) != config.vocab_size:
         raise InvalidValueError(
-            f"the tokenizer has {len(tokenizer)} tokens, but config.vocab_size is "
-            f"{config.vocab_size}"
+            "the tokenizer has {count} tokens, but config.vocab_size is {vocab_size}",
+            count=len(tokenizer),
+            vocab_size=config.vocab_size,
         )
     if isinstance(corpus, Tokens):
         corpus = corpus.ids
     if isinstance(corpus, str):
         if tokenizer is None:
             raise InvalidValueError(
-                "a text needs a tokenizer with config.vocab_size tokens. Without a tokenizer, "
-                f"vocab_size must be 256, one for each byte; got {config.vocab_size}"
+                "a text needs a tokenizer with config.vocab_size tokens. Without a "
+                "tokenizer, vocab_size must be 256, one for each byte; got "
+                "{vocab_size}",
+                vocab_size=config.vocab_size,
             )
         corpus = tokenizer.encode(corpus)
     ids = check_ids(corpus, config.vocab_size)
     if sequence_length > config.n_positions:
         raise InvalidValueError(
-            f"sequence_length must be at most n_positions, {config.n_positions}; got "
-            f"{quoted(sequence_length)}"
+            "sequence_length must be at most n_positions, {n_positions}; got {sequence_length}",
+            n_positions=config.n_positions,
+            sequence_length=quoted(sequence_length),
         )
     if len(ids) <= sequence_length:
         raise InvalidValueError(
-            f"the corpus must have more tokens than sequence_length, {sequence_length}; got "
-            f"{len(ids)}"
+            "the corpus must have more tokens than sequence_length, {sequence_length}; got {count}",
+            sequence_length=sequence_length,
+            count=len(ids),
         )
     return ids

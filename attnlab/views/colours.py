@@ -1,6 +1,6 @@
-"""The colours of every view: blue below zero, orange above, distinct in all colour vision.
+"""The colours of every view: blue below zero, orange above, also for colour-blind readers.
 
-Lightness alone shows a number's magnitude.
+Lightness shows a number's magnitude.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Theme(NamedTuple):
 
     @cache  # noqa: B019 (there are two themes)
     def palette(self) -> tuple[str, ...]:
-        """The colours by `scale.palette_index`, from negative through zero to positive."""
+        """The colours from negative through zero to positive, see `scale.palette_index`."""
         below, above = (shades(self, end, SHADES + 1) for end in (self.negative, self.positive))
         return (*below[:0:-1], *above)
 
     def as_data(self) -> dict[str, str]:
-        """The palette for the page, with a 1 for each colour that needs white text."""
+        """The palette for the page; an ink is "1" for a colour that needs white text."""
         palette = self.palette()
         return {
             "colours": "".join(colour[1:] for colour in palette),
@@ -63,12 +63,12 @@ def ink_on(colour: str) -> str:
 
 
 def shades(theme: Theme, end: str, count: int) -> list[str]:
-    """Colours from zero's to `end` in equal steps, mixed in OKLab."""
+    """Colours from the middle of the palette to `end`, in equal steps of OKLab."""
     first, last = oklab(theme.zero), oklab(end)
-    shares = [n / (count - 1) for n in range(count)]
+    fractions = [n / (count - 1) for n in range(count)]
     return [
-        hexadecimal((a + (b - a) * share for a, b in zip(first, last, strict=True)))
-        for share in shares
+        hexadecimal((a + (b - a) * fraction for a, b in zip(first, last, strict=True)))
+        for fraction in fractions
     ]
 
 
@@ -79,7 +79,7 @@ def levels(colour: str) -> tuple[int, int, int]:
 
 
 def linear(colour: str) -> Lab:
-    """Red, green and blue of #rrggbb as amounts of light, 0 to 1."""
+    """Red, green and blue of #rrggbb as amounts of light, from 0 to 1."""
     coded = (level / 255 for level in levels(colour))
     r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in coded)
     return r, g, b

@@ -1,6 +1,6 @@
-"""Evaluate the formulas that explain one number of a step, and compare with the stored number.
+"""Evaluate the formulas that explain a number of a step, and compare with the stored number.
 
-`lines_of` returns the lines; `attnlab.views.explanations` declares them.
+`attnlab.views.explanations` declares the formulas; `lines_of` fills them with numbers.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 
 from attnlab.errors import DisagreementError
 from attnlab.support.messages import Message
-from attnlab.views.explanations import EXPLANATIONS, Explained, Formula
+from attnlab.views.explanations import EXPLANATIONS, Derivation, Formula
 from attnlab.views.formulas import CONSTANTS, OPERATIONS, Rounded, Tree, leaves, parse, write
-from attnlab.views.positions import index_label, position_label
+from attnlab.views.positions import index_label
 from attnlab.views.shown import Result, axis_of
-from attnlab.views.terms import Line, Parts, Table, Term, printed
+from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
-# Sums of up to this many products, or other terms, are written in full; for longer ones, only the
-# largest are.
+# Sums of up to this many products, or of other terms, are written in full; of longer ones, only
+# the largest terms are.
 PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
 
-# Allowed differences from the stored number: in units of `Rounded.bound`, and relative to it. Both
-# are too small to be printed.
+# The allowed difference from the stored number: in units of `Rounded.bound`, and relative to the
+# number. Both are too small to be printed.
 NOISE, RELATIVE = 8.0, 1e-5
 
-# Steps that are computed in blocks of rows for long texts, which may change rounding.
+# Steps that are computed in blocks of rows for long texts, which may round differently.
 IN_BLOCKS = ("raw_scores", "scores", "masked_scores", "weights")
 
 
@@ -40,11 +40,12 @@ class StepNumber:
     ----------
     result, name : the step
     index : into the step's array
-    equation : computes the step; None if it is given
+    equation : computes the step; None for inputs and parameters
     needs : path and value of each parameter of the equation
     stored : the number
-    computed : the equation's result, which differs if the step is edited
-    numbers : what is printed, unrounded
+    computed : the equation's result; another number than `stored` if the step is edited
+    numbers : the printed numbers by name, unrounded
+    results : of the formulas so far, by name
     """
 
     result: Result
@@ -67,11 +68,11 @@ class StepNumber:
 
     @property
     def path(self) -> str:
-        return f"{self.result.path}.{self.name}".lstrip(".")
+        return f"{self.result._prefix}{self.name}"
 
     @property
-    def explained(self) -> Explained | None:
-        """Its explanation; None if it is given, or only copied from another step."""
+    def derivation(self) -> Derivation | None:
+        """How it is computed; None for inputs, and for numbers copied from another step."""
         entry = EXPLANATIONS.get(self.equation) if self.equation else None
         return entry[self.needs["activation"][1]] if isinstance(entry, dict) else entry
 
@@ -79,7 +80,7 @@ class StepNumber:
 
     @cached_property
     def indices(self) -> dict[str, Any]:
-        """Its row and column in its inputs."""
+        """The indices `row` and `column` in formulas."""
         names = ("row", "column")[-len(self.index) :] if self.index else ()
         indices = dict(zip(names, self.index, strict=True))
         return indices | {"row": indices["row"] - self.rows_cached} if self.rows_cached else indices
@@ -91,7 +92,7 @@ class StepNumber:
         return int(self.result.tokens_before) if is_extended else 0
 
     def name_in_formula(self, parameter: str) -> str:
-        """A parameter's name in the step's formula."""
+        """The name that the step's formula has for a parameter of the equation."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
         if name == "memory" and value is self.result.X:
@@ -99,30 +100,31 @@ class StepNumber:
         return name
 
     def index_of(self, tree: Tree) -> tuple[Any, ...]:
-        """The index in a formula, such as [row, :]."""
+        """The index that a formula has in brackets, such as [row, :]."""
         _, parameter, *subscripts = tree
-        return tuple(
-            slice(None)
-            if subscript == ":"
-            else self.indices[subscript]
-            if isinstance(subscript, str)
-            else int(self.numbers_at(subscript))
-            if isinstance(subscript, tuple)
-            else subscript % len(self.needs[parameter][1])
-            for subscript in subscripts
-        )
+        return tuple(self.subscript(part, parameter) for part in subscripts)
+
+    def subscript(self, part: Tree, parameter: str) -> Any:
+        match part:
+            case ":":
+                return slice(None)
+            case str():
+                return self.indices[part]
+            case tuple():  # an indexed array, such as ids[row]
+                return int(self.numbers_at(part))
+        return part % len(self.needs[parameter][1])
 
     def numbers_at(self, tree: Tree) -> Any:
-        """The numbers that a name or an indexed array stands for."""
+        """The value of a name, or of an indexed array."""
         if isinstance(tree, str):
             return self.needs[tree][1]
         value, index = self.needs[tree[1]][1], self.index_of(tree)
-        if not isinstance(value, np.ndarray):  # a lazy embedding: read only this row from disk
+        if not isinstance(value, np.ndarray):  # an embedding on disk: read only this row
             return value[np.array(index[:1])][0][index[1:]]
         return value[index]
 
     def axis_of(self, tree: Tree) -> str:
-        """The axis that `:` stands for in a formula."""
+        """The name of the axis that `:` runs along."""
         parent_path, _, name = self.needs[tree[1]][0].rpartition(".")
         if parent_path != self.result.path or name not in self.result.steps:
             return ""
@@ -132,7 +134,7 @@ class StepNumber:
     # ---- computing -------------------------------------------------------------------------------
 
     def without_absent(self, tree: Tree) -> Tree:
-        """A formula without absent parameters; None if nothing is left."""
+        """A formula without the parameters that are None; None if nothing is left."""
         match tree:
             case str() | ("at", *_):
                 name = tree if isinstance(tree, str) else tree[1]
@@ -169,27 +171,27 @@ class StepNumber:
         return Rounded(np.float64(tree))
 
     def bound_of(self, tree: Tree) -> Any:
-        """A bound on the difference from the numbers used, if computed in blocks of rows."""
+        """The rounding error of an array that may be computed again in other blocks of rows."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
-        same_result = f"{self.result.path}.{tree[1]}".lstrip(".")
-        if tree[1] not in IN_BLOCKS or self.needs[tree[1]][0] != same_result:
+        is_of_result = self.needs[tree[1]][0] == f"{self.result._prefix}{tree[1]}"
+        if tree[1] not in IN_BLOCKS or not is_of_result:
             return 0.0
         return StepNumber.of(self.result, tree[1], self.index_of(tree)).expected.bound
 
     @cached_property
-    def evaluated(self) -> list[tuple[Formula, Tree, Rounded]]:
+    def evaluations(self) -> list[tuple[Formula, Tree, Rounded]]:
         """The formulas that compute something, with their results.
 
-        A formula that is reduced to a single name, for example without dropout, is skipped.
+        A formula with only a name left, for example without dropout, is skipped.
         """
-        assert self.explained is not None
+        assert self.derivation is not None
         done: list[tuple[Formula, Tree, Rounded]] = []
         names: dict[str, Tree] = {}
-        *_, last = self.explained.lines
+        *_, last = self.derivation.lines
         with np.errstate(all="ignore"):
-            for line in self.explained.lines:
-                tree = self.without_absent(replaced(parse(line.formula), names))
+            for line in self.derivation.lines:
+                tree = self.without_absent(substitute(parse(line.formula), names))
                 if done and tree == done[-1][0].name:
                     continue
                 if line is not last and tree in leaves(tree):
@@ -203,32 +205,35 @@ class StepNumber:
     @property
     def expected(self) -> Rounded:
         """The result of its formulas."""
-        return self.evaluated[-1][2]
+        return self.evaluations[-1][2]
 
-    def checked(self, expected: Rounded) -> Any:
-        """The equation's result, checked against the formulas' result."""
-        reached, computed = expected.value, np.asarray(self.computed, np.float64)
+    def verify(self, expected: Rounded) -> Any:
+        """The equation's result, if the formulas' result agrees; else raise DisagreementError.
+
+        Where an edit of the whole array changed this number, the formulas' result.
+        """
+        result, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
         eps = float(np.finfo(dtype).eps) if dtype.kind == "f" else float(np.finfo(float).eps)
         with np.errstate(all="ignore"):
             allowed = NOISE * eps * expected.bound + RELATIVE * np.abs(computed)
-            agrees = (reached == computed) | (np.abs(reached - computed) <= allowed)
+            agrees = (result == computed) | (np.abs(result - computed) <= allowed)
         if np.all(agrees):
             return self.computed
-        if self.follows_an_edit:
-            self.numbers["unedited"] = {self.name: plain(reached)}
-            return reached
-        which, name = int(np.argmin(agrees)), self.name
+        if self.is_in_edited_array:
+            self.numbers["unedited"] = {self.name: as_json(result)}
+            return result
+        first, name = int(np.argmin(agrees)), self.name  # the first that disagrees
         if np.ndim(agrees):
-            name += f" of {index_label(self.result, 'Tk', which, np.size(agrees))}"
+            name += f" of {index_label(self.result, 'Tk', first, np.size(agrees))}"
         raise DisagreementError(
-            f"{name} is stored as {printed(np.atleast_1d(computed)[which])}, but recomputing it "
-            f"gives {np.atleast_1d(reached)[which]:.6g}"
+            f"{name} is stored as {format_number(np.atleast_1d(computed)[first])}, but "
+            f"recomputing it gives {np.atleast_1d(result)[first]:.6g}"
         )
 
     @property
-    def follows_an_edit(self) -> bool:
-        """Whether an edit of the array that contains this step changes it."""
+    def is_in_edited_array(self) -> bool:
+        """Whether the array that contains this step is edited."""
         layer_path, _, _ = self.result.path.partition(".heads.")
         names = {self.name, "QKV"} if self.name in ("Q", "K", "V") else {self.name}
         edited = set(self.result.edited_steps)
@@ -236,16 +241,16 @@ class StepNumber:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def located(self, tree: Tree) -> str:
-        """An index in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
+    def name_of(self, tree: Tree) -> str:
+        """The name of a number in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
             return self.name_in_formula(tree) if tree in self.needs else tree
-        letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
-        index = [letter if isinstance(part, slice) else part for part in self.index_of(tree)]
-        return located(self.name_in_formula(tree[1]), index)
+        along = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
+        index = [along if isinstance(part, slice) else part for part in self.index_of(tree)]
+        return element_name(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
-        """A number in a formula; numbers of steps are recorded in `numbers`."""
+        """A number of a formula as a term; numbers of steps are added to `numbers`."""
         match tree:
             case ("max", row):
                 (largest,) = self.terms(row, [int(self.numbers_at(row).argmax())])
@@ -254,27 +259,27 @@ class StepNumber:
             case str() if tree in self.results:
                 return Term(float(self.results[tree].value), tree)
             case (operation, *_) if operation != "at":
-                return Term(plain(self.value(tree).value))
+                return Term(as_json(self.value(tree).value))
         number = self.numbers_at(tree)
         value = number.item() if isinstance(number, np.generic | np.ndarray) else number
-        name = self.located(tree)
+        name = self.name_of(tree)
         self.numbers[name.partition("[")[0]] = value
         path = self.needs[tree if isinstance(tree, str) else tree[1]][0].replace("rows_of_", "")
         index = () if isinstance(tree, str) else self.index_of(tree)
         return Term(value, name, path, index, is_named)
 
     def terms(self, row: Tree, picked: Sequence[int] | None = None) -> list[Term]:
-        """The numbers of a row, or the `picked` ones, as terms."""
+        """The numbers of a row as terms, or those at the `picked` indices."""
         index, path = self.index_of(row), self.needs[row[1]][0]
         name, numbers = self.name_in_formula(row[1]), np.asarray(self.numbers_at(row), np.float64)
         terms = []
         for i in range(len(numbers)) if picked is None else picked:
-            at = tuple(i if isinstance(part, slice) else part for part in index)
-            terms.append(Term(numbers[i].item(), located(name, at), path, at))
+            element = tuple(i if isinstance(part, slice) else part for part in index)
+            terms.append(Term(numbers[i].item(), element_name(name, element), path, element))
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
-        """A formula with its numbers, up to "= "; a lone number is shown with its name."""
+        """A formula with numbers, up to "= "; a formula that is one number has its name."""
         if tree is None:
             return ["1 = "]
         if tree in CONSTANTS:
@@ -284,14 +289,14 @@ class StepNumber:
         if tree[0] == "if":
             _, condition, yes, no = tree
             value = self.term(condition).value
-            prefix = Message("{name} is {value}: ", name=self.located(condition), value=value)
+            prefix = Message("{name} is {value}: ", name=self.name_of(condition), value=value)
             return [prefix, *self.in_numbers(yes if value else no)]
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
 
     def result_of(self, computed: Any) -> Parts:
-        """The equation's result, and the value that an edit replaced it with."""
-        computed, stored = plain(computed), plain(self.stored)
-        term = Term(computed, located(self.name, self.index), self.path, self.index)
+        """The equation's result, and the edited value if there is one."""
+        computed, stored = as_json(computed), as_json(self.stored)
+        term = Term(computed, element_name(self.name, self.index), self.path, self.index)
         if computed == stored:
             return [term]
         return [
@@ -304,50 +309,50 @@ class StepNumber:
         ]
 
 
-def plain(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """A value for JSON: Python numbers, lists, or a function's name."""
     if callable(value):
         return value.__name__
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
-def located(name: str, index: Sequence[Any]) -> str:
-    """A number's name in NumPy's notation, such as X[7, 3]."""
+def element_name(name: str, index: Sequence[Any]) -> str:
+    """The name of an array's element in NumPy's notation, such as X[7, 3]."""
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def replaced(tree: Tree, names: Mapping[str, Tree]) -> Tree:
+def substitute(tree: Tree, names: Mapping[str, Tree]) -> Tree:
     """Substitute names in a formula."""
     if isinstance(tree, tuple):
-        return tuple(replaced(part, names) for part in tree)
+        return tuple(substitute(part, names) for part in tree)
     return names.get(tree, tree) if isinstance(tree, str) else tree
 
 
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
+def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | TermTable]:
     """The lines that explain a number.
 
     Parameters
     ----------
-    whole : whether to show all products in a table
+    whole : whether to list all products of a sum, however many
     """
     is_step = step.name in step.result.steps
     heading = step.result.heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
-    if step.equation is None or callable(step.stored):
-        if callable(step.stored):
-            return [Line(heading, [Message("a function of one number")])]
-        return [Line(heading, without_computation(step))]
+    if callable(step.stored):
+        return [Line(heading, [Message("a function of one number")])]
+    if step.equation is None:
+        return [Line(heading, value_parts(step))]
     if step.rows_cached and step.index[0] < step.rows_cached:
         prefix = Message("from the cache: ")
-        return [Line(heading, [prefix, *without_computation(step)])]
-    if step.explained is None:
-        return [Line(heading, copied(step))]
-    lines: list[Line | Table] = []
-    for formula, tree, value in step.evaluated:
-        is_last = tree is step.evaluated[-1][1]
-        computed = step.checked(value) if is_last else value.value
+        return [Line(heading, [prefix, *value_parts(step)])]
+    if step.derivation is None:
+        return [Line(heading, copy_parts(step))]
+    lines: list[Line | TermTable] = []
+    for formula, tree, value in step.evaluations:
+        is_last = tree is step.evaluations[-1][1]
+        computed = step.verify(value) if is_last else value.value
         result = step.result_of(computed) if is_last else [Term(float(computed), formula.name)]
         if formula.name and not is_last:
             step.numbers[formula.name] = float(computed)
@@ -355,32 +360,32 @@ def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | Table]:
     return lines
 
 
-def without_computation(step: StepNumber) -> Parts:
+def value_parts(step: StepNumber) -> Parts:
     """The parts of a line without computation."""
-    return [f"{located(step.name, step.index)} = ", *step.result_of(step.computed)]
+    return [f"{element_name(step.name, step.index)} = ", *step.result_of(step.computed)]
 
 
-def copied(step: StepNumber) -> Parts:
+def copy_parts(step: StepNumber) -> Parts:
     """The parts of a line for a number copied from another step."""
     (_, (path, source)), *other_needs = step.needs.items()
     shape = np.shape(source)
     assert step.equation is not None
     move = partial(step.equation, **{name: value for name, (_, value) in other_needs})
-    # Apply the equation to the indices of each axis, to find where the number comes from.
+    # The equation moves numbers. Moving the indices of each axis shows where this one comes from.
     indices = (np.broadcast_to(axis, shape) for axis in np.ogrid[tuple(map(slice, shape))])
-    where = tuple(int(move(axis)[step.index]) for axis in indices)
-    number = source[where] if where else source
+    index = tuple(int(move(axis)[step.index]) for axis in indices)
+    number = source[index] if index else source
     parent_path, _, name = path.rpartition(".")
-    origin = located(name if parent_path == step.result.path else path, where)
-    # If an edit of the containing array replaced this number, use the edited one.
-    computed = step.computed if number == step.stored else step.checked(Rounded(np.float64(number)))
+    origin = element_name(name if parent_path == step.result.path else path, index)
+    # If an edit of the array that contains it replaced this number, the edited one is used.
+    computed = step.computed if number == step.stored else step.verify(Rounded(np.float64(number)))
     result = step.result_of(computed)
-    return [Term(plain(number), origin, path, where, is_named=True), " = ", *result]
+    return [Term(as_json(number), origin, path, index, is_named=True), " = ", *result]
 
 
 def line_of(
     step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
-) -> Line | Table:
+) -> Line | TermTable:
     """One formula with its numbers and result."""
     values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
     match tree:
@@ -394,36 +399,36 @@ def line_of(
     parts = step.in_numbers(tree)
     note = [" (", Message(formula.note, **values), ")"] if formula.note else []
     if not formula.heading:
-        names = "".join(write(tree, step.located, lambda _: False))
+        names = "".join(write(tree, step.name_of, lambda _: False))
         return Line(f"{formula.name} = {names}", [*parts, *result, *note])
     return Line(Message(formula.heading, heading=heading, **values), [*parts, *result, *note])
 
 
 def placeholder(step: StepNumber, tree: Tree) -> str | Message:
-    """The value of a name in a heading: a place or a count."""
+    """The text for a name in a heading: a count, an index, or the name of a number."""
     match tree:
         case ("len", _):
             return str(step.value(tree).value)
         case ("max", row):
             numbers = step.numbers_at(row)
             return index_label(step.result, step.axis_of(row), int(numbers.argmax()), len(numbers))
-    return step.located(tree)
+    return step.name_of(tree)
 
 
 def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
-    """The terms of a sum, or the largest of many; and counts for the heading."""
+    """The terms of a sum, or the largest of many, and values for the heading."""
     terms = step.value(tree).value
     (row, *_) = leaves(tree)
     terms = terms[np.isfinite(step.numbers_at(row))]
-    written, which = terms, Message("")
+    shown, which = terms, Message("")
     if len(terms) > TERMS_WHOLE:
         order = np.argsort(-terms, kind="stable")
-        written = [*terms[order[:TERMS_SHOWN]], terms[order[TERMS_SHOWN:]].sum()]
+        shown = [*terms[order[:TERMS_SHOWN]], terms[order[TERMS_SHOWN:]].sum()]
         which = Message(", the {count} largest and the others together", count=TERMS_SHOWN)
     parts: list[Any] = []
-    for number in written:
-        parts += [" + ", Term(float(number))] if parts else [Term(float(number))]
-    return parts, {"n": len(terms), "which": which}
+    for number in shown:
+        parts += [" + ", Term(float(number))]
+    return parts[1:], {"n": len(terms), "which": which}
 
 
 def products(
@@ -434,33 +439,22 @@ def products(
     bias: Tree | None,
     result: Parts,
     whole: bool,
-) -> Table:
-    """A sum of products as a table: all, or the largest of many and the sum of the rest."""
+) -> TermTable:
+    """A sum of products as a table; of many, only the largest and the sum of the others."""
     columns = [step.terms(first), step.terms(second)]
     x, w = (np.array([term.value for term in column]) for column in columns)
     numbers = x * w
-    of_both = {
-        step.name_in_formula(first[1]): x.tolist(),
-        step.name_in_formula(second[1]): w.tolist(),
-    }
-    step.numbers.update(of_both, products=numbers.tolist())
+    step.numbers[step.name_in_formula(first[1])] = x.tolist()
+    step.numbers[step.name_in_formula(second[1])] = w.tolist()
+    step.numbers["products"] = numbers.tolist()
     count, order = len(numbers), np.arange(len(numbers))
     if count > PRODUCTS_WHOLE and not whole:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
     is_by_key = step.axis_of(first) == "Tk"
     keys = axis_of(step.result, "Tk", count)
-    names = (
-        [*map(position_label, keys.positions, keys.labels)]
-        if is_by_key
-        else [*map(str, range(count))]
-    )
-    rows: list[Parts] = [
-        [
-            Message("key") if is_by_key else "i",
-            *map(step.located, (first, second)),
-            Message("product"),
-        ]
-    ]
+    names = keys.numbered_labels if is_by_key else [*map(str, range(count))]
+    header = [step.name_of(first), step.name_of(second), Message("product")]
+    rows: list[Parts] = [[Message("key") if is_by_key else "i", *header]]
     for i in order.tolist():
         rows.append([names[i], columns[0][i], columns[1][i], Term(float(numbers[i]))])
     feet: list[Parts] = []
@@ -469,13 +463,13 @@ def products(
         words = Message("{others} others", others=len(rest))
         feet.append([words, "", "", Term(float(rest.sum()))])
     if bias:
-        feet.append([step.located(bias), "", "", step.term(bias)])
+        feet.append([step.name_of(bias), "", "", step.term(bias)])
     computed, *edited = result
     feet.append([Message("sum"), "", "", computed])
     if edited:
-        feet.append([Message("edited here"), "", "", Term(plain(step.stored))])
+        feet.append([Message("edited here"), "", "", Term(as_json(step.stored))])
     template = "{heading}: the {all} products"
     if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"
     title = Message(template, heading=heading, all=count, count=len(order))
-    return Table(title, rows, feet, in_halves=whole)
+    return TermTable(title, rows, feet, in_halves=whole)

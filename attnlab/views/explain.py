@@ -10,9 +10,9 @@ import numpy as np
 from attnlab import equations
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
-from attnlab.views.evaluation import StepNumber, lines_of, plain
+from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
-from attnlab.views.positions import checked_index, position_label, token_index, vocabulary_index
+from attnlab.views.positions import checked_index, token_index, vocabulary_index
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
@@ -21,13 +21,13 @@ from attnlab.views.terms import Line
 # Not a step of the model, because it depends on the sampling settings.
 PROBABILITIES = "probabilities"
 
-# An index along an axis, or a token's text; None for the default.
-Wanted: TypeAlias = int | str | None
+# A number chosen along an axis, by its index or by a token's text; None for the default.
+Choice: TypeAlias = int | str | None
 
-# A number's position along an axis: the axis's kind, the index, and its name.
+# A number's position along an axis: what the axis counts, the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
 
-# The kinds of axes other than components.
+# What axes count, other than components.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
@@ -42,7 +42,7 @@ TITLES_OF = (
 
 
 def explain(
-    result: Result, name: str, token: Wanted = None, component: Wanted = None, key: Wanted = None
+    result: Result, name: str, token: Choice = None, component: Choice = None, key: Choice = None
 ) -> Explanation:
     """Explain the arithmetic of one number of a step, or of a row of weights.
 
@@ -59,10 +59,12 @@ def explain(
     is_probability = name == PROBABILITIES and "logits" in result.steps
     axes = result.axes_of("logits" if is_probability else name).split()
     if result.derivative_of:
-        raise InvalidValueError(f"gradients can't be explained; got {result.title}")
+        raise InvalidValueError("gradients can't be explained; got {title}", title=result.title)
     is_by_key = axes[-2:] == ["Tq", "Tk"]
     if key is not None and not is_by_key:
-        raise InvalidValueError(f"{name} of {result.title} has no keys to choose from")
+        raise InvalidValueError(
+            "{name} of {title} has no keys to choose from", name=name, title=result.title
+        )
     if key is not None and component is not None:
         raise InvalidValueError("key and component are the same here; give only one")
     component = key if component is None else component
@@ -82,15 +84,15 @@ def explain(
         return explain_weight(result, query, token_index(result, "key", component, len(result.K)))
     value = getattr(result, name)
     if value is None:
-        raise InvalidValueError(f"{result.title} was made without {name}")
+        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if np.ndim(value) > len(axes):
         raise error_for_several(result, name, np.shape(value))
     positions = positions_of(result, name, value, axes, token, component)
     step = StepNumber.of(result, name, tuple(number for _, number, _ in positions))
-    return explained(step, positions)
+    return explain_number(step, positions)
 
 
-def explained(step: StepNumber, positions: Sequence[Position]) -> Explanation:
+def explain_number(step: StepNumber, positions: Sequence[Position]) -> Explanation:
     """The explanation of one number of a step."""
     lines = lines_of(step)
     if inputs := [path for path, need in step.needs.values() if need is not None]:
@@ -99,8 +101,8 @@ def explained(step: StepNumber, positions: Sequence[Position]) -> Explanation:
     numbers = {
         "step": step.path,
         **{kind: number for kind, number, _ in positions},
-        "value": plain(step.stored),
-        "unedited": {step.name: plain(step.computed)} if is_edited else {},
+        "value": as_json(step.stored),
+        "unedited": {step.name: as_json(step.computed)} if is_edited else {},
         **step.numbers,
     }
     title = title_of(step.result, step.name, positions)
@@ -108,11 +110,11 @@ def explained(step: StepNumber, positions: Sequence[Position]) -> Explanation:
 
 
 def explain_in_head(
-    result: Result, name: str, axes: Sequence[str], token: Wanted, component: Wanted
+    result: Result, name: str, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
-    """Explain a step that is split by head; components are numbered across all heads."""
+    """Explain a number of all heads' step; components are numbered across the heads."""
     if name not in STEPS and getattr(result, name) is None:
-        raise InvalidValueError(f"{result.title} was made without {name}")
+        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if axes[-2:] == ["Tq", "Tk"]:
         raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
@@ -127,7 +129,7 @@ def explain_in_head(
 
 
 def explain_probability(
-    result: Result, axes: Sequence[str], token: Wanted, component: Wanted
+    result: Result, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
     """Explain a token's probability at temperature 1."""
     if np.ndim(result.logits) > len(axes):
@@ -144,24 +146,28 @@ def explain_probability(
         stored=probability,
         computed=probability,
     )
-    return explained(step, positions)
+    return explain_number(step, positions)
 
 
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
-    path = f"{result.path}.heads.0.{name}".lstrip(".")
-    of_head = f" (path {path})" if "heads" in result.children else ""
+    path = f"{result._prefix}heads.0.{name}"
+    of_head = Message(" (path {path})", path=path) if "heads" in result.children else ""
     return InvalidValueError(
-        f"{result.title} has {name} of shape {shape}. To explain a number, first choose a head, "
-        f"such as .heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])"
+        "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "
+        ".heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])",
+        title=result.title,
+        name=name,
+        shape=shape,
+        of_head=of_head,
     )
 
 
 def explain_weight(attention: Result, query: int, key: int) -> Explanation:
-    """Explain one weight, from the dot product of query and key."""
+    """Explain one weight, beginning with the dot product of query and key."""
     weight = StepNumber.of(attention, "weights", (query, key))
-    assert weight.explained is not None
-    names = [name for name in weight.explained.earlier if getattr(attention, name) is not None]
+    assert weight.derivation is not None
+    names = [name for name in weight.derivation.earlier if getattr(attention, name) is not None]
     earlier = {
         name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
         for name in names
@@ -177,10 +183,12 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         "k": products["K"],
         "products": products["products"],
         "dropout_mask": None,
-        **{name: plain(step.stored) for name, step in steps.items()},
+        **{name: as_json(step.stored) for name, step in steps.items()},
         **{name: weight.numbers[name] for name in ("maximum", "shifted", "exp", "row_sum")},
         "unedited": {
-            name: plain(step.computed) for name, step in steps.items() if attention.is_edited(name)
+            name: as_json(step.computed)
+            for name, step in steps.items()
+            if attention.is_edited(name)
         },
     }
     queries, keys = (
@@ -190,8 +198,8 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     title = Message(
         "{title}: the weight of key {key} for query {query}",
         title=attention.title,
-        query=position_label(queries.positions[query], queries.labels[query]),
-        key=position_label(keys.positions[key], keys.labels[key]),
+        query=queries.numbered_labels[query],
+        key=keys.numbered_labels[key],
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
@@ -200,7 +208,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
 
 
 def positions_of(
-    result: Result, name: str, value: Any, axes: Sequence[str], token: Wanted, component: Wanted
+    result: Result, name: str, value: Any, axes: Sequence[str], token: Choice, component: Choice
 ) -> list[Position]:
     """A number's position along each axis."""
     indices = {"token": token, "component": component}
@@ -209,8 +217,11 @@ def positions_of(
         for kind in indices.keys() - has:
             if indices[kind] is not None:
                 raise InvalidValueError(
-                    f"{name} of {result.title} has no {kind}s to choose from; got "
-                    f"{quoted(indices[kind])}"
+                    "{name} of {title} has no {kinds} to choose from; got {number}",
+                    name=name,
+                    title=result.title,
+                    kinds=f"{kind}s",
+                    number=quoted(indices[kind]),
                 )
         indices = {kind: indices[kind] for kind in has}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
@@ -219,8 +230,7 @@ def positions_of(
         if axis in TOKENS:
             kind = KINDS[axis]
             number = token_index(result, kind, -1 if choice is None else choice, count)
-            tokens = axis_of(result, axis, count)
-            word = position_label(tokens.positions[number], tokens.labels[number])
+            word = axis_of(result, axis, count).numbered_labels[number]
         elif axis == "vocab":
             kind = "id"
             row = value[positions[0][1]] if positions else value

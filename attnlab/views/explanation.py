@@ -10,7 +10,7 @@ from attnlab.support.checks import as_count
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import wrapped
-from attnlab.views.terms import DIGITS, Line, Table
+from attnlab.views.terms import DIGITS, Line, TermTable
 
 WIDTH = 88
 
@@ -26,13 +26,13 @@ class Explanation(PrintedAnywhere):
     title : what is explained
     purpose : the purpose of its step
     numbers : the printed numbers, unrounded, by step
-    lines : `Line`s and `Table`s
+    lines : `Line`s and `TermTable`s
     """
 
     title: str
     purpose: str
     numbers: dict[str, Any]
-    lines: Sequence[Line | Table]
+    lines: Sequence[Line | TermTable]
 
     @property
     def note(self) -> str:

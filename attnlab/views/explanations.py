@@ -1,10 +1,10 @@
 """The explanation of each equation: how the number at [row, column] is computed.
 
-    equations.scores: explained("raw_scores[row, column] / scale")
+    equations.scores: one_line("raw_scores[row, column] / scale")
 
-A line is a formula of earlier lines and of the equation's parameters; [row, :] is a row. The last
-line is the step's number. All views evaluate and write the same lines: a sum of products as a
-table, any other sum term by term. Absent parameters, such as a bias or dropout, are left out.
+A line's formula uses earlier lines and the equation's parameters; [row, :] is a row. The last line
+is the step's number. All views evaluate and write these lines: a sum of products as a table, any
+other sum term by term. Absent parameters, such as a bias or dropout, are left out.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Formula:
 
     Attributes
     ----------
-    name : by which later lines refer to its result; "" for the last line
+    name : of its result, for later lines; "" for the last line
     formula : see `attnlab.views.formulas`
     heading : a template; "" for the formula itself
-    where : formulas for the other names in braces; {heading} is the step's own heading
+    where : a formula for each name in braces; {heading} is the step's heading
     note : a template for a note after the line
     """
 
@@ -48,16 +48,16 @@ class Formula:
         }
 
 
-class Explained(NamedTuple):
-    """The lines of an explanation, and the earlier steps to explain first."""
+class Derivation(NamedTuple):
+    """How an equation's number is computed: lines, and steps to explain before them."""
 
     lines: tuple[Formula, ...]
     earlier: tuple[str, ...] = ()
 
 
-def explained(formula: str) -> Explained:
-    """An explanation with one line."""
-    return Explained((Formula("", formula, "{heading}"),))
+def one_line(formula: str) -> Derivation:
+    """A derivation of one line."""
+    return Derivation((Formula("", formula, "{heading}"),))
 
 
 def softmax(x: str, over: str) -> tuple[Formula, ...]:
@@ -76,14 +76,14 @@ def softmax(x: str, over: str) -> tuple[Formula, ...]:
     )
 
 
-def activation(*lines: Formula) -> Explained:
-    """The lines of an activation function, written as x times a share."""
-    return Explained((*lines, Formula("", "hidden[row, column] * share", "{heading} = x · share")))
+def activation(*lines: Formula) -> Derivation:
+    """The derivation of an activation function, as x times a share."""
+    return Derivation((*lines, Formula("", "hidden[row, column] * share", "{heading} = x · share")))
 
 
 X = {"x": "hidden[row, column]"}
 
-ACTIVATIONS: dict[Any, Explained] = {
+ACTIVATIONS: dict[Any, Derivation] = {
     equations.gelu: activation(
         Formula(
             "inside",
@@ -131,10 +131,10 @@ ACTIVATIONS: dict[Any, Explained] = {
     ),
 }
 
-EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
-    equations.token_embedding: explained("W_E[ids[row], column]"),
-    equations.position_embedding: explained("W_P[positions[row], column]"),
-    equations.embedding: Explained(
+EXPLANATIONS: dict[Callable[..., Any], Derivation | dict[Any, Derivation]] = {
+    equations.token_embedding: one_line("W_E[ids[row], column]"),
+    equations.position_embedding: one_line("W_P[positions[row], column]"),
+    equations.embedding: Derivation(
         (
             Formula(
                 "both",
@@ -149,7 +149,7 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
             ),
         )
     ),
-    equations.layer_norm: Explained(
+    equations.layer_norm: Derivation(
         (
             Formula(
                 "mean",
@@ -172,33 +172,33 @@ EXPLANATIONS: dict[Callable[..., Any], Explained | dict[Any, Explained]] = {
             ),
         )
     ),
-    equations.affine: explained("sum(x[row, :] * W[:, column]) + b[column]"),
-    equations.scale: explained("sqrt(len(K[0, :]))"),
-    equations.scale_of_layer: explained("(sqrt(len(K[0, :])) if by_root else None) * layer_number"),
-    equations.raw_scores: explained("sum(Q[row, :] * K[column, :])"),
-    equations.scores: explained("raw_scores[row, column] / scale"),
-    equations.masked_scores: explained("scores[row, column] if mask[row, column] else -inf"),
-    equations.weights: Explained(
+    equations.affine: one_line("sum(x[row, :] * W[:, column]) + b[column]"),
+    equations.scale: one_line("sqrt(len(K[0, :]))"),
+    equations.scale_of_layer: one_line("(sqrt(len(K[0, :])) if by_root else None) * layer_number"),
+    equations.raw_scores: one_line("sum(Q[row, :] * K[column, :])"),
+    equations.scores: one_line("raw_scores[row, column] / scale"),
+    equations.masked_scores: one_line("scores[row, column] if mask[row, column] else -inf"),
+    equations.weights: Derivation(
         (
             *softmax("masked_scores", "the row's sum of exp, over the {n} unmasked keys{which}"),
             Formula("", "softmax * dropout_mask[row, column]", "weights, after dropout"),
         ),
         earlier=("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask"),
     ),
-    equations.softmax: Explained(
+    equations.softmax: Derivation(
         softmax("x", "the sum of exp over all {n} tokens of the vocabulary{which}")
     ),
-    equations.context: explained("sum(weights[row, :] * V[:, column])"),
-    equations.head_output: explained("sum(context[row, :] * W_O[:, column])"),
-    equations.residual: Explained(
+    equations.context: one_line("sum(weights[row, :] * V[:, column])"),
+    equations.head_output: one_line("sum(context[row, :] * W_O[:, column])"),
+    equations.residual: Derivation(
         (
             Formula("kept", "update[row, column] * dropout[row, column]"),
             Formula("", "stream[row, column] + kept", "{heading}"),
         )
     ),
     equations.activated: ACTIVATIONS,
-    equations.logits: explained("sum(final[row, :] * W_U[:, column])"),
-    equations.next_logits: explained("sum(final[-1, :] * W_U[:, column])"),
+    equations.logits: one_line("sum(final[row, :] * W_U[:, column])"),
+    equations.next_logits: one_line("sum(final[-1, :] * W_U[:, column])"),
 }
 
 
@@ -212,5 +212,5 @@ def as_data() -> dict[str, Any]:
             "lines": [line.as_data() for line in entry.lines],
         }
         for name, (equation, entry) in {**of_equations, **of_activated}.items()
-        if isinstance(entry, Explained)
+        if isinstance(entry, Derivation)
     }

@@ -3,7 +3,7 @@
     parse("stream[row, column] + kept")    ("+", ("at", "stream", "row", "column"), "kept")
 
 Formulas have Python's syntax. A parsed formula is a number, a name, or a tuple of an operation and
-its operands, which the page gets as JSON.
+its operands. The page gets it as JSON.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SIGNS: dict[type[ast.AST], str] = {
     ast.Gt: ">",
 }
 
-# Constants, and how they are written.
+# Constants, with their symbols.
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
-# Rounding error of numbers near 0, in units of epsilon: the smallest normal float32.
+# The rounding error of numbers near 0, in units of epsilon: the smallest normal float32.
 LEAST = float(np.finfo(np.float32).tiny)
 
 
@@ -88,37 +88,37 @@ class Rounded(NamedTuple):
     bound: Any = 0.0
 
 
-def rounded(value: Any, bound: Any) -> Rounded:
-    """The result of an operation, with one more rounding."""
+def with_rounding(value: Any, bound: Any) -> Rounded:
+    """The result of an operation that rounds, given the error bound of its operands."""
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
     return Rounded(value, bound + size + LEAST)
 
 
 def add(a: Rounded, b: Rounded) -> Rounded:
-    return rounded(a.value + b.value, a.bound + b.bound)
+    return with_rounding(a.value + b.value, a.bound + b.bound)
 
 
 def subtract(a: Rounded, b: Rounded) -> Rounded:
-    return rounded(a.value - b.value, a.bound + b.bound)
+    return with_rounding(a.value - b.value, a.bound + b.bound)
 
 
 def multiply(a: Rounded, b: Rounded) -> Rounded:
-    return rounded(a.value * b.value, np.abs(a.value) * b.bound + np.abs(b.value) * a.bound)
+    return with_rounding(a.value * b.value, np.abs(a.value) * b.bound + np.abs(b.value) * a.bound)
 
 
 def divide(a: Rounded, b: Rounded) -> Rounded:
     quotient = a.value / b.value
-    return rounded(quotient, (a.bound + np.abs(quotient) * b.bound) / np.abs(b.value))
+    return with_rounding(quotient, (a.bound + np.abs(quotient) * b.bound) / np.abs(b.value))
 
 
 def power(a: Rounded, n: Rounded) -> Rounded:
-    return rounded(a.value**n.value, n.value * np.abs(a.value) ** (n.value - 1) * a.bound)
+    return with_rounding(a.value**n.value, n.value * np.abs(a.value) ** (n.value - 1) * a.bound)
 
 
 def sum_(a: Rounded) -> Rounded:
     size = np.abs(a.value).sum(axis=-1)
     bound = np.broadcast_to(a.bound, np.shape(a.value)).sum(axis=-1)
-    return rounded(a.value.sum(axis=-1), bound + size)
+    return with_rounding(a.value.sum(axis=-1), bound + size)
 
 
 def maximum(a: Rounded) -> Rounded:
@@ -128,11 +128,16 @@ def maximum(a: Rounded) -> Rounded:
 def with_derivative(
     function: Callable[[Any], Any], derivative: Callable[[Any, Any], Any]
 ) -> Callable[..., Any]:
-    """A function with its derivative, given x and f(x)."""
+    """A function of `Rounded` numbers.
+
+    Parameters
+    ----------
+    function, derivative : f(x), and f'(x) as a function of x and f(x)
+    """
 
     def applied(x: Rounded) -> Rounded:
         value = function(x.value)
-        return rounded(value, derivative(x.value, value) * x.bound)
+        return with_rounding(value, derivative(x.value, value) * x.bound)
 
     return applied
 
@@ -164,7 +169,7 @@ PRECEDENCE = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
 WRITTEN = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
-NUMBERS = ("sum", "len", "max")  # written as their values
+VALUES = ("sum", "len", "max")  # operations of which only the value is written
 
 
 def write(
@@ -174,7 +179,7 @@ def write(
 
     Parameters
     ----------
-    leaf : what to write for a name or a place
+    leaf : returns what to write for a name or an indexed array
     is_negative : whether that needs brackets after an operator
     outer : precedence of the surrounding operation
     """
@@ -182,7 +187,7 @@ def write(
         return [FRACTIONS.get(tree, str(tree))]
     if tree in CONSTANTS:
         return [CONSTANTS[tree][1]]
-    if not isinstance(tree, tuple) or tree[0] in ("at", *NUMBERS):
+    if not isinstance(tree, tuple) or tree[0] in ("at", *VALUES):
         written = leaf(tree)
         return ["(", written, ")"] if outer > 1 and is_negative(written) else [written]
 

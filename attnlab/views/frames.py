@@ -1,7 +1,7 @@
-"""Steps with named axes: a pandas DataFrame for one head, an xarray Dataset for a trace.
+"""Steps with named axes: a pandas DataFrame of one head, an xarray Dataset of a trace.
 
-Tokens repeat, so the index is the position in the text, with the symbol as a second level (pandas)
-or a second coordinate (xarray).
+Tokens repeat, so the index is the position in the text; the symbol is a second level (pandas) or a
+second coordinate (xarray).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import as_texts
-from attnlab.support.messages import say
+from attnlab.support.messages import Message, say
 from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
 
 try:
@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 def dataframe(attention: Result, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = shown_matrix(attention, name, "take all of them with trace.to_xarray()")
+    step = shown_matrix(attention, name, Message("take all of them with trace.to_xarray()"))
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     frame = pd.DataFrame(step.array, index=_index(rows), columns=names)
@@ -53,7 +53,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}
     for name in steps:
-        dimensions, results = _where(trace, name)
+        dimensions, results = _results_with(trace, name)
         parts = [shown(result, name) for result in results]
         axes = parts[0].axes
         array = np.stack([part.array for part in parts]) if dimensions else parts[0].array
@@ -66,8 +66,8 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     return xr.Dataset(variables, coordinates, {"title": trace.title})
 
 
-def _where(trace: Result, name: str) -> tuple[list[str], list[Any]]:
-    """The dimension to stack along, and the results that have the step."""
+def _results_with(trace: Result, name: str) -> tuple[list[str], list[Any]]:
+    """The dimension along which to stack a step, and the results that have it."""
     if name in per_head(trace.blocks[0].attention):
         return ["layer"], [block.attention for block in trace.blocks]
     if name in trace.blocks[0].parts:
@@ -80,7 +80,12 @@ def grid(
     dimensions: Mapping[str, Sequence[str] | None],
     attributes: Mapping[str, Any],
 ) -> xr.Dataset:
-    """Arrays of the same dimensions, with named or numbered coordinates."""
+    """Arrays with the same dimensions as a Dataset.
+
+    Parameters
+    ----------
+    dimensions : the names along each; None to number them
+    """
     names = list(dimensions)
     shape = next(iter(variables.values())).shape
     coordinates = {

@@ -1,8 +1,8 @@
 """HTML views for notebooks, readable without a kernel, scripts or style sheets.
 
-Jupyter removes style elements from untrusted notebooks. So heatmaps are tables of numbers with
-inline colours; the style sheet turns them into square cells, and adapts them to dark pages. All
-text from tokens goes through `safe`.
+Jupyter removes style elements from untrusted notebooks, so a heatmap is a table of numbers with
+inline colours. The style sheet turns its cells into squares and adapts them to dark pages. All
+text from tokens is escaped by `safe`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import MODEL, Message, recognised, say
+from attnlab.support.messages import MODEL, recognised, say
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.scale import SHADES
 from attnlab.views.shown import (
     MASKED,
     SHOW_ALL,
-    TOKEN_AXES,
     TOKENS_SHOWN,
     Axis,
     Grid,
@@ -42,43 +41,42 @@ from attnlab.views.shown import (
     label,
     shown,
 )
-from attnlab.views.terms import Line, translated
+from attnlab.views.terms import Line, translate
 
-# The most tokens shown as chips, and along each axis of a small heatmap.
+# The most tokens in a row of tokens, and along each axis of a small heatmap.
 CHIPS_SHOWN = 64
 SMALL_SHOWN = 16
 
 # The most columns that are not tokens, such as the 64 of Q.
 COLUMNS_SHOWN = 16
 
-# The most rows and columns of a result's heatmap, and columns with text in cells.
+# The most rows and columns of a result's heatmap, and columns if its cells hold texts.
 CELLS_SHOWN = 32
 TEXTS_SHOWN = 12
 
-# Heatmaps of a result with more columns have numbers in tooltips only.
+# Results whose heatmaps have more columns than this show their numbers in tooltips only.
 NUMBERS_SHOWN = 24
 
 # The most heatmaps of a result.
 GRIDS_SHOWN = 12
 
-# A trace with more scores than this shows no heads in its first view.
+# The first view of a trace with more scores than this leaves out the heads.
 SCORES_SHOWN = 2**18
 
-# The approximate width of a row of pictures, one per head, in pixels.
+# The approximate width in pixels of a layer's row of images, one per head.
 ROW_WIDTH = 760
 
 # The most characters of a text in a cell.
 TEXT_LENGTH = 12
 
-# The most characters of a column's label that isn't rotated, above numbers.
+# Longer labels of columns with numbers are rotated, in characters.
 SHORT = 5
 
-# The steps of a head that are collapsed below its weights.
+# The steps of a head whose heatmaps are collapsed below its weights.
 COLLAPSED = ("scores", "masked_scores", "Q", "K", "V", "context")
 
-
 # The most characters of a token in a tooltip.
-HOVER_LENGTH = 120
+TOOLTIP_LENGTH = 120
 
 
 def _variables(theme: Theme) -> str:
@@ -86,7 +84,7 @@ def _variables(theme: Theme) -> str:
 
 
 def _dark(selector: str) -> str:
-    """CSS for dark pages, matched by `selector`; inline colours are for light ones."""
+    """CSS for dark pages, which `selector` matches; inline colours are for light pages."""
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
@@ -146,7 +144,7 @@ background:repeating-linear-gradient(135deg,var(--masked) 0 1px,var(--paper) 1px
 )
 
 
-def safe(text: str, length: int = HOVER_LENGTH) -> str:
+def safe(text: str, length: int = TOOLTIP_LENGTH) -> str:
     """Text escaped for HTML, with control characters as escapes."""
     return escape(label(text, length), quote=True)
 
@@ -161,9 +159,9 @@ def _count(T: int) -> str:
 
 
 def result_view(result: Result, tokens: slice | None = None) -> str:
-    """Tokens, the weights of attention as heatmaps, and the table of parts.
+    """Tokens, attention weights as heatmaps, and the table of steps.
 
-    Computes no more than the result's `repr`.
+    Nothing is computed that the result's `repr` wouldn't compute.
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
@@ -195,9 +193,9 @@ def trace_view(trace: Result) -> str:
     body = [_chips(trace.tokens)]
     trace = trace.fork()
     if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
-        for draw in (_prediction, _all_heads):
+        for view in (_prediction, _all_heads):
             try:
-                body.append(draw(trace))
+                body.append(view(trace))
             except AttnlabError as error:  # a trace from a file has no parameters
                 body.append(_faint(str(error)))
     else:
@@ -221,7 +219,7 @@ def _prediction(trace: Result) -> str:
 
 
 def _all_heads(trace: Result) -> str:
-    """The weights of all heads: a row of small pictures for each layer."""
+    """The weights of all heads: a row of small images for each layer."""
     steps = [shown(block.attention, "weights") for block in trace.blocks]
     H, _, Tk = steps[0].array.shape
     size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
@@ -233,9 +231,12 @@ def _all_heads(trace: Result) -> str:
         )
         pixels = _pixels(step).repeat(size, axis=0).repeat(size, axis=1)
         images = "".join(
-            f'<img {which} alt="{escape(alt, quote=True)}" '
+            f'<img {attributes} alt="{escape(alt, quote=True)}" '
             f'src="data:image/png;base64,{b64encode(_png(pixels, theme)).decode()}">'
-            for which, theme in (("class=light", LIGHT), ("class=dark style=display:none", DARK))
+            for attributes, theme in (
+                ("class=light", LIGHT),
+                ("class=dark style=display:none", DARK),
+            )
         )
         rows.append(f"<tr><th>{layer}</th><td colspan={H}>{images}</td></tr>")
     title = say(
@@ -247,7 +248,7 @@ def _all_heads(trace: Result) -> str:
 
 
 def _pixels(step: Shown) -> AnyArray:
-    """All heads side by side as indices: 0 for gaps, 1 for masked, then weights from 0 to 1."""
+    """All heads side by side as colour indices: 0 gap, 1 masked, then weights from 0 to 1."""
     cells = step.scale.palette_indices(np.clip(step.array, 0, 1)) - SHADES + 2
     if step.masked is not None:
         cells[step.masked] = 1
@@ -255,10 +256,10 @@ def _pixels(step: Shown) -> AnyArray:
 
 
 def _png(indices: AnyArray, theme: Theme) -> bytes:
-    """A PNG from indices of colours (h, w). Source: PNG specification, third edition."""
+    """A PNG of colour indices (h, w). Source: PNG specification, third edition."""
     height, width = indices.shape
     palette = "".join((theme.paper, theme.paper, *theme.palette()[SHADES:])).replace("#", "")
-    lines = np.pad(indices, ((0, 0), (1, 0))).astype(np.uint8)  # each line begins with filter 0
+    lines = np.pad(indices, ((0, 0), (1, 0))).astype(np.uint8)  # each line starts with filter 0
     chunks = {
         b"IHDR": struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0),  # 8-bit palette
         b"PLTE": bytes.fromhex(palette),
@@ -273,7 +274,7 @@ def _png(indices: AnyArray, theme: Theme) -> bytes:
 
 
 def candidates_view(tokens: Any) -> str:
-    """Candidates for the next token, with a bar for each probability."""
+    """The candidates for the next token, with bars for their probabilities."""
     return _page(say("Next tokens"), _candidates(tokens))
 
 
@@ -283,7 +284,7 @@ def _candidates(tokens: Any) -> str:
 
 
 def _table(table: Table, shares: Sequence[float] = ()) -> str:
-    """A table; Messages are translated. A bar for each line's share, if any, is the last cell."""
+    """A table with its Messages translated; each line ends with a bar for its share, if given."""
     header, *lines = table.lines
     rows = [f"<tr>{_cells_of('th', header, table.left)}</tr>"]
     for i in elide(len(lines), CHIPS_SHOWN):
@@ -293,10 +294,9 @@ def _table(table: Table, shares: Sequence[float] = ()) -> str:
 
 
 def _cells_of(tag: str, line: Iterable[str], left: Iterable[int]) -> str:
-    texts = [safe(say(cell) if isinstance(cell, Message) else cell) for cell in line]
     return "".join(
-        f"<{tag} class=l>{text}</{tag}>" if n in left else f"<{tag}>{text}</{tag}>"
-        for n, text in enumerate(texts)
+        f"<{tag}{' class=l' if column in left else ''}>{safe(str(cell))}</{tag}>"
+        for column, cell in enumerate(line)
     )
 
 
@@ -316,13 +316,13 @@ def generation_view(generation: Any) -> str:
 
 
 def _readable(tokens: Any) -> str:
-    """The text of tokens with its line breaks; other control characters are shown as escapes."""
+    """The text of tokens with its line breaks; other control characters are escaped."""
     text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
     return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
 
 
 def explanation_view(explanation: Any) -> str:
-    """The arithmetic: a heading and a line or table for each step."""
+    """The arithmetic of a number: a heading and a line or table for each step."""
     body = [
         f"<div>{escape(say(explanation.purpose))}</div>",
         f"<div class=faint>{escape(say(explanation.note))}</div>",
@@ -331,16 +331,16 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(translated, line.parts))
+            text = "".join(map(translate, line.parts))
             body.append(f"<div class=line>{escape(text)}</div>" if text else "")
         else:
-            rows = [[*map(translated, row)] for row in (*line.rows, *line.feet)]
+            rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
 
 
 def numbered_view(results: Any) -> str:
-    """Numbered results, each with its table collapsed under its title."""
+    """Numbered results: their titles, with their tables collapsed below."""
     kind = results.kind
     body = []
     for n, result in enumerate(results):
@@ -381,31 +381,35 @@ def model_view(model: Any) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Frame(PrintedAnywhere):
-    """A page in a sandboxed frame in a notebook.
+class View(PrintedAnywhere):
+    """HTML in a notebook, and text elsewhere."""
 
-    Attributes
+    html: str
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+def frame(page: str, title: str, height: int, call: str) -> View:
+    """A page in a sandboxed frame.
+
+    Parameters
     ----------
     page : the HTML
     title : the frame's accessible name
     height : in pixels
-    call : the call that writes it to a file
+    call : the call that writes the page to a file
     """
-
-    page: str
-    title: str
-    height: int
-    call: str
-
-    def __repr__(self) -> str:
-        return f"{self.title}: shown in a notebook; {self.call} writes it to a file"
-
-    def _repr_html_(self) -> str:
-        return (
-            f'<iframe title="{safe(self.title)}" sandbox="allow-scripts" '
-            f'style="width:100%;height:{self.height}px;border:0" '
-            f'srcdoc="{escape(self.page, quote=True)}"></iframe>'
-        )
+    style = f"width:100%;height:{height}px;border:0"
+    html = (
+        f'<iframe title="{safe(title)}" sandbox="allow-scripts" style="{style}" '
+        f'srcdoc="{escape(page, quote=True)}"></iframe>'
+    )
+    return View(html, f"{title}: shown in a notebook; {call} writes it to a file")
 
 
 def document_view(document: Document, pieces: Iterable[str | Table | Grid] | None = None) -> str:
@@ -413,8 +417,8 @@ def document_view(document: Document, pieces: Iterable[str | Table | Grid] | Non
 
     Parameters
     ----------
-    pieces : what to show instead, the heading first, with heatmaps side by side; the text that
-        `print` shows is then collapsed below
+    pieces : other pieces to show, the heading first; heatmaps are side by side, and the text that
+        `print` shows is collapsed below
     """
     title, *rest = document.pieces() if pieces is None else pieces
     first, *lines = say(cast(str, title)).splitlines()
@@ -440,7 +444,7 @@ def _piece(piece: str | Table) -> str:
 
 def _grids(grids: list[Grid]) -> str:
     """Heatmaps side by side, with one legend if they share a scale."""
-    are_wide = sum(len(grid.axes[1].positions) for grid in grids) > NUMBERS_SHOWN
+    has_numbers = sum(len(grid.axes[1].positions) for grid in grids) <= NUMBERS_SHOWN
     is_shared = len({grid.scale for grid in grids}) == 1
     drawn = []
     for i in elide(len(grids), GRIDS_SHOWN):
@@ -449,43 +453,38 @@ def _grids(grids: list[Grid]) -> str:
             continue
         title = f"<div>{safe(say(grids[i].heading))}</div>" if len(grids) > 1 else ""
         legend = "" if is_shared else _scale(grids[i])
-        drawn.append(f"<div class=grid>{title}{_grid(grids[i], are_wide)}{legend}</div>")
+        drawn.append(f"<div class=grid>{title}{_grid(grids[i], has_numbers)}{legend}</div>")
     return f"<div>{''.join(drawn)}</div>{_scale(grids[0]) if is_shared else ''}"
 
 
-def _grid(grid: Grid, is_wide: bool) -> str:
-    """A heatmap with labels and a note on what is left out; a wide one has no numbers in cells."""
+def _grid(grid: Grid, has_numbers: bool) -> str:
+    """A result's heatmap, with numbers or texts in its cells or in tooltips only."""
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in grid.axes)
-    names = [say(axis.name) for axis in (rows, columns)]
-    axes = say("{rows} down, {columns} across", rows=names[0], columns=names[1])
     sizes = np.abs(np.nan_to_num(grid.array))
-    limit = TEXTS_SHOWN if grid.texts else CELLS_SHOWN
     indices = [
-        _indices(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
-        _indices(columns, sizes.max(axis=0, initial=0), limit),
+        _largest(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
+        _largest(columns, sizes.max(axis=0, initial=0), TEXTS_SHOWN if grid.texts else CELLS_SHOWN),
     ]
-    has_texts = bool(grid.texts) or not is_wide
-    size = 18 if len(indices[1]) <= COLUMNS_SHOWN else 13
-    kind = "map texts" if has_texts else "map"
+    has_text = bool(grid.texts) or has_numbers
+    kind = "map texts" if has_text else "map"
     longest = max((len(columns.labels[j]) for j in indices[1] if j is not None), default=0)
-    kind += " short" if longest <= (SHORT if has_texts else 2) else ""
-    table = _cells(replace(grid, axes=(rows, columns)), *indices, kind=kind, named=True, size=size)
-    words = filter(None, map(_left_out, (rows, columns), indices))
-    cut = say(", ").join(words)
-    note = _faint(say("Shown: {word}", word=cut)) if cut else ""
-    return f"{_faint(axes) if all(names) else ''}{table}{note}"
+    kind += " short" if longest <= (SHORT if has_text else 2) else ""
+    size = 18 if len(indices[1]) <= COLUMNS_SHOWN else 13
+    caption = _axes_caption(rows, columns) if rows.name and columns.name else ""
+    table = _cells(replace(grid, axes=(rows, columns)), indices, kind=kind, size=size)
+    return f"{caption}{table}{_cut_note(map(_left_out, (rows, columns), indices))}"
 
 
-def _indices(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
-    """The indices along an axis to show: for tokens, the first and last; otherwise, the largest."""
-    if axis.name in TOKEN_AXES.values():
+def _largest(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
+    """The indices to show along an axis: of tokens the first and last, otherwise the largest."""
+    if axis.is_of_tokens:
         return indices_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
 
 
 def _left_out(axis: Axis, indices: list[int | None]) -> str:
-    """A note on what is left out; "" if there are none."""
-    if axis.name in TOKEN_AXES.values() or len(indices) == len(axis.positions):
+    """What is left out along an axis of a result's heatmap; "" if nothing is."""
+    if axis.is_of_tokens or len(indices) == len(axis.positions):
         return cut_word(axis, indices)
     return say(
         "the {shown} of {count}{named} with the largest numbers",
@@ -495,31 +494,17 @@ def _left_out(axis: Axis, indices: list[int | None]) -> str:
     )
 
 
+def _cut_note(words: Iterable[str], hint: str = "") -> str:
+    """A note on what is left out, with a hint how to show it; "" if nothing is left out."""
+    cut = [*dict.fromkeys(filter(None, words))]
+    return _faint(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
+
+
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
-    """The view of an attention with the given tokens."""
+    """The view of an attention that shows the chosen tokens."""
     for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
         indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
-    return View(result_view(attention, tokens), attention)
-
-
-@dataclass(frozen=True, repr=False)
-class View(PrintedAnywhere):
-    """A result's view in a notebook, and its table elsewhere.
-
-    Attributes
-    ----------
-    html : the view
-    result : the result
-    """
-
-    html: str
-    result: Result
-
-    def __repr__(self) -> str:
-        return repr(self.result)
-
-    def _repr_html_(self) -> str:
-        return self.html
+    return View(result_view(attention, tokens), repr(attention))
 
 
 def _page(title: str, *body: str) -> str:
@@ -536,9 +521,9 @@ def _chips(tokens: Any) -> str:
             continue
         token, shared = tokens[i], printable(tokens.part_of[i])
         note = f" · {say('part of {shared}', shared=shared)}" if shared else ""
-        hover = f"{_described(token)}{escape(label(note, HOVER_LENGTH))}"
+        tooltip = f"{_described(token)}{escape(label(note, TOOLTIP_LENGTH))}"
         chips.append(
-            f'<span class=chip title="{say("token {i}", i=i)} · {hover}">'
+            f'<span class=chip title="{say("token {i}", i=i)} · {tooltip}">'
             f"<code>{safe(token.symbol, 24)}</code> <small>{token.id}</small></span>"
         )
     return f"<div>{' '.join(chips)}</div>"
@@ -547,7 +532,7 @@ def _chips(tokens: Any) -> str:
 def _described(token: Token) -> str:
     """A token's description as HTML."""
     text = safe(repr(token.text))
-    data = label(token.bytes.hex(" "), HOVER_LENGTH)
+    data = label(token.bytes.hex(" "), TOOLTIP_LENGTH)
     return say(
         "symbol {symbol} · text {text} · bytes {bytes} · id {id}",
         symbol=safe(token.symbol),
@@ -578,85 +563,96 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
 
 
 def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
+    """The weights of a layer's heads as small heatmaps without labels."""
     weights = shown(attention, "weights")
-    _, queries, keys = weights.axes
+    _, *axes = weights.axes
+    indices = _indices(axes, SMALL_SHOWN, tokens)
     yield f"<div>{escape(say(weights.heading))}</div>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        head = Shown(weights.name, weights.heading, matrix, (queries, keys), masked)
-        cells = _map(head, SMALL_SHOWN, tokens, named=False, size=8)
+        head = Shown(weights.name, weights.heading, matrix, tuple(axes), masked)
+        cells = _cells(head, indices, kind="map", size=8, has_labels=False)
         style = "style=display:inline-block;margin-right:10px"
         yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)
-    yield _cut_note((queries, keys), SMALL_SHOWN, tokens)
+    yield _tokens_note(axes, indices, tokens)
 
 
 def _heatmap(step: Shown, tokens: slice | None) -> str:
     """One matrix with labels, legend and a note on what is left out."""
-    rows, columns = step.axes
-    size = 18 if max(map(len, (rows.labels, columns.labels))) <= COLUMNS_SHOWN else 13
-    axes = say("{rows} down, {columns} across", rows=say(rows.name), columns=say(columns.name))
+    indices = _indices(step.axes, TOKENS_SHOWN, tokens)
+    size = 18 if max(len(axis.labels) for axis in step.axes) <= COLUMNS_SHOWN else 13
     return (
-        f"{_faint(axes)}"
-        f"{_map(step, TOKENS_SHOWN, tokens, named=True, size=size)}"
-        f"{_scale(step)}{_cut_note(step.axes, TOKENS_SHOWN, tokens)}"
+        f"{_axes_caption(*step.axes)}{_cells(step, indices, kind='map', size=size)}"
+        f"{_scale(step)}{_tokens_note(step.axes, indices, tokens)}"
     )
 
 
-def _limit(axis: Axis, tokens: int) -> int:
-    return tokens if axis.name in TOKEN_AXES.values() else COLUMNS_SHOWN
+def _indices(axes: Sequence[Axis], limit: int, tokens: slice | None) -> list[list[int | None]]:
+    """The indices to show along each axis, at most `limit` of tokens."""
+    return [
+        indices_of(axis, limit if axis.is_of_tokens else COLUMNS_SHOWN, tokens) for axis in axes
+    ]
 
 
-def _map(step: Shown, limit: int, tokens: slice | None, *, named: bool, size: int) -> str:
-    """A matrix as a table of coloured numbers, with labels if `named`."""
-    indices = (indices_of(axis, _limit(axis, limit), tokens) for axis in step.axes)
-    return _cells(step, *indices, kind="map", named=named, size=size)
+def _axes_caption(rows: Axis, columns: Axis) -> str:
+    names = {"rows": say(rows.name), "columns": say(columns.name)}
+    return _faint(say("{rows} down, {columns} across", **names))
+
+
+def _tokens_note(
+    axes: Sequence[Axis], indices: Sequence[list[int | None]], tokens: slice | None
+) -> str:
+    """A note on the rows and columns that are left out."""
+    words = [*map(cut_word, axes, indices)]
+    is_cut = any(word and axis.is_of_tokens for axis, word in zip(axes, words, strict=True))
+    hint = f"; .show(...): {say(SHOW_ALL)}" if is_cut and tokens is None else ""
+    return _cut_note(words, hint)
 
 
 def _cells(
     step: Shown | Grid,
-    shown_rows: list[int | None],
-    shown_columns: list[int | None],
+    indices: Sequence[list[int | None]],
     *,
     kind: str,
-    named: bool,
     size: int,
+    has_labels: bool = True,
 ) -> str:
-    """Some rows and columns of a matrix as a table of coloured numbers."""
+    """The chosen rows and columns of a matrix as a table of coloured numbers."""
     rows, columns = step.axes
     scale = step.scale
     lines = []
-    if named:
-        lines.append(["<th></th>", *(_axis_label("c", columns, j) for j in shown_columns)])
-    for i in shown_rows:
-        line = [_axis_label("r", rows, i)] if named else []
-        for j in shown_columns:
+    if has_labels:
+        lines.append(["<th></th>", *(_axis_label("c", columns, j) for j in indices[1])])
+    for i in indices[0]:
+        line = [_axis_label("r", rows, i)] if has_labels else []
+        for j in indices[1]:
             if i is None or j is None:
                 line.append(f"<td>{ELLIPSIS}</td>")
                 continue
-            hover = f"{escape(rows.labels[i])} → {escape(columns.labels[j])}: "
+            tooltip = f"{escape(rows.labels[i])} → {escape(columns.labels[j])}: "
             value = float(step.array[i, j])
             if step.masked is not None and step.masked[i, j]:
-                line.append(f'<td class=m title="{hover}{say("masked")}">{MASKED}</td>')
+                line.append(f'<td class=m title="{tooltip}{say("masked")}">{MASKED}</td>')
             elif math.isnan(value):
-                line.append(f'<td class=m title="{hover}nan">nan</td>')
+                line.append(f'<td class=m title="{tooltip}nan">nan</td>')
             else:
                 index = scale.palette_indices(value)
                 style = f"{_styles()[index]}{_dark_inks()[index] if 'texts' in kind else ''}"
                 number = f"{value:z.{step.decimals}f}"
                 if isinstance(step, Grid) and step.texts:
                     number = safe(step.texts[i][j], TEXT_LENGTH)
-                    hover += f"{safe(step.texts[i][j])} "
-                line.append(f'<td style={style} title="{hover}{value:.4g}">{number}</td>')
+                    tooltip += f"{safe(step.texts[i][j])} "
+                line.append(f'<td style={style} title="{tooltip}{value:.4g}">{number}</td>')
         lines.append(line)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
-    named_as = escape(say(step.heading), quote=True)
-    return f'<table class="{kind}" style=--cell:{size}px aria-label="{named_as}">{body}</table>'
+    name = escape(say(step.heading), quote=True)
+    return f'<table class="{kind}" style=--cell:{size}px aria-label="{name}">{body}</table>'
 
 
 @cache
 def _styles() -> tuple[str, ...]:
-    """Inline styles by index in the palette; `--d` is the background on dark pages."""
+    """Inline styles by palette index; `--d` is the background on dark pages."""
     return tuple(
         f"background:{light};color:{ink_on(light)};--d:{dark}"
         for light, dark in zip(LIGHT.palette(), DARK.palette(), strict=True)
@@ -665,7 +661,7 @@ def _styles() -> tuple[str, ...]:
 
 @cache
 def _dark_inks() -> tuple[str, ...]:
-    """Additions to `_styles` for numbers that are read on dark pages."""
+    """Text colours on dark pages by palette index, to append to `_styles`."""
     return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
 
 
@@ -674,8 +670,8 @@ def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
         return f"<th class={kind}>{ELLIPSIS}</th>"
     token = axis.tokens[index]
     details = "" if token is None else f" · {_described(token)}"
-    hover = f"{say(axis.name)} {axis.positions[index]}{details}"
-    return f'<th class={kind} title="{hover}">{escape(axis.labels[index])}</th>'
+    tooltip = f"{say(axis.name)} {axis.positions[index]}{details}"
+    return f'<th class={kind} title="{tooltip}">{escape(axis.labels[index])}</th>'
 
 
 def _scale(step: Shown | Grid) -> str:
@@ -691,18 +687,3 @@ def _scale(step: Shown | Grid) -> str:
     masked = step.masked is not None and step.masked.any()
     mask = f" <span class=m>&nbsp;{MASKED}&nbsp;</span> {say('masked')}" if masked else ""
     return f"<div class=faint>{low} {bar} {caption}{mask}</div>"
-
-
-def _cut_note(axes: Iterable[Axis], limit: int, tokens: slice | None) -> str:
-    """A note on the rows and columns left out; "" if there are none."""
-    cut, is_of_tokens = dict[str, None](), False
-    for axis in axes:
-        indices = indices_of(axis, _limit(axis, limit), tokens)
-        if word := cut_word(axis, indices):
-            cut[word] = None
-            is_of_tokens |= axis.name in TOKEN_AXES.values()
-    if not cut:
-        return ""
-    note = say("Shown: {word}", word=say(", ").join(cut))
-    hint = f"; .show(...): {say(SHOW_ALL)}" if is_of_tokens and tokens is None else ""
-    return _faint(f"{note}{hint}")

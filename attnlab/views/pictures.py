@@ -4,8 +4,8 @@
 >>> pictures.heatmap([[0.7, 0.3], [0.2, 0.8]], rows=["猫", "吃"], columns=["猫", "吃"])
 
 Each function returns a `Picture`: a notebook shows it if it is a cell's last line, and
-`.save("picture.svg")` writes it. Labels can be any text, and are drawn literally. The few words
-that the library adds are in the language of ATTNLAB_LANGUAGE, or else of the locale.
+`.save("picture.svg")` writes it. Labels can be any text, and are drawn literally. The library's
+words are in the language of ATTNLAB_LANGUAGE, or of the locale.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
-# The most that one picture can show clearly.
+# The most that a picture can show clearly.
 MAX_VECTORS = 24
 MAX_MATRICES = 8
 MAX_CURVES = 16
@@ -46,27 +46,27 @@ LARGEST = 1e100
 # The most characters of a label.
 LABEL_LENGTH = 32
 
-# The smallest extent of the plane's grid, and the most lines on each side of an axis.
+# The smallest extent of the grid on the plane, and the most lines on each side of an axis.
 GRID, GRID_LINES = 2, 8
 
 PANEL_INCHES = 2.6
 
-# Curves differ in dashes and markers too, for print in black and white.
+# Curves also differ in dashes and markers, for black-and-white print.
 COLOURS = LIGHT.positive, LIGHT.negative, LIGHT.ink, LIGHT.faint
 DASHES = "-", "--", ":", "-."
 MARKERS = "o", "s", "^", "D"
 MARKERS_SHOWN = 10
 
-# Candidate places of a label: 16 directions at each of these distances in points.
+# Where a label may be: in 16 directions from its point, at each of these distances in points.
 ANGLES = np.arange(0.5, 16) * math.tau / 16
 DIRECTIONS = np.tile([(math.cos(t), math.sin(t)) for t in ANGLES], (9, 1))
 DISTANCES = np.repeat([4, 8, 12, 18, 26, 36, 48, 64, 84], 16)[:, np.newaxis]
 FAR = 20  # beyond this distance, a line joins a label to its point
 
-# Pixels kept clear around a label.
+# The gap around a label, in pixels.
 MARGIN = 3
 
-Labelled = tuple[str, AnyArray, str]  # a text, its place and colour
+Label = tuple[str, AnyArray, str]  # text, point, colour
 Stroke = tuple[AnyArray, AnyArray]  # the two ends of a line
 
 
@@ -90,7 +90,8 @@ def heatmap(
     numbers = _reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise InvalidValueError(
-            f"a heatmap shows a matrix of numbers, such as weights[head]; got shape {numbers.shape}"
+            "a heatmap shows a matrix of numbers, such as weights[head]; got shape {shape}",
+            shape=numbers.shape,
         )
     matrix = np.atleast_2d(numbers)
     m, n = matrix.shape
@@ -108,14 +109,14 @@ def plane(
     """What matrices do to the plane: to a grid, the two basis vectors and the square they span.
 
     A point is a row, as in Q = X W_Q: x becomes x W, or x W + b. So the rows of W are the images of
-    the basis vectors (1, 0) and (0, 1). The first panel shows the plane before any map; all panels
-    share one scale.
+    the basis vectors (1, 0) and (0, 1). The first panel shows the plane before any map. All panels
+    have the same scale.
 
     Parameters
     ----------
     matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to either, such as
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
-    points : a mapping from labels to points (2,), which are mapped too
+    points : a mapping from labels to points (2,), to which the matrices are applied too
     title : written above
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
@@ -167,7 +168,7 @@ def plane(
 
 @drawn_in()
 def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
-    """2-D vectors head to tail, in order, and their sum as a thicker arrow.
+    """2-D vectors, each starting where the last one ends, and their sum as a thicker arrow.
 
     Parameters
     ----------
@@ -206,23 +207,23 @@ def _arrows_from(
     starts: AnyArray,
     named: Mapping[str, AnyArray],
     title: str,
-    given_ax: Axes | None,
+    into: Axes | None,
     alt: str,
     total: AnyArray | None = None,
 ) -> Picture:
     """Arrows from their starts (n, 2), labelled at their tips, or halfway if a total is drawn."""
     vectors = np.array([*named.values()])
-    words, ax = _words([*named], title), _plane(given_ax, np.vstack([starts, starts + vectors]))
-    labelled: list[Labelled] = []
+    words, ax = _words([*named], title), _plane(into, np.vstack([starts, starts + vectors]))
+    labelled: list[Label] = []
     strokes: list[Stroke] = [*zip(starts, starts + vectors, strict=True)]
     if total is not None:
         _arrows(ax, np.zeros((1, 2)), total[np.newaxis], LIGHT.positive, strength=2)
         labelled.append((say("sum"), total / 2, LIGHT.positive))
         strokes.append((np.zeros(2), total))
     _arrows(ax, starts, vectors, LIGHT.negative)
-    places = starts + vectors / (1 if total is None else 2)
-    labelled += [(text, place, LIGHT.ink) for text, place in zip(named, places, strict=True)]
-    picture = finished(ax, given_ax, words, title, [], alt)
+    points = starts + vectors / (1 if total is None else 2)
+    labelled += [(text, point, LIGHT.ink) for text, point in zip(named, points, strict=True)]
+    picture = finished(ax, into, words, title, [], alt)
     _put_labels(words, [(ax, labelled, strokes)])
     return picture
 
@@ -236,12 +237,12 @@ def curves(
     title: str = "",
     ax: Axes | None = None,
 ) -> Picture:
-    """Lines that differ in colour, dashes and markers.
+    """Curves, which differ in colour, dashes and markers.
 
     Parameters
     ----------
     curves : a mapping from labels to numbers (n,); NaN and infinite ones leave gaps
-    x : the n positions along the axis; by default 0, 1, 2, ...
+    x : the n numbers along the x axis; by default 0, 1, 2, ...
     x_name, y_name : labels of the axes
     title : written above
     ax : matplotlib's Axes to draw into; None for a new figure
@@ -254,18 +255,21 @@ def curves(
     for name, numbers in lines.items():
         if along is not None and len(along) != len(numbers):
             raise InvalidValueError(
-                f"curve {quoted(name)} has {len(numbers)} numbers, and x has {len(along)}"
+                "curve {name} has {count} numbers, and x has {along}",
+                name=quoted(name),
+                count=len(numbers),
+                along=len(along),
             )
     check_kind(x_name, str, "x_name")
     check_kind(y_name, str, "y_name")
     words = _words([*lines, x_name, y_name], title)
-    drawn = axes_for(ax, 5.5, 3.6)
+    axes = axes_for(ax, 5.5, 3.6)
     descriptions = []
     for n, (name, numbers) in enumerate(lines.items()):
-        places = np.arange(len(numbers)) if along is None else along
+        xs = np.arange(len(numbers)) if along is None else along
         every, turn = math.ceil(len(numbers) / MARKERS_SHOWN), n // len(COLOURS)
-        drawn.plot(
-            places,
+        axes.plot(
+            xs,
             np.where(np.isfinite(numbers), numbers, np.nan),
             color=COLOURS[n % len(COLOURS)],
             linestyle=DASHES[(n + turn) % len(DASHES)],
@@ -273,21 +277,21 @@ def curves(
             markevery=(n * every // len(lines), every),
             markersize=4.5,
         )
-        descriptions.append(f"{name} {_ends_in_words(places, numbers)}")
+        descriptions.append(f"{name} {_ends_in_words(xs, numbers)}")
     if [*lines] != [y_name]:
-        _put_legend(drawn, words, lines)
-    _open_frame(drawn)
-    drawn.set_xlabel(words.escaped(x_name), parse_math=False, family=words.fonts)
-    drawn.set_ylabel(words.escaped(y_name), parse_math=False, family=words.fonts)
+        _put_legend(axes, words, lines)
+    _open_frame(axes)
+    axes.set_xlabel(words.escaped(x_name), parse_math=False, family=words.fonts)
+    axes.set_ylabel(words.escaped(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
     alt = say("Curves{of}: {items}", of=of(title), items="; ".join(descriptions))
-    return finished(drawn, ax, words, title, notes, alt)
+    return finished(axes, ax, words, title, notes, alt)
 
 
 def _put_map(
     ax: Axes, W: AnyArray, b: AnyArray, grid: AnyArray, dots: Mapping[str, AnyArray]
-) -> tuple[list[Labelled], list[Stroke]]:
+) -> tuple[list[Label], list[Stroke]]:
     """A grid of lines (n, 2, 2), basis vectors, their square and points, mapped by x W + b.
 
     Returns what to label, and what labels should avoid.
@@ -296,7 +300,7 @@ def _put_map(
     ax.add_collection(LineCollection(list(grid @ W + b), colors=LIGHT.faint, linewidths=0.6))
     square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) @ W + b
     ax.add_patch(Polygon(square, color=LIGHT.ink, alpha=0.15, linewidth=0))
-    labelled: list[Labelled] = []
+    labelled: list[Label] = []
     strokes: list[Stroke] = [(b, tip) for tip in W + b]
     for vector, colour in zip(W, (LIGHT.positive, LIGHT.negative), strict=True):
         _arrows(ax, b[np.newaxis], vector[np.newaxis], colour)
@@ -309,18 +313,18 @@ def _put_map(
     return labelled, strokes
 
 
-def _plane(given_ax: Axes | None, places: AnyArray) -> Axes:
-    """Axes of equal scale that include the origin and the places (n, 2)."""
-    ax = axes_for(given_ax, 5, 4.2)
+def _plane(into: Axes | None, points: AnyArray) -> Axes:
+    """Axes of equal scale that include the origin and some points (n, 2)."""
+    ax = axes_for(into, 5, 4.2)
     _cross(ax)
-    ax.update_datalim(np.vstack([places, np.zeros(2)]))
+    ax.update_datalim(np.vstack([points, np.zeros(2)]))
     ax.margins(0.12)
     ax.set_aspect("equal", adjustable="datalim")
     return ax
 
 
 def _cross(ax: Axes) -> None:
-    """Lines through the origin, and a few ticks."""
+    """Draw the two axes through the origin, with a few ticks."""
     for line in (ax.axhline, ax.axvline):
         line(0, color=LIGHT.masked, linewidth=1, zorder=0.5)
     for axis in (ax.xaxis, ax.yaxis):
@@ -329,6 +333,7 @@ def _cross(ax: Axes) -> None:
 
 
 def _open_frame(ax: Axes) -> None:
+    """Hide the frame at the top and right."""
     ax.spines[["top", "right"]].set_visible(False)
 
 
@@ -349,9 +354,9 @@ def _arrows(
 
 
 def _put_labels(
-    words: Words, panels: Sequence[tuple[Axes, Sequence[Labelled], Sequence[Stroke]]]
+    words: Words, panels: Sequence[tuple[Axes, Sequence[Label], Sequence[Stroke]]]
 ) -> None:
-    """Lay out a figure's finished axes, and write each text near its place."""
+    """Lay out a figure's finished axes, and write each label near its point."""
     figure = panels[0][0].get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # once for all panels, since it takes long
@@ -360,9 +365,9 @@ def _put_labels(
 
 
 def _label(
-    ax: Axes, dpi: float, words: Words, labelled: Iterable[Labelled], strokes: Iterable[Stroke]
+    ax: Axes, dpi: float, words: Words, labelled: Iterable[Label], strokes: Iterable[Stroke]
 ) -> None:
-    """Place labels, avoiding each other and the strokes if possible.
+    """Write labels near their points, off each other and off the strokes if possible.
 
     A thin line joins a label to its point if they are far apart.
     """
@@ -371,10 +376,10 @@ def _label(
     stroke_points = np.vstack([_dotted(*to_pixels(ends)) for ends in strokes])
     frame = ax.get_window_extent()
     taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners in pixels
-    for text, place, colour in labelled:
+    for text, point, colour in labelled:
         note = ax.annotate(
             _cut(words, text),
-            tuple(place),
+            tuple(point),
             (0, 0),
             textcoords="offset points",
             ha="center",
@@ -387,16 +392,16 @@ def _label(
         )
         half = np.array(Text.get_window_extent(note).size) / 2
         offsets = DISTANCES * DIRECTIONS + half / pixels * DIRECTIONS  # (n, 2), in points
-        low = to_pixels(place) + offsets * pixels - half
+        low = to_pixels(point) + offsets * pixels - half
         high = low + 2 * half
-        hidden = sum(((low < top) & (bottom < high)).all(axis=1) for bottom, top in taken)
+        overlaps = sum(((low < top) & (bottom < high)).all(axis=1) for bottom, top in taken)
         outside = ((low < frame.min) | (high > frame.max)).any(axis=1)
         near = (low[:, np.newaxis] - MARGIN < stroke_points) & (
             stroke_points < high[:, np.newaxis] + MARGIN
         )
         crossed = np.minimum(near.all(axis=2).sum(axis=1), 20)
         far = np.hypot(*offsets.T)
-        best = int(np.argmin(1000 * hidden + 500 * outside + 10 * crossed + far))
+        best = int(np.argmin(1000 * overlaps + 500 * outside + 10 * crossed + far))
         note.xyann = tuple(offsets[best])
         is_far = far[best] > FAR + max(half) / pixels
         note.arrow_patch.set_visible(bool(is_far))  # type: ignore[union-attr]
@@ -405,12 +410,11 @@ def _label(
 
 def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:
     """Points (n, 2) along a line, at most three pixels apart."""
-    n = 2 + int(math.hypot(*(end - start)) / 3)
-    return np.linspace(start, end, n)
+    return np.linspace(start, end, 2 + int(math.hypot(*(end - start)) / 3))
 
 
 def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
-    """A legend in the order in which the curves end, the highest first."""
+    """A legend in the order of the curves' right ends, the highest first."""
     drawn = list(zip(lines, ax.lines[-len(lines) :], strict=True))
     drawn.sort(key=lambda item: -_last(lines[item[0]]))
     legend = ax.legend(
@@ -430,12 +434,12 @@ def _last(numbers: AnyArray) -> float:
     return float(finite[-1]) if finite.size else -math.inf
 
 
-def _ends_in_words(places: AnyArray, numbers: AnyArray) -> str:
+def _ends_in_words(xs: AnyArray, numbers: AnyArray) -> str:
     """A curve's first and last finite numbers, in words."""
     (finite,) = np.nonzero(np.isfinite(numbers))
     if not finite.size:
         return say("has no finite numbers")
-    (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{places[n]:.4g}") for n in finite[[0, -1]])
+    (y, x), (last_y, last_x) = ((f"{numbers[n]:.4g}", f"{xs[n]:.4g}") for n in finite[[0, -1]])
     return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
 
@@ -443,56 +447,74 @@ def _named(value: object, name: str, example: str, most: int) -> dict[str, Any]:
     """A checked mapping from labels."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
-            f"{name} must be a dict with texts as labels, such as {example}; got {quoted(value)}"
+            "{name} must be a dict with texts as labels, such as {example}; got {value}",
+            name=name,
+            example=example,
+            value=quoted(value),
         )
     if not 0 < len(value) <= most:
-        raise InvalidValueError(f"a picture shows 1 to {most} {name}; got {len(value)}")
+        raise InvalidValueError(
+            "a picture shows 1 to {most} {name}; got {got}", most=most, name=name, got=len(value)
+        )
     return dict(value)
 
 
 def _vectors(value: object, name: str) -> dict[str, AnyArray]:
-    """2-D vectors by their labels."""
+    """Checked 2-D vectors by label."""
     named = _named(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
     return {text: _finite(xy, f"{name}[{quoted(text)}]", (2,)) for text, xy in named.items()}
 
 
 def _affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
-    """A matrix and its bias, by default 0."""
+    """A checked matrix and its bias, by default 0."""
     if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) == 2:
         return _finite(value[0], f"W of {name}", (2, 2)), _finite(value[1], f"b of {name}", (2,))
     return _finite(value, name, (2, 2)), np.zeros(2)
 
 
 def _finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
-    """Finite numbers of a shape."""
+    """Checked finite numbers of a shape."""
     numbers = _reals(value, name)
     if numbers.shape != shape:
         raise InvalidValueError(
-            f"{name} must have shape {shape}, for the plane's two axes; got shape {numbers.shape}"
+            "{name} must have shape {expected}, for the plane's two axes; got shape {shape}",
+            name=name,
+            expected=shape,
+            shape=numbers.shape,
         )
     if not np.isfinite(numbers).all():
-        raise InvalidValueError(f"{name} must be finite numbers; got {quoted(numbers.tolist())}")
+        raise InvalidValueError(
+            "{name} must be finite numbers; got {numbers}",
+            name=name,
+            numbers=quoted(numbers.tolist()),
+        )
     return numbers
 
 
 def _row(value: Any, name: str) -> AnyArray:
-    """A row of numbers."""
+    """A checked row of numbers."""
     numbers = _reals(value, name)
     if numbers.ndim != 1 or not numbers.size:
-        raise InvalidValueError(f"{name} must be a row of numbers, (n,); got {numbers.shape}")
+        raise InvalidValueError(
+            "{name} must be a row of numbers, (n,); got {shape}", name=name, shape=numbers.shape
+        )
     return numbers
 
 
 def _reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
-    """Real numbers that matplotlib can draw, as float64."""
+    """Real numbers as float64, in the range that matplotlib can draw."""
     numbers = as_reals(value, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
-        raise InvalidValueError(f"{name} has numbers beyond {LARGEST:g}, which can't be drawn")
+        raise InvalidValueError(
+            "{name} has numbers beyond {largest}, which can't be drawn",
+            name=name,
+            largest=f"{LARGEST:g}",
+        )
     return numbers
 
 
 def _axis(value: Sequence[object] | None, count: int, of: str) -> Axis:
-    """An axis with labels, by default numbers."""
+    """An axis with checked labels, by default numbers."""
     names = () if value is None else labels(value, count, of)
     return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
 

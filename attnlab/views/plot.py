@@ -1,7 +1,7 @@
 """Pictures with matplotlib: a step of one head, all heads at once, lines between tokens.
 
-Figures are not part of pyplot's state, so none stays open. The text of tokens is drawn literally:
-`$`, `_` and `^` start no formula.
+Figures are created without pyplot, so none stays open. Tokens are drawn literally: `$`, `_` and
+`^` don't start a formula.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from attnlab.support.checks import check_kind
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.files import as_path, write_whole
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import say, words
+from attnlab.support.messages import Message, say, words
 from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.positions import token_index
@@ -58,42 +58,42 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, "plot") from None
 
-# Rows and columns of each head in the picture of all heads.
+# The most rows and columns of each head in the picture of all heads.
 TILE_SHOWN = 32
 
-# The size of a cell with a label beside it, and of a character in a label or a cell.
+# The size of a cell with a label beside it, and the width of a character in a label or cell.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# Characters of a title per inch of the figure's width, and per inch of the width that is left
-# beside the row labels and the axis's name (AXIS_INCHES).
+# How many characters of a title fit in an inch of the figure's width, and in an inch of the width
+# without row labels and the axis's name (AXIS_INCHES).
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
-# The largest size of a picture, and the smallest space for a label; with less, some are left out.
+# The largest size of a picture, and the least space for a label; with less, labels are skipped.
 MAX_INCHES, MIN_INCHES = 24, 0.1
 
 # The font size of a label in points, per inch of its cell.
 LABEL_POINTS = 36
 
-# Column labels no wider than this, such as 猫, are not rotated.
+# Column labels up to this width, such as 猫, are not rotated.
 FITS_A_COLUMN = 2
 
-# Pixels of a saved picture per pixel on screen, so that text is sharp.
+# Pixels in a saved picture for each pixel on the screen, so that text is sharp.
 PIXELS = 2
 
-# The metadata key of the alt text, by file format; PDF has none.
+# The metadata key for alt text, by file format; PDF has none.
 DESCRIPTIONS = {"png": "Description", "svg": "Description"}
 
 CHINESE_FONT = "a font with Chinese is fonts-noto-cjk (apt-get install fonts-noto-cjk)"
 
-# The note below a picture that is in English because no font has Chinese.
+# A note below pictures that are in English because no font has Chinese.
 _font_note: ContextVar[str] = ContextVar("font note", default="")
 
 
 @contextmanager
 def drawn_in(language: str | None = None) -> Iterator[None]:
-    """Draw in a language, by default the user's; in English if no font has Chinese."""
-    wanted = language_of(language)
-    if wanted == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
+    """Draw in a language, by default the user's, or in English if no font has Chinese."""
+    language = language_of(language)
+    if language == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
         token = _font_note.set(f"labels are in English; {CHINESE_FONT}")
         with using_language(ENGLISH):
             try:
@@ -101,7 +101,7 @@ def drawn_in(language: str | None = None) -> Iterator[None]:
             finally:
                 _font_note.reset(token)
     else:
-        with using_language(wanted):
+        with using_language(language):
             yield
 
 
@@ -117,7 +117,7 @@ class Picture(PrintedAnywhere):
 
     axes: Axes
     alt: str
-    _is_own: bool
+    _is_new_figure: bool
 
     @property
     def figure(self) -> Figure:
@@ -136,11 +136,12 @@ class Picture(PrintedAnywhere):
         kind = file.suffix.lower().removeprefix(".")
         if kind not in self.figure.canvas.get_supported_filetypes():
             raise InvalidValueError(
-                f"{quoted(file.name)} has no known picture format: end it in .png, .svg or .pdf"
+                "{name} has no known picture format: end it in .png, .svg or .pdf",
+                name=quoted(file.name),
             )
-        write_whole(file, self._written(kind, PIXELS * self.figure.dpi))
+        write_whole(file, self._encoded(kind, PIXELS * self.figure.dpi))
 
-    def _written(self, kind: str, dpi: float) -> bytes:
+    def _encoded(self, kind: str, dpi: float) -> bytes:
         written = io.BytesIO()
         metadata = {DESCRIPTIONS[kind]: self.alt} if kind in DESCRIPTIONS else None
         with rc_context({"svg.fonttype": "none"}):
@@ -151,27 +152,27 @@ class Picture(PrintedAnywhere):
         return self.alt
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, str], dict[str, Any]]:
-        """The picture for a notebook; only text if its Axes belong to the caller's figure."""
-        words = {"text/plain": repr(self)}
-        if not self._is_own:
-            return words, {}
+        """The picture for a notebook; only text for Axes of the caller's figure."""
+        text = {"text/plain": repr(self)}
+        if not self._is_new_figure:
+            return text, {}
         dpi = self.figure.dpi
         width, height = (round(inches * dpi) for inches in self.figure.get_size_inches())
-        png = b64encode(self._written("png", PIXELS * dpi)).decode()
-        # Exported notebooks keep the alt text only in HTML; the PNG is for viewers without HTML.
+        png = b64encode(self._encoded("png", PIXELS * dpi)).decode()
+        # Exported notebooks keep alt text only in HTML; the PNG is for viewers without HTML.
         html = (
             f'<img alt="{escape(printable(self.alt))}" width={width} height={height} '
             f'style="max-width:100%;height:auto" src="data:image/png;base64,{png}">'
         )
         size = {"width": width, "height": height, "alt": self.alt}
-        return {"text/html": html, "image/png": png, **words}, {"image/png": size}
+        return {"text/html": html, "image/png": png, **text}, {"image/png": size}
 
 
 def plot_step(
     attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
-    step = shown_matrix(attention, name, "draw all of them with trace.plot()")
+    step = shown_matrix(attention, name, Message("draw all of them with trace.plot()"))
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
@@ -189,7 +190,7 @@ def plot_table(
     tokens: slice | None,
     cells: Sequence[Sequence[Token]] = (),
 ) -> Picture:
-    """An analysis's numbers as a heatmap, with the tokens they belong to in the cells."""
+    """An analysis's numbers as a heatmap, with a token in each cell if `cells` has them."""
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in (rows, columns))
     return plot_matrix(array, rows, columns, say(title), ax, tokens, cells=cells)
 
@@ -199,7 +200,7 @@ def plot_matrix(
     rows: Axis,
     columns: Axis,
     title: str,
-    given_ax: Axes | None,
+    into: Axes | None,
     tokens: slice | None = None,
     scale: Scale | None = None,
     *,
@@ -209,45 +210,47 @@ def plot_matrix(
 
     Parameters
     ----------
-    given : Axes to draw into; None for a new figure
+    into : Axes to draw into; None for a new figure
     tokens : which tokens to show; None for as many as fit
     scale : by default `Scale.of(array)`
     cells : tokens to write into the cells, if all of them fit
     """
     scale = scale or Scale.of(array)
-    shown_rows, shown_columns = (indices_of(axis, TOKENS_SHOWN, tokens) for axis in (rows, columns))
-    each = min(INCHES_PER_LABEL, MAX_INCHES / max(len(shown_rows), len(shown_columns)))
-    step = math.ceil(MIN_INCHES / each)  # every step-th label is drawn
-    in_cells = [Axis("", range(len(row)), tuple(row)) for row in cells]
-    words = Words([rows, columns, *in_cells], title)
-    texts_in = [words.of(axis) for axis in in_cells]
-    wide = max((display_width(text) for row in texts_in for text in row), default=0)
-    across = max(each, INCHES_PER_CHARACTER * (wide + 1))
-    if across * len(shown_columns) > MAX_INCHES or given_ax is not None:
-        texts_in, across = [], each
-    ax = axes_for(given_ax, len(shown_columns) * across + 2.5, len(shown_rows) * each + 2)
-    _image(ax, _cut(array, shown_rows, shown_columns), words, scale)
-    for indices, span in ((shown_rows, ax.axhspan), (shown_columns, ax.axvspan)):
-        for gap in (n for n, index in enumerate(indices) if index is None):
-            span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
-    for indices, axis, set_ticks in (
-        (shown_rows, rows, ax.set_yticks),
-        (shown_columns, columns, ax.set_xticks),
+    axes = rows, columns
+    row_indices, column_indices = indices = [
+        indices_of(axis, TOKENS_SHOWN, tokens) for axis in axes
+    ]
+    height = min(INCHES_PER_LABEL, MAX_INCHES / max(map(len, indices)))
+    every = math.ceil(MIN_INCHES / height)  # every second, third, ... label is drawn
+    cell_axes = [Axis("", range(len(row)), tuple(row)) for row in cells]
+    words = Words([*axes, *cell_axes], title)
+    texts = [words.of(axis) for axis in cell_axes]
+    longest = max((display_width(text) for row in texts for text in row), default=0)
+    width = max(height, INCHES_PER_CHARACTER * (longest + 1))
+    if width * len(column_indices) > MAX_INCHES or into is not None:
+        texts, width = [], height
+    ax = axes_for(into, len(column_indices) * width + 2.5, len(row_indices) * height + 2)
+    _image(ax, _cut(array, row_indices, column_indices), words, scale)
+    for axis, shown_indices, set_ticks, span in (
+        (rows, row_indices, ax.set_yticks, ax.axhspan),
+        (columns, column_indices, ax.set_xticks, ax.axvspan),
     ):
-        labels = words.of(axis)
-        texts = [ELLIPSIS if n is None else labels[n] for n in indices][::step]
-        is_wide = max(map(display_width, texts)) > FITS_A_COLUMN
-        style: dict[str, Any] = {"rotation": 90} if axis is columns and is_wide else {}
-        if each < INCHES_PER_LABEL:
-            style["fontsize"] = min(step * each, INCHES_PER_LABEL) * LABEL_POINTS
-        at = range(0, len(indices), step)
-        set_ticks(at, texts, parse_math=False, family=words.fonts, **style)
+        for gap in (n for n, index in enumerate(shown_indices) if index is None):
+            span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
+        names = words.of(axis)
+        labels = [ELLIPSIS if n is None else names[n] for n in shown_indices][::every]
+        style: dict[str, Any] = {"parse_math": False, "family": words.fonts}
+        if axis is columns and max(map(display_width, labels)) > FITS_A_COLUMN:
+            style["rotation"] = 90
+        if height < INCHES_PER_LABEL:
+            style["fontsize"] = min(every * height, INCHES_PER_LABEL) * LABEL_POINTS
+        set_ticks(range(0, len(shown_indices), every), labels, **style)
     inks = [ink_on(colour) for colour in LIGHT.palette()]
-    for y, i in enumerate(shown_rows if texts_in else ()):
-        for x, j in enumerate(shown_columns):
+    for y, i in enumerate(row_indices if texts else ()):
+        for x, j in enumerate(column_indices):
             if i is not None and j is not None:
                 ax.text(
-                    *(x, y, texts_in[i][j]),
+                    *(x, y, texts[i][j]),
                     ha="center",
                     va="center",
                     fontsize="small",
@@ -257,54 +260,53 @@ def plot_matrix(
                 )
     ax.set_xlabel(say(columns.name), family=words.fonts)
     ax.set_ylabel(say(rows.name), family=words.fonts)
-    cut, hint = _cut_note([(rows, shown_rows), (columns, shown_columns)], tokens)
-    visible = [[n for n in indices if n is not None] for indices in (shown_rows, shown_columns)]
+    cut, hint = _cut_note([*zip(axes, indices, strict=True)], tokens)
+    visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
     largest, cell = _largest(array[np.ix_(*visible)])
-    both = [*zip((rows, columns), visible, cell, strict=True)]
+    both = [*zip(axes, visible, cell, strict=True)]
+    # The single row of a vector has no name.
     labelled = [item for item in both if item[0].name or len(item[0].positions) > 1] or both[1:]
-    size = " x ".join(str(len(indices)) for _, indices, _ in labelled)
-    names = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
-    cell_label = say(", ").join(axis.in_words(indices[i]) for axis, indices, i in labelled)
-    size = say(", ").join(filter(None, (size, names)))
+    size = " x ".join(str(len(shown_indices)) for _, shown_indices, _ in labelled)
+    names_of_axes = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {cell}",
         of=of(title),
-        size=size,
+        size=say(", ").join(filter(None, (size, names_of_axes))),
         largest=largest,
-        cell=cell_label,
+        cell=say(", ").join(axis.in_words(shown_indices[n]) for axis, shown_indices, n in labelled),
     )
     alt = say("; ").join([alt, *cut])
-    return finished(ax, given_ax, words, title, [*cut, *hint], alt)
+    return finished(ax, into, words, title, [*cut, *hint], alt)
 
 
-def plot_heads(
-    trace: Result, name: str, given_ax: Axes | None, tokens: slice | None = None
-) -> Picture:
+def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
     """One step of all heads: a row of small heatmaps for each layer."""
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
-            f"{quoted(name)} is not a step of each head; those are {', '.join(known)}"
+            "{name} is not a step of each head; those are {known}",
+            name=quoted(name),
+            known=", ".join(known),
         )
     layers, is_weights = [], True
     for block in trace.blocks:
         step = shown(block.attention, name)
         _, rows, columns = step.axes
         is_weights = is_weights and step.is_weights
-        picked = tile_of(step.array, rows, columns, tokens)
-        heads = step.array[picked].astype(np.float64)
+        tile = tile_of(step.array, rows, columns, tokens)
+        heads = step.array[tile].astype(np.float64)
         if step.masked is not None:
-            heads[step.masked[picked]] = np.nan
+            heads[step.masked[tile]] = np.nan
         layers.append(heads)
     title, tiles = f"{say(trace.title)}\n{say(step.heading)}", np.stack(layers)
     scale = WEIGHTS if is_weights else None
-    return plot_tiles(tiles, rows, columns, title, given_ax, tokens, scale)
+    return plot_tiles(tiles, rows, columns, title, into, tokens, scale)
 
 
 def tile_of(
     array: AnyArray, rows: Axis, columns: Axis, tokens: slice | None = None
 ) -> tuple[AnyArray, ...]:
-    """The index that cuts an array (..., m, n) to what a small heatmap shows."""
+    """The index of the part of an array (..., m, n) that a small heatmap shows."""
     indices = (
         [n for n in indices_of(axis, TILE_SHOWN, tokens) if n is not None]
         for axis in (rows, columns)
@@ -317,33 +319,33 @@ def plot_tiles(
     rows: Axis,
     columns: Axis,
     title: str,
-    given_ax: Axes | None,
+    into: Axes | None,
     tokens: slice | None = None,
     scale: Scale | None = None,
 ) -> Picture:
-    """A small heatmap for each head, (L, H, m, n), cut by `tile_of`; NaN is hatched."""
+    """A small heatmap of each head, from an array (L, H, m, n) of `tile_of`s; NaN is hatched."""
     L, H, *_ = tiles.shape
-    # Each head with an empty row below and an empty column to the right.
+    # Each head gets an empty row below and an empty column to the right.
     framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
     array = np.vstack([np.hstack([*heads]) for heads in framed])
-    high, wide = array.shape[0] // L, array.shape[1] // H
-    ax = axes_for(given_ax, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
+    height, width = array.shape[0] // L, array.shape[1] // H
+    ax = axes_for(into, max(4.0, 0.75 * H + 2), max(3.0, 0.75 * L + 1.5))
     words = Words([], title)
     _image(ax, array, words, scale or Scale.of(tiles))
     for i in range(1, L):
-        ax.axhspan(i * high - 1.5, i * high - 0.5, color=LIGHT.paper)
+        ax.axhspan(i * height - 1.5, i * height - 0.5, color=LIGHT.paper)
     for j in range(1, H):
-        ax.axvspan(j * wide - 1.5, j * wide - 0.5, color=LIGHT.paper)
-    ax.set_ylim(L * high - 1.5, -0.5)
-    ax.set_xlim(-0.5, H * wide - 1.5)
-    ax.set_yticks(np.arange(L) * high + (high - 2) / 2, [str(i) for i in range(L)])
-    ax.set_xticks(np.arange(H) * wide + (wide - 2) / 2, [str(h) for h in range(H)])
+        ax.axvspan(j * width - 1.5, j * width - 0.5, color=LIGHT.paper)
+    ax.set_ylim(L * height - 1.5, -0.5)
+    ax.set_xlim(-0.5, H * width - 1.5)
+    ax.set_yticks(np.arange(L) * height + (height - 2) / 2, [str(i) for i in range(L)])
+    ax.set_xticks(np.arange(H) * width + (width - 2) / 2, [str(h) for h in range(H)])
     across = say("head; in each, {columns} across", columns=say(columns.name))
     down = say("layer; in each, {rows} down", rows=say(rows.name))
     ax.set_xlabel(across, family=words.fonts)
     ax.set_ylabel(down, family=words.fonts)
-    shown = [(axis, indices_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
-    cut, hint = _cut_note(shown, tokens)
+    indices = [(axis, indices_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
+    cut, hint = _cut_note(indices, tokens)
     largest, at = _largest(array)
     alt = say(
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
@@ -352,15 +354,15 @@ def plot_tiles(
         L=L,
         H=H,
         largest=largest,
-        layer=at[0] // high,
-        head=at[1] // wide,
+        layer=at[0] // height,
+        head=at[1] // width,
     )
     alt = say("; ").join([alt, *cut])
-    return finished(ax, given_ax, words, title, [*cut, *hint], alt)
+    return finished(ax, into, words, title, [*cut, *hint], alt)
 
 
 def plot_tokens(
-    trace: Result, layer: int, head: int, query: int | str, given_ax: Axes | None
+    trace: Result, layer: int, head: int, query: int | str, into: Axes | None
 ) -> Picture:
     """Lines from one token to the tokens it attends to, thicker for larger weights."""
     attention = trace.head(layer, head)
@@ -374,7 +376,7 @@ def plot_tokens(
     of_query = say("weights of query {query}", query=queries.positions[query])
     title = f"{say(attention.title)}\n{of_query}"
     words = Words([queries, keys], title)
-    ax = axes_for(given_ax, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
+    ax = axes_for(into, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
     settings: dict[str, Any] = {"va": "center", "parse_math": False, "family": words.fonts}
     for y, key in enumerate(largest):
@@ -413,14 +415,14 @@ def plot_tokens(
         query=queries.labels[query],
         first=first,
     )
-    return finished(ax, given_ax, words, title, cut, alt)
+    return finished(ax, into, words, title, cut, alt)
 
 
-def plot_losses(losses: Sequence[float], title: str, given_ax: Axes | None) -> Picture:
+def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Picture:
     """The loss of each training step, and the moving average over a twentieth of the steps."""
     if not losses:
         raise InvalidValueError("there are no losses to draw: no training step has been taken")
-    ax = axes_for(given_ax, 6, 3.5)
+    ax = axes_for(into, 6, 3.5)
     steps, numbers = np.arange(1, len(losses) + 1), np.array(losses)
     width = max(1, len(losses) // 20)
     mean = np.convolve(numbers, np.ones(width) / width, "valid")
@@ -445,7 +447,7 @@ def plot_losses(losses: Sequence[float], title: str, given_ax: Axes | None) -> P
         first=first,
         last=last,
     )
-    return finished(ax, given_ax, words, title, [], alt)
+    return finished(ax, into, words, title, [], alt)
 
 
 def plot_profile(
@@ -454,24 +456,24 @@ def plot_profile(
     errors: AnyArray,
     index: int,
     title: str,
-    given_ax: Axes | None,
+    into: Axes | None,
 ) -> Picture:
-    """Each measure of one head among those of all heads: a dot per head, its own with an error bar.
+    """One head's measures among those of all heads: dots, and an error bar for this head.
 
     Parameters
     ----------
-    names : of M measures
-    numbers, errors : (M, N), of N heads; NaN where there is none
-    index : the head's
+    names : of the M measures
+    numbers, errors : of N heads, (M, N); NaN where there is none
+    index : of the head
     """
-    ax = axes_for(given_ax, 7, 1.6 + 0.3 * len(names))
+    ax = axes_for(into, 7, 1.6 + 0.3 * len(names))
     words = Words([], title)
     with np.errstate(invalid="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a measure that no head has
         low, high = np.nanmin(numbers, axis=1), np.nanmax(numbers, axis=1)
         width = np.where(high > low, high - low, 1.0)
         along = (numbers - low[:, np.newaxis]) / width[:, np.newaxis]
-    listed = []
+    items = []
     for row, name in enumerate(names):
         number, error = numbers[row, index], errors[row, index]
         ax.plot(along[row], np.full(along.shape[1], row), ".", color=LIGHT.masked, markersize=5)
@@ -481,7 +483,7 @@ def plot_profile(
         ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
         text = " ± ".join(filter(None, with_error(number, error)))
         ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
-        listed.append(f"{name} {text}")
+        items.append(f"{name} {text}")
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
     ax.invert_yaxis()
     ax.set_xlim(-0.08, 1.5)
@@ -489,11 +491,11 @@ def plot_profile(
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    alt = say("Profile{of}: {items}", of=of(title), items="; ".join(listed))
-    return finished(ax, given_ax, words, title, [], alt)
+    alt = say("Profile{of}: {items}", of=of(title), items="; ".join(items))
+    return finished(ax, into, words, title, [], alt)
 
 
-# How far edges with these labels are bent, so that they don't cover each other.
+# How far edges with these labels bend, so that they don't cover each other.
 BENDS = {"Q": -0.3, "K": -0.1, "V": 0.3}
 
 
@@ -501,9 +503,9 @@ def plot_graph(
     nodes: Mapping[str, tuple[float, float]],
     edges: Sequence[tuple[str, str, str, float]],
     title: str,
-    given_ax: Axes | None,
+    into: Axes | None,
 ) -> Picture:
-    """Nodes, with edges between them whose width and colour are their sizes and signs.
+    """A graph whose edges show numbers: their widths the sizes, their colours the signs.
 
     Parameters
     ----------
@@ -511,15 +513,15 @@ def plot_graph(
     edges : from, to, label, number
     """
     xs, ys = np.array([*nodes.values()]).T
-    ax = axes_for(given_ax, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
+    ax = axes_for(into, 2 + 1.3 * len({*xs}), 1.6 + 0.7 * len({*ys}))
     words = Words([], title)
-    most = max((abs(number) for *_, number in edges), default=1) or 1
-    for start, end, beside, number in reversed(edges):  # the strongest on top
+    largest = max((abs(number) for *_, number in edges), default=1) or 1
+    for start, end, text, number in reversed(edges):  # the strongest on top
         colour = LIGHT.positive if number > 0 else LIGHT.negative
         arrow = {
             "arrowstyle": "-",
-            "connectionstyle": f"arc3,rad={BENDS.get(beside, 0.1)}",
-            "linewidth": 0.5 + 4.5 * abs(number) / most,
+            "connectionstyle": f"arc3,rad={BENDS.get(text, 0.1)}",
+            "linewidth": 0.5 + 4.5 * abs(number) / largest,
             "color": colour,
             "alpha": 0.75,
             "shrinkA": 14,
@@ -527,8 +529,8 @@ def plot_graph(
         }
         ax.annotate("", nodes[end], nodes[start], arrowprops=arrow)
         (x, y), (from_x, from_y) = nodes[end], nodes[start]
-        near = (x + 0.3 * (from_x - x), y + 0.3 * (from_y - y) + BENDS.get(beside, 0) / 2)
-        ax.annotate(beside, near, ha="center", va="center", fontsize="x-small", color=colour)
+        near = (x + 0.3 * (from_x - x), y + 0.3 * (from_y - y) + BENDS.get(text, 0) / 2)
+        ax.annotate(text, near, ha="center", va="center", fontsize="x-small", color=colour)
     for name, position in nodes.items():
         box = {"boxstyle": "round", "facecolor": LIGHT.zero, "edgecolor": LIGHT.masked}
         ax.annotate(say(name), position, ha="center", va="center", bbox=box, family=words.fonts)
@@ -536,24 +538,24 @@ def plot_graph(
     ax.set_ylim(max(ys) + 0.6, min(ys) - 0.6)
     ax.set_axis_off()
     items = "; ".join(
-        f"{say(start)} → {say(end)} {beside} {number:+.3f}".replace("  ", " ")
-        for start, end, beside, number in edges
+        f"{say(start)} → {say(end)} {text} {number:+.3f}".replace("  ", " ")
+        for start, end, text, number in edges
     )
     return finished(
-        ax, given_ax, words, title, [], say("Graph{of}: {items}", of=of(title), items=items)
+        ax, into, words, title, [], say("Graph{of}: {items}", of=of(title), items=items)
     )
 
 
-def axes_for(given_ax: Axes | None, width: float, height: float) -> Axes:
-    """The given Axes, or those of a new figure."""
-    if given_ax is not None:
-        check_kind(given_ax, Axes, "ax")
-        return given_ax
+def axes_for(into: Axes | None, width: float, height: float) -> Axes:
+    """The Axes to draw into: the caller's, or those of a new figure."""
+    if into is not None:
+        check_kind(into, Axes, "ax")
+        return into
     return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
 def finished(
-    ax: Axes, given_ax: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
+    ax: Axes, into: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
     """Add the title with notes below it, and return the picture."""
     text = "\n".join(filter(None, [words.escaped(title), *notes, words.note]))
@@ -567,7 +569,7 @@ def finished(
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
     )
-    return Picture(ax, alt, given_ax is None)
+    return Picture(ax, alt, into is None)
 
 
 def of(title: str) -> str:
@@ -585,7 +587,7 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _cut_note(
     shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Notes on what is left out, and a hint on how to show it if possible."""
+    """Notes on what is left out, and a hint how to show it, if there is a way."""
     words = filter(None, (cut_word(axis, indices) for axis, indices in shown))
     cut = [say("shown: {word}", word=word) for word in words]
     is_cut = tokens is None and any(axis.name for axis, indices in shown if None in indices)
@@ -593,7 +595,7 @@ def _cut_note(
 
 
 def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:
-    """The rows and columns that are shown, and NaN in the gaps between them."""
+    """The rows and columns to show, with NaN in the gaps between them."""
     cut = array[np.ix_([i or 0 for i in rows], [j or 0 for j in columns])]
     cut[[i is None for i in rows]] = np.nan
     cut[:, [j is None for j in columns]] = np.nan
@@ -626,12 +628,13 @@ class Words:
     """Labels that the installed fonts can draw.
 
     A token is drawn in its readable form, with Ġ for a space, or as its symbol if no font has its
-    characters or it is only part of a character. If the symbol's are missing too, they are escaped.
+    characters or it is only part of a character. Characters of the symbol that no font has are
+    escaped.
 
     Attributes
     ----------
     fonts : font families for the labels, the default one first
-    note : what replaces missing characters; "" if none is missing
+    note : how missing characters are shown; "" if none is missing
     """
 
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
@@ -684,25 +687,25 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 
 def _known_fonts() -> list[font_manager.FontEntry]:
-    """The fonts matplotlib knows: plain ones first, Simplified Chinese before other Chinese."""
+    """matplotlib's fonts: plain before decorated, Simplified Chinese before other Chinese."""
 
     def order(entry: font_manager.FontEntry) -> tuple[bool, bool, bool]:
         name = entry.name
         return "Serif" in name or "Mono" in name, entry.style != "normal", name[-3:] != " SC"
 
-    known = font_manager.fontManager.ttflist
-    # matplotlib's Last Resort draws a box for every character.
-    return sorted((entry for entry in known if not entry.name.startswith("Last Resort")), key=order)
+    # matplotlib's Last Resort font draws a box for every character.
+    entries = font_manager.fontManager.ttflist
+    return sorted((e for e in entries if not e.name.startswith("Last Resort")), key=order)
 
 
 def _new_fonts() -> list[font_manager.FontEntry]:
     """Fonts installed since matplotlib cached its list."""
-    known = font_manager.fontManager.ttflist
-    before = len(known)
-    for file in {*font_manager.findSystemFonts()} - {entry.fname for entry in known}:
+    entries = font_manager.fontManager.ttflist
+    count = len(entries)
+    for file in {*font_manager.findSystemFonts()} - {entry.fname for entry in entries}:
         with suppress(OSError, RuntimeError):  # an unreadable file
             font_manager.fontManager.addfont(file)
-    return known[before:]
+    return entries[count:]
 
 
 @cache

@@ -7,18 +7,24 @@ from typing import Any
 from attnlab.errors import InvalidTypeError, InvalidValueError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
 from attnlab.support.messages import Message
-from attnlab.views.shown import Result, axis_of, label
+from attnlab.views.shown import Result, axis_of, label, numbered_label
 
 
 def checked_index(index: Any, kind: str, count: int) -> int:
     """An index from 0 to count - 1; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
-        raise InvalidTypeError(f"{kind} must be an integer; got {quoted(index)}")
+        raise InvalidTypeError(
+            "{kind} must be an integer; got {index}", kind=Message(kind), index=quoted(index)
+        )
     if not -count <= index < count:
         kinds = "queries" if kind == "query" else f"{kind}s"
         raise OutOfRangeError(
-            f"{kind} {quoted(index)} is out of range; {kinds} are 0 to {count - 1}"
+            "{kind} {index} is out of range; {kinds} are 0 to {last}",
+            kind=Message(kind),
+            index=quoted(index),
+            kinds=kinds,
+            last=count - 1,
         )
     return int(index) % count
 
@@ -31,7 +37,10 @@ def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
     tokens = result.memory_tokens if is_from_memory else result.tokens
     if not tokens:
         raise InvalidValueError(
-            f"{result.title} has no tokens: give the number of a {kind}, not {quoted(token)}"
+            "{title} has no tokens: give the number of a {kind}, not {requested}",
+            title=result.title,
+            kind=Message(kind),
+            requested=quoted(token),
         )
     position: int = tokens.find(token)
     return position + (result.tokens_before if kind == "key" else 0)
@@ -44,17 +53,11 @@ def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int,
         index = checked_index(token, "token id", count)
         return index, str(index)
     entry = vocabulary.named(token)
-    return entry.id, position_label(entry.id, label(entry.symbol))
+    return entry.id, numbered_label(entry.id, label(entry.symbol))
 
 
 def index_label(result: Result, axis: str, index: int, count: int) -> Message:
-    """Describe a key, or a token of the vocabulary, on an axis of length `count`."""
+    """The name of a key, or of a token of the vocabulary, on an axis of length `count`."""
     if axis == "vocab":
         return Message("id {id}", id=vocabulary_index(result, index, count)[1])
-    keys = axis_of(result, axis, count)
-    return Message("key {j}", j=position_label(keys.positions[index], keys.labels[index]))
-
-
-def position_label(position: int, text: str) -> str:
-    """A position with its token's symbol, such as `3 (Ġhot)`; alone if there is no symbol."""
-    return str(position) if text == str(position) else f"{position} ({text})"
+    return Message("key {j}", j=axis_of(result, axis, count).numbered_labels[index])

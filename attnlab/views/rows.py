@@ -1,4 +1,4 @@
-"""Explain a row of weights: the formulas of one weight, for all keys."""
+"""Explain a row of weights: the formulas of a weight, evaluated for all keys."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, elide
-from attnlab.views.evaluation import StepNumber, lines_of, plain
+from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
-from attnlab.views.positions import position_label
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result, axis_of
-from attnlab.views.terms import Line, Parts, Table, Term
+from attnlab.views.terms import Line, Parts, Term, TermTable
 
 # Columns of V that the table shows.
 COLUMNS_SHOWN = 7
@@ -31,13 +30,13 @@ def explain_row(attention: Result, query: int) -> Explanation:
         if getattr(attention, name) is not None
     }
     for name in STEPS:
-        steps[name].checked(steps[name].expected)
+        steps[name].verify(steps[name].expected)
     weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
     query_axis, key_axis = (
         axis_of(attention, axis, count)
         for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
-    keys = [*map(position_label, key_axis.positions, key_axis.labels)]
+    keys = key_axis.numbered_labels
     maximum = int(steps["masked_scores"].stored.argmax())
     intermediate = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
     row_sum = float(weights.results["row_sum"].value)
@@ -70,45 +69,45 @@ def explain_row(attention: Result, query: int) -> Explanation:
     )
     context = attention.context[query]
     edited = [name for name in (*STEPS, "mask") if attention.is_edited(name)]
-    unedited = {name: plain(steps[name].computed) for name in edited}
+    unedited = {name: as_json(steps[name].computed) for name in edited}
     if attention.is_edited("context"):
-        unedited["context"] = plain(attention.unedited("context")[query])
+        unedited["context"] = as_json(attention.unedited("context")[query])
     if attention.is_edited("scale"):
-        unedited["scale"] = plain(scale.computed)
+        unedited["scale"] = as_json(scale.computed)
     numbers = {
         "query": query,
         "key": None,
-        "scale": plain(scale.stored),
+        "scale": as_json(scale.stored),
         "maximum": float(steps["masked_scores"].stored[maximum]),
         "row_sum": row_sum,
         "dropout_mask": None,
-        **{name: plain(step.stored) for name, step in steps.items()},
+        **{name: as_json(step.stored) for name, step in steps.items()},
         **intermediate,
-        "context": plain(context),
+        "context": as_json(context),
         "unedited": unedited,
     }
-    lines: list[Line | Table] = [
+    lines: list[Line | TermTable] = [
         *(Line(attention.heading_of(name), []) for name in shown),
         Line(summary, []),
-        Table("", rows, [footer]),
+        TermTable("", rows, [footer]),
         values(attention, query, keys, weights),
     ]
     title = Message(
         "{title}: the weights and context of query {query}",
         title=attention.title,
-        query=position_label(query_axis.positions[query], query_axis.labels[query]),
+        query=query_axis.numbered_labels[query],
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 
 
 def terms(step: StepNumber, row: Any) -> list[Term]:
-    """A row's numbers, each with its path and index."""
+    """The numbers of a row as terms."""
     query, _ = step.index
     return [Term(x, path=step.path, index=(query, key)) for key, x in enumerate(row.tolist())]
 
 
 def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
-    """The columns of a step: its numbers, preceded by the unedited ones if it is edited."""
+    """The columns of a step: its numbers, after the unedited ones if it is edited."""
     columns: dict[str, Sequence[Any]] = {step.name: terms(step, step.stored)}
     if step.result.is_edited(step.name):
         unedited = Message("{name}, unedited", name=step.name)
@@ -116,27 +115,27 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     return {} if step.name == "mask" else columns
 
 
-def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> Table:
-    """The weights and V, with the weighted sum below; only the first of many columns."""
-    picked = elide(attention.V.shape[1], COLUMNS_SHOWN)
-    context = {j: StepNumber.of(attention, "context", (query, j)) for j in picked if j is not None}
+def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> TermTable:
+    """The weights and V, with the weighted sum below; of many columns, the first and the last."""
+    columns = elide(attention.V.shape[1], COLUMNS_SHOWN)
+    context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}
     for step in context.values():
-        step.checked(step.expected)
-    path = f"{attention.path}.V".lstrip(".")
+        step.verify(step.expected)
+    path = f"{attention._prefix}V"
 
     def line(name: str, weight: Any, numbers: Iterable[Any]) -> Parts:
         cells = dict(zip(context, numbers, strict=True))
-        return [name, weight, *(ELLIPSIS if j is None else cells[j] for j in picked)]
+        return [name, weight, *(ELLIPSIS if j is None else cells[j] for j in columns)]
 
     rows = [line(Message("key"), "weights", (f"V {j}" for j in context))]
     for key, (name, weight) in enumerate(zip(keys, terms(weights, weights.stored), strict=True)):
         numbers = (Term(attention.V[key, j].item(), path=path, index=(key, j)) for j in context)
         rows.append(line(name, weight, numbers))
     computed = (
-        Term(plain(step.computed), path=step.path, index=step.index) for step in context.values()
+        Term(as_json(step.computed), path=step.path, index=step.index) for step in context.values()
     )
     feet = [line(Message("sum of weight · V"), "", computed)]
     if attention.is_edited("context"):
-        stored = (Term(plain(step.stored)) for step in context.values())
+        stored = (Term(as_json(step.stored)) for step in context.values())
         feet.append(line(Message("edited here"), "", stored))
-    return Table(attention.heading_of("context"), rows, feet)
+    return TermTable(attention.heading_of("context"), rows, feet)

@@ -1,14 +1,14 @@
 """A computation as a spreadsheet of formulas.
 
-The equations of `attnlab.equations` run on `Cells` instead of arrays: adding two cells writes the
-formula that adds them. Each step becomes a sheet, which later steps refer to.
+The functions of `attnlab.equations` run on `Cells` instead of arrays: adding two cells makes the
+formula that adds them. Each step becomes a sheet, to which the formulas of later steps refer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, TypeAlias
 
@@ -31,10 +31,10 @@ except ModuleNotFoundError as error:
 # Larger workbooks take minutes to open.
 MAX_CELLS = 1_000_000
 
-# Tokens in a workbook of a whole model.
+# The most tokens in a workbook of a whole model.
 MAX_TOKENS = 12
 
-# Replaces -inf, which spreadsheets lack.
+# Stands for -inf, which spreadsheets lack.
 MINUS_INFINITY = -1e308
 
 NOTES = (
@@ -45,13 +45,13 @@ NOTES = (
 
 ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
 
-# The first cell with numbers, below the heading and the column labels.
+# The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
 
-# A cell's address is one integer of sheet, row and column.
+# A cell's address is one integer, made of sheet, row and column.
 NEXT_COLUMN, NEXT_ROW, NEXT_SHEET = 1, 2**16, 2**40
 
-# Operator precedence; references, numbers and calls need no parentheses.
+# Operator precedence. An atom, which is a reference, a number or a call, needs no parentheses.
 COMPARISON, SUM, PRODUCT, POWER, ATOM = range(5)
 
 OPERATORS = {
@@ -77,30 +77,26 @@ Node: TypeAlias = Any
 Run: TypeAlias = Any
 
 
+@dataclass(eq=False)
 class Cells(NDArrayOperatorsMixin):
-    """An array of cells, which the equations use like an array of numbers.
+    """An array of cells, which equations use like an array of numbers.
 
-    Parameters
+    Attributes
     ----------
-    book : the workbook; sums and products write their operands to it
+    book : the workbook; sums and products put their operands on its sheets
     values : the numbers (...)
-    texts : formulas (...), or None for cells of a sheet
-    addresses : of cells of a sheet (...), see NEXT_COLUMN
-    binding : precedence of the formulas' outermost operator
+    texts : formulas (...); None for cells of a sheet
+    addresses : of cells of a sheet (...), see NEXT_COLUMN; None for formulas
+    precedence : of the formulas' outermost operator
     source : the name of the function that made the formulas
     """
 
-    def __init__(
-        self,
-        book: Book,
-        values: AnyArray,
-        texts: AnyArray | None = None,
-        addresses: AnyArray | None = None,
-        binding: int = ATOM,
-        source: str = "",
-    ) -> None:
-        self.book, self.values, self.texts, self.addresses = book, values, texts, addresses
-        self.binding, self.source = binding, source
+    book: Book
+    values: AnyArray
+    texts: AnyArray | None = None
+    addresses: AnyArray | None = None
+    precedence: int = ATOM
+    source: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -110,20 +106,22 @@ class Cells(NDArrayOperatorsMixin):
     def dtype(self) -> np.dtype[Any]:
         return self.values.dtype
 
-    def formulas(self, binding: int = COMPARISON) -> AnyArray:
-        """The cells as texts, with parentheses if their precedence is lower than `binding`."""
+    def formulas(self, precedence: int = COMPARISON) -> AnyArray:
+        """The cells as texts, in parentheses if their own precedence is lower."""
         if self.texts is None:
             assert self.addresses is not None
             return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.addresses), object)
-        return self.texts if self.binding >= binding else "(" + self.texts + ")"
+        return self.texts if self.precedence >= precedence else "(" + self.texts + ")"
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None) -> Any:
         if ufunc is np.matmul:
             return _product(*inputs)
-        template, binding = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
-        # The right operand needs parentheses at equal precedence: a - (b - c), but a - b - c.
-        outer = [COMPARISON] * 2 if binding == ATOM else [binding + (binding == POWER), binding + 1]
-        result = self._computed(ufunc, template, inputs, outer, binding)
+        template, precedence = OPERATORS.get(ufunc) or (FUNCTIONS[ufunc], ATOM)
+        if precedence == ATOM:  # a call's arguments need no parentheses
+            least = [COMPARISON] * 2
+        else:  # at equal precedence, the right operand needs them: a - (b - c), but a - b - c
+            least = [precedence + (precedence == POWER), precedence + 1]
+        result = self._applied(ufunc, template, inputs, least, precedence)
         if out is None:
             return result
         vars(out[0]).update(vars(result))
@@ -133,29 +131,37 @@ class Cells(NDArrayOperatorsMixin):
         self, function: Any, _: Any, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Any:
         if function is np.where:
-            return self._computed(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
+            return self._applied(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
         if function is np.broadcast_to:
             return self._view(lambda x: np.broadcast_to(x, *arguments[1:], **named))
         return NotImplemented
 
-    def _computed(
+    def _applied(
         self,
         function: Callable[..., Any],
         template: str,
         inputs: Iterable[Any],
-        outer: Sequence[int],
-        binding: int,
+        least: Sequence[int],
+        precedence: int,
     ) -> Cells:
+        """The result of an elementwise function.
+
+        Parameters
+        ----------
+        template : of the result's formulas, with braces for the inputs
+        least : the least precedence at which each input needs no parentheses
+        precedence : of the result
+        """
         cells = [x if isinstance(x, Cells) else self.book.constants(x) for x in inputs]
-        texts = [x.formulas(bind) for x, bind in zip(cells, outer, strict=False)]
+        texts = [x.formulas(lowest) for x, lowest in zip(cells, least, strict=False)]
         formulas = np.asarray(np.frompyfunc(template.format, len(texts), 1)(*texts), object)
         with np.errstate(all="ignore"):  # the branch that IF doesn't take may overflow
             values = np.asarray(function(*(x.values for x in cells)))
-        return Cells(self.book, values, formulas, None, binding, function.__name__)
+        return Cells(self.book, values, formulas, None, precedence, function.__name__)
 
     def _view(self, take: Callable[[AnyArray], AnyArray]) -> Cells:
         texts, addresses = (None if x is None else take(x) for x in (self.texts, self.addresses))
-        return Cells(self.book, take(self.values), texts, addresses, self.binding, self.source)
+        return replace(self, values=take(self.values), texts=texts, addresses=addresses)
 
     def __getitem__(self, index: Any) -> Cells:
         if not isinstance(index, Cells):
@@ -220,18 +226,18 @@ class Book:
     """
 
     def __init__(self, result: Result) -> None:
-        self.result, self.stream, self.count = result, BytesIO(), 0
+        self.result, self.stream, self.cell_count = result, BytesIO(), 0
         self.workbook = xlsxwriter.Workbook(self.stream, {"in_memory": True})
         self.bold = self.workbook.add_format({"bold": True})
-        self.right = self.workbook.add_format({"bold": True, "align": "right"})
+        self.bold_right = self.workbook.add_format({"bold": True, "align": "right"})
         self.masked = self.workbook.add_format(
             {"font_color": LIGHT.faint, "bg_color": LIGHT.masked, "num_format": '"-inf";"-inf"'}
         )
         self.names: list[str] = []
-        self.listed: list[tuple[str, str, str]] = []
-        self.token_names: list[str] = []
+        self.entries: list[tuple[str, str, str]] = []  # of the table of contents
+        self.token_formulas: list[str] = []
         self.contents = self._sheet("steps")
-        self.step, self.axes = "", ""  # of the formulas that are being written
+        self.step, self.axes = "", ""  # of the formulas that are being made
 
     def _sheet(self, name: str) -> Any:
         self.names.append(name)
@@ -243,17 +249,17 @@ class Book:
         return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
 
     def constants(self, numbers: Any) -> Cells:
-        """Numbers written into formulas."""
+        """Numbers that stand in formulas."""
         values = np.asarray(numbers)
         texts = np.asarray(np.frompyfunc(_literal, 1, 1)(values), object)
         return Cells(self, values, texts, None, SUM if (values < 0).any() else ATOM)
 
     def lines(self, cells: Cells) -> AnyArray:
-        """Each row of cells as a `Line`, (..., n) -> (...); formulas are first put on a sheet."""
+        """Each row of cells as a `Line`, (..., n) -> (...); formulas get a sheet first."""
         if cells.addresses is None or (step := _spacing(cells.addresses)) is None:
             name = f"{self.step}.{cells.source}"
             sheet_cells = self.put(name, f"{cells.source}, a part of {self.step}", cells, self.axes)
-            vars(cells).update(vars(sheet_cells))  # the equation may use them again
+            vars(cells).update(vars(sheet_cells))  # so that further uses refer to the sheet
             return self.lines(cells)
         assert cells.addresses is not None
 
@@ -264,21 +270,21 @@ class Book:
         return np.asarray(lines, object)
 
     def row_labels(self, cells: Cells) -> str:
-        """The row labels of a sheet, as a line of cells."""
+        """The range of a sheet's row labels."""
         assert cells.addresses is not None
         first, last = cells.addresses.flat[0] // NEXT_ROW * NEXT_ROW, cells.addresses.flat[-1]
         return f"{self.reference(first)}:{_name(last // NEXT_ROW * NEXT_ROW % NEXT_SHEET)}"
 
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
-        """Write cells to a new sheet and return the sheet's cells.
+        """Write cells to a new sheet, and return the sheet's cells.
 
         Parameters
         ----------
-        name, heading : the sheet's
+        name, heading : of the sheet
         axes : the names of the last axes, such as "Tq Dk"
         """
-        self.count += cells.values.size
-        if self.count > MAX_CELLS:
+        self.cell_count += cells.values.size
+        if self.cell_count > MAX_CELLS:
             raise InvalidValueError(
                 f"the workbook would have more than {MAX_CELLS:,} cells, too many to open. "
                 f"{ONE_HEAD}, or trace a shorter text"
@@ -296,7 +302,7 @@ class Book:
         self._write(sheet, cells, size)
         if cells.values.dtype.kind == "f" and shape:
             self._colour(sheet, size, cells.values, name.endswith("weights"))
-        self.listed.append((name, heading, " x ".join(map(str, shape))))
+        self.entries.append((name, heading, " x ".join(map(str, shape))))
         return Cells(self, cells.values, None, addresses.reshape(shape))
 
     def _write(self, sheet: Any, cells: Cells, size: tuple[int, int]) -> None:
@@ -318,35 +324,35 @@ class Book:
     def _label(
         self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str], is_column: bool
     ) -> None:
-        """Label the rows and columns of a sheet; several matrices are numbered."""
+        """Label the rows and columns of a sheet; rows of several matrices have a number before."""
         *leading, rows, columns = (*shape, 1) if is_column else (1, 1, *shape)
         names = ("", *axes, "") if is_column else ("", "", *axes)
         for column, (text, formula) in enumerate(self._names(names[-1], columns), FIRST_COLUMN):
-            _write_label(sheet, FIRST_ROW - 1, column, text, formula, self.right)
+            _write_label(sheet, FIRST_ROW - 1, column, text, formula, self.bold_right)
         row = FIRST_ROW
         for numbers in np.ndindex(*leading):
             which = " ".join(str(n) for n, count in zip(numbers, leading, strict=True) if count > 1)
             for text, formula in self._names(names[-2], rows):
                 start = f"{which}: " if which else ""
                 prefixed = f'"{start}"&{formula}' if formula and start else formula
-                _write_label(sheet, row, 0, start + text, prefixed, self.right)
+                _write_label(sheet, row, 0, start + text, prefixed, self.bold_right)
                 row += 1
 
     def _names(self, axis: str, count: int) -> list[tuple[str, str]]:
-        """The labels along an axis, each with the formula that computes it, or ""."""
+        """The labels along an axis, each with a formula that computes it, or ""."""
         if not axis:
             return [("", "")] * count
         if axis == "vocab":
             vocabulary = self.result.vocabulary
             return [(label(vocabulary.token(id).symbol), "") for id in range(count)]
         named = axis_of(self.result, axis, count)
-        formulas = self.token_names if named.has_tokens and self.token_names else [""] * count
+        formulas = self.token_formulas if named.has_tokens and self.token_formulas else [""] * count
         return [*zip(named.labels, formulas, strict=True)]
 
     def _colour(
         self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
     ) -> None:
-        """Colour a sheet's numbers as in a heatmap; the colours change with the numbers."""
+        """Colour numbers as in a heatmap; the colours follow the numbers."""
         area = (*(FIRST_ROW, FIRST_COLUMN), FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1)
         masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
         sheet.conditional_format(*area, {**masked, "format": self.masked, "stop_if_true": True})
@@ -376,7 +382,7 @@ class Book:
             sheet.write_string(start, 0, "the most probable next token", self.bold)
             _write_label(sheet, start, 1, next_token[1], next_token[0], self.bold)
             start += 2
-        for row, (name, heading, shape) in enumerate(self.listed, start):
+        for row, (name, heading, shape) in enumerate(self.entries, start):
             sheet.write_url(row, 0, f"internal:{quote_sheetname(name)}!A1", string=name)
             sheet.write_string(row, 1, heading)
             sheet.write_string(row, 2, shape)
@@ -385,7 +391,7 @@ class Book:
 
 
 class Sheets:
-    """The steps of a result, each written when first needed, as formulas of earlier sheets.
+    """The steps of a result, each written when first used, as formulas of earlier sheets.
 
     Parameters
     ----------
@@ -397,8 +403,8 @@ class Sheets:
         self.run, self.book = result._run.fork(), book
         self.values_by_path: dict[str, Any] = {}
         self.path = result.path
-        # Inputs of a part are numbers, not formulas.
-        self.numbers = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
+        # The inputs of a part, such as a head, are numbers.
+        self.inputs = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
 
     def value(self, path: str) -> Any:
         """A step: cells, or a value that isn't an array."""
@@ -430,10 +436,10 @@ class Sheets:
         return value
 
     def _is_number(self, path: str, node: Node) -> bool:
-        """Whether a step is written as numbers: a parameter, an edited step, or a part's input."""
+        """Whether a step is written as numbers: an input, a parameter, or an edited step."""
         edited = path in self.run.edited_steps or self.run.is_edited(path)
         is_scale_of_layer = node.step.always_select and not node.step.axes
-        has_no_formula = path in self.numbers or node.step.equation is None or is_scale_of_layer
+        has_no_formula = path in self.inputs or node.step.equation is None or is_scale_of_layer
         return has_no_formula or edited
 
     def _name(self, path: str) -> str:
@@ -461,11 +467,11 @@ def write_model(trace: Result, path: FilePath) -> None:
         )
     book = _book_of(trace)
     sheets = Sheets(trace, book)
-    # Row labels are formulas too, so that they follow a changed id.
+    # Row labels are formulas too, so that they change with the ids.
     symbols = book.row_labels(sheets.value("W_E"))
-    book.token_names = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
+    book.token_formulas = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
     ids = sheets.value("ids")
-    book.token_names = [book.reference(address - NEXT_COLUMN) for address in ids.addresses]
+    book.token_formulas = [book.reference(address - NEXT_COLUMN) for address in ids.addresses]
     logits = sheets.value("next_logits")
     book.step, book.axes = "probabilities", "vocab"
     probabilities: Any = equations.softmax(logits)
@@ -505,7 +511,7 @@ def _literal(number: Any) -> str:
 
 
 def _spacing(addresses: AnyArray) -> int | None:
-    """The step between neighbours, if each row of addresses is a row or column of a sheet."""
+    """The distance of neighbours, if each row of addresses is a row or column of a sheet."""
     distances = np.unique(np.diff(addresses))
     if not distances.size:
         return NEXT_COLUMN

@@ -1,7 +1,6 @@
-"""A step as every view shows it: heading with formula, array, labelled axes, scale of colours.
+"""A step as every view shows it: heading with formula, array, labelled axes, colour scale.
 
-Views use results and tokens through their attributes. They don't import their classes, whose
-modules import the views.
+Views use results and tokens without importing their classes, whose modules import the views.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from attnlab.views.scale import WEIGHTS, Scale
 Result: TypeAlias = Any
 Token: TypeAlias = Any
 
-# The names of the axes that are tokens.
+# What the axes of tokens are called.
 TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"
 
-# A masked cell in text, as opposed to a weight of 0.
+# A masked cell in text, which a weight of 0 isn't.
 MASKED = "-"
 
-# The most tokens of an axis in a view.
+# The most tokens along an axis of a view.
 TOKENS_SHOWN = 24
 
 # The most characters of a token in a label.
@@ -44,10 +43,10 @@ class Axis:
 
     Attributes
     ----------
-    name : "query", "key" or "position" for tokens, otherwise as in the step, such as "Dk"
-    positions : for each index, the position in the text, or the index itself
-    tokens : for each index, the token; None if unknown, as for keys from a cache
-    names : for each index, a name, if it is neither a token nor a number
+    name : "query", "key" or "position" for tokens, otherwise the step's, such as "Dk"
+    positions : of each index, the position in the text, or the index itself
+    tokens : of each index, the token; None if unknown, as for keys from a cache
+    names : of each index, its name; () for tokens and numbers
     """
 
     name: str
@@ -57,19 +56,30 @@ class Axis:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Symbols; names or positions where there is no token."""
+        """Symbols of tokens; for other indices, names or positions."""
         names = zip(self.names or self.positions, self.tokens, strict=True)
         return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
 
+    @property
+    def numbered_labels(self) -> tuple[str, ...]:
+        """Positions with their labels, such as `5 (Ġhot)`."""
+        return tuple(map(numbered_label, self.positions, self.labels))
+
     def in_words(self, index: int) -> str:
         """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
-        label, number = self.labels[index], str(self.positions[index])
-        named = f" ({label})" if label != number else ""
-        return f"{say(self.name)} {number}{named}" if self.name else label
+        return (
+            f"{say(self.name)} {self.numbered_labels[index]}" if self.name else self.labels[index]
+        )
 
     @property
     def has_tokens(self) -> bool:
+        """Whether any token is known."""
         return any(token is not None for token in self.tokens)
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether its indices are tokens, known or not."""
+        return self.name in TOKEN_AXES.values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,12 +102,12 @@ class Shown:
 
     @property
     def is_token_by_token(self) -> bool:
-        """Whether there is a number for each query and key."""
+        """Whether it has a number for each query and key."""
         return [axis.name for axis in self.axes[-2:]] == ["query", "key"]
 
     @property
     def is_weights(self) -> bool:
-        """Whether these are attention weights, not their gradients or an edit outside 0 to 1."""
+        """Whether these are attention weights, not gradients or an edit outside 0 to 1."""
         return (
             self.name == "weights"
             and self.heading.startswith("weights")
@@ -130,14 +140,14 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Numbers of a result as a heatmap, with what `Shown` has.
+    """A heatmap of a result's numbers, with the attributes of `Shown` that a heatmap uses.
 
     Attributes
     ----------
     heading : its title; "" if the result's is enough
-    array, axes : (m, n), with labels of rows and columns; NaN is hatched
-    texts : what is written into the cells, row by row, instead of the numbers; () for the numbers
-    given_scale : the colour scale; None for `Scale.of`
+    array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
+    texts : shown in the cells, row by row, instead of the numbers; () for the numbers
+    fixed_scale : the colour scale; None for `Scale.of`
     decimals : of the numbers
     """
 
@@ -145,19 +155,24 @@ class Grid:
     array: AnyArray
     axes: tuple[Axis, Axis]
     texts: Sequence[Sequence[str]] = ()
-    given_scale: Scale | None = None
+    fixed_scale: Scale | None = None
     decimals: int = 2
     masked: ClassVar[None] = None
 
     @property
     def scale(self) -> Scale:
-        return self.given_scale or Scale.of(self.array)
+        return self.fixed_scale or Scale.of(self.array)
 
 
 def label(text: str, length: int = LABEL_LENGTH) -> str:
-    """`text` with control characters as escapes, cut to `length`."""
+    """A text with escaped control characters, cut to `length`."""
     safe = printable(text[: length + 1])
     return safe if len(safe) <= length else f"{safe[: length - 1]}…"
+
+
+def numbered_label(number: int, text: str) -> str:
+    """A number and its label, such as `5 (Ġhot)`; the number alone if it is the label."""
+    return str(number) if text == str(number) else f"{number} ({text})"
 
 
 def check_step(result: Result, name: str) -> None:
@@ -166,21 +181,28 @@ def check_step(result: Result, name: str) -> None:
         inputs = (n for n in result.parts if result.steps[n].equation is None)
         absent = [n for n in inputs if getattr(result.fork(), n) is None]
         steps = ", ".join(n for n in result.parts if n not in absent)
-        raise InvalidValueError(f"{result.title} has no step {quoted(name)}; its steps are {steps}")
+        raise InvalidValueError(
+            "{title} has no step {name}; its steps are {steps}",
+            title=result.title,
+            name=quoted(name),
+            steps=steps,
+        )
 
 
 def shown(result: Result, name: str) -> Shown:
-    """A step of a result with labels; computed if necessary, and not kept."""
+    """A step of a result with labels; it is computed if necessary, but not kept."""
     check_step(result, name)
     fork = result.fork()
     array, axes = getattr(fork, name), result.axes_of(name).split()
     if array is None:
-        raise InvalidValueError(f"{result.title} was made without {name}")
+        raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     array = np.asarray(array)  # the scale is a float
     if array.ndim != len(axes):
         raise InvalidValueError(
-            f"{name} of shape {array.shape} has more axes than {' '.join(axes)}; use a result of "
-            "one sequence"
+            "{name} of shape {shape} has more axes than {axes}; use a result of one sequence",
+            name=name,
+            shape=array.shape,
+            axes=" ".join(axes),
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
@@ -192,19 +214,25 @@ def shown(result: Result, name: str) -> Shown:
 
 
 def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
-    """A step of one head with labels: a matrix or one row.
+    """A step of one head with labels: a matrix or a row.
 
     Parameters
     ----------
-    of_all_heads : how to get the step of all heads, for the error message
+    of_all_heads : how to show the step of all heads, for the error message
     """
     step = shown(attention, name)
     if not step.axes:
-        raise InvalidValueError(f"{name} is a single number, {step.array:.4g}")
+        raise InvalidValueError(
+            "{name} is a single number, {number}", name=name, number=f"{step.array:.4g}"
+        )
     if len(step.axes) > 2:
         raise InvalidValueError(
-            f"{attention.title} has {name} of shape {step.array.shape}; first choose a head, such "
-            f"as .heads[0], or {of_all_heads}"
+            "{title} has {name} of shape {shape}; first choose a head, such as "
+            ".heads[0], or {of_all_heads}",
+            title=attention.title,
+            name=name,
+            shape=step.array.shape,
+            of_all_heads=of_all_heads,
         )
     return step
 
@@ -228,26 +256,31 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
 
     Parameters
     ----------
-    limit : how many fit; of more tokens, the first and the last ones are shown
-    tokens : which tokens of the text to show instead; axes that aren't tokens are shown whole
+    limit : how many fit; of more tokens, the first and the last are shown
+    tokens : which tokens of the text to show instead; other axes are then shown whole
     """
-    count, is_of_tokens = len(axis.positions), axis.name in TOKEN_AXES.values()
+    count = len(axis.positions)
     if tokens is None:
-        return elide(count, limit, limit // 2 if is_of_tokens else 1)
+        return elide(count, limit, limit // 2 if axis.is_of_tokens else 1)
     check_kind(tokens, slice, "tokens")
-    if not is_of_tokens:
+    if not axis.is_of_tokens:
         return [*range(count)]
     start = axis.positions.start
     try:
         wanted = range(start + count)[tokens]
     except (TypeError, ValueError):
         raise InvalidTypeError(
-            f"tokens must be a slice of integers, such as slice(-40, None); got {quoted(tokens)}"
+            "tokens must be a slice of integers, such as slice(-40, None); got {tokens}",
+            tokens=quoted(tokens),
         ) from None
     indices = [position - start for position in wanted if position in axis.positions]
     if not indices:
         raise InvalidValueError(
-            f"{quoted(tokens)} selects no {axis.name}; expected {start} to {start + count - 1}"
+            "{tokens} selects no {name}; expected {start} to {last}",
+            tokens=quoted(tokens),
+            name=axis.name,
+            start=start,
+            last=start + count - 1,
         )
     return [*indices]
 
@@ -279,5 +312,7 @@ def per_head(attention: Result) -> tuple[str, ...]:
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
     """The error for a missing library of an optional extra."""
     return MissingExtraError(
-        f"this needs {error.name}: pip install {error.name} (attnlab's optional extra {name!r})"
+        "this needs {library}: pip install {library} (attnlab's optional extra {extra})",
+        library=error.name,
+        extra=repr(name),
     )

@@ -41,13 +41,13 @@ class Terminal:
 
     Attributes
     ----------
-    width : in columns; 80 if the output isn't a terminal and COLUMNS isn't set
+    width : in columns; 80 if stdout isn't a terminal and COLUMNS isn't set
     """
 
     def __init__(self) -> None:
         self.width = max(shutil.get_terminal_size().columns, 1)
         is_terminal = sys.stdout.isatty()
-        # Lines piped to a program aren't wrapped.
+        # Output to a file or another program isn't wrapped.
         self._wraps = is_terminal or "COLUMNS" in os.environ
         supports_styles = os.environ.get("TERM") != "dumb" and (
             os.name != "nt" or "WT_SESSION" in os.environ
@@ -91,14 +91,14 @@ class Terminal:
             yield from wrapped(line, self.width)
 
     def tokens(self, tokens: Any) -> None:
-        """Show a table of tokens; of many, the first and the last ones."""
+        """Show a table of tokens; of many, the first and the last."""
         header, *lines = tokens.lines()
         picked = self._picked(len(lines))
         cut = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in picked)
         self.table(Table([header, *cut], left=(2, 3, 4, 5)))
 
     def table(self, table: Table) -> None:
-        """Show a table; columns that don't fit continue below."""
+        """Show a table; columns that don't fit follow below."""
         lines = [[_safe(str(cell)) for cell in line] for line in table.lines]
         print("\n".join(fold(lines, self.width, table.left)))
         print()
@@ -169,13 +169,13 @@ class Terminal:
         print()
 
     def _picked(self, count: int) -> list[int | None]:
-        """The rows to show: the first and last ones, or all if lines aren't wrapped."""
+        """The indices of the rows to show: first and last ones, or all if lines aren't wrapped."""
         return elide(count, TOKENS_SHOWN if self._wraps else count, TOKENS_SHOWN // 2)
 
     def _row(
         self, name: str, left: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
     ) -> None:
-        """Print a line of a table, cells aligned right."""
+        """Print a row of cells, aligned right."""
         line = name + " " * (left - display_width(name))
         for (text, style), width in zip(cells, widths, strict=True):
             padded = " " * (width - display_width(text)) + text
@@ -190,9 +190,9 @@ def _colour(ground: int, colour: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text without control characters, with escapes for what stdout can't encode.
+    """Text with escapes for control characters and for what stdout can't encode.
 
-    Done before printing, since column widths depend on it.
+    Column widths depend on the escapes, so texts are escaped before they are aligned.
     """
     dots = ELLIPSIS if for_stdout(ELLIPSIS) == ELLIPSIS else "..."
     return for_stdout(printable(text).replace(ELLIPSIS, dots))

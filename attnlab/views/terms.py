@@ -1,6 +1,6 @@
-"""Lines and tables of explanations, and how they are written as text.
+"""Lines and tables of explanations, and their text.
 
-A term is a number with its place in a step, so that a view can link to it.
+A term is a number with its position in a step, so that a view can link to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Term:
     value : float, int or bool
     name : such as "X[7, 3]"; "" for an intermediate result
     path, index : its step's path and its index; "" and () if it isn't in a step
-    is_named : whether its name is written instead of the number, which follows
+    is_named : whether the text has its name instead of the number
     """
 
     value: Any
@@ -43,15 +43,15 @@ class Term:
         return not self.is_named and str(self).startswith("-")
 
     def __str__(self) -> str:
-        return self.name if self.is_named else in_words(self.value)
+        return self.name if self.is_named else format_value(self.value)
 
 
-# Words, and the terms between them.
+# Text and terms.
 Parts: TypeAlias = Sequence[str | Term]
 
 
-def translated(part: str | Term) -> str:
-    """A part of a line in the user's language."""
+def translate(part: str | Term) -> str:
+    """The text of a part, in the user's language."""
     return say(part) if isinstance(part, str) else str(part)
 
 
@@ -64,11 +64,11 @@ class Line:
 
     @property
     def text(self) -> str:
-        return "".join(map(translated, self.parts))
+        return "".join(map(translate, self.parts))
 
 
 @dataclass(frozen=True)
-class Table:
+class TermTable:
     """Rows of cells, of which the first is the header, and footers.
 
     Attributes
@@ -82,12 +82,12 @@ class Table:
     in_halves: bool = False
 
     def lines(self, width: int) -> list[str]:
-        rows, feet = ([[*map(translated, row)] for row in part] for part in (self.rows, self.feet))
+        rows, feet = ([[*map(translate, row)] for row in part] for part in (self.rows, self.feet))
         return halve(rows, feet, width) if self.in_halves else fold([*rows, *feet], width)
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
-    """Split a wide table into parts, each with column 0; `left` columns are left-aligned."""
+    """Split a wide table into parts, each of which repeats column 0; `left` ones align left."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     parts: list[str] = []
     start = 1
@@ -104,7 +104,7 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
 
 
 def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
-    """A long table in two halves side by side, if they fit."""
+    """A long table as two halves side by side, if they fit."""
     full_width = max(map(display_width, align([*rows, *feet]).splitlines()))
     if len(rows) <= ROWS_WHOLE or 2 * full_width + 4 > width:
         return fold([*rows, *feet], width)
@@ -116,16 +116,16 @@ def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]
     return [align([[*row, "", *other] for row, other in pairs])]
 
 
-def printed(number: float) -> str:
-    """A number rounded to DIGITS digits, without trailing zeros if that is exact."""
+def format_number(number: float) -> str:
+    """A number with DIGITS digits; trailing zeros are left out if no digit is lost."""
     number = float(number) + 0.0  # avoids -0
     short = f"{number:.{DIGITS}g}"
     return short if float(short) == number else f"{number:#.{DIGITS}g}".removesuffix(".")
 
 
-def in_words(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A rounded number; bools and integers are exact."""
     if callable(value):
         return "a function of one number"
     is_exact = isinstance(value, bool | np.bool_ | int | np.integer)
-    return str(value) if is_exact else printed(value)
+    return str(value) if is_exact else format_number(value)

@@ -3,8 +3,8 @@
 Nothing here uses attnlab: the formats and the arithmetic are implemented from the specifications,
 plainly and without regard to speed, so that a mistake isn't made twice.
 
-What a safetensors file holds is what the library of that name reads in it, all of it at once, and
-no key may be there twice. Sources: GPT-2's `model.py` (equations) and `encoder.py`
+What a safetensors file holds is what the library of that name reads in it, all of it at once.
+Sources: GPT-2's `model.py` (equations) and `encoder.py`
 (of all adjacent pairs that may be merged, the one with the lowest rank first). transformers'
 `GPT2Config`, `modeling_gpt2.py` and `activations.py` for the names in config.json and of the
 tensors, and for variants of GPT-2.
@@ -85,12 +85,11 @@ def content_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def parsed(text: str, name: str, doubts: list[str], twice: str = "") -> Any:
-    """Parse JSON; a duplicate key is unsound if `twice` says why, otherwise doubtful."""
+def parsed(text: str, name: str, doubts: list[str]) -> Any:
+    """Parse JSON; a duplicate key is doubtful."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(items)) < len(items):
-            require(not twice, f"{name}: {twice}")
             doubts.append(f"{name}: a key appears twice")
         return dict(items)
 
@@ -161,7 +160,7 @@ def safetensors(path: Path, doubts: list[str]) -> tuple[dict[str, Stored], dict[
     except SafetensorError as error:
         raise UnsoundError(f"{name}: {error}") from None
     text = content[8 : 8 + int.from_bytes(content[:8], "little")].decode("utf-8")
-    header = parsed(text, name, doubts, twice="a key appears twice")
+    header = parsed(text, name, doubts)
     if text.rstrip(" ") != text.rstrip():
         doubts.append(f"{name}: white space other than spaces ends the header")
     if re.search(r"\\u[dD][89a-fA-F]", text):

@@ -71,7 +71,9 @@ def load(name: str) -> dict[str, Any]:
     """Load recorded figures by a name in the module's table."""
     names = sorted(file.stem for file in HERE.glob("*.json"))
     if not isinstance(name, str) or name not in names:
-        raise InvalidValueError(f"name must be one of {', '.join(names)}; got {quoted(name)}")
+        raise InvalidValueError(
+            "name must be one of {names}; got {name}", names=", ".join(names), name=quoted(name)
+        )
     return read_json(HERE / f"{name}.json", InvalidValueError)
 
 
@@ -86,14 +88,18 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     """
     if not is_integer(decimals) or not 0 <= decimals <= MAX_DECIMALS:
         raise InvalidValueError(
-            f"decimals must be an integer from 0 to {MAX_DECIMALS}; got {quoted(decimals)}"
+            "decimals must be an integer from 0 to {most}; got {decimals}",
+            most=MAX_DECIMALS,
+            decimals=quoted(decimals),
         )
     actual, expected = (
         _numbers(computed, "computed", np.nan),
         _numbers(recorded, "recorded", -np.inf),
     )
     if not expected.size or np.isnan(expected).any():
-        raise InvalidValueError(f"the recorded figures of {name} are empty or contain NaN")
+        raise InvalidValueError(
+            "the recorded figures of {name} are empty or contain NaN", name=name
+        )
     if actual.shape != expected.shape:
         largest = np.inf
     else:
@@ -111,9 +117,13 @@ def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
             numbers = [none if cell is None else float(cell) for cell in array.flat]
             array = np.array(numbers).reshape(array.shape)
     except (ValueError, OverflowError) as error:  # rows of several lengths; 10**400
-        raise InvalidValueError(f"{name} must be an array of numbers: {error}") from None
+        raise InvalidValueError(
+            "{name} must be an array of numbers: {error}", name=name, error=error
+        ) from None
     if array.dtype.kind not in "biuf":
-        raise InvalidTypeError(f"{name} must hold real numbers; got dtype {array.dtype}")
+        raise InvalidTypeError(
+            "{name} must hold real numbers; got dtype {dtype}", name=name, dtype=array.dtype
+        )
     return array.astype(np.float64)
 
 

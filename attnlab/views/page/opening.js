@@ -275,19 +275,13 @@ class Directory {
     const files = isWhole ? [weights] : [...new Set(map.values())].sort();
     const missing = files.filter((name) => !this.has(name));
     if (missing.length) refuse(`${this.listed(missing)}, named in ${index}, doesn't exist`);
-    const [entries, fileOf] = [new Map(), new Map()];
+    const entries = new Map();
     for (const file of files)
       for (const [name, entry] of await this.#header(file)) {
         const bare = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
         if (entries.has(bare)) refuse(`${this.listed([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
         entries.set(bare, entry);
-        fileOf.set(name, file);
       }
-    for (const name of map ? new Set([...map.keys(), ...fileOf.keys()]) : []) {
-      const [listedFile, file] = [map, fileOf].map((listing) => this.listed([listing.get(name) ?? "no file"]));
-      if (map.get(name) !== fileOf.get(name))
-        refuse(`${index} contradicts its shards: it puts ${this.listed([name])} in ${listedFile}, but it is in ${file}`);
-    }
     return entries;
   }
 
@@ -355,19 +349,17 @@ class Directory {
     const config = await this.jsonIfThere("tokenizer_config.json");
     const kind = config.tokenizer_class || (await this.jsonIfThere("config.json")).tokenizer_class || null;
     const isGpt2 = kind === null || rules.classes.includes(kind);
-    const older = await this.#olderSettings();
-    const settings = this.has("tokenizer.json") ? this.#checked(await this.json("tokenizer.json"), "tokenizer.json") : older;
-    if (!settings) this.#noTokenizer();
-    if (settings === older && !isGpt2) refuse(`tokenizer_class ${quoted(kind)} requires a tokenizer.json. ${rules.how_to_convert}`);
-    if (older && settings !== older) this.#compare(settings, older);
+    const isOlder = !this.has("tokenizer.json");
+    const settings = isOlder ? await this.#olderSettings() : this.#checked(await this.json("tokenizer.json"), "tokenizer.json");
+    if (isOlder && !isGpt2) refuse(`tokenizer_class ${quoted(kind)} requires a tokenizer.json. ${rules.how_to_convert}`);
     const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
     const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
     const added = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
     settings.added = this.#numbered(settings.vocab, added, named, isGpt2 ? Object.values(rules.defaults) : []);
-    const [front, end] = this.#around(settings, config, special, settings === older);
+    const [front, end] = this.#around(settings, config, special, isOlder);
     if (!this.#isByGpt2(settings, isGpt2)) refuse(rules.another);
     const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
-    if (settings === older) this.#checkAllMade(settings, merged);
+    if (isOlder) this.#checkAllMade(settings, merged);
     const space = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
     return this.#tokenizerOf(settings, rows, { front, end, space, merged });
   }
@@ -406,10 +398,10 @@ class Directory {
     refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
   }
 
-  /** The settings in vocab.json and merges.txt; null if both are missing, or one is and there is a tokenizer.json. */
+  /** The settings in vocab.json and merges.txt. */
   async #olderSettings() {
     const present = ["vocab.json", "merges.txt"].map(this.has);
-    if (!present.includes(true) || (present.includes(false) && this.has("tokenizer.json"))) return null;
+    if (!present.includes(true)) this.#noTokenizer();
     const missing = ["vocab.json", "merges.txt"][present.indexOf(false)];
     if (missing) refuse(`there is no ${missing} in the directory`);
     const vocab = await this.json("vocab.json");
@@ -469,17 +461,6 @@ class Directory {
         wrong(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
       return pair;
     });
-  }
-
-  #compare({ vocab, merges, added }, older) {
-    const names = new Map(added.map(({ content, id }) => [content, id]));
-    for (const symbol of new Set([...older.vocab.keys(), ...vocab.keys()])) {
-      const [id, olderId] = [vocab.get(symbol) ?? names.get(symbol), older.vocab.get(symbol) ?? names.get(symbol)];
-      if (id !== olderId)
-        refuse(`the id of ${quoted(symbol)} is ${quoted(id)} in tokenizer.json and ${quoted(olderId)} in the older files (None: missing)`);
-    }
-    for (let n = 0; n < Math.max(merges.length, older.merges.length); n++)
-      if (merges[n]?.join(" ") !== older.merges[n]?.join(" ")) refuse(`merge ${n + 1} differs between tokenizer.json and merges.txt`);
   }
 
   /** The special tokens, by name, such as "bos_token". */
