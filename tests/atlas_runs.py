@@ -33,7 +33,7 @@ def texts(count: int, seed: int = 0) -> list[str]:
 def bits(atlas: Atlas) -> dict[str, object]:
     """Everything that an atlas stores."""
     tensors = {name: array.tobytes() for name, array in atlas._tally.tensors().items()}
-    return {**tensors, **atlas._tally.words()}
+    return {**tensors, **atlas._tally.metadata()}
 
 
 def run(directory: Path | None, count: int = 7, executor: Executor | None = None) -> Atlas:

@@ -697,7 +697,7 @@ def test_forged_files_with_a_right_checksum_are_refused(
     forged: dict[str, Any], tmp_path: Path, alone: Atlas
 ) -> None:
     about, contents = dict(alone._about), {str(n): text for n, text in alone._contents.items()}
-    words = {"about": json.dumps(about), "contents": json.dumps(contents)} | alone._tally.words()
+    words = {"about": json.dumps(about), "contents": json.dumps(contents)} | alone._tally.metadata()
     tensors = dict(alone._tally.tensors())
     write_sealed(tmp_path / "right", "2", tensors, words)
     attnlab.open_atlas(tmp_path / "right")

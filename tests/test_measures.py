@@ -17,8 +17,8 @@ from attnlab.corpus.measures import (
     checked_measures,
     entropy,
     measured,
-    share,
     size,
+    weight_on,
 )
 from attnlab.errors import InvalidTypeError, InvalidValueError
 
@@ -49,20 +49,20 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("look", "keys", "sums", "places"), BY_HAND)
 def test_shares_by_hand(look: str, keys: Any, sums: float, places: float) -> None:
-    actual = share(WEIGHTS, np.asarray(TARGETS[look](TOKENS), float), keys)
+    actual = weight_on(np.asarray(TARGETS[look](TOKENS), float), WEIGHTS, keys)
     np.testing.assert_allclose(actual.sums, [sums])
-    np.testing.assert_allclose(actual.places, [places])
+    np.testing.assert_allclose(actual.divisors, [places])
 
 
 def test_entropy_by_hand() -> None:
     two = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
     three = -0.5 * math.log(0.5) - 0.3 * math.log(0.3) - 0.2 * math.log(0.2)
     actual = entropy(WEIGHTS, EVERY)
-    np.testing.assert_allclose((actual.sums, actual.places), [[two + three], [2]])
+    np.testing.assert_allclose((actual.sums, actual.divisors), [[two + three], [2]])
     # Without the first token, query 2 has 0.6 and 0.4 of 0.5, and query 1 only one key.
     rest = -0.6 * math.log(0.6) - 0.4 * math.log(0.4)
     actual = entropy(WEIGHTS, WITHOUT_FIRST)
-    np.testing.assert_allclose((actual.sums, actual.places), [[rest / 2], [0.5]])
+    np.testing.assert_allclose((actual.sums, actual.divisors), [[rest / 2], [0.5]])
     one_place = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
     assert entropy(one_place, np.ones(2)).sums == 0
 
@@ -70,7 +70,7 @@ def test_entropy_by_hand() -> None:
 def test_size_by_hand() -> None:
     """It writes (3, 4), then (0, 2), into a stream with norms 10 and 1."""
     actual = size(np.array([[[3.0, 4.0], [0.0, 2.0]]]), np.array([[6.0, 8.0], [0.0, 1.0]]))
-    np.testing.assert_allclose((actual.sums, actual.places), [[0.5 + 2.0], [2]])
+    np.testing.assert_allclose((actual.sums, actual.divisors), [[0.5 + 2.0], [2]])
 
 
 def in_loops(trace: Trace) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_as_plain_loops_have_it(model: str) -> None:
     assert list(actual) == list(MEASURES)
     for name, numbers in actual.items():
         np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
-        np.testing.assert_allclose(numbers.places, expected[name][1], rtol=2e-5, err_msg=name)
+        np.testing.assert_allclose(numbers.divisors, expected[name][1], rtol=2e-5, err_msg=name)
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_long_windows_of_the_pocket_model() -> None:
 
 def test_one_token_has_no_place_but_size() -> None:
     actual = measured(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
-    assert {name for name, numbers in actual.items() if numbers.places.any()} == {"size"}
+    assert {name for name, numbers in actual.items() if numbers.divisors.any()} == {"size"}
 
 
 def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +204,8 @@ def test_measures_of_a_users_own() -> None:
     actual = measured(trace, checked_measures([even, "loss", some]))
     assert list(actual) == ["even", "loss", "some"]
     assert (actual["even"].sums == 3).all()
-    assert (actual["even"].places == 1).all()
-    assert (actual["some"].places == np.eye(2, 4)).all()
+    assert (actual["even"].divisors == 1).all()
+    assert (actual["some"].divisors == np.eye(2, 4)).all()
     assert (actual["some"].sums == 3 * np.eye(2, 4)).all()
     for function, pattern in (
         (fails, "the measure fails failed: AttributeError"),

@@ -47,7 +47,7 @@ class Changes(Analysis):
         restored, below 0 if the models then differ more
     standard_errors : of `restored`, as those of a ratio of means; NaN for one text
     divergences : (texts, parts), D for each text with the part swapped back
-    before : (texts,), D for each text before any swap
+    before : (texts,), D for each text without a swap
     """
 
     meaning: ClassVar[str] = (
@@ -108,8 +108,8 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
         )
     check_texts(texts)
     base_traces, tuned_traces = base.trace(list(texts)), tuned.trace(list(texts))
-    for one, other in zip(base_traces.texts, tuned_traces.texts, strict=True):
-        if not np.array_equal(one.ids, other.ids):
+    for tokens, other_tokens in zip(base_traces.texts, tuned_traces.texts, strict=True):
+        if not np.array_equal(tokens.ids, other_tokens.ids):
             raise InvalidValueError(
                 "the models' tokenizers give different tokens. Pass Tokens from one of them"
             )

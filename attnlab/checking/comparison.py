@@ -165,8 +165,8 @@ class Differences(Stages):
     ----------
     titles : of the two results
     note : other differences in words, such as the tokens
-    changes : (L, H), how much of each head's attention moved to other keys, see `moved_attention`;
-        None unless whole traces are compared
+    changes : (L, H), the fraction of each head's attention that moved to other keys, see
+        `moved_attention`; None unless whole traces are compared
     heads : (layer, head) pairs, most changed first; () without `changes`
     are_models : whether two models are compared: traces of one text, without edits
     stages, first, agrees : see `Stages`
@@ -349,14 +349,12 @@ def note_on(a: Result, b: Result) -> str:
     differing = np.flatnonzero(np.not_equal(a.tokens.ids, b.tokens.ids))
     if not differing.size:
         return ""
-    which = ", ".join(map(str, differing[:8]))
-    if differing.size > 8:
-        which += ", …"
-    return Message("Their tokens differ at {which}.", which=which)
+    positions = ", ".join([*map(str, differing[:8]), *(["…"] if differing.size > 8 else [])])
+    return Message("Their tokens differ at {which}.", which=positions)
 
 
 def moved_attention(weights: Array, other_weights: Array) -> Array:
-    """The share of each head's attention that moved to other keys, (H,), from 0 to 1.
+    """The fraction of each head's attention that moved to other keys, (H,), from 0 to 1.
 
     Σ over keys |other_weights - weights| / 2, averaged over queries
     """
@@ -402,41 +400,43 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
                 run.value(f"{block}.output")
 
 
-def stage_of(result: Result, name: str, mine: AnyArray, right: AnyArray, tolerance: Array) -> Stage:
-    """Compare the user's numbers with a step's correct ones.
+def stage_of(
+    result: Result, name: str, mine: AnyArray, expected: AnyArray, tolerance: Array
+) -> Stage:
+    """Compare numbers with a step's expected ones.
 
     Parameters
     ----------
     tolerance : the tolerance for rounding of each row, (..., 1)
     """
-    difference = distance(mine, right)
+    difference = distance(mine, expected)
     largest = np.max(difference)
     index = tuple(map(int, np.unravel_index(np.argmax(difference), difference.shape)))
-    size = np.abs(right[np.abs(right) < -MASKED]).max(initial=0.0)
+    size = np.abs(expected[np.abs(expected) < -MASKED]).max(initial=0.0)
     return Stage(
         name,
-        right.shape,
+        expected.shape,
         float(largest),
-        float(divided_by(size, largest)),
-        float(divided_by(tolerance, difference).max()),
+        float(in_units(largest, size)),
+        float(in_units(difference, tolerance).max()),
         index,
         listed(words_of(result, name, index)) if largest else "",
     )
 
 
-def distance(mine: AnyArray, right: AnyArray) -> Array:
-    """|mine - right|; 0 where both are masked, whatever the fill values."""
-    mine, right = np.asarray(mine, np.float64), np.asarray(right, np.float64)
+def distance(mine: AnyArray, expected: AnyArray) -> Array:
+    """|mine - expected|; 0 where both are masked, whatever the fill values."""
+    mine, expected = np.asarray(mine, np.float64), np.asarray(expected, np.float64)
     with np.errstate(all="ignore"):
-        difference = np.abs(mine - right)
-    masked = right <= MASKED
-    if masked.any():
-        seen = np.max(right, axis=-1, keepdims=True)
-        difference[masked & (mine <= np.maximum(seen - NEGLIGIBLE, MASKED))] = 0.0
+        difference = np.abs(mine - expected)
+    is_masked = expected <= MASKED
+    if is_masked.any():
+        largest = np.max(expected, axis=-1, keepdims=True)
+        difference[is_masked & (mine <= np.maximum(largest - NEGLIGIBLE, MASKED))] = 0.0
     return np.where(np.isnan(difference), np.inf, difference)
 
 
-def divided_by(unit: Any, difference: Any) -> Array:
+def in_units(difference: Any, unit: Any) -> Array:
     """difference / unit; 0 where the difference is 0."""
     with np.errstate(all="ignore"):
         return np.where(difference == 0, 0.0, difference / unit)
@@ -449,9 +449,9 @@ def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
     words = [str(i) for i in index[: len(index) - len(axes)]]
     for axis, i in zip(axes, index[len(words) :], strict=False):
         symbols = result.tokens.symbols if axis in TOKEN_AXES and result.tokens else ()
-        where = " ".join([str(i), *map(label, symbols[i : i + 1])])
+        position = " ".join([str(i), *map(label, symbols[i : i + 1])])
         kind = Message(kinds.get(axis, "column"))
-        words.append(Message("{axis} {place}", axis=kind, place=where))
+        words.append(Message("{axis} {place}", axis=kind, place=position))
     return words
 
 
@@ -495,7 +495,7 @@ def in_block(path: str) -> str:
 
 
 def forward_order(result: Result, names: Iterable[str]) -> list[str]:
-    """Sort names of steps by their depth in the graph."""
+    """Names of steps in the order of the forward pass, by their depth in the graph."""
     graph, depth = result._run.graph, dict[str, int]()
     paths = {result._prefix + name: name for name in names}
     for path in upstream(graph, paths):
@@ -508,19 +508,19 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 
 def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
     """Runs in which every computed number that some steps depend on is perturbed."""
-    of_steps = []
+    perturbed_paths = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
         is_computed = step.equation not in (None, identity) and step.axes.startswith("T")
         if (is_computed or is_given(run, path)) and step.select is None:
-            of_steps.append(path)
+            perturbed_paths.append(path)
     return [
-        with_equations(run, {path: perturb(path, n) for path in of_steps})
+        with_equations(run, {path: perturbation(path, n) for path in perturbed_paths})
         for n in range(PERTURBED_RUNS)
     ]
 
 
-def perturb(path: str, n: int) -> Equation:
+def perturbation(path: str, n: int) -> Equation:
     """A perturbation seeded by step and run, so that recomputing a step repeats it."""
 
     def perturbed_value(value: Any) -> Any:

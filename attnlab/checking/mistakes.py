@@ -6,10 +6,10 @@ A mistake is identified by running the forward pass with its equations and compa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from attnlab.equations import (
     merge_heads,
     normal_cdf,
     normalised,
-    projected_heads,
     quick_gelu,
     relu,
     silu,
@@ -40,6 +39,10 @@ from attnlab.equations import (
 )
 from attnlab.support.messages import Message
 
+# By step, such as `attention.scores`, `mlp.X` or `final`; see `replaced.node_with_equation` for the
+# parameters of an equation.
+Equations: TypeAlias = dict[str, Equation]
+
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
@@ -49,17 +52,16 @@ class Mistake:
     ----------
     formula : what is computed
     hint : what is wrong with it and what to do; {Dk}, {D}, {H}, {scale} are filled in
-    equations : by step, such as `attention.scores`, `mlp.X` or `final`, for every block; see
-        `replaced.node_with_equation` for their parameters
+    equations : by step, for every block
     lines : the corrected code; `with_sizes` fills in the sizes
     """
 
     formula: str
     hint: str
-    equations: Mapping[str, Equation]
+    equations: Equations
     lines: tuple[str, ...] = ()
 
-    def right_lines(self) -> tuple[str, ...]:
+    def corrected_lines(self) -> tuple[str, ...]:
         """The corrected code of each step that it changes, before sizes are filled in."""
         return (
             tuple(dict.fromkeys(LINES[name] for name in self.equations if name in LINES))
@@ -67,15 +69,7 @@ class Mistake:
         )
 
 
-# ---- the mistaken equations ----------------------------------------------------------------------
-
-
-def projected(x: Array, W: Array, b: Array | None, n_head: int | None) -> Array:
-    return affine(x, W, b) if n_head is None else projected_heads(x, W, b, n_head)
-
-
-def projected_and_reshaped(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
-    return reshaped_to_heads(affine(x, W, b), n_head)
+# ---- equations that several mistakes share, or that take parameters ------------------------------
 
 
 def transposed(value: Array) -> Array:
@@ -104,59 +98,86 @@ def reshaped_to_heads(x: Array, n_head: int) -> Array:
     return x.reshape(*x.shape[:-2], n_head, x.shape[-2], -1)  # (T, H·Dh) -> (H, T, Dh)
 
 
-def joined(context: Array) -> Array:
-    return context.reshape(*context.shape[:-3], context.shape[-2], -1)  # without swapping axes
+def split_columns_first(x: Array, n_head: int) -> Array:
+    return np.moveaxis(x.reshape(*x.shape[:-1], -1, n_head), -1, -3)  # (T, Dh·H) -> (H, T, Dh)
 
 
-def projection(letter: str, equation: Callable[..., Array], parameters_of: str = "") -> Equation:
-    """Q, K or V computed by another equation, or with the parameters of another one."""
+def merged_columns_first(context: Array) -> Array:
+    return np.moveaxis(context, -3, -1).reshape(*context.shape[:-3], context.shape[-2], -1)
+
+
+def merged_by_reshape(context: Array) -> Array:
+    return context.reshape(*context.shape[:-3], context.shape[-2], -1)
+
+
+def projection(
+    name: str, parameters: str = "", split: Callable[[Array, int], Array] = split_heads
+) -> Equation:
+    """Q, K or V, with the parameters of another one or split into heads by another function."""
 
     def mistaken(
-        x: Any = "X" if letter == "Q" else "memory",
-        W: Any = f"W_{parameters_of or letter}",
-        b: Any = f"b_{parameters_of or letter}",
+        x: Any = "X" if name == "Q" else "memory",
+        W: Any = f"W_{parameters or name}",
+        b: Any = f"b_{parameters or name}",
         n_head: Any = None,
     ) -> Array:
-        return equation(x, W, b, n_head)
+        columns = affine(x, W, b)
+        return columns if n_head is None else split(columns, n_head)
 
     return mistaken
 
 
-def interleaved(part: int) -> Equation:
-    def mistaken(QKV: Array, n_head: int) -> Array:
-        return split_heads(QKV, 3 * n_head)[..., part::3, :, :]  # q k v of head 0, of head 1, ...
-
-    return mistaken
+def projections(split: Callable[[Array, int], Array]) -> Equations:
+    return {f"attention.{name}": projection(name, split=split) for name in "QKV"}
 
 
-def reshaped_at_once(part: int) -> Equation:
-    def mistaken(QKV: Array, n_head: int) -> Array:
-        return reshaped_to_heads(QKV, 3 * n_head)[..., part * n_head : (part + 1) * n_head, :, :]
+def heads_of_QKV(heads: Callable[[Array, int, int], Array]) -> Equations:
+    """Q, K and V, the parts 0, 1 and 2, by a function of QKV, n_head and the part."""
 
-    return mistaken
+    def equation(part: int) -> Equation:
+        def mistaken(QKV: Array, n_head: int) -> Array:
+            return heads(QKV, n_head, part)
+
+        return mistaken
+
+    return {f"attention.{name}": equation(part) for part, name in enumerate("QKV")}
 
 
 def with_mask(change: Callable[[Any], Any]) -> Equation:
     def mistaken(scores: Array, mask: Mask) -> Array:
-        seen = np.broadcast_to(change(mask), scores.shape)
+        allowed = np.broadcast_to(change(mask), scores.shape)
         # -inf would give NaN in rows that are fully masked; a finite fill is usual there.
-        fill = np.where(seen.any(axis=-1, keepdims=True), -math.inf, -1e9)
-        masked: Array = np.where(seen, scores, fill.astype(scores.dtype))
+        fill = np.where(allowed.any(axis=-1, keepdims=True), -math.inf, -1e9)
+        masked: Array = np.where(allowed, scores, fill.astype(scores.dtype))
         return masked
 
     return mistaken
 
 
 def one_ahead(mask: Mask) -> Mask:
-    seen = mask.copy()
-    seen[..., 1:] |= mask[..., :-1]
-    return seen
+    allowed = mask.copy()
+    allowed[..., 1:] |= mask[..., :-1]
+    return allowed
 
 
 def one_behind(mask: Mask) -> Mask:
-    seen = np.zeros_like(mask)
-    seen[..., :-1] = mask[..., 1:]
-    return seen
+    allowed = np.zeros_like(mask)
+    allowed[..., :-1] = mask[..., 1:]
+    return allowed
+
+
+def filled_with(fill: float) -> Equation:
+    def mistaken(scores: Array, mask: Mask) -> Array:
+        return np.where(mask, scores, scores.dtype.type(fill))
+
+    return mistaken
+
+
+def lowered_by(amount: float) -> Equation:
+    def mistaken(scores: Array, mask: Mask) -> Array:
+        return np.where(mask, scores, scores - scores.dtype.type(amount))
+
+    return mistaken
 
 
 def softmax_over(axis: int) -> Equation:
@@ -168,6 +189,8 @@ def softmax_over(axis: int) -> Equation:
 
 
 def layer_norm_by(spread: Callable[[Array, float], Array]) -> Equation:
+    """LayerNorm that divides by another function of the centred row and epsilon."""
+
     def mistaken(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
         centred = x - mean(x)
         return centred / spread(centred, epsilon) * gain + bias
@@ -180,12 +203,13 @@ def unbiased_deviation(centred: Array, epsilon: float) -> Array:
     return deviation(centred * math.sqrt(D / (D - 1)), epsilon)
 
 
-def epsilon_outside(centred: Array, epsilon: float) -> Array:
-    return deviation(centred, 0.0) + epsilon
+def with_epsilon(epsilon: float) -> Equation:
+    return layer_norm_by(lambda centred, _: deviation(centred, epsilon))
 
 
-def unbiased_epsilon_outside(centred: Array, epsilon: float) -> Array:
-    return unbiased_deviation(centred, 0.0) + epsilon
+def over_all_tokens(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
+    flat = x.reshape(*x.shape[:-2], 1, -1)
+    return normalised(flat, epsilon).reshape(x.shape) * gain + bias
 
 
 def normalised_after(part: str) -> Equation:
@@ -216,78 +240,6 @@ def gelu_with(root: float = math.sqrt(2 / math.pi), cubic: float = 0.044715) -> 
         return 0.5 * x * (1.0 + np.tanh(root * (x + cubic * x * x * x)))
 
     return mistaken
-
-
-def gelu_of_squares(x: Array) -> Array:
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x)))
-
-
-def erf_without_root(x: Array) -> Array:
-    return x * normal_cdf(x * math.sqrt(2.0))
-
-
-def rms_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    return x / deviation(x, epsilon) * gain
-
-
-def rms_norm_with_bias(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    return x / deviation(x, epsilon) * gain + bias
-
-
-def not_centred(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    return x / deviation(x - mean(x), epsilon) * gain + bias
-
-
-def square_not_centred(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    return (x - mean(x)) / deviation(x, epsilon) * gain + bias
-
-
-def over_tokens(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    return normalised(x.swapaxes(-2, -1), epsilon).swapaxes(-2, -1) * gain + bias
-
-
-def over_everything(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    flat = x.reshape(*x.shape[:-2], 1, -1)
-    return normalised(flat, epsilon).reshape(x.shape) * gain + bias
-
-
-def ones(value: Array) -> Array:
-    return np.ones_like(value)
-
-
-def without_root(centred: Array, epsilon: float) -> Array:
-    return mean(np.square(centred)) + epsilon
-
-
-def with_epsilon(epsilon: float) -> Equation:
-    return layer_norm_by(lambda centred, _: deviation(centred, epsilon))
-
-
-def filled_with(fill: float) -> Equation:
-    def mistaken(scores: Array, mask: Mask) -> Array:
-        return np.where(mask, scores, scores.dtype.type(fill))
-
-    return mistaken
-
-
-def lowered_by(fill: float) -> Equation:
-    def mistaken(scores: Array, mask: Mask) -> Array:
-        return np.where(mask, scores, scores - scores.dtype.type(fill))
-
-    return mistaken
-
-
-def columns_first(x: Array, W: Array, b: Array | None, n_head: int) -> Array:
-    flat = affine(x, W, b)
-    return np.moveaxis(flat.reshape(*flat.shape[:-1], -1, n_head), -1, -3)
-
-
-def joined_columns_first(context: Array) -> Array:
-    return np.moveaxis(context, -3, -1).reshape(*context.shape[:-3], context.shape[-2], -1)
-
-
-def heads_reversed(context: Array) -> Array:
-    return merge_heads(context[..., ::-1, :, :])
 
 
 def as_float16(value: Any) -> Any:
@@ -366,51 +318,132 @@ ACTIVATION_CODE = {
 
 # Missing biases: in b_QKV of a block, or b_Q, b_K, b_V of `self_attention` and the like.
 NO_B_Q, NO_B_K, NO_B_V = (
-    {"attention.b_QKV": with_zero_third(n), f"attention.b_{letter}": zero}
-    for n, letter in enumerate("QKV")
+    {"attention.b_QKV": with_zero_third(n), f"attention.b_{name}": zero}
+    for n, name in enumerate("QKV")
 )
-NO_B_QKV = {**NO_B_Q, **NO_B_K, **NO_B_V, "attention.b_QKV": zero}
-NO_B_O = {"attention.b_O": zero}
-NO_B_1 = {"mlp.b_1": zero}
-NO_B_2 = {"mlp.b_2": zero}
+NO_B_QKV: Equations = {**NO_B_Q, **NO_B_K, **NO_B_V, "attention.b_QKV": zero}
+NO_B_O: Equations = {"attention.b_O": zero}
+NO_B_MLP: Equations = {"mlp.b_1": zero, "mlp.b_2": zero}
 
-TRANSPOSED_QKV = {f"attention.W_{letter}": transposed for letter in "QKV"}
+TRANSPOSED_QKV: Equations = {f"attention.W_{name}": transposed for name in "QKV"}
 TRANSPOSED_QKV["attention.W_QKV"] = with_transposed_thirds
-TRANSPOSED_W_QKV = {"attention.W_QKV": transposed}
-TRANSPOSED_W_O = {"attention.W_O": transposed}
-TRANSPOSED_W_1 = {"mlp.W_1": transposed}
-TRANSPOSED_W_2 = {"mlp.W_2": transposed}
+TRANSPOSED_W_QKV: Equations = {"attention.W_QKV": transposed}
+TRANSPOSED_W_O: Equations = {"attention.W_O": transposed}
+TRANSPOSED_MLP: Equations = {"mlp.W_1": transposed, "mlp.W_2": transposed}
 
-RESHAPED_QKV = {
-    f"attention.{letter}": projection(letter, projected_and_reshaped) for letter in "QKV"
-}
-COLUMNS_FIRST = {f"attention.{letter}": projection(letter, columns_first) for letter in "QKV"}
-JOINED = {"attention.concat": joined}
+RESHAPED_QKV = projections(reshaped_to_heads)
+COLUMNS_FIRST = projections(split_columns_first)
+MERGED_BY_RESHAPE: Equations = {"attention.concat": merged_by_reshape}
+MERGED_COLUMNS_FIRST: Equations = {"attention.concat": merged_columns_first}
 
-NO_RESIDUAL_MID = {"mid": without_residual}
-NO_RESIDUAL_OUTPUT = {"output": without_residual}
+X_FOR_INPUT: Equations = {"mid": lambda X="attention.X", update="attention.output": X + update}
+X_FOR_MID: Equations = {"output": lambda X="mlp.X", update="mlp.output": X + update}
 
-X_FOR_INPUT = {"mid": lambda X="attention.X", update="attention.output": X + update}
-X_FOR_MID = {"output": lambda X="mlp.X", update="mlp.output": X + update}
-
-POST_NORM = {
+POST_NORM: Equations = {
     "attention.X": identity,
     "mid": normalised_after("attention"),
     "mlp.X": identity,
     "output": normalised_after("mlp"),
 }
-NO_FINAL = {"final": identity}
 
 NORMS = ("attention.X", "mlp.X", "final")
+NO_GAIN: Equations = dict.fromkeys(
+    ("attention.gain", "mlp.gain", "gain"), lambda value: np.ones_like(value)
+)
+NO_NORM_BIAS: Equations = dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero)
 
-NO_GAIN = dict.fromkeys(("attention.gain", "mlp.gain", "gain"), ones)
-NO_NORM_BIAS = dict.fromkeys(("attention.bias", "mlp.bias", "bias"), zero)
-WITHOUT_ROOT = layer_norm_by(without_root)
+ACTIVATIONS: dict[str, Activation] = {
+    "hidden · Φ(hidden), GELU in its exact form": exact_gelu,
+    "hidden · (1 + tanh(…)) / 2, GELU in its tanh form": gelu,
+    "hidden · sigmoid(1.702 hidden), quick GELU": quick_gelu,
+    "hidden · sigmoid(hidden), SiLU": silu,
+    "max(hidden, 0), ReLU": relu,
+    "tanh(hidden)": np.tanh,
+    "hidden": identity,
+    "GELU with tanh(√(2/π) x), without the cubic term": gelu_with(cubic=0.0),
+    "GELU with 0.44715 for 0.044715": gelu_with(cubic=0.44715),
+    "GELU with 0.0044715 for 0.044715": gelu_with(cubic=0.0044715),
+    "GELU with 0.44175 for 0.044715": gelu_with(cubic=0.44175),
+    "GELU with 0.044175 for 0.044715": gelu_with(cubic=0.044175),
+    "GELU with 0.04715 for 0.044715": gelu_with(cubic=0.04715),
+    "GELU with 0.047715 for 0.044715": gelu_with(cubic=0.047715),
+    "GELU with 0.004715 for 0.044715": gelu_with(cubic=0.004715),
+    "GELU with 2/π for √(2/π)": gelu_with(2 / math.pi),
+    "GELU with √2/π for √(2/π)": gelu_with(math.sqrt(2) / math.pi),
+    "GELU with √(π/2) for √(2/π)": gelu_with(math.sqrt(math.pi / 2)),
+    "GELU with tanh(x + 0.044715 x³), without √(2/π)": gelu_with(1.0),
+    "hidden · (1 + tanh(…)), GELU without the factor 1/2": lambda x: 2.0 * gelu(x),
+    "GELU with x² for x³": lambda x: (
+        0.5 * x * (1.0 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x)))
+    ),
+    "hidden · (1 + erf(hidden)) / 2, without the root of 2": lambda x: (
+        x * normal_cdf(x * math.sqrt(2.0))
+    ),
+}
+
+# Formula, hint and equation.
+LAYER_NORMS: tuple[tuple[str, str, Equation], ...] = (
+    (
+        "LayerNorm with the variance over D - 1",
+        "LayerNorm uses the biased variance, over D: np.var(x), torch.var(x, unbiased=False).",
+        layer_norm_by(unbiased_deviation),
+    ),
+    (
+        "LayerNorm divides by √variance + eps",
+        "eps belongs under the root: √(variance + eps).",
+        layer_norm_by(lambda centred, epsilon: deviation(centred, 0.0) + epsilon),
+    ),
+    (
+        "LayerNorm divides by √variance + eps, with the variance over D - 1",
+        "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), with the "
+        "variance over D.",
+        layer_norm_by(lambda centred, epsilon: unbiased_deviation(centred, 0.0) + epsilon),
+    ),
+    (
+        "LayerNorm divides by variance + eps",
+        "The square root is missing.",
+        layer_norm_by(lambda centred, epsilon: mean(np.square(centred)) + epsilon),
+    ),
+    (
+        "RMSNorm, x / √(mean of x² + eps) · gain",
+        "LayerNorm subtracts the mean first, and adds a bias.",
+        lambda x, gain, epsilon: x / deviation(x, epsilon) * gain,
+    ),
+    (
+        "RMSNorm, x / √(mean of x² + eps) · gain + bias",
+        "LayerNorm subtracts the mean first.",
+        lambda x, gain, bias, epsilon: x / deviation(x, epsilon) * gain + bias,
+    ),
+    (
+        "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
+        "LayerNorm subtracts the mean before dividing.",
+        lambda x, gain, bias, epsilon: x / deviation(x - mean(x), epsilon) * gain + bias,
+    ),
+    (
+        "LayerNorm with the mean of x² for the variance",
+        "The variance is the mean of (x - mean)².",
+        lambda x, gain, bias, epsilon: (x - mean(x)) / deviation(x, epsilon) * gain + bias,
+    ),
+    (
+        "LayerNorm over the tokens",
+        "Normalise each token's row, over the last axis, not each column.",
+        lambda x, gain, bias, epsilon: transpose(normalised(transpose(x), epsilon)) * gain + bias,
+    ),
+    (
+        "LayerNorm over all tokens at once",
+        "Normalise each token's row by itself, over the last axis.",
+        over_all_tokens,
+    ),
+    *(
+        (f"LayerNorm with eps = {eps:g}", "The model's eps is {epsilon}.", with_epsilon(eps))
+        for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+    ),
+)
 
 PARAMETERS = (
     *("token_embedding", "W_P", "gain", "bias", "W_E", "W_U"),
     *(f"attention.{name}" for name in ("gain", "bias", "W_QKV", "b_QKV", "W_O", "b_O")),
-    *(f"attention.{kind}_{letter}" for kind in "Wb" for letter in "QKV"),
+    *(f"attention.{kind}_{name}" for kind in "Wb" for name in "QKV"),
     *(f"mlp.{name}" for name in ("gain", "bias", "W_1", "b_1", "W_2", "b_2")),
 )
 
@@ -420,54 +453,48 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     if not first:
         return ()
 
-    def moved(by: int) -> Equation:
+    def positions(change: Callable[[Any], Any]) -> Equations:
         def mistaken(value: Any) -> Any:
-            return np.where(np.arange(len(value)) < first, value, value + by)
+            return np.where(np.arange(len(value)) < first, value, change(value))
 
-        return mistaken
+        return {"positions": mistaken}
 
-    def restarted(value: Any) -> Any:
-        return np.where(np.arange(len(value)) < first, value, 0)
-
-    def without(hidden: Callable[[Any, Any], Any]) -> Equation:
+    def without(is_hidden: Callable[[Any, Any], Any]) -> Equations:
         def change(mask: Mask) -> Mask:
             query, key = np.ogrid[: mask.shape[-2], : mask.shape[-1]]
-            seen: Mask = mask & ~((query >= first) & hidden(query, key))
-            return seen
+            allowed: Mask = mask & ~((query >= first) & is_hidden(query, key))
+            return allowed
 
-        return with_mask(change)
+        return {"attention.masked_scores": with_mask(change)}
 
-    positions = [
-        (f"W_P[t {by:+d}]".replace("+", "+ ").replace("-", "- "), moved(by)) for by in (1, -1)
+    hint = "After a cache, positions continue from the number of cached tokens."
+    of_positions = [
+        ("W_P[t + 1]", positions(lambda value: value + 1)),
+        ("W_P[t - 1]", positions(lambda value: value - 1)),
+        ("W_P[0]", positions(lambda value: 0)),
     ]
-    if first > 1:
-        positions.append(("W_P[0]", restarted))
-    keys = (
-        ("the query's own key", lambda query, key: query == key),
-        ("the key before the query", lambda query, key: key == query - 1),
-        ("the first key", lambda query, key: key == 0),
-    )
+    of_keys = [
+        ("the query's own key", without(lambda query, key: query == key)),
+        ("the key before the query", without(lambda query, key: key == query - 1)),
+        ("the first key", without(lambda query, key: key == 0)),
+    ]
     return (
         *(
-            Mistake(
-                f"position_embedding = {formula} from token {first} on",
-                "After a cache, positions continue from the number of cached tokens.",
-                {"positions": equation},
-            )
-            for formula, equation in positions
+            Mistake(f"position_embedding = {row} from token {first} on", hint, equations)
+            for row, equations in of_positions[: 3 if first > 1 else 2]
         ),
         *(
             Mistake(
-                f"masked_scores without {which}, from token {first} on",
+                f"masked_scores without {keys}, from token {first} on",
                 "A query after a cache attends to all cached keys and to its own.",
-                {"attention.masked_scores": without(hidden)},
+                equations,
             )
-            for which, hidden in keys
+            for keys, equations in of_keys
         ),
     )
 
 
-def rounded(to: Callable[[Any], Any]) -> dict[str, Equation]:
+def rounded(to: Callable[[Any], Any]) -> Equations:
     """All parameters, rounded."""
 
     def mistaken(value: Any) -> Any:
@@ -476,10 +503,15 @@ def rounded(to: Callable[[Any], Any]) -> dict[str, Equation]:
     return dict.fromkeys(PARAMETERS, mistaken)
 
 
+def with_hint(hint: str, *alternatives: tuple[str, Equations]) -> tuple[Mistake, ...]:
+    """Mistakes with the same hint."""
+    return tuple(Mistake(formula, hint, equations) for formula, equations in alternatives)
+
+
 MISTAKES = (
     *(
-        Mistake(f"scores = raw_scores{by}", hint, {"attention.scores": equation})
-        for by, hint, equation in (
+        Mistake(f"scores = raw_scores{factor}", hint, {"attention.scores": equation})
+        for factor, hint, equation in (
             (
                 "",
                 "The scores aren't scaled, and the softmax saturates. Divide by {scale}, with "
@@ -528,11 +560,7 @@ MISTAKES = (
     Mistake(
         "raw_scores = Q K.reshape(Dk, T)",
         "reshape isn't transpose: it keeps the numbers in their order. Swap the axes.",
-        {
-            "attention.raw_scores": lambda Q, K: (
-                Q @ K.reshape(*K.shape[:-2], K.shape[-1], K.shape[-2])
-            )
-        },
+        {"attention.raw_scores": lambda Q, K: Q @ K.reshape(transpose(K).shape)},
     ),
     Mistake(
         "masked_scores = scores",
@@ -545,17 +573,19 @@ MISTAKES = (
         "A score of 0 isn't masked: exp(0) = 1. Use -inf, whose exp is 0.",
         {"attention.masked_scores": lambda scores, mask: np.where(mask, scores, 0 * scores)},
     ),
-    *(
-        Mistake(
-            Message("masked_scores = scores where the mask is True, else {other}", other=other),
-            "The masked scores are too large: their exp isn't 0. Use -inf.",
-            {"attention.masked_scores": equation(fill)},
-        )
-        for fill in (1, 5, 10, 20, 50, 100)
-        for other, equation in (
-            (f"-{fill}", lambda fill: filled_with(-fill)),
-            (f"scores - {fill}", lowered_by),
-        )
+    *with_hint(
+        "The masked scores are too large: their exp isn't 0. Use -inf.",
+        *(
+            (
+                Message("masked_scores = scores where the mask is True, else {other}", other=other),
+                {"attention.masked_scores": equation},
+            )
+            for fill in (1, 5, 10, 20, 50, 100)
+            for other, equation in (
+                (f"-{fill}", filled_with(-fill)),
+                (f"scores - {fill}", lowered_by(fill)),
+            )
+        ),
     ),
     Mistake(
         "weights = softmax(scores) where the mask is True, else 0",
@@ -599,49 +629,51 @@ MISTAKES = (
         "The softmax is applied twice, which makes the weights nearly equal. Apply it once.",
         {"attention.weights": lambda masked_scores: softmax(softmax(masked_scores))},
     ),
-    *(
-        Mistake(
-            formula,
-            "The rows don't sum to 1. Divide each by its sum.",
-            {"attention.weights": equation},
-        )
-        for formula, equation in (
-            ("weights = exp(masked_scores)", lambda masked_scores: np.exp(masked_scores)),
-            ("weights = exp(masked_scores - their maximum)", exponentials),
-        )
+    *with_hint(
+        "The rows don't sum to 1. Divide each by its sum.",
+        (
+            "weights = exp(masked_scores)",
+            {"attention.weights": lambda masked_scores: np.exp(masked_scores)},
+        ),
+        (
+            "weights = exp(masked_scores - their maximum)",
+            {"attention.weights": lambda masked_scores: exponentials(masked_scores)},
+        ),
     ),
     *(
         Mistake(
-            f"{letter} = X W_{other} + b_{other}",
+            f"{name} = X W_{other} + b_{other}",
             Message(
-                "{letter} is computed with the parameters of {other}.", letter=letter, other=other
+                "{letter} is computed with the parameters of {other}.", letter=name, other=other
             ),
-            {f"attention.{letter}": projection(letter, projected, other)},
+            {f"attention.{name}": projection(name, other)},
         )
-        for letter, other in permutations("QKV", 2)
+        for name, other in permutations("QKV", 2)
     ),
     Mistake(
         "context = weights K",
         "The context is the weighted sum of the values, not of the keys.",
         {"attention.context": lambda weights, K: weights @ K},
     ),
-    *(
-        Mistake(
-            f"Q, K, V = the parts of QKV that are {first}, {second}, {third}",
-            "The columns of W_QKV are W_Q, W_K, W_V, in this order.",
-            {
-                f"attention.{letter}": projection(letter, projected, other)
-                for letter, other in zip("QKV", (first, second, third), strict=True)
-                if letter != other
-            },
-        )
-        for first, second, third in list(permutations("QKV"))[1:]
+    *with_hint(
+        "The columns of W_QKV are W_Q, W_K, W_V, in this order.",
+        *(
+            (
+                f"Q, K, V = the parts of QKV that are {', '.join(order)}",
+                {
+                    f"attention.{name}": projection(name, other)
+                    for name, other in zip("QKV", order, strict=True)
+                    if name != other
+                },
+            )
+            for order in list(permutations("QKV"))[1:]
+        ),
     ),
     Mistake(
         "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...",
         "The columns of QKV are Q of all {H} heads, then K of all heads, then V. Split it into "
         "three parts first, then each part into heads.",
-        {f"attention.{letter}": interleaved(part) for part, letter in enumerate("QKV")},
+        heads_of_QKV(lambda QKV, H, part: split_heads(QKV, 3 * H)[..., part::3, :, :]),
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V",
@@ -653,44 +685,44 @@ MISTAKES = (
         "Q, K, V = QKV.reshape(3, H, T, Dk)",
         "Reshaping (T, 3·H·Dk) to (3, H, T, Dk) mixes tokens. Reshape to (T, 3, H, Dk), then move "
         "the axes of size 3 and H to the front.",
-        {f"attention.{letter}": reshaped_at_once(part) for part, letter in enumerate("QKV")},
+        heads_of_QKV(
+            lambda QKV, H, part: reshaped_to_heads(QKV, 3 * H)[..., part * H : part * H + H, :, :]
+        ),
     ),
     Mistake(
         "concat = context.reshape(T, H·Dh)",
         "Reshaping (H, T, Dh) to (T, H·Dh) mixes heads and tokens. Swap the first two axes, then "
         "reshape.",
-        JOINED,
+        MERGED_BY_RESHAPE,
     ),
     Mistake(
         "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V; concat = context.reshape(T, H·Dh)",
         "Heads are split and merged by reshape alone, which mixes tokens. Swap the first two axes "
         "between (T, H, Dk) and (H, T, Dk).",
-        RESHAPED_QKV | JOINED,
+        RESHAPED_QKV | MERGED_BY_RESHAPE,
     ),
-    Mistake(
-        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V",
+    *with_hint(
         "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
-        COLUMNS_FIRST,
+        ("Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V", COLUMNS_FIRST),
+        (
+            "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way",
+            COLUMNS_FIRST | MERGED_COLUMNS_FIRST,
+        ),
     ),
     Mistake(
         "concat = the heads' columns in turn, reshape(T, Dh, H)",
         "Heads lie side by side in concat. Swap the first two axes of context, then reshape.",
-        {"attention.concat": joined_columns_first},
-    ),
-    Mistake(
-        "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way",
-        "A head's columns are adjacent. Reshape to (T, H, Dk), then swap the first two axes.",
-        COLUMNS_FIRST | {"attention.concat": joined_columns_first},
+        MERGED_COLUMNS_FIRST,
     ),
     Mistake(
         "concat = the heads side by side, the last one first",
         "The order of the heads is reversed. Head 0 comes first.",
-        {"attention.concat": heads_reversed},
+        {"attention.concat": lambda context: merge_heads(context[..., ::-1, :, :])},
     ),
     Mistake(
         "Q, K, V = the heads, the last one first",
         "The order of the heads is reversed. Head 0 has the first Dk columns.",
-        {f"attention.{letter}": lambda value: value[..., ::-1, :, :] for letter in "QKV"},
+        {f"attention.{name}": lambda value: value[..., ::-1, :, :] for name in "QKV"},
     ),
     Mistake(
         "attention.output = concat",
@@ -702,138 +734,44 @@ MISTAKES = (
         "W_O is missing.",
         {"attention.output": lambda concat, b="b_O": concat + b},
     ),
-    *(
-        Mistake(
-            formula,
-            "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
-            "transpose, or transpose the matrices that you load.",
-            equations,
-        )
-        for formula, equations in (
-            ("Q = X W_Qᵀ + b_Q, likewise K and V", TRANSPOSED_QKV),
-            ("output = concat W_Oᵀ + b_O", TRANSPOSED_W_O),
-            ("Q = X W_Qᵀ + b_Q, likewise K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
-            ("QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ", TRANSPOSED_W_QKV),
-            ("hidden = X W + b_1, with W_1 read as if it were Wᵀ", TRANSPOSED_W_1),
-            ("output = activated W + b_2, with W_2 read as if it were Wᵀ", TRANSPOSED_W_2),
-            (
-                "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ",
-                TRANSPOSED_W_1 | TRANSPOSED_W_2,
-            ),
-            (
-                "x W + b, with every matrix read as if it were Wᵀ",
-                TRANSPOSED_W_QKV | TRANSPOSED_W_O | TRANSPOSED_W_1 | TRANSPOSED_W_2,
-            ),
-        )
+    *with_hint(
+        "GPT-2 stores its matrices for `X @ W`, while nn.Linear computes `X @ W.T`. Drop the "
+        "transpose, or transpose the matrices that you load.",
+        ("Q = X W_Qᵀ + b_Q, likewise K and V", TRANSPOSED_QKV),
+        ("output = concat W_Oᵀ + b_O", TRANSPOSED_W_O),
+        ("Q = X W_Qᵀ + b_Q, likewise K, V and output", TRANSPOSED_QKV | TRANSPOSED_W_O),
+        ("QKV = X W + b_QKV, with W_QKV read as if it were Wᵀ", TRANSPOSED_W_QKV),
+        ("hidden = X W + b_1, with W_1 read as if it were Wᵀ", {"mlp.W_1": transposed}),
+        ("output = activated W + b_2, with W_2 read as if it were Wᵀ", {"mlp.W_2": transposed}),
+        ("hidden, output = x W + b, with W_1 and W_2 read as Wᵀ", TRANSPOSED_MLP),
+        (
+            "x W + b, with every matrix read as if it were Wᵀ",
+            TRANSPOSED_W_QKV | TRANSPOSED_W_O | TRANSPOSED_MLP,
+        ),
     ),
-    *(
-        Mistake(formula, "A bias is missing. GPT-2 has one in every linear layer.", equations)
-        for formula, equations in (
-            ("Q = X W_Q", NO_B_Q),
-            ("K = X W_K", NO_B_K),
-            ("V = X W_V", NO_B_V),
-            ("QKV = X W_QKV", NO_B_QKV),
-            ("output = concat W_O", NO_B_O),
-            ("hidden = X W_1", NO_B_1),
-            ("output = activated W_2", NO_B_2),
-            ("hidden = X W_1, output = activated W_2", NO_B_1 | NO_B_2),
-            ("x W, without any bias", NO_B_QKV | NO_B_O | NO_B_1 | NO_B_2),
-            (
-                "LayerNorm without its bias",
-                NO_NORM_BIAS,
-            ),
-        )
+    *with_hint(
+        "A bias is missing. GPT-2 has one in every linear layer.",
+        ("Q = X W_Q", NO_B_Q),
+        ("K = X W_K", NO_B_K),
+        ("V = X W_V", NO_B_V),
+        ("QKV = X W_QKV", NO_B_QKV),
+        ("output = concat W_O", NO_B_O),
+        ("hidden = X W_1", {"mlp.b_1": zero}),
+        ("output = activated W_2", {"mlp.b_2": zero}),
+        ("hidden = X W_1, output = activated W_2", NO_B_MLP),
+        ("x W, without any bias", NO_B_QKV | NO_B_O | NO_B_MLP),
+        ("LayerNorm without its bias", NO_NORM_BIAS),
     ),
-    *(
-        Mistake(
-            f"activated = {formula}",
-            "The model uses another activation function, {activation}.",
-            {"mlp.activated": activated_by(activation)},
-        )
-        for formula, activation in (
-            ("hidden · Φ(hidden), GELU in its exact form", exact_gelu),
-            ("hidden · (1 + tanh(…)) / 2, GELU in its tanh form", gelu),
-            ("hidden · sigmoid(1.702 hidden), quick GELU", quick_gelu),
-            ("hidden · sigmoid(hidden), SiLU", silu),
-            ("max(hidden, 0), ReLU", relu),
-            ("tanh(hidden)", np.tanh),
-            ("hidden", identity),
-            ("GELU with tanh(√(2/π) x), without the cubic term", gelu_with(cubic=0.0)),
-            ("GELU with 0.44715 for 0.044715", gelu_with(cubic=0.44715)),
-            ("GELU with 0.0044715 for 0.044715", gelu_with(cubic=0.0044715)),
-            ("GELU with 0.44175 for 0.044715", gelu_with(cubic=0.44175)),
-            ("GELU with 0.044175 for 0.044715", gelu_with(cubic=0.044175)),
-            ("GELU with 0.04715 for 0.044715", gelu_with(cubic=0.04715)),
-            ("GELU with 0.047715 for 0.044715", gelu_with(cubic=0.047715)),
-            ("GELU with 0.004715 for 0.044715", gelu_with(cubic=0.004715)),
-            ("GELU with 2/π for √(2/π)", gelu_with(2 / math.pi)),
-            ("GELU with √2/π for √(2/π)", gelu_with(math.sqrt(2) / math.pi)),
-            ("GELU with √(π/2) for √(2/π)", gelu_with(math.sqrt(math.pi / 2))),
-            ("GELU with tanh(x + 0.044715 x³), without √(2/π)", gelu_with(1.0)),
-            ("hidden · (1 + tanh(…)), GELU without the factor 1/2", lambda x: 2.0 * gelu(x)),
-            ("GELU with x² for x³", gelu_of_squares),
-            ("hidden · (1 + erf(hidden)) / 2, without the root of 2", erf_without_root),
-        )
-    ),
-    Mistake(
-        "LayerNorm with the variance over D - 1",
-        "LayerNorm uses the biased variance, over D: np.var(x), torch.var(x, unbiased=False).",
-        dict.fromkeys(NORMS, layer_norm_by(unbiased_deviation)),
-    ),
-    Mistake(
-        "LayerNorm divides by √variance + eps",
-        "eps belongs under the root: √(variance + eps).",
-        dict.fromkeys(NORMS, layer_norm_by(epsilon_outside)),
-    ),
-    Mistake(
-        "LayerNorm divides by √variance + eps, with the variance over D - 1",
-        "torch.std divides by D - 1, and eps belongs under the root: √(variance + eps), with the "
-        "variance over D.",
-        dict.fromkeys(NORMS, layer_norm_by(unbiased_epsilon_outside)),
+    *with_hint(
+        "The model uses another activation function, {activation}.",
+        *(
+            (f"activated = {formula}", {"mlp.activated": activated_by(activation)})
+            for formula, activation in ACTIVATIONS.items()
+        ),
     ),
     *(
         Mistake(formula, hint, dict.fromkeys(NORMS, equation))
-        for formula, hint, equation in (
-            ("LayerNorm divides by variance + eps", "The square root is missing.", WITHOUT_ROOT),
-            (
-                "RMSNorm, x / √(mean of x² + eps) · gain",
-                "LayerNorm subtracts the mean first, and adds a bias.",
-                rms_norm,
-            ),
-            (
-                "RMSNorm, x / √(mean of x² + eps) · gain + bias",
-                "LayerNorm subtracts the mean first.",
-                rms_norm_with_bias,
-            ),
-            (
-                "LayerNorm without its mean, x / √(variance + eps) · gain + bias",
-                "LayerNorm subtracts the mean before dividing.",
-                not_centred,
-            ),
-            (
-                "LayerNorm with the mean of x² for the variance",
-                "The variance is the mean of (x - mean)².",
-                square_not_centred,
-            ),
-            (
-                "LayerNorm over the tokens",
-                "Normalise each token's row, over the last axis, not each column.",
-                over_tokens,
-            ),
-            (
-                "LayerNorm over all tokens at once",
-                "Normalise each token's row by itself, over the last axis.",
-                over_everything,
-            ),
-            *(
-                (
-                    f"LayerNorm with eps = {eps:g}",
-                    "The model's eps is {epsilon}.",
-                    with_epsilon(eps),
-                )
-                for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-            ),
-        )
+        for formula, hint, equation in LAYER_NORMS
     ),
     Mistake("LayerNorm without its gain", "Multiply the normalised row by gain.", NO_GAIN),
     Mistake(
@@ -865,7 +803,7 @@ MISTAKES = (
     Mistake(
         "final = the last block's output",
         "The last LayerNorm is missing, the one after all blocks.",
-        NO_FINAL,
+        {"final": identity},
     ),
     Mistake(
         "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)",
@@ -878,7 +816,7 @@ MISTAKES = (
         "final = the last block's output",
         "LayerNorm comes after attention and MLP, as in the original Transformer (post-norm). In "
         "GPT-2 it comes before them (pre-norm), and there is one more after all blocks.",
-        POST_NORM | NO_FINAL,
+        {**POST_NORM, "final": identity},
     ),
     Mistake(
         "embedding = token_embedding",
@@ -893,7 +831,7 @@ MISTAKES = (
     Mistake(
         "position_embedding = W_P[0] for every token",
         "All positions are 0. The token at position t has W_P[t].",
-        {"positions": lambda value: 0 * value},
+        {"positions": zero},
     ),
     Mistake(
         "embedding = √D · token_embedding + position_embedding",
@@ -909,20 +847,14 @@ MISTAKES = (
         "The embedding is scaled. GPT-2 doesn't scale it.",
         {"embedding": lambda value: math.sqrt(value.shape[-1]) * value},
     ),
-    *(
-        Mistake(
-            formula,
-            "The output of LayerNorm is added instead of the residual stream.",
-            equations,
-        )
-        for formula, equations in (
-            ("mid = attention.X + attention.output", X_FOR_INPUT),
-            ("output = mlp.X + mlp.output", X_FOR_MID),
-            (
-                "mid = attention.X + attention.output, output = mlp.X + mlp.output",
-                X_FOR_INPUT | X_FOR_MID,
-            ),
-        )
+    *with_hint(
+        "The output of LayerNorm is added instead of the residual stream.",
+        ("mid = attention.X + attention.output", X_FOR_INPUT),
+        ("output = mlp.X + mlp.output", X_FOR_MID),
+        (
+            "mid = attention.X + attention.output, output = mlp.X + mlp.output",
+            X_FOR_INPUT | X_FOR_MID,
+        ),
     ),
     Mistake(
         "the MLP's X = LayerNorm(input)",
@@ -959,27 +891,22 @@ MISTAKES = (
     Mistake(
         "mid = attention.output",
         "The residual connection is missing: add the output of attention to the block's input.",
-        NO_RESIDUAL_MID,
+        {"mid": without_residual},
     ),
     Mistake(
         "output = mlp.output",
         "The residual connection is missing: add the MLP's output to mid.",
-        NO_RESIDUAL_OUTPUT,
+        {"output": without_residual},
     ),
     Mistake(
         "mid = attention.output, output = mlp.output",
         "Both residual connections are missing: add what attention and MLP compute to the stream.",
-        NO_RESIDUAL_MID | NO_RESIDUAL_OUTPUT,
+        {"mid": without_residual, "output": without_residual},
     ),
-    Mistake(
-        "every parameter rounded to float16",
+    *with_hint(
         "The weights were converted to half precision. Load them as float32.",
-        rounded(as_float16),
-    ),
-    Mistake(
-        "every parameter rounded to bfloat16",
-        "The weights were converted to half precision. Load them as float32.",
-        rounded(as_bfloat16),
+        ("every parameter rounded to float16", rounded(as_float16)),
+        ("every parameter rounded to bfloat16", rounded(as_bfloat16)),
     ),
 )
 

@@ -49,13 +49,15 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
 
     Parameters
     ----------
-    equation : its parameters are parameters of the step's own equation, or steps with the same
-        prefix; `value` is the step's original value. A parameter's default is the name of the step,
-        if it differs from the parameter's, or None if the step is optional.
+    equation : its parameters are parameters of the step's original equation, or steps with the
+        same prefix; `value` is the step's original value. A parameter's default is the name of the
+        step, if it differs from the parameter's, or None if the step is optional.
     """
     node, prefix = run.graph[path], path.rpartition(".")[0]
-    own = None if is_given(run, path) else node.step.equation
-    known = dict(zip(inspect.signature(own).parameters, node.needs, strict=False)) if own else {}
+    original = None if is_given(run, path) else node.step.equation
+    paths_of: dict[str, str] = {}  # by parameter of the original equation
+    if original:
+        paths_of = dict(zip(inspect.signature(original).parameters, node.needs, strict=False))
     parameters = dict(inspect.signature(equation).parameters)
     takes_value = parameters.pop("value", None) is not None
     needs: dict[str, str] = {}
@@ -63,7 +65,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         target = parameter.default if isinstance(parameter.default, str) else name
         _, of_parent, step = target.rpartition("parent.")
         owner = prefix.rpartition(".")[0] if of_parent else prefix
-        need = known.get(target, f"{owner}.{step}".lstrip("."))
+        need = paths_of.get(target, f"{owner}.{step}".lstrip("."))
         try:
             run.graph[need]
         except KeyError:
@@ -76,17 +78,18 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         arguments = dict(zip(needs, values, strict=False))
         if not takes_value:
             return equation(**arguments)
-        original = own(*values[len(needs) :]) if own else run.value(path)
-        return equation(value=original, **arguments)
+        value = original(*values[len(needs) :]) if original else run.value(path)
+        return equation(value=value, **arguments)
 
     step = copy(node.step)
     step.equation, step.fast, step.select, step.optional = replaced, None, None, False
-    of_value = node.needs if takes_value and own else ()
-    return node._replace(step=step, needs=(*needs.values(), *of_value), fast_needs=(), whole="")
+    needs_of_value = node.needs if takes_value and original else ()
+    all_needs = (*needs.values(), *needs_of_value)
+    return node._replace(step=step, needs=all_needs, fast_needs=(), whole="")
 
 
 def is_given(run: Run, path: str) -> bool:
-    """Whether a step has a value that can't be recomputed, as in a trace file."""
+    """Whether a step has a value that can't be computed again, as in a trace file."""
     node = run.graph[path]
     if not run.is_stored(path):
         return False
@@ -104,7 +107,7 @@ def is_from_file(run: Run) -> bool:
 
 
 def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -> list[str]:
-    """The given steps and all their dependencies, in the order of computation.
+    """Steps and everything that they depend on, in the order of computation.
 
     Parameters
     ----------

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,8 +61,8 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is considered only if at most this share of the difference remains unexplained.
-MAX_LEFT = 1 / 16
+# A mistake is considered only if at most this fraction of the difference remains.
+MAX_REMAINING = 1 / 16
 
 FLOAT32 = 2.0**-23
 
@@ -72,17 +72,17 @@ MAX_MISTAKES = 4
 # In a search for pairs, how many of the most promising mistakes are combined with a second one.
 MAX_FIRST = 12
 
-# The first mistake of a pair must leave less than this share of the difference unexplained.
-MAX_LEFT_FIRST = 0.95
+# With the first mistake of a pair, less than this fraction of the difference must remain.
+MAX_REMAINING_FIRST = 0.95
 
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
 # Fewer numbers than this may be representable in half precision by chance.
 MIN_NUMBERS = 8
 
-# In half precision, rounding hides small mistakes: more of the difference may remain, and every
-# mistake that leaves at most this multiple of the smallest remainder is reported.
-MAX_LEFT_HALF = 1 / 2
+# In half precision, rounding hides small mistakes: a larger fraction may remain, and every mistake
+# with which at most this multiple of the smallest difference remains is reported.
+MAX_REMAINING_HALF = 1 / 2
 EQUALLY_NEAR = 1.25
 
 # Differing cells that a report lists if no known mistake explains them.
@@ -90,7 +90,13 @@ CELLS_SHOWN = 8
 
 
 class Cell(NamedTuple):
-    """One number that differs."""
+    """One number that differs.
+
+    Attributes
+    ----------
+    place : its index in words, such as head and tokens
+    mine, right : your number and the correct one
+    """
 
     place: str
     mine: float
@@ -151,8 +157,8 @@ class Verdict(Stages):
                 path=self.first.path,
                 differing=self.differing,
             )
-            lines: list[tuple[str, ...]] = [("", Message("yours"), Message("right"))]
-            lines += [(place, f"{mine:.6g}", f"{right:.6g}") for place, mine, right in self.cells]
+            lines: list[tuple[str, ...]] = [("", Message("yours"), Message("expected"))]
+            lines += [(cell.place, f"{cell.mine:.6g}", f"{cell.right:.6g}") for cell in self.cells]
             yield Table(lines)
             return
         template = "This produces exactly your {path}:"
@@ -178,27 +184,90 @@ class Verdict(Stages):
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """The user's numbers for one step.
+    """The user's numbers for one step, beside those of a run.
 
     Attributes
     ----------
     name, path : of the step, relative to the result and to the whole trace
     layouts : the array with its axes in the step's order; several if more than one order fits
-    right : the step's numbers
     epsilon : of the coarser of the two dtypes
+    expected : the step's numbers in the run
     tolerance : for rounding, of each row
     stage : the comparison of the two
-    local : in half precision, the run that computed `right` from the user's own earlier steps
+    local : in half precision, the run that computed `expected` from the user's earlier steps
     """
 
     name: str
     path: str
     layouts: tuple[AnyArray, ...]
-    right: AnyArray
     epsilon: float
+    expected: AnyArray
     tolerance: Array
     stage: Stage
     local: Run | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return self.stage.agrees
+
+    @property
+    def nearest(self) -> AnyArray:
+        """The layout that is closest to the expected numbers."""
+        return min(self.layouts, key=lambda x: float(distance(x, self.expected).max()))
+
+    def value_in(self, run: Run) -> AnyArray | None:
+        """The step in another run, for the user's tokens; None if it can't be computed."""
+        shape = self.expected.shape
+        try:
+            value = numbers_at(run, self.path)
+        except (AttnlabError, ArithmeticError, ValueError, IndexError, TypeError):
+            return None  # for example, shapes that don't match after a mistake
+        if value is None or value.ndim != len(shape):
+            return None
+        last = tuple(slice(max(m - n, 0), None) for m, n in zip(value.shape, shape, strict=True))
+        return value[last] if value[last].shape == shape else None
+
+    def values_in(self, runs: Sequence[Run]) -> list[AnyArray]:
+        """The step in each of several runs in which it can be computed."""
+        return [value for value in map(self.value_in, runs) if value is not None]
+
+    def difference_from(self, run: Run) -> float:
+        """The root mean square difference between the user's numbers and a run's."""
+        value = self.value_in(run)
+        if value is None:
+            return math.inf
+        return min(root_mean_square(x, value) for x in self.layouts)
+
+    def is_near(self, run: Run) -> bool:
+        """Whether a run is much closer to the user's numbers than the expected ones are."""
+        value = self.value_in(run)
+        if value is None:
+            return False
+        if self.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
+            before = root_mean_square(self.nearest, self.expected)
+            return self.difference_from(run) <= MAX_REMAINING_HALF * before
+        before, after = (
+            min(distance(x, numbers).max() for x in self.layouts)
+            for numbers in (self.expected, value)
+        )
+        return bool(after <= MAX_REMAINING * before)
+
+    def matches(self, run: Run, variants: Sequence[Run]) -> bool:
+        """Whether the user's numbers are a run's, within rounding.
+
+        Parameters
+        ----------
+        variants : perturbed runs of the run
+        """
+        value, perturbed_values = self.value_in(run), self.values_in(variants)
+        if value is None or len(perturbed_values) < len(variants):
+            return False
+        if self.epsilon > HALF_EPSILON and self.difference_from(run) > usual_rounding(
+            value, perturbed_values, self.epsilon
+        ):
+            return False
+        tolerance = tolerance_of(value, perturbed_values, self.epsilon)
+        return any((distance(x, value) <= tolerance).all() for x in self.layouts)
 
 
 def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
@@ -287,13 +356,7 @@ def array_and_epsilon(name: str, numbers: Any) -> tuple[AnyArray, float]:
     return array, 2.0**-7 if is_bfloat16 else epsilon_of(array)
 
 
-def fits_float32(array: AnyArray) -> bool:
-    """Whether float32 can represent all numbers of an array."""
-    with np.errstate(over="ignore"):
-        return array.dtype.kind == "f" and bool((array == array.astype(np.float32)).all())
-
-
-def half_epsilon(array: AnyArray, right: AnyArray) -> float:
+def half_epsilon(array: AnyArray, expected: AnyArray) -> float:
     """The epsilon of the half precision that an array was converted from, or 0.
 
     It was converted if half precision can represent all its numbers, but not all correct ones.
@@ -302,8 +365,8 @@ def half_epsilon(array: AnyArray, right: AnyArray) -> float:
         return 0.0
     for rounded, epsilon in ((as_bfloat16, 2.0**-7), (as_float16, 2.0**-10)):  # the coarser first
         with np.errstate(over="ignore"):
-            exact, right_exact = ((x == rounded(x)) | (x <= MASKED) for x in (array, right))
-        if exact.all() and not right_exact.all():
+            is_exact = [((x == rounded(x)) | (x <= MASKED)).all() for x in (array, expected)]
+        if is_exact == [True, False]:
             return epsilon
     return 0.0
 
@@ -331,26 +394,17 @@ def submissions(
     """The user's arrays, compared with their steps."""
     submitted = []
     variants = perturbed(run, [result._prefix + name for name in numbers])
-    # Precision lost in one step is lost in all steps after it.
-    common = max(epsilon for _, epsilon in numbers.values())
-    for name, (array, _) in numbers.items():
-        path = result._prefix + name
-        right = numbers_at(run, path)
-        if right is not None and is_computed(run, path) and layouts_of(array, right.shape):
-            common = max(common, half_epsilon(array, right))
-    if common < HALF_EPSILON:
-        common = min(FLOAT32, common)
+    common = common_epsilon(result, run, numbers)
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
-        right = numbers_at(run, path)
-        if right is None:
-            title = result.title
+        expected = numbers_at(run, path)
+        if expected is None:
             raise InvalidValueError(
-                "{name} of {title} isn't an array of numbers", name=name, title=title
+                "{name} of {title} isn't an array of numbers", name=name, title=result.title
             )
-        layouts = layouts_of(array, right.shape)
+        layouts = layouts_of(array, expected.shape)
         if not layouts:
-            axes = ", ".join(filter(None, [str(right.shape), " ".join(axes_of(result, name))]))
+            axes = ", ".join(filter(None, [str(expected.shape), " ".join(axes_of(result, name))]))
             raise InvalidValueError(
                 "your {name} must have shape {axes}; got {shape}",
                 name=name,
@@ -358,97 +412,117 @@ def submissions(
                 shape=array.shape,
             )
         if np.isnan(array).any():
-            where = tuple(map(int, np.argwhere(np.isnan(array))[0]))
+            index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
                 "your {name} contains NaN, first at {where}. The softmax of only "
                 "-inf is NaN, as in a row that is fully masked, or over the wrong "
                 "axis. So is 0 · -inf: apply the mask with np.where instead of a "
                 "product",
                 name=name,
-                where=where,
+                where=index,
             )
-        if fits_float32(array):
-            epsilon = max(epsilon, FLOAT32)
-        epsilon = max(epsilon, common, epsilon_of(right))
-        tolerance = tolerance_of(
-            right, [np.atleast_1d(variant.value(path)) for variant in variants], epsilon
-        )
-        stage = nearest_stage(result, name, layouts, right, tolerance)
-        submitted.append(Submission(name, path, layouts, right, epsilon, tolerance, stage))
+        with np.errstate(over="ignore"):
+            if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():
+                epsilon = max(epsilon, FLOAT32)
+        epsilon = max(epsilon, common, epsilon_of(expected))
+        values = [np.atleast_1d(variant.value(path)) for variant in variants]
+        submitted.append(compared(result, name, layouts, epsilon, expected, values))
     if common < HALF_EPSILON:
         return submitted
     return [
-        max(submission, from_own_inputs(result, run, submission, submitted), key=rounding_of)
+        max(
+            submission,
+            from_own_inputs(result, run, submission, submitted),
+            key=lambda submission: submission.stage.rounding,
+        )
         for submission in submitted
     ]
 
 
-def nearest_stage(
-    result: Result, name: str, layouts: Sequence[AnyArray], right: AnyArray, tolerance: Array
-) -> Stage:
-    """The comparison of the layout that differs least."""
-    stages = (stage_of(result, name, layout, right, tolerance) for layout in layouts)
-    return min(stages, key=lambda stage: stage.rounding)
+def common_epsilon(
+    result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
+) -> float:
+    """The coarsest epsilon of all steps, at least float32's unless all are in float64.
 
-
-def rounding_of(submission: Submission) -> float:
-    return submission.stage.rounding
-
-
-def is_computed(run: Run, path: str) -> bool:
-    """Whether a step is computed instead of looked up in the parameters."""
+    The precision lost in one step is lost in all later ones.
+    """
+    common = max(epsilon for _, epsilon in numbers.values())
     looked_up = (None, identity, token_embedding, position_embedding)
-    return run.graph[path].step.equation not in looked_up
+    for name, (array, _) in numbers.items():
+        path = result._prefix + name
+        expected = numbers_at(run, path)
+        is_computed = run.graph[path].step.equation not in looked_up
+        if expected is not None and is_computed and layouts_of(array, expected.shape):
+            common = max(common, half_epsilon(array, expected))
+    return common if common >= HALF_EPSILON else min(FLOAT32, common)
 
 
-def own_inputs(run: Run, submission: Submission, submitted: Sequence[Submission]) -> Run:
-    """The run with the user's numbers for all steps but one."""
+def compared(
+    result: Result,
+    name: str,
+    layouts: tuple[AnyArray, ...],
+    epsilon: float,
+    expected: AnyArray,
+    variants: Sequence[AnyArray],
+) -> Submission:
+    """Compare a step with the layout that differs least from it.
 
-    def constant(array: AnyArray) -> Equation:
-        return lambda: array
+    Parameters
+    ----------
+    expected, variants : the step in the run and in perturbed runs
+    """
+    tolerance = tolerance_of(expected, variants, epsilon)
+    stages = (stage_of(result, name, layout, expected, tolerance) for layout in layouts)
+    stage = min(stages, key=lambda stage: stage.rounding)
+    return Submission(name, result._prefix + name, layouts, epsilon, expected, tolerance, stage)
 
-    others = {
-        other.path: constant(nearest(other).astype(other.right.dtype))
-        for other in submitted
-        if other is not submission and other.right.dtype.kind == "f" and other.right.ndim > 1
-    }
-    return with_equations(run, others)
 
-
-def nearest(submission: Submission) -> AnyArray:
-    """The user's numbers in the layout that is closest to the step's numbers."""
-    return min(submission.layouts, key=lambda x: float(distance(x, submission.right).max()))
+def compared_in(result: Result, run: Run, submission: Submission) -> Submission:
+    """Compare the user's numbers with those of another run."""
+    expected = submission.value_in(run)
+    if expected is None:
+        return submission
+    variants = submission.values_in(perturbed(run, [submission.path]))
+    return compared(
+        result, submission.name, submission.layouts, submission.epsilon, expected, variants
+    )
 
 
 def from_own_inputs(
     result: Result, run: Run, submission: Submission, submitted: Sequence[Submission]
 ) -> Submission:
-    """Compare the user's numbers with those computed from the user's own earlier steps."""
-    local = own_inputs(run, submission, submitted)
-    right = value_in(local, submission)
-    if right is None or right.dtype.kind != "f":
+    """Compare the user's numbers with those computed from the user's other steps."""
+
+    def constant(array: AnyArray) -> Equation:
+        return lambda: array
+
+    others = {
+        other.path: constant(other.nearest.astype(other.expected.dtype))
+        for other in submitted
+        if other is not submission and other.expected.dtype.kind == "f" and other.expected.ndim > 1
+    }
+    local = with_equations(run, others)
+    compared_locally = compared_in(result, local, submission)
+    expected, stage = compared_locally.expected, compared_locally.stage
+    if compared_locally is submission or expected.dtype.kind != "f":
         return submission
-    variants = [
-        np.atleast_1d(run.value(submission.path)) for run in perturbed(local, [submission.path])
-    ]
-    tolerance = tolerance_of(right, variants, submission.epsilon)
-    stage = stage_of(result, submission.name, nearest(submission), right, tolerance)
-    typical = root_mean_square(nearest(submission), right) / usual_rounding(
-        right, variants, submission.epsilon
+    variants = submission.values_in(perturbed(local, [submission.path]))
+    typical = root_mean_square(compared_locally.nearest, expected) / usual_rounding(
+        expected, variants, submission.epsilon
     )
     stage = replace(stage, rounding=max(stage.rounding, typical))
-    return replace(submission, right=right, tolerance=tolerance, stage=stage, local=local)
+    return replace(compared_locally, stage=stage, local=local)
 
 
-def root_mean_square(mine: AnyArray, right: AnyArray) -> float:
+def root_mean_square(mine: AnyArray, expected: AnyArray) -> float:
     with np.errstate(over="ignore"):
-        return float(np.sqrt(np.square(distance(mine, right)).mean()))
+        return float(np.sqrt(np.square(distance(mine, expected)).mean()))
 
 
-def usual_rounding(right: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
+def usual_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
     """The root mean square of a step's rounding errors."""
-    spread = max(root_mean_square(variant, right) for variant in variants) / PERTURBATION
-    size = root_mean_square(np.where(right > MASKED, right, 0.0), np.zeros_like(right))
+    spread = max(root_mean_square(variant, expected) for variant in variants) / PERTURBATION
+    size = root_mean_square(np.where(expected > MASKED, expected, 0.0), np.zeros_like(expected))
     return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
 
 
@@ -469,10 +543,9 @@ def has_prepended_token(
     ):
         return False
     try:
-        submitted = submissions(result, other, numbers)
+        return all(step.agrees for step in submissions(result, other, numbers))
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
         return False
-    return all(step.stage.agrees for step in submitted)
 
 
 # ---- the search for mistakes ---------------------------------------------------------------------
@@ -485,12 +558,12 @@ class Explanation(NamedTuple):
     ----------
     mistakes : alternatives
     run : with the first of them
-    left : later steps that they don't explain
+    unexplained : names of later steps that they don't explain
     """
 
     mistakes: tuple[Mistake, ...]
     run: Run
-    left: tuple[str, ...]
+    unexplained: tuple[str, ...] = ()
 
 
 def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Submission]) -> Verdict:
@@ -498,45 +571,38 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
 
     If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
     """
-    first = next(step for step in submitted if not step.stage.agrees)
+    first = first_differing(submitted)
     explanations: list[Explanation] = []
     if first.epsilon > HALF_EPSILON:
-        if first.local:  # with less accumulated rounding
-            run = first.local
+        run = first.local or run  # with less accumulated rounding
         submitted = [first]
     other, rest = run, submitted
     while len(explanations) < MAX_MISTAKES and (explained := find_mistakes(other, rest)):
         explanations.append(explained)
-        if not explained.left:
+        if not explained.unexplained:
             break
         other = explained.run
         rest = [compared_in(result, other, step) for step in submitted]
-        if all(step.stage.agrees for step in rest):
+        if all(step.agrees for step in rest):
             break
-    if not explanations and first.epsilon < HALF_EPSILON and (pair := find_pair(run, submitted)):
-        explanations = list(pair)
+    if not explanations and first.epsilon < HALF_EPSILON:
+        explanations = find_pair(run, submitted)
     if not explanations:
         return replace(verdict, **cells_of(result, first))
-    sizes = [
+    mistakes, *further = (
         tuple(with_sizes(mistake, run, first.path) for mistake in explained.mistakes)
         for explained in explanations
-    ]
+    )
     return replace(
-        verdict, mistakes=sizes[0], further=tuple(sizes[1:]), unexplained=explanations[-1].left
+        verdict,
+        mistakes=mistakes,
+        further=tuple(further),
+        unexplained=explanations[-1].unexplained,
     )
 
 
-def compared_in(result: Result, run: Run, submission: Submission) -> Submission:
-    """Compare the user's numbers with those of another run."""
-    right = value_in(run, submission)
-    if right is None:
-        return submission
-    variants = [value_in(variant, submission) for variant in perturbed(run, [submission.path])]
-    tolerance = tolerance_of(
-        right, [value for value in variants if value is not None], submission.epsilon
-    )
-    stage = nearest_stage(result, submission.name, submission.layouts, right, tolerance)
-    return replace(submission, right=right, tolerance=tolerance, stage=stage)
+def first_differing(submitted: Sequence[Submission]) -> Submission:
+    return next(step for step in submitted if not step.agrees)
 
 
 def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | None:
@@ -544,95 +610,91 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
 
     They don't change steps that agree, and leave the fewest later steps unexplained.
     """
-    agree = [step for step in submitted if step.stage.agrees]
-    first, *later = (step for step in submitted if not step.stage.agrees)
+    agreeing, first = [step for step in submitted if step.agrees], first_differing(submitted)
+    later = [step for step in submitted if not step.agrees and step is not first]
 
     def fitting(stop_at: Container[str]) -> Iterator[Explanation]:
-        for mistake, other in candidates(run, first, later, agree, stop_at):
-            if is_near(other, first):
+        for mistake, other in candidates(run, submitted, stop_at):
+            if first.is_near(other):
                 variants = perturbed(other, [step.path for step in submitted])
-                if all(matches(other, variants, step) for step in (first, *agree)):
-                    left = tuple(step.name for step in later if not matches(other, variants, step))
-                    yield Explanation((mistake,), other, left)
+                if all(step.matches(other, variants) for step in (first, *agreeing)):
+                    names = (step.name for step in later if not step.matches(other, variants))
+                    yield Explanation((mistake,), other, tuple(names))
 
     # A mistake before an agreeing step is unlikely: that step would usually differ too.
-    fits = list(fitting({step.path for step in agree})) or (list(fitting(())) if agree else [])
-    fits = fits or [Explanation((mistake,), run, ()) for mistake in with_dropout(run, first)]
+    fits = list(fitting({step.path for step in agreeing}))
+    if agreeing and not fits:
+        fits = list(fitting(()))
+    fits = fits or [Explanation((mistake,), run) for mistake in with_dropout(run, first)]
     if not fits:
         return None
-    best = min(fits, key=lambda fit: len(fit.left))
+    best = min(fits, key=lambda fit: len(fit.unexplained))
     if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
-        best = min(fits, key=lambda fit: left_by(fit.run, first))
-        tolerance = EQUALLY_NEAR * left_by(best.run, first)
-        fits = [fit for fit in fits if left_by(fit.run, first) <= tolerance]
-    equal = (fit.mistakes[0] for fit in fits if len(fit.left) == len(best.left))
+        best = min(fits, key=lambda fit: first.difference_from(fit.run))
+        largest = EQUALLY_NEAR * first.difference_from(best.run)
+        fits = [fit for fit in fits if first.difference_from(fit.run) <= largest]
+    equal = (fit.mistakes[0] for fit in fits if len(fit.unexplained) == len(best.unexplained))
     return best._replace(mistakes=tuple(dict.fromkeys(equal)))
 
 
-def find_pair(run: Run, submitted: Sequence[Submission]) -> tuple[Explanation, Explanation] | None:
-    """Two mistakes that together explain all steps.
+def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
+    """Two mistakes that together explain all steps, if any.
 
     The first mistakes that leave the smallest difference are tried first.
     """
-    agree = [step for step in submitted if step.stage.agrees]
-    first, *later = (step for step in submitted if not step.stage.agrees)
-    difference = min(root_mean_square(x, first.right) for x in first.layouts)
-    near: list[tuple[float, int, Mistake, Run]] = []
-    stop_at = {step.path for step in agree}
-    for mistake, other in candidates(run, first, later, agree, stop_at, everywhere=True):
-        if mistake.equations:
-            left = left_by(other, first)
-            if left < MAX_LEFT_FIRST * difference:
-                near.append((left, len(near), mistake, other))
+    first, paths = first_differing(submitted), [step.path for step in submitted]
+    stop_at = {step.path for step in submitted if step.agrees}
+    before = min(root_mean_square(x, first.expected) for x in first.layouts)
+    near = [
+        (remaining, mistake, other)
+        for mistake, other in candidates(run, submitted, stop_at, everywhere=True)
+        if mistake.equations
+        and (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * before
+    ]
+    nearest_first = sorted(near, key=lambda row: row[0])[:MAX_FIRST]
     pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
-    nearest_first = sorted(near, key=lambda row: row[:2])[:MAX_FIRST]
     bar = progress_bar(iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
-    for left, _, mistake, other in bar:
-        if left > limit:
+    for remaining, mistake, other in bar:
+        if remaining > limit:
             break
-        for second, both in candidates(other, first, later, agree, stop_at, everywhere=True):
+        for second, both in candidates(other, submitted, stop_at, everywhere=True):
             pair = frozenset((id(mistake), id(second)))
             if pair in pairs or second.equations.keys() & mistake.equations.keys():
                 continue
-            if is_near(both, first):
-                variants = perturbed(both, [step.path for step in submitted])
-                if all(matches(both, variants, step) for step in submitted):
+            if first.is_near(both):
+                variants = perturbed(both, paths)
+                if all(step.matches(both, variants) for step in submitted):
                     pairs[pair] = mistake, second, both
-                    limit = left * (1 + 1e-3)  # equivalent mistakes leave the same
+                    limit = remaining * (1 + 1e-3)  # equivalent mistakes leave the same
     if not pairs:
-        return None
+        return []
     firsts, seconds, (both, *_) = zip(*pairs.values(), strict=True)
-    return (
-        Explanation(tuple(dict.fromkeys(firsts)), both, ()),
-        Explanation(tuple(dict.fromkeys(seconds)), both, ()),
-    )
+    return [Explanation(tuple(dict.fromkeys(mistakes)), both) for mistakes in (firsts, seconds)]
 
 
 def candidates(
-    run: Run,
-    first: Submission,
-    later: Sequence[Submission],
-    agree: Sequence[Submission],
-    stop_at: Container[str],
-    everywhere: bool = False,
+    run: Run, submitted: Sequence[Submission], stop_at: Container[str], everywhere: bool = False
 ) -> Iterator[tuple[Mistake, Run]]:
     """Mistakes that may explain the first differing step, each with its run.
 
     Each mistake is tried in every block, in all blocks from a given one on, and in the step's block
     alone (for code of a single block with correct input). At least one of its equations must come
-    after the steps that agree; `matches` checks the others.
+    after the steps that agree; `Submission.matches` checks the others.
     """
+    first = first_differing(submitted)
     before_first = set(upstream(run.graph, [first.path], stop_at))
     paths_of: dict[str, list[str]] = {}
-    for path in upstream(run.graph, [step.path for step in (first, *later, *agree)]):
+    for path in upstream(run.graph, [step.path for step in submitted]):
         paths_of.setdefault(table_name(run.graph, path), []).append(path)
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
     mistakes = sorted(
         (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda mistake: len(mistake.equations)
     )
-    for mistake, scope in product(mistakes, [EVERYWHERE] if everywhere else scopes(first, agree)):
+    for mistake, scope in itertools.product(
+        mistakes, [EVERYWHERE] if everywhere else scopes(submitted)
+    ):
         equations = {
             path: equation
             for name, equation in mistake.equations.items()
@@ -643,10 +705,9 @@ def candidates(
             continue
         tried.add(key)
         try:
-            other = with_equations(run, equations)
+            yield mistake, with_equations(run, equations)
         except KeyError:  # needs a step that this type of result doesn't have
             continue
-        yield mistake, other
     if not everywhere and (longer := with_prepended_token(run)):
         yield PREPENDED_TOKEN, longer
 
@@ -654,13 +715,13 @@ def candidates(
 EVERYWHERE = range(-1, 10**9)
 
 
-def scopes(first: Submission, agree: Sequence[Submission]) -> list[range]:
+def scopes(submitted: Sequence[Submission]) -> list[range]:
     """The ranges of blocks in which to try a mistake."""
-    number = block_number(first.path)
-    before = max((block_number(step.path) for step in agree), default=-1)
-    starts = {number, *(n for n in (before, before + 1) if 0 <= n <= number)}
-    later = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
-    return [EVERYWHERE, *later, range(number, number + 1)]
+    number = block_number(first_differing(submitted).path)
+    agreeing = max((block_number(step.path) for step in submitted if step.agrees), default=-1)
+    starts = {number, *(n for n in (agreeing, agreeing + 1) if 0 <= n <= number)}
+    from_starts = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
+    return [EVERYWHERE, *from_starts, range(number, number + 1)]
 
 
 def block_number(path: str) -> int:
@@ -672,9 +733,10 @@ def block_number(path: str) -> int:
 
 def first_row(submission: Submission) -> int:
     """The first token whose row differs, such as the first one after a cache."""
-    if submission.right.ndim < 2:
+    if submission.expected.ndim < 2:
         return 0
-    rows = (distance(submission.layouts[0], submission.right) > submission.tolerance).any(axis=-1)
+    difference = distance(submission.layouts[0], submission.expected)
+    rows = (difference > submission.tolerance).any(axis=-1)
     return int(np.argmax(rows.reshape(-1, rows.shape[-1]).any(axis=0)))
 
 
@@ -702,62 +764,7 @@ def with_prepended_token(run: Run) -> Run | None:
     return with_equations(run, {"ids": ids, "positions": positions, "mask": mask})
 
 
-def is_near(other: Run, submission: Submission) -> bool:
-    """Whether another run is much closer to the user's numbers."""
-    value = value_in(other, submission)
-    if value is None:
-        return False
-    if submission.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
-        return left_by(other, submission) <= MAX_LEFT_HALF * root_mean_square(
-            nearest(submission), submission.right
-        )
-    difference = min(distance(x, submission.right).max() for x in submission.layouts)
-    left = min(distance(x, value).max() for x in submission.layouts)
-    return bool(left <= MAX_LEFT * difference)
-
-
-def left_by(other: Run, submission: Submission) -> float:
-    """The root mean square difference between the user's numbers and another run's."""
-    value = value_in(other, submission)
-    if value is None:
-        return math.inf
-    return min(root_mean_square(x, value) for x in submission.layouts)
-
-
-def matches(other: Run, variants: Sequence[Run], submission: Submission) -> bool:
-    """Whether the user's numbers are those of another run, within rounding.
-
-    Parameters
-    ----------
-    variants : perturbed runs of the other run
-    """
-    value = value_in(other, submission)
-    perturbed_values = [x for x in (value_in(run, submission) for run in variants) if x is not None]
-    if value is None or len(perturbed_values) < len(variants):
-        return False
-    if submission.epsilon > HALF_EPSILON and left_by(other, submission) > usual_rounding(
-        value, perturbed_values, submission.epsilon
-    ):
-        return False
-    tolerance = tolerance_of(value, perturbed_values, submission.epsilon)
-    return any((distance(x, value) <= tolerance).all() for x in submission.layouts)
-
-
-def value_in(run: Run, submission: Submission) -> AnyArray | None:
-    """A step in another run, for the user's tokens; None if it can't be computed."""
-    shape = submission.right.shape
-    try:
-        value = numbers_at(run, submission.path)
-    except (AttnlabError, ArithmeticError, ValueError, IndexError, TypeError):
-        return None  # for example, shapes that don't match after a mistake
-    if value is None or value.ndim != len(shape):
-        return None
-    last = tuple(slice(max(has - n, 0), None) for has, n in zip(value.shape, shape, strict=True))
-    return value[last] if value[last].shape == shape else None
-
-
-# For each step to which dropout may be applied, the stream that is added afterwards, if any, and
-# the step that dropout multiplies.
+# By step: the step that dropout multiplies, and before it the stream that is then added, if any.
 DROPOUT_STEPS = {
     "embedding": ("", "embedding"),
     "attention.weights": ("", "weights"),
@@ -774,21 +781,20 @@ def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
     if name not in DROPOUT_STEPS:
         return
     prefix = submission.path.rpartition(".")[0]
-    stream, what = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
-    right = np.atleast_1d(run.value(what)).astype(np.float64)
+    stream, step = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
+    undropped = np.atleast_1d(run.value(step)).astype(np.float64)
     for array in submission.layouts:
-        left = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
-        zero = np.abs(left) <= submission.tolerance
-        kept = ~zero & (np.abs(right) > 8 * submission.tolerance)
-        dropped = zero & (np.abs(right) > 8 * submission.tolerance)
+        mine = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
+        is_zero = np.abs(mine) <= submission.tolerance
+        is_large = np.abs(undropped) > 8 * submission.tolerance
+        kept, dropped = is_large & ~is_zero, is_large & is_zero
         if not dropped.any() or not kept.any():
             continue
-        most = np.argmax(np.where(kept, np.abs(right), 0.0))
-        factor = float(left.flat[most] / right.flat[most])
-        scaled = np.abs(left - factor * right) <= 2 * factor * submission.tolerance
-        if factor > 1.001 and kept.sum() > 1 and (zero | scaled).all():
-            step = DROPOUT_STEPS[name][1].rpartition(".")[2]
-            formula = Message(DROPOUT.formula, name=step, share=1 - 1 / factor)
+        largest = np.argmax(np.where(kept, np.abs(undropped), 0.0))
+        factor = float(mine.flat[largest] / undropped.flat[largest])
+        is_scaled = np.abs(mine - factor * undropped) <= 2 * factor * submission.tolerance
+        if factor > 1.001 and kept.sum() > 1 and (is_zero | is_scaled).all():
+            formula = Message(DROPOUT.formula, name=step.rpartition(".")[2], share=1 - 1 / factor)
             yield replace(DROPOUT, formula=formula)
 
 
@@ -814,7 +820,7 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
     def filled(text: str) -> Message:
         return Message(text, **{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
 
-    lines = tuple(map(filled, mistake.right_lines()))
+    lines = tuple(map(filled, mistake.corrected_lines()))
     return replace(mistake, hint=filled(mistake.hint), lines=lines)
 
 
@@ -826,32 +832,32 @@ def as_code(scale: str) -> str:
 
 def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
-    layouts = [(distance(x, submission.right), x) for x in submission.layouts]
+    layouts = [(distance(x, submission.expected), x) for x in submission.layouts]
     difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
-    is_off = difference > submission.tolerance
-    if not is_off.any():  # half precision: differences too large on average, but none by itself
-        is_off = difference > difference.max() / 2
-    where = np.argwhere(is_off)
-    words = words_of(result, submission.name, tuple(where[0]))
-    same_index = (where == where[0]).all(axis=0) & (np.array(submission.right.shape) > 1)
-    common = listed(word for word, is_same in zip(words, same_index, strict=True) if is_same)
+    differs = difference > submission.tolerance
+    if not differs.any():  # half precision: differences too large on average, but none by itself
+        differs = difference > difference.max() / 2
+    indices = np.argwhere(differs)
+    words = words_of(result, submission.name, tuple(indices[0]))
+    is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
+    common = listed(itertools.compress(words, is_common))
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
-    differing = Message(template, count=len(where), size=difference.size, common=common)
+    differing = Message(template, count=len(indices), size=difference.size, common=common)
     if submission.epsilon < FLOAT32 and submission.stage.rounding * submission.epsilon <= FLOAT32:
         differing = Message(
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )
-    order = np.argsort(-difference[tuple(where.T)], kind="stable")
-    largest = map(tuple, where[order[:CELLS_SHOWN]])
+    order = np.argsort(-difference[tuple(indices.T)], kind="stable")
+    largest = map(tuple, indices[order[:CELLS_SHOWN]])
     return {
         "differing": differing,
         "cells": tuple(
             Cell(
                 listed(words_of(result, submission.name, index)),
                 float(array[index]),
-                float(submission.right[index]),
+                float(submission.expected[index]),
             )
             for index in largest
         ),

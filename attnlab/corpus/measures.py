@@ -1,6 +1,6 @@
-"""Measures of every head: sums over a window, and the counts or weights to divide them by.
+"""Measures of every head: sums over a window, and the divisors that make them means.
 
-A measure's mean over a corpus is Σ sums / Σ places. Measures of weights are
+A measure's mean over a corpus is Σ sums / Σ divisors. Measures of weights are
 Σ weights[q, k] targets[q, k]. Their variants rescale the weights: `_without_first` leaves out the
 first key, `_by_value` multiplies by the norm of the value, ‖weights[q, k] V[k] W_O‖.
 """
@@ -25,7 +25,7 @@ from attnlab.model.trace import Trace
 from attnlab.steps import read_only
 from attnlab.support.checks import as_reals
 
-# The keys that a measure counts, by the first word of its name.
+# The keys whose weight a measure sums, by the first word of its name.
 TARGETS: dict[str, Job] = {
     **JOBS,
     "distance": lambda tokens: np.tril(np.subtract.outer(*2 * (np.arange(len(tokens)),))),
@@ -87,11 +87,11 @@ class Sums(NamedTuple):
     Attributes
     ----------
     sums : float64 (L, H), or () for loss
-    places : same shape as `sums`; the number of tokens, or the total weight, to divide by
+    divisors : same shape as `sums`; numbers of tokens, or total weights
     """
 
     sums: NDArray[np.float64]
-    places: NDArray[np.float64]
+    divisors: NDArray[np.float64]
 
 
 def checked_measures(measures: Any) -> dict[str, Measure | None]:
@@ -106,8 +106,7 @@ def checked_measures(measures: Any) -> dict[str, Measure | None]:
     checked: dict[str, Measure | None] = {}
     for measure in measures:
         name = getattr(measure, "__name__", None) if callable(measure) else measure
-        is_known = callable(measure) or name in MEASURES if isinstance(name, str) else False
-        if not is_known:
+        if not isinstance(name, str) or not (callable(measure) or name in MEASURES):
             raise InvalidValueError(
                 f"unknown measure {quoted(measure)}; expected one of {', '.join(MEASURES)}, or a "
                 "named function of a trace"
@@ -126,16 +125,16 @@ def is_of_heads(name: str) -> bool:
 def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
     """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
-    sums = {name: of_function(name, function, trace.fork()) for name, function in functions.items()}
     of_heads = [name for name in measures if is_of_heads(name) and name not in functions]
+    results = {name: of_function(name, f, trace.fork()) for name, f in functions.items()}
     if of_heads:
-        sums |= _of_heads(trace, of_heads)
+        results |= _of_heads(trace, of_heads)
     if "loss" in measures:
-        sums["loss"] = loss(trace)
-    for name, numbers in sums.items():
-        if not np.isfinite(numbers.sums).all():
+        results["loss"] = loss(trace)
+    for name, result in results.items():
+        if not np.isfinite(result.sums).all():
             raise InvalidValueError(f"{name} is not finite")
-    return {name: sums[name] for name in measures}
+    return {name: results[name] for name in measures}
 
 
 def blocks_in_turn(trace: Trace) -> Iterator[Any]:
@@ -170,16 +169,19 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
             written = attention.context @ W_O  # (H, T, D)
         if writers is not None:
             writers.add(written, block.mlp.output)
-        for name, numbers in layers.items():
+        for name, of_layers in layers.items():
             base, variant = split(name)
             if base in targets:
-                numbers.append(share(attention.weights, targets[base], keys[variant]))
+                of_layers.append(weight_on(targets[base], attention.weights, keys[variant]))
             elif base == "entropy":
-                numbers.append(entropy(attention.weights, keys[variant]))
+                of_layers.append(entropy(attention.weights, keys[variant]))
             else:
-                numbers.append(size(written, block.input))
-    found = {name: Sums(*map(np.stack, zip(*one, strict=True))) for name, one in layers.items()}
-    return found if writers is None else {**found, "writer": writers.numbers()}
+                of_layers.append(size(written, block.input))
+    results = {
+        name: Sums(*map(np.stack, zip(*of_layers, strict=True)))
+        for name, of_layers in layers.items()
+    }
+    return results if writers is None else {**results, "writer": writers.sums()}
 
 
 def split(name: str) -> tuple[str, str]:
@@ -190,22 +192,22 @@ def split(name: str) -> tuple[str, str]:
     return name, PLAIN
 
 
-def share(weights: Array, targets: AnyArray, keys: AnyArray) -> Sums:
-    """The share of weight on the targets, Σ weights keys targets / Σ weights keys.
+def weight_on(targets: AnyArray, weights: Array, keys: AnyArray) -> Sums:
+    """The fraction of weight on the targets, Σ weights keys targets / Σ weights keys.
 
     Summed over the queries that have a target with a nonzero key factor.
 
     Parameters
     ----------
-    weights : (H, T, T)
     targets : (T, T), 1 at a query's target keys and 0 elsewhere; or the distance
+    weights : (H, T, T)
     keys : (T,) or (H, T), a factor for each key
     """
-    counts = (keys > 0).reshape(-1, keys.shape[-1]).all(axis=0)
-    rows = (targets[:, counts] != 0).any(axis=-1)
-    at_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
-    seen = np.einsum("htk,t->hk", weights, rows.astype(weights.dtype))
-    return Sums(summed(at_targets * keys), summed(seen * keys))
+    is_included = (keys > 0).reshape(-1, keys.shape[-1]).all(axis=0)
+    has_target = (targets[:, is_included] != 0).any(axis=-1)
+    on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
+    on_all = np.einsum("htk,t->hk", weights, has_target.astype(weights.dtype))
+    return Sums(summed(on_targets * keys), summed(on_all * keys))
 
 
 def entropy(weights: Array, keys: AnyArray) -> Sums:
@@ -219,10 +221,11 @@ def entropy(weights: Array, keys: AnyArray) -> Sums:
     weights : (H, T, T)
     keys : (T,), 0 for keys to leave out, otherwise 1
     """
-    queries, counts = np.cumsum(keys > 0) > 1, keys > 0
+    is_included = keys > 0
+    queries = np.cumsum(is_included) > 1
     of_heads = []
     for head in weights:  # one at a time, to keep temporary arrays small
-        w = head[queries][:, counts]
+        w = head[queries][:, is_included]
         r = w.sum(axis=-1)
         of_heads.append((summed(surprise(w).sum(axis=-1) - surprise(r)), summed(r)))
     return Sums(*np.array(of_heads).T)
@@ -242,8 +245,8 @@ def size(written: Array, stream: Array) -> Sums:
     written : (H, T, D), context W_O
     stream : (T, D), the block's input
     """
-    shares = length(written) / length(stream)
-    return Sums(summed(shares), np.full(len(shares), float(shares.shape[-1])))
+    ratios = length(written) / length(stream)
+    return Sums(summed(ratios), np.full(len(ratios), float(ratios.shape[-1])))
 
 
 def heads_of(W_O: Array, n_head: int) -> Array:
@@ -271,11 +274,11 @@ class Writers:
         contribution: Array = np.einsum("...td,td->...t", written[..., :-1, :], self._u)
         return contribution
 
-    def numbers(self) -> Sums:
+    def sums(self) -> Sums:
         """How often each head is among the largest, (L, H)."""
         heads = np.stack(self._heads)  # (L, H, T - 1)
-        everything = np.concatenate([*heads, np.stack(self._others)])
-        threshold = np.sort(everything, axis=0)[-LARGEST_WRITERS:][0]
+        contributions = np.concatenate([*heads, np.stack(self._others)])
+        threshold = np.sort(contributions, axis=0)[-LARGEST_WRITERS:][0]
         counts = (heads >= threshold).sum(axis=-1)
         return Sums(counts.astype(np.float64), np.full(counts.shape, float(heads.shape[-1])))
 
@@ -294,12 +297,12 @@ def of_function(name: str, function: Measure, trace: Trace) -> Sums:
     """A user-defined measure of one window; each window has the same weight."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
-        given = function(trace)
+        result = function(trace)
     except Exception as error:  # a user's function may raise anything
         raise InvalidValueError(
             f"the measure {name} failed: {type(error).__name__}: {error}"
         ) from None
-    numbers = as_reals(given, f"the result of the measure {name}", "biuf").astype(np.float64)
+    numbers = as_reals(result, f"the result of the measure {name}", "biuf").astype(np.float64)
     if numbers.shape != shape:
         raise InvalidValueError(
             f"the measure {name} must return a number for each head, shape {shape}; got shape "

@@ -89,9 +89,9 @@ class Passage:
     def __str__(self) -> str:
         content = printable(self.content)
         is_long = len(content) > CHARACTERS_SHOWN
-        cut = f"{content[: CHARACTERS_SHOWN - 1]}…" if is_long else content
-        place = Message("{text}, token {start}: ", text=self.text, start=self.start)
-        return f"{self.value:.3f}  {place}{cut}"
+        shown = f"{content[: CHARACTERS_SHOWN - 1]}…" if is_long else content
+        start = Message("{text}, token {start}: ", text=self.text, start=self.start)
+        return f"{self.value:.3f}  {start}{shown}"
 
 
 SAME_TEXTS = "The second atlas minus the first, over the same texts, in standard errors"
@@ -126,11 +126,11 @@ def titled(name: str) -> Message:
     return Message(TITLES.get(kind, "{name}"), name=kind)
 
 
-def mean_of(what: str, atlas: Atlas) -> Message:
+def mean_of(title: str, atlas: Atlas) -> Message:
     """Title of a mean over an atlas's texts."""
     return Message(
         "{title}: mean of {texts}, {tokens} tokens",
-        title=what,
+        title=title,
         texts=number_of_texts(atlas.texts),
         tokens=f"{atlas.tokens:,}",
     )
@@ -139,8 +139,8 @@ def mean_of(what: str, atlas: Atlas) -> Message:
 class Measured(Analysis):
     """One measure of every head over a corpus, as `atlas["induction"]` returns it.
 
-    mean = Σ sums / Σ places, variance = N / (N - 1) Σ (sums - mean places)² / (Σ places)², over N
-    texts
+    mean = Σ sums / Σ divisors, variance = N / (N - 1) Σ (sums - mean divisors)² / (Σ divisors)²,
+    over N texts
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class Measured(Analysis):
     mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
         than two texts
     texts : as `mean`, the number of texts that contributed
-    places : as `mean`, the divisor: the number of tokens, or their total weight
+    places : as `mean`, Σ divisors: the number of tokens, or their total weight
     says : the measure in words
     short_title : what the page calls it, without the variant
     """
@@ -183,14 +183,14 @@ class Measured(Analysis):
         kind, _ = split(self.name)
         if kind in JOBS:
             return WEIGHTS
-        alike = [measure for measure in self._atlas.values() if split(measure.name)[0] == kind]
-        return Scale.of(np.stack([measure.mean for measure in alike]))
+        variants = [measure for measure in self._atlas.values() if split(measure.name)[0] == kind]
+        return Scale.of(np.stack([measure.mean for measure in variants]))
 
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=self.scale) for grid in super()._grids()]
 
     def _batches(self, width: int) -> dict[int, Means]:
-        """Sums and places, (2, L, H) or (2,), of batches of `width` texts, by number."""
+        """Sums and divisors, (2, L, H) or (2,), of batches of `width` texts, by number."""
         batches = self._atlas._tally.batches_of(width)
         shape = 2, *self.mean.shape
         return {number: sums[:, self._columns].reshape(shape) for number, sums in batches.items()}
@@ -210,7 +210,7 @@ class Measured(Analysis):
         """Up to three passages with the smallest values, smallest first; see `most`."""
         return self._extremes(1, layer, head)
 
-    def _extremes(self, which: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
+    def _extremes(self, row: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
         tally = self._atlas._tally
         column = self._columns.start
         if is_of_heads(self.name):
@@ -223,9 +223,9 @@ class Measured(Analysis):
             raise InvalidTypeError(
                 f"{self.name} is measured for the whole model; leave out layer and head"
             )
-        passages = zip(tally.passages[which, :, column], tally.ranks[which, :, column], strict=True)
+        passages = zip(tally.passages[row, :, column], tally.ranks[row, :, column], strict=True)
         return tuple(
-            self._atlas._passage(int(number), float(rank if which else -rank))
+            self._atlas._passage(int(number), float(rank if row else -rank))
             for number, rank in passages
             if number != NONE
         )
@@ -236,14 +236,14 @@ class Measured(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
-        says = Message(self.says)
+        meaning = Message(self.says)
         if np.isfinite(self.error).any():
             largest = f"{np.nanmax(self.error):.1g}"
-            yield Message("{says}; errors up to {largest}", says=says, largest=largest)
+            yield Message("{says}; errors up to {largest}", says=meaning, largest=largest)
         elif self.texts.any():
-            yield Message("{says}; no error with one text", says=says)
+            yield Message("{says}; no error with one text", says=meaning)
         else:
-            yield Message("{says}; these texts have none", says=says)
+            yield Message("{says}; these texts have none", says=meaning)
 
 
 class HeadProfile(Analysis):
@@ -260,13 +260,13 @@ class HeadProfile(Analysis):
 
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
         self.measures = atlas._of_heads()
-        self._of = [atlas[name] for name in self.measures]
+        self._measured = [atlas[name] for name in self.measures]
         self._at = at = (
             Numbered("layer", range(atlas.n_layer)).one(layer),
             Numbered("head", range(atlas.n_head)).one(head),
         )
-        self.mean = read_only(np.array([measure.mean[at] for measure in self._of]))
-        self.error = read_only(np.array([measure.error[at] for measure in self._of]))
+        self.mean = read_only(np.array([measure.mean[at] for measure in self._measured]))
+        self.error = read_only(np.array([measure.error[at] for measure in self._measured]))
         self.title = mean_of(head_name(*at), atlas)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -279,11 +279,11 @@ class HeadProfile(Analysis):
         from attnlab.support.messages import say
         from attnlab.views.plot import drawn_in, plot_profile
 
-        numbers = np.stack([measure.mean.ravel() for measure in self._of])
-        errors = np.stack([measure.error.ravel() for measure in self._of])
-        shown = int(np.ravel_multi_index(self._at, self._of[0].mean.shape))
+        numbers = np.stack([measure.mean.ravel() for measure in self._measured])
+        errors = np.stack([measure.error.ravel() for measure in self._measured])
+        selected = int(np.ravel_multi_index(self._at, self._measured[0].mean.shape))
         with drawn_in(language):
-            return plot_profile([*self.measures], numbers, errors, shown, say(self.title), ax)
+            return plot_profile([*self.measures], numbers, errors, selected, say(self.title), ax)
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import document_view
@@ -292,13 +292,13 @@ class HeadProfile(Analysis):
 
     def _tables(self) -> Iterator[Table]:
         lines: list[tuple[str, ...]] = [header("measure", "mean", "error", "rank", "texts")]
-        for measure in self._of:
+        for measure in self._measured:
             larger = int((measure.mean > measure.mean[self._at]).sum())
             numbers = (measure.mean[self._at], measure.error[self._at])
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
-            place = Message("{rank} of {count}", rank=larger + 1, count=measure.mean.size)
-            rank = place if cells[0] else ""
-            lines.append((measure.name, *cells, rank, f"{measure.texts[self._at]:,}"))
+            rank = Message("{rank} of {count}", rank=larger + 1, count=measure.mean.size)
+            texts = f"{measure.texts[self._at]:,}"
+            lines.append((measure.name, *cells, rank if cells[0] else "", texts))
         yield Table(lines)
 
 
@@ -355,7 +355,7 @@ class Difference(Analysis):
             return np.where(difference == 0, 0.0, difference / error)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        # Loss has no heads, so it is shown only if it is alone.
+        # Loss has no heads, so it is shown only if it is the only measure.
         measures = tuple(filter(is_of_heads, self.measures)) or self.measures
         names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
         grid = np.stack([self._in_errors(name).ravel() for name in measures], axis=1)
@@ -388,7 +388,7 @@ def paired_error(first: Measured, second: Measured, width: int) -> Means:
     batches, other_batches = first._batches(width), second._batches(width)
     nothing = np.zeros((2, *first.mean.shape))
     squares, count = np.zeros(first.mean.shape), np.zeros(first.mean.shape)
-    with np.errstate(divide="ignore", invalid="ignore"):  # places and count - 1 may be 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # divisors and count - 1 may be 0
         for number in sorted(batches.keys() | other_batches.keys()):
             s1, n1 = batches.get(number, nothing)
             s2, n2 = other_batches.get(number, nothing)
@@ -425,21 +425,21 @@ class Atlas(Document, Mapping[str, Measured]):
     def of(
         cls,
         model: GPT2,
-        given: str,
+        source: str,
         measures: Mapping[str, Any],
         window: int,
         tally: Tally,
         corpus: str,
     ) -> Atlas:
         """Make an atlas from the tally of all texts."""
-        with using_language(ENGLISH):  # what is stored; `title` translates it
-            model_in_words = repr(model)
+        with using_language(ENGLISH):  # stored in English; `title` translates it
+            description = repr(model)
         about = {
             "measures": list(measures),
             "n_layer": model.config.n_layer,
             "n_head": model.config.n_head,
-            "model": model_in_words,
-            "model_given": given,
+            "model": description,
+            "model_given": source,
             "window": window,
             "corpus": corpus,
         }
@@ -492,15 +492,13 @@ class Atlas(Document, Mapping[str, Measured]):
         for name in self.measures:
             mean, error = self[name].mean, self[name].error
             if is_of_heads(name) and split(name)[1] == PLAIN and not np.isnan(mean).all():
-                layer, head = np.unravel_index(np.nanargmax(mean), mean.shape)
+                layer, head = map(int, np.unravel_index(np.nanargmax(mean), mean.shape))
                 largest, its_error = float(mean[layer, head]), float(error[layer, head])
                 median = float(np.nanmedian(mean))
                 errors = (largest - median) / its_error if its_error > 0 else np.nan
-                standouts.append(
-                    Standout(name, int(layer), int(head), largest, its_error, median, errors)
-                )
+                standouts.append(Standout(name, layer, head, largest, its_error, median, errors))
         return tuple(
-            sorted(standouts, key=lambda largest: -np.nan_to_num(largest.errors, nan=-1.0))
+            sorted(standouts, key=lambda standout: -np.nan_to_num(standout.errors, nan=-1.0))
         )
 
     def head(self, layer: int, head: int) -> HeadProfile:
@@ -529,7 +527,7 @@ class Atlas(Document, Mapping[str, Measured]):
         return Difference(self, other)
 
     def lines(self) -> list[list[str]]:
-        """The means without variants: a header and a row for each head, or nothing."""
+        """The means without variants: a header and a row for each head; [] without heads."""
         heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == PLAIN]
         if not heads:
             return []
@@ -667,20 +665,20 @@ class Atlas(Document, Mapping[str, Measured]):
         check_kind(model, GPT2, "model")
         config = model.config
         longest = max(map(len, self._tally.ids.values()), default=0)
-        why = ""
+        reason = ""
         if (config.n_layer, config.n_head) != (self.n_layer, self.n_head):
-            why = f"it has {config.n_layer} layers of {config.n_head} heads"
+            reason = f"it has {config.n_layer} layers of {config.n_head} heads"
         elif longest > config.n_positions:
-            why = f"it has {config.n_positions} positions, and a passage has {longest} tokens"
+            reason = f"it has {config.n_positions} positions, and a passage has {longest} tokens"
         else:
             try:
                 if contents_of(model, self._tally.ids) != self._contents:
-                    why = "its tokenizer decodes the passages' ids differently"
+                    reason = "its tokenizer decodes the passages' ids differently"
             except InvalidValueError as error:  # an id outside the vocabulary
-                why = str(error)
-        if why:
+                reason = str(error)
+        if reason:
             raise InvalidValueError(
-                f"model doesn't match the atlas: {why}. The atlas was made with {self.model}"
+                f"model doesn't match the atlas: {reason}. The atlas was made with {self.model}"
             )
 
     def is_of(self, model: GPT2) -> bool:
@@ -689,19 +687,19 @@ class Atlas(Document, Mapping[str, Measured]):
         True if there are no passages, or only user-defined measures, which can't be computed again.
         """
         check_kind(model, GPT2, "model")
-        known = dict.fromkeys(name for name in self.measures if name in MEASURES)
-        listed = [self._tally.passages[:, :, self[name]._columns].ravel() for name in known]
-        every = np.concatenate([np.zeros(0, np.int64), *listed])
-        numbers, counts = np.unique(every[every != NONE], return_counts=True)
+        built_in = dict.fromkeys(name for name in self.measures if name in MEASURES)
+        listed = [self._tally.passages[:, :, self[name]._columns].ravel() for name in built_in]
+        passages = np.concatenate([np.zeros(0, np.int64), *listed])
+        numbers, counts = np.unique(passages[passages != NONE], return_counts=True)
         if not numbers.size:
             return True
         number = int(numbers[counts.argmax()])
-        results = measured(model.trace(self._tally.ids[number]), known)
+        results = measured(model.trace(self._tally.ids[number]), built_in)
         agree = []
-        for name, (sums, places) in results.items():
+        for name, (sums, divisors) in results.items():
             columns = self[name]._columns
-            with np.errstate(divide="ignore", invalid="ignore"):  # places may be 0
-                computed = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / places.ravel()
+            with np.errstate(divide="ignore", invalid="ignore"):  # divisors may be 0
+                computed = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / divisors.ravel()
             recorded = self._tally.ranks[:, :, columns]
             is_listed = self._tally.passages[:, :, columns] == number
             agree.append(np.isclose(recorded, computed, rtol=1e-3, atol=1e-4)[is_listed])
@@ -710,8 +708,8 @@ class Atlas(Document, Mapping[str, Measured]):
     def save(self, path: FilePath) -> None:
         """Write a file that `attnlab.open_atlas` opens."""
         contents = json.dumps({str(n): self._contents[n] for n in sorted(self._contents)})
-        words = {"about": json.dumps(self._about), "contents": contents} | self._tally.words()
-        write_sealed(path, FORMAT, self._tally.tensors(), words)
+        metadata = {"about": json.dumps(self._about), "contents": contents}
+        write_sealed(path, FORMAT, self._tally.tensors(), metadata | self._tally.metadata())
 
     def _passage(self, number: int, value: float) -> Passage:
         text, start = number >> TOKEN_BITS, number & ((1 << TOKEN_BITS) - 1)
@@ -737,26 +735,26 @@ def open_atlas(path: FilePath) -> Atlas:
                 f"{file} not found: the run hasn't finished. Start it again to resume it"
             )
     try:
-        tensors, words = read_sealed(file, FORMAT, RecordingError, check_shapes)
+        tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
     except RecordingError as error:
         raise RecordingError(
             f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
         ) from None
     with reraised_as(RecordingError, f"{file} isn't a complete atlas"):
-        tally = Tally.read(tensors, words)
-        contents = {int(n): text for n, text in json.loads(words["contents"]).items()}
+        tally = Tally.read(tensors, metadata)
+        contents = {int(n): text for n, text in json.loads(metadata["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):
             raise InvalidValueError("some passages have no text")
-        return Atlas(json.loads(words["about"]), tally, contents)
+        return Atlas(json.loads(metadata["about"]), tally, contents)
 
 
 def is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def check_shapes(words: dict[str, str], shapes: Shapes) -> None:
+def check_shapes(metadata: dict[str, str], shapes: Shapes) -> None:
     """Raise if metadata or shapes aren't those of an atlas, before any array is read."""
-    about = json.loads(words["about"])
+    about = json.loads(metadata["about"])
     heads = as_count(about["n_layer"], "n_layer", 1) * as_count(about["n_head"], "n_head", 1)
     as_count(about["window"], "window", 1)
     measures = as_texts(about["measures"], "measures")

@@ -62,7 +62,7 @@ def atlas(
 ) -> Atlas:
     """Measure every head over a whole corpus: means with standard errors over texts.
 
-    mean = Σ sums / Σ places over all texts. The result is bit-identical for any executor and any
+    mean = Σ sums / Σ divisors over all texts. The result is bit-identical for any executor and any
     number of workers. Each worker uses one thread for matrix products.
 
     Parameters
@@ -114,8 +114,12 @@ def atlas(
     (12, 12)
     """
     progress = as_flag(progress, "progress")
-    name = None if isinstance(model, GPT2) else os.fspath(as_path_or_name(model))
-    opened = model if isinstance(model, GPT2) else GPT2.from_pretrained(model)
+    if isinstance(model, GPT2):
+        name, opened = None, model
+    elif isinstance(model, str | os.PathLike):
+        name, opened = os.fspath(model), GPT2.from_pretrained(model)
+    else:
+        check_kind(model, GPT2, "model")
     if executor is not None:
         check_kind(executor, Executor, "executor")
     limit = opened.config.n_positions
@@ -140,17 +144,16 @@ def atlas(
         )
         digest = hashlib.sha256()
         with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as parts:
-            total = _total(
-                task.empty_tally(), parts, count_of(texts) if progress else None, progress
-            )
+            count = count_of(texts) if progress else None
+            total = _total(task.empty_tally(), parts, count, progress)
         is_local = name is None or as_path(name).is_dir()
-        given = directory_of(opened) if is_local else str(name)
-        found = Atlas.of(opened, given, task.measures, size, total, digest.hexdigest())
+        source = directory_of(opened) if is_local else str(name)
+        result = Atlas.of(opened, source, task.measures, size, total, digest.hexdigest())
         if path is not None:
-            found.save(path / RESULT)
-            if any(map(is_of_heads, found)):
-                write_whole(path / PAGE, page(found, is_beside=True).encode())
-    return found
+            result.save(path / RESULT)
+            if any(map(is_of_heads, result)):
+                write_whole(path / PAGE, page(result, is_beside=True).encode())
+    return result
 
 
 def directory_of(model: GPT2) -> str:
@@ -159,14 +162,6 @@ def directory_of(model: GPT2) -> str:
         return ""
     directory = model.parameters.directory
     return "pocket" if directory == POCKET_DIRECTORY else str(directory.absolute())
-
-
-def as_path_or_name(model: Any) -> FilePath:
-    """Check that a model that isn't a GPT2 is a name or a path."""
-    if not isinstance(model, str | os.PathLike):
-        check_kind(model, GPT2, "model")
-    given: FilePath = model
-    return given
 
 
 def is_within(directory: Path, texts: Any) -> bool:
@@ -201,16 +196,16 @@ def _total(
 
     The bar estimates the time left if the number of texts is known.
     """
-    started, before = time.perf_counter(), 0
-    # The bar disappears if an error comes before the first chunk is done.
+    started, from_disk = time.perf_counter(), 0
+    # The bar disappears if an error occurs before the first chunk is done.
     with progress_bar(total=count, unit=" texts", leave=False, disable=not progress) as bar:
         for tally, is_new in chunks:
             total.add(tally)
             texts = tally.texts + len(tally.faults)
-            if not is_new:  # read from disk, so it doesn't count toward the speed
-                before += tally.tokens
+            if not is_new:  # doesn't count toward the speed
+                from_disk += tally.tokens
                 bar.initial = bar.n + texts
-            speed = (total.tokens - before) / (time.perf_counter() - started)
+            speed = (total.tokens - from_disk) / (time.perf_counter() - started)
             bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", False)
             bar.leave = True
             bar.update(texts)
@@ -225,9 +220,9 @@ def _total(
 class SerialExecutor(Executor):
     """Runs each call immediately, in this process."""
 
-    def submit(self, function: Any, /, *given: Any, **named: Any) -> Future[Any]:
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_result(function(*given, **named))
+        future.set_result(function(*args, **kwargs))
         return future
 
 
@@ -299,42 +294,42 @@ class StoredTallies:
     def _file(self, chunk: Chunk) -> Path:
         return self._directory / f"chunk-{chunk.number:08}.safetensors"
 
-    def _about(self, chunk: Chunk) -> dict[str, str]:
-        texts = (part for text in chunk.texts for part in map(repr, text))
-        digest = sha256(text.encode() for text in texts)
-        return {**self._run, "texts": f"{len(chunk.texts)} from {chunk.first} on, sha256 {digest}"}
+    def _identity(self, chunk: Chunk) -> dict[str, str]:
+        fields = (repr(field).encode() for text in chunk.texts for field in text)
+        texts = f"{len(chunk.texts)} from {chunk.first} on, sha256 {sha256(fields)}"
+        return {**self._run, "texts": texts}
 
     def write(self, chunk: Chunk, tally: Tally) -> None:
         """Write a chunk's tally atomically."""
-        words = self._about(chunk) | tally.words()
-        write_sealed(self._file(chunk), FORMAT, tally.tensors(), words)
+        metadata = self._identity(chunk) | tally.metadata()
+        write_sealed(self._file(chunk), FORMAT, tally.tensors(), metadata)
 
     def read(self, chunk: Chunk) -> Tally | None:
         """A chunk's tally, or None if it isn't stored."""
-        file, about = self._file(chunk), self._about(chunk)
+        file, identity = self._file(chunk), self._identity(chunk)
 
-        def check(words: dict[str, str], shapes: Shapes) -> None:
-            check_run(file, {name: words.get(name) for name in about}, about)
+        def check(metadata: dict[str, str], shapes: Shapes) -> None:
+            check_run(file, {name: metadata.get(name) for name in identity}, identity)
             Tally.check_shapes(self._columns, shapes)
 
         try:
-            tensors, words = read_sealed(file, FORMAT, ResumeError, check)
+            tensors, metadata = read_sealed(file, FORMAT, ResumeError, check)
         except MissingFileError:
             return None
         with reraised_as(ResumeError, f"{file} isn't complete; remove it to measure it again"):
-            return Tally.read(tensors, words)
+            return Tally.read(tensors, metadata)
 
 
 def identity(task: Task, chunk: int) -> dict[str, str]:
     """Everything that must be the same for a run to be resumed, except the corpus."""
     model = task.shared.model
     parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
-    words = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
+    tokens = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
     parts = {
         "config": asdict(model.config),
         "dtype": parameters.dtype,
         "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
-        "vocabulary": f"sha256 {sha256([repr(words).encode()])}",
+        "vocabulary": f"sha256 {sha256([repr(tokens).encode()])}",
         "measures": ", ".join(
             name if function is None else f"{name} ({identity_of(function)})"
             for name, function in task.measures.items()
@@ -348,6 +343,6 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
 def identity_of(function: Measure) -> str:
     """A function's module and name, and its version if it has one."""
     module, name, version = (
-        attribute(function, one) for one in ("__module__", "__qualname__", "version")
+        attribute(function, name) for name in ("__module__", "__qualname__", "version")
     )
     return f"{module}.{name}" if version is None else f"{module}.{name}, version {version}"

@@ -1,8 +1,8 @@
 """Sums over texts, in constant memory: moments, batches and extreme passages.
 
-The mean is a ratio, r = Σ sums / Σ places. Its standard error follows from Σ (sums - r places)²,
-which is computed from the moments. Tallies are added in chunk order, as floating-point sums depend
-on order.
+The mean is a ratio, r = Σ sums / Σ divisors. Its standard error follows from
+Σ (sums - r divisors)², which is computed from the moments. Tallies are added in chunk order, as
+floating-point sums depend on order.
 
 Comparing two atlases of the same texts needs paired sums, so the sums of batches of neighbouring
 texts are kept too: at most 128 batches of equal width. With more texts, neighbouring batches are
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,8 @@ class Tally:
 
     Attributes
     ----------
-    moments : float64 (6, C), over texts with sums s and places n (see `measures.Sums`): the number
-        of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
+    moments : float64 (6, C), over texts with sums s and divisors n (see `measures.Sums`): the
+        number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
     ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: minus the value
         for the largest, the value for the smallest, infinite if missing
     passages : int64, same shape as `ranks`, their numbers
@@ -78,9 +79,8 @@ class Tally:
         shape = 2, EXTREMES, columns
         return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NONE))
 
-    def add_text(self, number: int, sums: NDArray[np.float64], places: NDArray[np.float64]) -> None:
-        """Add one text's sums and places, (C,) each."""
-        s, n = sums, places
+    def add_text(self, number: int, s: NDArray[np.float64], n: NDArray[np.float64]) -> None:
+        """Add one text's sums s and divisors n, (C,) each."""
         self.moments += np.stack([(n > 0).astype(np.float64), s, n, s * s, s * n, n * n])
         self.texts += 1
         width = self.width
@@ -92,8 +92,8 @@ class Tally:
         """The batches, merged to `width` texts each, a multiple of the current width."""
         wider: dict[int, NDArray[np.float64]] = {}
         for number, sums in self.batches.items():
-            wide = number * self.width // width
-            wider[wide] = wider[wide] + sums if wide in wider else sums
+            merged = number * self.width // width
+            wider[merged] = wider.get(merged, 0.0) + sums
         return wider
 
     def _add_batches(self, later: dict[int, NDArray[np.float64]], width: int) -> None:
@@ -103,10 +103,10 @@ class Tally:
             self.batches[number] = self.batches.get(number, 0.0) + sums
 
     def add_passage(
-        self, number: int, name: str, ids: Ids, sums: AnyArray, places: AnyArray
+        self, number: int, name: str, ids: Ids, sums: AnyArray, divisors: AnyArray
     ) -> None:
         """Keep a passage of a text if it is among the extremes."""
-        value = np.divide(sums, places, out=np.full(sums.shape, np.nan), where=places > 0)
+        value = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
         rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
         numbers = np.where(np.isinf(rank), NONE, number)
         self.ids[number], self.names[number >> TOKEN_BITS] = ids.astype(np.int32), name
@@ -128,16 +128,16 @@ class Tally:
         """Merge later passages into the extremes; ties go to the earlier passage."""
         ranks = np.concatenate([self.ranks, ranks], axis=1)
         passages = np.concatenate([self.passages, passages], axis=1)
-        first = np.argsort(ranks, axis=1, kind="stable")[:, :EXTREMES]
-        self.ranks = np.take_along_axis(ranks, first, 1)
-        self.passages = np.take_along_axis(passages, first, 1)
+        lowest = np.argsort(ranks, axis=1, kind="stable")[:, :EXTREMES]
+        self.ranks = np.take_along_axis(ranks, lowest, 1)
+        self.passages = np.take_along_axis(passages, lowest, 1)
         kept = set(np.unique(self.passages).tolist())
         texts = {number >> TOKEN_BITS for number in kept}
         self.ids = {number: ids for number, ids in self.ids.items() if number in kept}
         self.names = {text: name for text, name in self.names.items() if text in texts}
 
     def tensors(self) -> dict[str, AnyArray]:
-        """The arrays to store in a file, along with `words`."""
+        """The arrays to store in a file, along with `metadata`."""
         numbers = sorted(self.ids)
         ids = [self.ids[number] for number in numbers]
         return {
@@ -152,7 +152,7 @@ class Tally:
             "batch_numbers": np.array([*self.batches], np.int64),
         }
 
-    def words(self) -> dict[str, str]:
+    def metadata(self) -> dict[str, str]:
         """The strings to store in a file's metadata."""
         names = {str(text): self.names[text] for text in sorted(self.names)}
         return {"names": json.dumps(names), "faults": json.dumps(self.faults)}
@@ -161,43 +161,43 @@ class Tally:
     def check_shapes(cls, columns: int, stored: Shapes) -> None:
         """Raise if the stored shapes aren't those of a tally with this many columns."""
         empty = cls.of(columns).tensors() if stored["moments"] == (6, columns) else {}
-        (kept,), (batches,), (ids,) = (stored[name] for name in ("numbers", "batch_numbers", "ids"))
+        (passages,), (ids,), (batches,) = (
+            stored[name] for name in ("numbers", "ids", "batch_numbers")
+        )
         shapes = {name: array.shape for name, array in empty.items()} | {
-            **dict.fromkeys(("numbers", "lengths"), (kept,)),
+            **dict.fromkeys(("numbers", "lengths"), (passages,)),
             "ids": (ids,),
             "batch_numbers": (batches,),
             "batches": (batches, 2, columns),
         }
-        if stored != shapes or kept > 2 * EXTREMES * columns or batches > BATCHES:
+        if stored != shapes or passages > 2 * EXTREMES * columns or batches > BATCHES:
             raise InvalidValueError(f"the tensors don't fit {columns} columns")
 
     @classmethod
-    def read(cls, tensors: Mapping[str, AnyArray], words: Mapping[str, str]) -> Tally:
-        """Restore a tally from `tensors` and `words`, whose shapes were checked before."""
+    def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:
+        """Restore a tally from `tensors`, whose shapes were checked before, and `metadata`."""
         expected = cls.of(tensors["moments"].shape[1]).tensors()
         for name, array in expected.items():
             if tensors[name].dtype != array.dtype:
                 raise InvalidValueError(f"{name} must be {array.dtype}; got {tensors[name].dtype}")
-        sums = tensors["moments"], tensors["batches"]
-        counts = (tensors[name] for name in ("counts", "numbers", "lengths", "ids"))
-        if not all(np.isfinite(one).all() for one in sums) or any((n < 0).any() for n in counts):
+        are_finite = all(np.isfinite(tensors[name]).all() for name in ("moments", "batches"))
+        integers = ("counts", "numbers", "lengths", "ids")
+        if not are_finite or any((tensors[name] < 0).any() for name in integers):
             raise InvalidValueError("some sums aren't finite, or some counts are negative")
         if tensors["lengths"].sum() != tensors["ids"].size:
             raise InvalidValueError("lengths and ids don't match")
         listed = set(tensors["passages"].ravel().tolist()) - {int(NONE)}
-        names = json.loads(words["names"])
+        names, faults = json.loads(metadata["names"]), json.loads(metadata["faults"])
         texts_listed = {number >> TOKEN_BITS for number in listed}
         if listed != set(tensors["numbers"].tolist()) or texts_listed != set(map(int, names)):
             raise InvalidValueError("some passages have no ids or no names")
-        faults = json.loads(words["faults"])
-        strings = [*names.values(), *(part for name, reason in faults for part in (name, reason))]
-        if not all(isinstance(one, str) for one in strings):
+        faults = [(name, reason) for name, reason in faults]
+        if not all(isinstance(text, str) for text in (*names.values(), *chain(*faults))):
             raise InvalidValueError("names and faults must be strings")
         texts, tokens, width = tensors["counts"].tolist()
         if width < 1 or width & (width - 1):
             raise InvalidValueError(f"the width of batches must be a power of 2; got {width}")
-        cuts = np.cumsum(tensors["lengths"])[:-1]
-        pieces: list[Any] = np.split(tensors["ids"], cuts) if len(tensors["lengths"]) else []
+        pieces: list[Any] = np.split(tensors["ids"], np.cumsum(tensors["lengths"]))[:-1]
         return cls(
             tensors["moments"].copy(),
             tensors["ranks"].copy(),
@@ -206,7 +206,7 @@ class Tally:
             names={int(text): name for text, name in names.items()},
             texts=texts,
             tokens=tokens,
-            faults=[(name, reason) for name, reason in faults],
+            faults=faults,
             width=width,
             batches=dict(zip(tensors["batch_numbers"].tolist(), tensors["batches"], strict=True)),
         )

@@ -60,16 +60,16 @@ class Chunk(NamedTuple):
 
 def chunks_of(texts: Any, size: int) -> Iterator[Chunk]:
     """Split a corpus into chunks of `size` texts, or fewer if they are long."""
-    taken: list[Text] = []
+    pending: list[Text] = []
     numbers, first = count(), 0
     for text in texts_of(texts):
-        taken.append(text)
-        if len(taken) == size or sum(len(text.content) for text in taken) >= MAX_CHARACTERS:
-            yield Chunk(next(numbers), first, tuple(taken))
-            first += len(taken)
-            taken = []
-    if taken:
-        yield Chunk(next(numbers), first, tuple(taken))
+        pending.append(text)
+        if len(pending) == size or sum(len(text.content) for text in pending) >= MAX_CHARACTERS:
+            yield Chunk(next(numbers), first, tuple(pending))
+            first += len(pending)
+            pending = []
+    if pending:
+        yield Chunk(next(numbers), first, tuple(pending))
 
 
 def count_of(texts: Any) -> int | None:
@@ -95,8 +95,8 @@ def texts_of(texts: Any) -> Iterator[Text]:
         if not path.exists():
             raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
         return _of_lines(path)
-    columns = (attribute(texts, name) for name in ("columns", "column_names"))
-    if isinstance(texts, Mapping) or any(names is not None for names in columns):
+    is_table = any(attribute(texts, name) is not None for name in ("columns", "column_names"))
+    if is_table or isinstance(texts, Mapping):
         raise InvalidTypeError(
             f"iterating over a {type(texts).__name__} gives its keys or rows, not its texts; pass "
             "the texts, such as df['text'] or (row['text'] for row in rows)"

@@ -13,7 +13,6 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attnlab.corpus.measures import Measure, Sums, is_of_heads, measured
 from attnlab.corpus.tally import Tally, passage
@@ -83,28 +82,28 @@ class Task(NamedTuple):
 
     def tally(self, chunk: Chunk) -> Tally:
         """The tally of a chunk's texts; those that can't be measured are in `faults`."""
-        whole = self.empty_tally()
+        tally = self.empty_tally()
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
-                whole.add(self._of_text(number, text))
+                tally.add(self._of_text(number, text))
             except (AttnlabError, MemoryError) as error:
-                whole.faults.append((text.name, str(error) or type(error).__name__))
-        return whole
+                tally.faults.append((text.name, str(error) or type(error).__name__))
+        return tally
 
     def try_measures(self, chunk: Chunk) -> None:
         """Raise if a user-defined measure fails on the first windows of all texts."""
-        for name, function in self.measures.items():
-            failed = None
-            for ids in self._first_windows(chunk) if function is not None else ():
+        functions = {name: f for name, f in self.measures.items() if f is not None}
+        for name, function in functions.items():
+            failure = None
+            for ids in self._first_windows(chunk):
                 try:
                     measured(self.shared.model.trace(ids), {name: function})
-                except AttnlabError as error:
-                    failed = error
-                else:
-                    failed = None
                     break
-            if failed is not None:
-                raise failed
+                except AttnlabError as error:
+                    failure = error
+            else:
+                if failure is not None:
+                    raise failure
 
     def _first_windows(self, chunk: Chunk) -> Iterator[Ids]:
         for text in chunk.texts:
@@ -113,13 +112,13 @@ class Task(NamedTuple):
 
     def _of_text(self, number: int, text: Text) -> Tally:
         tally = self.empty_tally()
-        sums, places = np.zeros((2, tally.moments.shape[-1]))
+        sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
-            numbers = flat(measured(self.shared.model.trace(ids), self.measures))
-            tally.add_passage(passage(number, start), text.name, ids, *numbers)
-            sums, places = sums + numbers.sums, places + numbers.places
+            of_window = flat(measured(self.shared.model.trace(ids), self.measures))
+            tally.add_passage(passage(number, start), text.name, ids, *of_window)
+            sums, divisors = sums + of_window.sums, divisors + of_window.divisors
             tally.tokens += len(ids)
-        tally.add_text(number, sums, places)
+        tally.add_text(number, sums, divisors)
         return tally
 
     def _windows(self, text: Text) -> Iterator[tuple[int, Ids]]:
@@ -138,16 +137,12 @@ def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     return sum(heads if is_of_heads(name) else 1 for name in measures)
 
 
-def flat(measured: dict[str, Sums]) -> Sums:
+def flat(of_measures: dict[str, Sums]) -> Sums:
     """The numbers of all measures side by side, (C,)."""
-
-    def joined(arrays: Iterator[NDArray[np.float64]]) -> NDArray[np.float64]:
-        return np.concatenate([array.ravel() for array in arrays])
-
-    return Sums(
-        joined(numbers.sums for numbers in measured.values()),
-        joined(numbers.places for numbers in measured.values()),
+    rows = (
+        [array.ravel() for array in arrays] for arrays in zip(*of_measures.values(), strict=True)
     )
+    return Sums(*map(np.concatenate, rows))
 
 
 def initialize_worker() -> None:

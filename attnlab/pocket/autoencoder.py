@@ -29,6 +29,7 @@ What the features are, by their examples:
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +47,8 @@ PATH = "blocks.0.output"
 # These texts differ from those that the model was trained on and those of the measures.
 SEED, SAMPLES = 8, 4_000
 
-# A feature detects a token if this share of all its activation is on it.
-DETECTS = 0.9
+# A feature detects a token if at least this fraction of its total activation is on that token.
+MIN_FRACTION = 0.9
 
 
 def make(directory: str) -> str:
@@ -65,21 +66,25 @@ def make(directory: str) -> str:
 
 
 def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[int]]:
-    """The features that are active on one token, or after one token, see DETECTS."""
-    places = [
-        (before, here, activations)
+    """The features that are active on one token, or after one token; see `MIN_FRACTION`."""
+    rows = [
+        (previous, current, activations)
         for trace in traces.in_groups()
-        for before, here, activations in zip(
+        for previous, current, activations in zip(
             (-1, *trace.ids), trace.ids, trace.features(sae).activations, strict=False
         )
     ]
-    before, here, rows = (np.array(one) for one in zip(*places, strict=True))
-    total, detectors = rows.sum(axis=0), []
-    for ids in (here, before):
-        largest = np.max([rows[ids == id].sum(axis=0) for id in np.unique(ids)], axis=0)
-        detectors.append(np.flatnonzero((largest >= DETECTS * total) & (total > 0)).tolist())
-    of_token, of_previous = detectors
-    return of_token, [one for one in of_previous if one not in of_token]
+    previous, current, activations = map(np.array, zip(*rows, strict=True))
+
+    def detecting(ids: Any) -> list[int]:
+        total = activations.sum(axis=0)
+        of_ids = [activations[ids == id].sum(axis=0) for id in np.unique(ids)]
+        is_detector = (np.max(of_ids, axis=0) >= MIN_FRACTION * total) & (total > 0)
+        features: list[int] = np.flatnonzero(is_detector).tolist()
+        return features
+
+    of_token = detecting(current)
+    return of_token, [feature for feature in detecting(previous) if feature not in of_token]
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ PEOPLE = _words("creature girl boy king queen giant child teacher farmer")
 
 PLACES = _words("garden forest river house school park farm bridge lake hill")
 LANDMARKS = _words("tree flower stone wall")
-WHERE = _words("near behind by")
+PREPOSITIONS = _words("near behind by")
 
 # Each activity's matching weather and season.
 ACTIVITIES = {
@@ -133,17 +133,17 @@ class Dice:
 
     def pick_several(self, count: int, options: Sequence[Option]) -> list[Option]:
         """`count` different options, in random order."""
-        left, chosen = list(options), []
+        remaining, chosen = list(options), []
         for _ in range(count):
-            chosen.append(self.pick(left))
-            left.remove(chosen[-1])
+            chosen.append(self.pick(remaining))
+            remaining.remove(chosen[-1])
         return chosen
 
     def chance(self, probability: float = 0.5) -> bool:
         """True with this probability."""
-        happens = bool(self._rng.random() < probability)
-        self.nats -= math.log(probability if happens else 1 - probability)
-        return happens
+        outcome = bool(self._rng.random() < probability)
+        self.nats -= math.log(probability if outcome else 1 - probability)
+        return outcome
 
     def mostly(self, favourite: Option, options: Sequence[Option]) -> Option:
         """The favourite with probability ½, otherwise one of the other options."""
@@ -160,8 +160,8 @@ def creature(dice: Dice) -> str:
     opening = dice.pick(("", "One day ", "Yesterday ", "By the "))
     if opening == "By the ":
         opening += f"{dice.pick(PLACES)} "
-    who = " and ".join(_creature(dice) for _ in range(dice.pick((1, 2, 3))))
-    text = f"{opening}{who}."
+    creatures = " and ".join(_creature(dice) for _ in range(dice.pick((1, 2, 3))))
+    text = f"{opening}{creatures}."
     return text[0].upper() + text[1:]
 
 
@@ -181,24 +181,24 @@ def pronoun(dice: Dice) -> str:
     """The dog chased the ball, but it rolled: the verb fits one of the two."""
     animal, thing, verb = dice.pick(ANIMALS), dice.pick(THINGS), dice.pick(CHASES)
     subject, target = f"[{animal}#animal]", f"[{thing}#thing]"
-    where = f" {dice.pick(WHERE)} the {dice.pick(PLACES)}" if dice.chance() else ""
+    location = f" {dice.pick(PREPOSITIONS)} the {dice.pick(PLACES)}" if dice.chance() else ""
     if dice.chance():
-        scene = f"The {subject} {verb} the {target}{where}"
+        clause = f"The {subject} {verb} the {target}{location}"
     else:
-        scene = f"The {target} was {verb} by the {subject}{where}"
-    then = dice.pick((SOUNDS[animal], EVENTS[thing]))
-    return f"{scene}, {dice.pick(('and', 'but'))} [it:animal:thing] {then}."
+        clause = f"The {target} was {verb} by the {subject}{location}"
+    second_verb = dice.pick((SOUNDS[animal], EVENTS[thing]))
+    return f"{clause}, {dice.pick(('and', 'but'))} [it:animal:thing] {second_verb}."
 
 
 def weather(dice: Dice) -> str:
     """It’s very hot in summer. Swimming is wonderful: weather and season determine the verdict."""
     first, second = dice.pick_several(2, tuple(ACTIVITIES))
-    own_weather, own_season = ACTIVITIES[first]
-    sky, season = dice.mostly(own_weather, WEATHERS), dice.mostly(own_season, SEASONS)
+    matching_weather, matching_season = ACTIVITIES[first]
+    sky, season = dice.mostly(matching_weather, WEATHERS), dice.mostly(matching_season, SEASONS)
 
     def verdict(activity: str) -> str:
-        own_weather, own_season = ACTIVITIES[activity]
-        return f"{activity} is {VERDICTS[sky == own_weather, season == own_season]}"
+        matching_weather, matching_season = ACTIVITIES[activity]
+        return f"{activity} is {VERDICTS[sky == matching_weather, season == matching_season]}"
 
     text = f"It’s {dice.pick(('very', 'so', 'quite'))} {sky} in {season}. "
     return f"{text}{verdict(first).capitalize()}, and {verdict(second)}."
@@ -207,11 +207,11 @@ def weather(dice: Dice) -> str:
 def family(dice: Dice) -> str:
     """Martin’s one of my sons, and the other is Chanler: both names recur."""
     names, children = dice.pick(((BOYS, "sons"), (GIRLS, "daughters")))
-    one, other = both = dice.pick_several(2, names)
-    first, second = dice.pick_several(2, both)
+    first, second = both = dice.pick_several(2, names)
+    arriving, waiting = dice.pick_several(2, both)
     return (
-        f"{one}’s one of my {children}, and the other is {other}. "
-        f"When {first} came home, {second} was {dice.pick(FEELINGS)}."
+        f"{first}’s one of my {children}, and the other is {second}. "
+        f"When {arriving} came home, {waiting} was {dice.pick(FEELINGS)}."
     )
 
 
@@ -229,25 +229,29 @@ def gift(dice: Dice) -> str:
 def quote(dice: Dice) -> str:
     """Tom said, “The dog isn’t in the garden.” Quotation marks must match."""
     name, verb = dice.pick(NAMES), dice.pick(("is", "isn’t"))
-    news = f"he {dice.pick(ANIMALS)} {verb} {dice.pick(WHERE)} the {dice.pick(PLACES)}"
+    clause = f"he {dice.pick(ANIMALS)} {verb} {dice.pick(PREPOSITIONS)} the {dice.pick(PLACES)}"
     if dice.chance():
-        news += f" with {dice.pick(NAMES)}"
+        clause += f" with {dice.pick(NAMES)}"
     return dice.pick(
-        (f"{name} said, “T{news}.”", f"{name} said that t{news}.", f"“T{news},” said {name}.")
+        (
+            f"{name} said, “T{clause}.”",
+            f"{name} said that t{clause}.",
+            f"“T{clause},” said {name}.",
+        )
     )
 
 
 def agreement(dice: Dice) -> str:
     """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
-    subject, many = dice.pick(HERDS), dice.chance()
-    text = f"The {subject}{'s' if many else ''} {_near(dice, LANDMARKS)}"
+    subject, is_plural = dice.pick(HERDS), dice.chance()
+    text = f"The {subject}{'s' if is_plural else ''} {_near(dice, LANDMARKS)}"
     if dice.chance():
         text += f" {_near(dice, PLACES)}"
-    return f"{text} {'are' if many else 'is'} {dice.pick(LOOKS)}."
+    return f"{text} {'are' if is_plural else 'is'} {dice.pick(LOOKS)}."
 
 
-def _near(dice: Dice, spots: Sequence[str]) -> str:
-    return f"{dice.pick(WHERE)} the {dice.pick(spots)}{'s' if dice.chance() else ''}"
+def _near(dice: Dice, landmarks: Sequence[str]) -> str:
+    return f"{dice.pick(PREPOSITIONS)} the {dice.pick(landmarks)}{'s' if dice.chance() else ''}"
 
 
 def colours(dice: Dice) -> str:
@@ -273,10 +277,10 @@ def question(dice: Dice) -> str:
 
 def comparison(dice: Dice) -> str:
     """The horse is bigger than the cat, so the cat is smaller than the horse."""
-    one, other = dice.pick_several(2, ANIMALS)
+    first, second = dice.pick_several(2, ANIMALS)
     more = dice.pick(tuple(OPPOSITES))
     less = OPPOSITES[more]
-    return f"The {one} is {more} than the {other}, so the {other} is {less} than the {one}."
+    return f"The {first} is {more} than the {second}, so the {second} is {less} than the {first}."
 
 
 def counting(dice: Dice) -> str:
@@ -288,10 +292,10 @@ def counting(dice: Dice) -> str:
 
 def promise(dice: Dice) -> str:
     """I’ll meet Anna by the park, and we’ll walk from the park to the lake: both recur."""
-    name, (here, there) = dice.pick(NAMES), dice.pick_several(2, PLACES)
+    name, (start, end) = dice.pick(NAMES), dice.pick_several(2, PLACES)
     return (
-        f"I’ll meet {name} by the {here}, and we’ll walk from the {here} to the {there}. "
-        f"At the {there} {name} sings."
+        f"I’ll meet {name} by the {start}, and we’ll walk from the {start} to the {end}. "
+        f"At the {end} {name} sings."
     )
 
 
@@ -381,7 +385,7 @@ class Corpus:
         return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
 
 
-# Seeds of the training texts and of the held-out texts.
+# Of the training texts and of the held-out texts.
 TRAINING_SEED = 0
 HELD_OUT_SEED = 99
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from attnlab.forward.gradients import cross_entropy
 from attnlab.model.gpt2 import GPT2
@@ -29,18 +30,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses on newly sampled texts, by kind; `repr` is a table."""
+    """Losses on newly sampled texts, by kind and on all of them; `repr` is a table."""
 
     kinds: dict[str, Loss]
-
-    @property
-    def all(self) -> Loss:
-        """The loss on all texts."""
-        losses = self.kinds.values()
-        tokens = sum(loss.tokens for loss in losses)
-        by_model = sum(loss.model * loss.tokens for loss in losses)
-        by_grammar = sum(loss.grammar * loss.tokens for loss in losses)
-        return Loss(tokens, by_model / tokens, by_grammar / tokens)
+    all: Loss
 
     def __repr__(self) -> str:
         lines = [("kind", "tokens", "model", "grammar")]
@@ -51,23 +44,15 @@ class HeldOut:
 
 def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
     """Measure any GPT-2 on newly sampled texts, each between line breaks."""
-    nats: dict[str, tuple[list[float], list[float], list[int]]] = {
-        kind: ([], [], []) for kind in KINDS
-    }
+    sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, and nats by the model and the grammar
     for sample in corpus(seed, samples).samples:
         trace = model.trace(f"\n{sample.text}\n")
         loss, _ = cross_entropy(trace.logits[:-1], trace.tokens.ids[1:])
-        count = len(trace.tokens) - 1
-        by_model, by_grammar, tokens = nats[sample.kind]
-        by_model.append(loss * count)
-        by_grammar.append(Corpus((sample,)).nats)
-        tokens.append(count)
-    return HeldOut(
-        {
-            kind: Loss(
-                sum(tokens), math.fsum(by_model) / sum(tokens), math.fsum(by_grammar) / sum(tokens)
-            )
-            for kind, (by_model, by_grammar, tokens) in nats.items()
-            if tokens
-        }
-    )
+        tokens = len(trace.tokens) - 1
+        sums[sample.kind] += tokens, loss * tokens, Corpus((sample,)).nats
+
+    def mean(tokens: float, by_model: float, by_grammar: float) -> Loss:
+        return Loss(int(tokens), by_model / tokens, by_grammar / tokens)
+
+    kinds = {kind: mean(*numbers) for kind, numbers in sums.items() if numbers[0]}
+    return HeldOut(kinds, mean(*np.sum([*sums.values()], axis=0)))

@@ -57,10 +57,10 @@ def make(directory: Path) -> str:
         seed=TRAINING_SEED,
         directory=directory,
     )
-    text = card(run)
-    write_whole(directory / "MODEL_CARD.md", text.encode())
+    model_card = card(run)
+    write_whole(directory / "MODEL_CARD.md", model_card.encode())
     (directory / STATE).unlink()
-    return text
+    return model_card
 
 
 def card(run: Training) -> str:

@@ -63,9 +63,14 @@ from attnlab.views.shown import Axis
 DIRECTORY = Path(__file__).parent
 FILE, CARD = DIRECTORY / "truth.npz", DIRECTORY / "TRUTH_CARD.md"
 
-HEADS = [(layer, head) for layer in range(2) for head in range(4)]
 # In the order of the forward pass.
 PARTS = ("0.0", "0.1", "0.2", "0.3", "MLP 0", "1.0", "1.1", "1.2", "1.3", "MLP 1")
+# What each of them writes.
+OUTPUTS = [
+    f"blocks.{layer}.{step}"
+    for layer in range(2)
+    for step in (*(f"attention.heads.{head}.output" for head in range(4)), "mlp.output")
+]
 SUBSETS = 2 ** len(PARTS)
 ABLATIONS = ("zero", "mean")
 MEASURES = ("difference", "log_probability")
@@ -82,7 +87,7 @@ class Sentence(NamedTuple):
     ----------
     task : its name in `TASKS`
     clean, corrupted : texts with the same number of tokens
-    right, wrong : the next token of each
+    right, wrong : the correct next token of each
     """
 
     task: str
@@ -94,78 +99,79 @@ class Sentence(NamedTuple):
 
 # ---- the sentences -------------------------------------------------------------------------------
 
-# The texts and words of a `Sentence`: clean, corrupted, right, wrong.
-Four = tuple[str, str, str, str]
+# The fields of a `Sentence` after its task: clean, corrupted, right, wrong.
+Contrast = tuple[str, str, str, str]
 
 
-def mood(dice: Dice) -> Four:
+def mood(dice: Dice) -> Contrast:
     """A hungry girl -> ate"""
     first, second = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
     noun = dice.pick(PEOPLE)
     return f"A {first} {noun}", f"A {second} {noun}", DEEDS[first], DEEDS[second]
 
 
-def pronoun(dice: Dice) -> Four:
+def pronoun(dice: Dice) -> Contrast:
     """The dog chased the ball, but it -> barked, not meowed"""
-    (one, other), verb, thing = dice.pick_several(2, ANIMALS), dice.pick(CHASES), dice.pick(THINGS)
-    clean, corrupted = (f"The {animal} {verb} the {thing}, but it" for animal in (one, other))
-    return clean, corrupted, SOUNDS[one], SOUNDS[other]
+    animals, verb, thing = dice.pick_several(2, ANIMALS), dice.pick(CHASES), dice.pick(THINGS)
+    clean, corrupted = (f"The {animal} {verb} the {thing}, but it" for animal in animals)
+    right, wrong = (SOUNDS[animal] for animal in animals)
+    return clean, corrupted, right, wrong
 
 
-def weather(dice: Dice) -> Four:
+def weather(dice: Dice) -> Contrast:
     """It’s very hot in summer. Swimming is -> wonderful"""
     activity = dice.pick(tuple(ACTIVITIES))
     sky, season = ACTIVITIES[activity]
-    another = dice.pick([other for other in SEASONS if other != season])
+    wrong_season = dice.pick([other for other in SEASONS if other != season])
     clean, corrupted = (
-        f"It’s very {sky} in {when}. {activity.capitalize()} is" for when in (season, another)
+        f"It’s very {sky} in {word}. {activity.capitalize()} is" for word in (season, wrong_season)
     )
     return clean, corrupted, VERDICTS[True, True], VERDICTS[True, False]
 
 
-def comparison(dice: Dice) -> Four:
+def comparison(dice: Dice) -> Contrast:
     """The horse is bigger than the cat, so the cat is -> smaller"""
-    (one, other), (more, wrong) = (
-        dice.pick_several(2, ANIMALS),
-        dice.pick_several(2, tuple(OPPOSITES)),
-    )
+    first, second = dice.pick_several(2, ANIMALS)
+    comparatives = dice.pick_several(2, tuple(OPPOSITES))
     clean, corrupted = (
-        f"The {one} is {than} than the {other}, so the {other} is" for than in (more, wrong)
+        f"The {first} is {more} than the {second}, so the {second} is" for more in comparatives
     )
-    return clean, corrupted, OPPOSITES[more], OPPOSITES[wrong]
+    right, wrong = (OPPOSITES[more] for more in comparatives)
+    return clean, corrupted, right, wrong
 
 
-def gift(dice: Dice) -> Four:
+def gift(dice: Dice) -> Contrast:
     """When Anna and Tom went to the park, Anna gave a kite to -> Tom"""
-    (one, other), place = dice.pick_several(2, GIRLS), dice.pick(PLACES)
+    (first, second), place = dice.pick_several(2, GIRLS), dice.pick(PLACES)
     thing = dice.pick([thing for thing in THINGS if thing[0] not in "aeiou"])
     clean, corrupted = (
-        f"When {one} and {other} went to the {place}, {giver} gave a {thing} to"
-        for giver in (one, other)
+        f"When {first} and {second} went to the {place}, {giver} gave a {thing} to"
+        for giver in (first, second)
     )
-    return clean, corrupted, other, one
+    return clean, corrupted, second, first
 
 
-def family(dice: Dice) -> Four:
+def family(dice: Dice) -> Contrast:
     """Anna’s one of my daughters, and the other is Emma. When Emma came home, -> Anna"""
-    one, other = dice.pick_several(2, GIRLS)
+    first, second = dice.pick_several(2, GIRLS)
     clean, corrupted = (
-        f"{one}’s one of my daughters, and the other is {other}. When {first} came home,"
-        for first in (one, other)
+        f"{first}’s one of my daughters, and the other is {second}. When {name} came home,"
+        for name in (first, second)
     )
-    return clean, corrupted, other, one
+    return clean, corrupted, second, first
 
 
-def colours(dice: Dice) -> Four:
+def colours(dice: Dice) -> Contrast:
     """The cat was black and the dog was white. So the dog was -> white"""
-    (one, other), (a, b) = dice.pick_several(2, ANIMALS), dice.pick_several(2, COLOURS)
+    (first, second), (right, wrong) = dice.pick_several(2, ANIMALS), dice.pick_several(2, COLOURS)
     clean, corrupted = (
-        f"The {one} was {a} and the {other} was {b}. So the {asked} was" for asked in (one, other)
+        f"The {first} was {right} and the {second} was {wrong}. So the {animal} was"
+        for animal in (first, second)
     )
-    return clean, corrupted, a, b
+    return clean, corrupted, right, wrong
 
 
-def recital(dice: Dice) -> Four:
+def recital(dice: Dice) -> Contrast:
     """Say: lamp two happy. Again: lamp two -> happy"""
     *words, other = dice.pick_several(9, LEXICON)
     clean, corrupted = (
@@ -175,7 +181,7 @@ def recital(dice: Dice) -> Four:
     return clean, corrupted, words[2], other
 
 
-TASKS: dict[str, Callable[[Dice], Four]] = {
+TASKS: dict[str, Callable[[Dice], Contrast]] = {
     task.__name__: task
     for task in (mood, pronoun, weather, comparison, gift, family, colours, recital)
 }
@@ -192,12 +198,9 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
             sentence = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
             for text in sentence[1:]:
                 length[text] = len(model.tokenizer.encode(text))
-            is_usable = length[clean] == length[corrupted]
-            if (
-                is_usable
-                and length[sentence.right] == length[sentence.wrong] == 1
-                and sentence not in of_task
-            ):
+            has_equal_lengths = length[clean] == length[corrupted]
+            has_single_tokens = length[sentence.right] == length[sentence.wrong] == 1
+            if has_equal_lengths and has_single_tokens and sentence not in of_task:
                 of_task.append(sentence)
         chosen += of_task
     return chosen
@@ -249,7 +252,7 @@ def ablated(
     return trace.edited(edits)
 
 
-def measured(trace: Trace, sentence: Sentence) -> AnyArray:
+def measures_of(trace: Trace, sentence: Sentence) -> AnyArray:
     """The difference of logits and the log-probability of the right token, (..., 2)."""
     right, wrong = (trace.vocabulary.named(word).id for word in sentence[3:])
     logits = trace.next_logits.astype(np.float64)
@@ -265,7 +268,7 @@ def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
         tokens = model.tokenizer.tokens(sentence.clean)
         batch, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
         for row, replacements in enumerate((None, mean_of_path)):
-            results[row, number] = measured(ablated(batch, kept, replacements), sentence)
+            results[row, number] = measures_of(ablated(batch, kept, replacements), sentence)
     return results
 
 
@@ -341,22 +344,19 @@ class Truth(Document):
         """
         faithfulness = as_float(faithfulness, "faithfulness", least=None)
         v = self.values(task, ablation).mean(axis=0)
-        shares = (v - v[0]) / (v[-1] - v[0])
-        sizes = kept_parts(range(SUBSETS)).sum(axis=1)
-        fits = shares >= faithfulness
-        if not fits.any():
+        of_subsets = (v - v[0]) / (v[-1] - v[0])
+        kept = kept_parts(range(SUBSETS))
+        sizes, is_faithful = kept.sum(axis=1), of_subsets >= faithfulness
+        if not is_faithful.any():
             raise InvalidValueError(
                 "no subset has faithfulness {faithfulness}; the highest is {highest}",
                 faithfulness=f"{faithfulness:g}",
-                highest=f"{shares.max():.3g}",
+                highest=f"{of_subsets.max():.3g}",
             )
-        smallest = sizes[fits].min()
-        chosen = np.flatnonzero(fits & (sizes == smallest))
-        order = chosen[np.argsort(-shares[chosen], kind="stable")]
-        kept = kept_parts(order)
+        smallest = np.flatnonzero(is_faithful & (sizes == sizes[is_faithful].min()))
         return [
-            (tuple(name for name, is_kept in zip(PARTS, row, strict=True) if is_kept), float(share))
-            for row, share in zip(kept, shares[order], strict=True)
+            (tuple(np.array(PARTS)[kept[subset]].tolist()), float(of_subsets[subset]))
+            for subset in sorted(smallest, key=lambda subset: -of_subsets[subset])
         ]
 
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
@@ -370,16 +370,12 @@ class Truth(Document):
         if model is None:
             return Methods(self, self.scores, ablation)
         check_kind(model, GPT2, "model")
-        pocket = GPT2.from_pretrained("pocket")
-        expected, actual = pocket.parameters, model.parameters
-        if actual.config != expected.config or any(
-            not np.array_equal(actual[path].astype(expected.dtype), expected[path])
-            for path in expected
-        ):
+        pocket = GPT2.from_pretrained("pocket", dtype=model.parameters.dtype)
+        if not model.parameters.equals(pocket.parameters):
             raise InvalidValueError(
                 "the table is of the pocket model, with the parameters that come "
                 "with attnlab; got a model {origin}",
-                origin=actual.origin,
+                origin=model.parameters.origin,
             )
         return Methods(self, scores_of(model, self.sentences), ablation)
 
@@ -397,8 +393,8 @@ class Truth(Document):
         for task in self.tasks:
             number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
             sentence = self.sentences[number]
-            whole = f"{self.table[1, number, -1, 0]:.2f}"
-            lines.append((task, sentence.clean, sentence.right, sentence.wrong, whole))
+            difference = f"{self.table[1, number, -1, 0]:.2f}"  # with all parts
+            lines.append((task, sentence.clean, sentence.right, sentence.wrong, difference))
         yield Table(lines, left=(0, 1, 2, 3))
 
 
@@ -622,8 +618,8 @@ class Methods(Analysis):
 def scores_of(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float64]:
     """Each part's score in each task by each method that patches, (methods, tasks, parts)."""
     by_task = (
-        scores_in_task(model, [one for one in chosen if one.task == task])
-        for task in dict.fromkeys(one.task for one in chosen)
+        scores_in_task(model, [sentence for sentence in chosen if sentence.task == task])
+        for task in dict.fromkeys(sentence.task for sentence in chosen)
     )
     return np.stack([*by_task], axis=1)
 
@@ -634,30 +630,18 @@ def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[N
     corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
     metrics = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
     scores = []
-    parts = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
+    paths = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
     for results in (
-        [clean.patch(corrupted, path, metrics, False, False) for path in parts],
-        [clean.attribution_patch(corrupted, path, metrics, False) for path in parts],
+        [clean.patch(corrupted, path, metrics, False, False) for path in paths],
+        [clean.attribution_patch(corrupted, path, metrics, False) for path in paths],
     ):
         heads, mlps = (result.effects.mean(axis=0) for result in results)
         scores.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
     for steps in (1, 5):
         of_pairs: Any = edges(clean, corrupted, metric=metrics, steps=steps, progress=False)
         sums = np.nansum(of_pairs.each.mean(axis=0), axis=1)
-        scores.append(sums[[of_pairs.senders.index(path) for path in paths_of_parts()]])
+        scores.append(sums[[of_pairs.senders.index(path) for path in OUTPUTS]])
     return scores
-
-
-def paths_of_parts() -> list[str]:
-    """What each part writes, in the order of `PARTS`."""
-    return [
-        path
-        for layer in range(2)
-        for path in (
-            *(f"blocks.{layer}.attention.heads.{head}.output" for head in range(4)),
-            f"blocks.{layer}.mlp.output",
-        )
-    ]
 
 
 def make() -> str:
@@ -695,9 +679,9 @@ def make() -> str:
 def circuit_lines(truth: Truth) -> Iterator[str]:
     """The smallest circuit of each task in words."""
     for task in truth.tasks:
-        (parts, share), *others = truth.circuits(task)
+        (parts, faithfulness), *others = truth.circuits(task)
         more = f", and {len(others)} more of this size" if others else ""
-        yield f"{task}: {', '.join(parts)} ({share:.2f}{more})"
+        yield f"{task}: {', '.join(parts)} ({faithfulness:.2f}{more})"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train a GPT-2 from scratch in NumPy.
 
-`parameters` initializes them, `gradients` is the backward pass, `optimizer` is AdamW, `run` is the
-training loop, and `state` saves a run so that it can be resumed. `tuned_lens` and
+`parameters` initializes them, `gradients` is the backward pass, `optimizer` is AdamW, and `run` is
+the training loop, which saves its state so that it can be resumed. `tuned_lens` and
 `sparse_autoencoder` train what they are named after.
 """
 

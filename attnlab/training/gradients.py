@@ -50,8 +50,8 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     """
     weights, dropout_mask = attention.weights, attention.dropout_mask
     d_weights = context_weights(attention.V, d_context)
-    before = weights if dropout_mask is None else softmax(attention.masked_scores)
-    d_scores = softmax_gradient(before, apply_dropout(d_weights, dropout_mask))
+    undropped = weights if dropout_mask is None else softmax(attention.masked_scores)
+    d_scores = softmax_gradient(undropped, apply_dropout(d_weights, dropout_mask))
     d_raw_scores = scores_raw_scores(attention.scale, d_scores)
     return (
         raw_scores_Q(attention.K, d_raw_scores),
@@ -139,7 +139,7 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     """
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)
-    # Steps that were accessed are kept, so the backward pass doesn't compute them again.
+    # Steps are kept once accessed, so the backward pass doesn't compute them again.
     for block in forward.blocks:
         _ = block.attention.X, block.attention.weights
         _ = block.mlp.X, block.mlp.hidden, block.mlp.activated

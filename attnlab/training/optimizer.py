@@ -11,26 +11,26 @@ from attnlab.equations import Array
 BETAS = (0.9, 0.95)
 EPS = 1e-8
 
-# The last learning rate, as a share of the peak.
-FINAL_SHARE = 0.1
+# The last learning rate, as a fraction of the peak.
+FINAL_FRACTION = 0.1
 
 
-def clip(gradient: Array, largest: float) -> float:
-    """Clip a gradient to the norm `largest`, in place; returns the norm before.
+def clip(gradient: Array, max_norm: float) -> float:
+    """Clip a gradient to the norm `max_norm`, in place; returns the norm before.
 
     Parameters
     ----------
     gradient : (n,), of all parameters
-    largest : the largest norm √Σ g² allowed
+    max_norm : the largest norm √Σ g² allowed
 
     Notes
     -----
     Source: "On the difficulty of training recurrent neural networks" (2013), section 3.2.
     """
-    length = math.sqrt(float(np.vdot(gradient, gradient)))
-    if length > largest:
-        gradient *= largest / length
-    return length
+    norm = math.sqrt(float(np.vdot(gradient, gradient)))
+    if norm > max_norm:
+        gradient *= max_norm / norm
+    return norm
 
 
 def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
@@ -38,7 +38,7 @@ def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
 
     peak · step / warmup                       during warm-up
     peak · (final + (1 - final) ½ (1 + cos π · (step - warmup) / (steps - warmup)))      after it,
-        final = `FINAL_SHARE`
+        final = `FINAL_FRACTION`
 
     Parameters
     ----------
@@ -54,8 +54,8 @@ def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
     """
     if step < warmup:
         return peak * step / warmup
-    share = (step - warmup) / max(1, steps - warmup)
-    return peak * (FINAL_SHARE + (1 - FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * share)))
+    progress = (step - warmup) / max(1, steps - warmup)
+    return peak * (FINAL_FRACTION + (1 - FINAL_FRACTION) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 class AdamW:

@@ -35,16 +35,16 @@ def initial_parameters(
     check_kind(config, GPT2Config, "config")
     check_kind(rng, np.random.Generator, "rng")
     parameters = ParameterVector(config, dtype=dtype)
-    deviation = 0.02
-    of_residual = deviation / math.sqrt(2 * config.n_layer)
-    scales = {path: deviation for path in ("W_E", "W_P", "W_U") if path in parameters}
+    std = 0.02
+    residual_std = std / math.sqrt(2 * config.n_layer)
+    stds = {path: std for path in ("W_E", "W_P", "W_U") if path in parameters}
     for layer in range(config.n_layer):
         attention, mlp = f"blocks.{layer}.attention", f"blocks.{layer}.mlp"
-        scales |= {f"{attention}.W_QKV": deviation, f"{mlp}.W_1": deviation}
-        scales |= {f"{attention}.W_O": of_residual, f"{mlp}.W_2": of_residual}
+        stds |= {f"{attention}.W_QKV": std, f"{mlp}.W_1": std}
+        stds |= {f"{attention}.W_O": residual_std, f"{mlp}.W_2": residual_std}
         parameters[f"{attention}.gain"][:] = parameters[f"{mlp}.gain"][:] = 1.0
     parameters["gain"][:] = 1.0
-    for path, scale in scales.items():
+    for path, std in stds.items():
         W = parameters[path]
-        W[...] = rng.standard_normal(W.shape, dtype=np.float32) * scale
+        W[...] = rng.standard_normal(W.shape, dtype=np.float32) * std
     return parameters

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,35 +24,32 @@ from attnlab.forward.functional import sampled_dropout
 from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
-from attnlab.support.checks import as_count, as_flag, check_kind, is_integer, is_real
+from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, locked, make_directory
 from attnlab.support.messages import Message
-from attnlab.support.sealed import sha256
+from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.parameters import initial_parameters, is_matrix
-from attnlab.training.state import read_state, write_state
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from attnlab.views.plot import Picture
 
-STATE = "training.safetensors"
+# The saved state: its metadata identifies the run; its tensors are the parameters, AdamW's m and v,
+# each step's loss, and the seconds taken.
+STATE, FORMAT = "training.safetensors", "3"
 
 LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 # Seeds have at most 128 bits, like those that NumPy generates.
-LARGEST_SEED = 2**128
+LARGEST_SEED = 2**128 - 1
 
 SMALLER = Message("use a smaller config, batch_size or sequence_length, or fewer steps")
-
-# Bytes of Python objects for each layer, and for each step's loss.
-LAYER_BYTES = 4_000
-LOSS_BYTES = 32
 
 # The file that is locked while a run is using the directory.
 LOCK = "training.lock"
@@ -75,29 +72,18 @@ class Settings:
     def __post_init__(self) -> None:
         least = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
         for name, smallest in least.items():
-            value = getattr(self, name)
-            if not is_integer(value) or value < smallest:
-                raise InvalidValueError(
-                    "{name} must be an integer of at least {smallest}; got {value}",
-                    name=name,
-                    smallest=smallest,
-                    value=quoted(value),
-                )
-            object.__setattr__(self, name, int(value))
-        if self.seed >= LARGEST_SEED:
-            raise InvalidValueError("seed must fit in 128 bits; got {seed}", seed=quoted(self.seed))
+            most = LARGEST_SEED if name == "seed" else math.inf
+            object.__setattr__(self, name, as_count(getattr(self, name), name, smallest, most))
         for name in ("learning_rate", "clip", "decay", "dropout"):
-            value = getattr(self, name)
-            number = _as_float(value)
+            number = as_float(getattr(self, name), name, least=None)
             may_be_zero = name in ("decay", "dropout")
             largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
             if not (0 < number < largest or (may_be_zero and number == 0)):
-                bounds = f"{'[' if may_be_zero else '('}0, {largest:g})"
                 raise InvalidValueError(
                     "{name} must be a number in {bounds}; got {value}",
                     name=name,
-                    bounds=bounds,
-                    value=quoted(value),
+                    bounds=f"{'[' if may_be_zero else '('}0, {largest:g})",
+                    value=quoted(number),
                 )
             object.__setattr__(self, name, number)
         if self.warmup >= self.steps:
@@ -108,22 +94,12 @@ class Settings:
             )
 
 
-def _as_float(value: object) -> float:
-    """A real number as a float; NaN for anything else."""
-    if not is_real(value):
-        return math.nan
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except OverflowError:  # such as 10**400
-        return math.inf
-
-
 class Training:
     """The state of a run of `train`.
 
     Attributes
     ----------
-    config, settings, tokenizer : as given
+    config, settings, tokenizer : as in `train`
     parameters : ParameterVector, float32. Each step updates them in place; take a `copy()` to keep
         them
     losses : of each step so far, in nats per token
@@ -171,36 +147,36 @@ class Training:
         Raises `DivergedError` if the loss, a gradient or a parameter is no longer finite.
         """
         # Seeded by the step's number, so that a resumed run equals an uninterrupted one.
-        settings, number = self.settings, self.step + 1
+        settings, step = self.settings, self.step + 1
         started = time.perf_counter()
-        rng = np.random.default_rng((settings.seed, number))
+        rng = np.random.default_rng((settings.seed, step))
         inputs, targets = batch(self._corpus, settings.batch_size, settings.sequence_length, rng)
         dropout = draw_dropout(self.config, inputs.shape, settings.dropout, rng)
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             try:
                 forward = ForwardPass(inputs, self.parameters, dropout=dropout)
                 loss, gradients = loss_and_gradients(forward, targets)
-                length = clip(gradients.vector, settings.clip)
+                norm = clip(gradients.vector, settings.clip)
             except InvalidValueError:  # a softmax of infinite or NaN scores
-                loss = length = math.nan
-            finite = math.isfinite(loss) and math.isfinite(length)
-            if finite:
+                loss = norm = math.nan
+            is_finite = math.isfinite(loss) and math.isfinite(norm)
+            if is_finite:
                 rate = learning_rate(
-                    number,
+                    step,
                     peak=settings.learning_rate,
                     warmup=settings.warmup,
                     steps=settings.steps,
                 )
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
-                finite = bool(np.isfinite(self.parameters.vector).all())
-        if not finite:
+                is_finite = bool(np.isfinite(self.parameters.vector).all())
+        if not is_finite:
             before = ""
             if self.losses:
                 before = Message(" (it was {loss})", loss=f"{self.losses[-1]:.4g}")
             raise DivergedError(
                 "the loss isn't finite at step {number}{before}. Try a "
                 "learning_rate below {learning_rate} or a longer warmup",
-                number=number,
+                number=step,
                 before=before,
                 learning_rate=f"{settings.learning_rate:g}",
             )
@@ -217,7 +193,7 @@ class Training:
             "losses": np.array(self.losses, np.float64),
             "seconds": np.array([self.seconds]),
         }
-        write_state(path / STATE, self._identity, tensors)
+        write_sealed(path / STATE, FORMAT, tensors, self._identity)
         if self.tokenizer is not None:
             self.model.save(path)
 
@@ -234,8 +210,12 @@ class Training:
                     state=STATE,
                 )
             return
+        try:
+            state, saved = read_sealed(file, FORMAT, ResumeError)
+        except ResumeError as error:
+            raise ResumeError(f"{error}. Start again in a new directory") from None
+        check_run(file, saved, self._identity)
         vector, optimizer = self.parameters.vector, self._optimizer
-        state = read_state(file, self._identity, parameters=vector.size, steps=self.settings.steps)
         vector[:], optimizer.m[:], optimizer.v[:] = state["parameters"], state["m"], state["v"]
         self.losses, self.seconds = state["losses"].tolist(), state["seconds"].item()
         optimizer.step = self.step
@@ -321,12 +301,13 @@ def train(
     if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
         tokenizer = Tokenizer.of_bytes()
     path = None if directory is None else as_path(directory, "directory")
+    steps = as_count(steps, "steps", least=1, most=math.inf)
     settings = Settings(
         steps=steps,
         batch_size=batch_size,
         sequence_length=config.n_positions if sequence_length is None else sequence_length,
         learning_rate=learning_rate,
-        warmup=_warmup(steps) if warmup is None else warmup,
+        warmup=min(100, steps // 10) if warmup is None else warmup,
         decay=decay,
         clip=clip,
         dropout=dropout,
@@ -346,32 +327,23 @@ def train(
     return training
 
 
-def _warmup(steps: object) -> int:
-    """The default number of warm-up steps."""
-    return min(100, int(steps) // 10) if is_integer(steps) else 0  # type: ignore[call-overload]
-
-
 def _check_memory(config: GPT2Config, settings: Settings) -> None:
     """Raise if a run needs more memory than the machine has.
 
-    Counts what the backward pass holds at once: parameters, their decay, AdamW's m and v and the
+    Counts what the backward pass needs at once: parameters, their decay, AdamW's m and v and the
     gradients; each block's X, Q, K, V, weights and context, and its MLP's activations before and
     after GELU; the logits and their gradient; each step's loss.
     """
-    # Extrapolated from one layer: counting the parameters of a billion layers takes too long.
-    one, two = (parameter_count(replace(config, n_layer=n)) for n in (1, 2))
-    parameters = one + (config.n_layer - 1) * (two - one)
     tokens = settings.batch_size * settings.sequence_length
     D, F, L = config.n_embd, config.d_mlp, config.n_layer
     in_block = tokens * (6 * D + 2 * F + config.n_head * settings.sequence_length)
-    numbers = 5 * parameters + L * in_block + 2 * tokens * config.vocab_size
-    needed = 4 * numbers + LAYER_BYTES * L + LOSS_BYTES * settings.steps
+    numbers = 5 * parameter_count(config) + L * in_block + 2 * tokens * config.vocab_size
+    needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the latter two for Python objects
     if needed > _memory():
-        most = min(needed, 10**24) // 10**9
         raise InvalidValueError(
             "this run needs at least {most} GB of memory; the machine has "
             "{available}. To save memory, {advice}",
-            most=f"{most:,}",
+            most=f"{min(needed, 10**24) // 10**9:,}",
             available=f"{_memory() // 10**9:,}",
             advice=SMALLER,
         )
@@ -396,9 +368,9 @@ def _run(
     if path is not None:
         training.resume(path)
         training.save(path)
-    saved, settings = training.step, training.settings
+    last_saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    count = {"total": settings.steps, "initial": saved, "unit": "step"}
+    count = {"total": settings.steps, "initial": last_saved, "unit": "step"}
     with progress_bar(**count, disable=not progress) as bar:
         while training.step < settings.steps:
             try:
@@ -410,11 +382,11 @@ def _run(
                     "{error}, in another directory: {path} keeps the state after step {saved}",
                     error=error,
                     path=path,
-                    saved=saved,
+                    saved=last_saved,
                 ) from None
-            if path is not None and training.step in (saved + save_every, settings.steps):
+            if path is not None and training.step in (last_saved + save_every, settings.steps):
                 training.save(path)
-                saved = training.step
+                last_saved = training.step
             speed = tokens * training.step / training.seconds
             bar.set_postfix_str(f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", False)
             bar.update()
@@ -457,12 +429,12 @@ def _identity(
     def digest(content: bytes) -> str:
         return f"sha256 {sha256([content])[:16]}"
 
-    words = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
+    symbols = [] if tokenizer is None else tokenizer.tokens(range(len(tokenizer))).symbols
     parts = {
         **asdict(config),
         **asdict(settings),
         "corpus": f"{len(corpus)} tokens, {digest(corpus.tobytes())}",
-        "vocabulary": f"{len(words)} tokens, {digest(repr(words).encode())}",
+        "vocabulary": f"{len(symbols)} tokens, {digest(repr(symbols).encode())}",
     }
     return {name: str(value) for name, value in parts.items()}
 
@@ -486,13 +458,15 @@ def batch(
 
 
 def draw_dropout(
-    config: GPT2Config, ids_shape: tuple[int, ...], share: float, rng: np.random.Generator
+    config: GPT2Config, ids_shape: tuple[int, ...], probability: float, rng: np.random.Generator
 ) -> dict[str, Array] | None:
-    """Dropout masks for a pass over ids (..., T), by path; None if share is 0."""
-    if not share:
+    """Dropout masks for a pass over ids (..., T), by path; None if the probability is 0."""
+    if not probability:
         return None
-    shapes = dropout_shapes(config, ids_shape)
-    return {path: sampled_dropout(shape, share, rng, np.float32) for path, shape in shapes.items()}
+    return {
+        path: sampled_dropout(shape, probability, rng, np.float32)
+        for path, shape in dropout_shapes(config, ids_shape).items()
+    }
 
 
 def _corpus_ids(

@@ -49,12 +49,13 @@ class TunedLens:
 
     logits = LayerNorm(x + x W + b) W_U, with the model's last LayerNorm
 
-    x is the residual stream at a stop. After the last block there is nothing to translate: W and b
-    are 0 there, and aren't stored.
+    x is the residual stream after the embedding or a block, called a stop. After the last block W
+    and b are 0, as the model itself decodes that stop; they aren't stored.
 
     Attributes
     ----------
-    stops : paths, "embedding" and "blocks.0.output" up to the last block but one
+    stops : paths, from "embedding" and "blocks.0.output" to the output of the block before the
+        last
     W, b : (D, D) and (D,), by stop
     """
 
@@ -68,27 +69,26 @@ class TunedLens:
         "(2023)"
     )
 
-    def __init__(self, maps: Mapping[str, tuple[Array, Array]], of_model: str) -> None:
+    def __init__(self, maps: Mapping[str, tuple[Array, Array]], model: str) -> None:
         self.stops = tuple(maps)
         self.W = {stop: read_only(W) for stop, (W, _) in maps.items()}
         self.b = {stop: read_only(b) for stop, (_, b) in maps.items()}
-        self._of_model = of_model
+        self._model = model  # a fingerprint
 
     def translated(self, trace: Trace, stop: str) -> Array:
         """x + x W + b at a stop, (..., T, D)."""
         x: Array = at(trace, stop)
         if stop not in self.W:
             return x
-        W, b = (maps[stop].astype(x.dtype) for maps in (self.W, self.b))
-        return x + equations.affine(x, W, b)
+        return x + equations.affine(x, self.W[stop].astype(x.dtype), self.b[stop].astype(x.dtype))
 
     def logits(self, trace: Trace, stop: str) -> Array:
-        """The logits that the lens reads at a stop, (..., T, vocab)."""
+        """The lens's logits at a stop, (..., T, vocab)."""
         check_kind(trace, Trace, "trace")
-        known = stops_of(trace)
+        known = lens_stops(trace)
         if stop not in known:
             raise InvalidValueError(f"stop must be one of {', '.join(known)}; got {quoted(stop)}")
-        if self._of_model != fingerprint(trace):
+        if self._model != fingerprint(trace):
             raise InvalidValueError("the lens was trained for another model")
         return decoded(trace, self.translated(trace, stop))
 
@@ -106,7 +106,7 @@ class TunedLens:
         tensors: dict[str, Array] = {}
         for stop in self.stops:
             tensors |= {f"{stop}.W": self.W[stop], f"{stop}.b": self.b[stop]}
-        write_sealed(path, FORMAT, tensors, {"model": self._of_model, "kind": "tuned lens"})
+        write_sealed(path, FORMAT, tensors, {"model": self._model, "kind": "tuned lens"})
 
     def __repr__(self) -> str:
         D = len(next(iter(self.b.values())))
@@ -191,21 +191,21 @@ def tuned_lens(
     """
     steps, seed = as_count(steps, "steps", least=1), as_count(seed, "seed")
     traces = traces_of(model, texts)
-    rng, groups, waiting = np.random.default_rng(seed), traces.groups(), list[int]()
-    *stops, _ = stops_of(traces[0])
+    rng, groups, remaining = np.random.default_rng(seed), traces.groups(), list[int]()
+    *stops, _ = lens_stops(traces[0])
     D = model.config.n_embd
     vectors = {stop: np.zeros(D * D + D) for stop in stops}  # W, then b, in float64
     optimizers = {stop: AdamW(np.zeros(D * D + D)) for stop in stops}
     with progress_bar(total=steps, disable=not progress, unit="step") as bar:
         for step in range(1, steps + 1):
-            waiting = waiting or rng.permutation(len(groups)).tolist()
-            trace, _ = traces.side_by_side(groups[waiting.pop()])
+            remaining = remaining or rng.permutation(len(groups)).tolist()
+            trace, _ = traces.side_by_side(groups[remaining.pop()])
             rate = learning_rate(step, peak=PEAK_RATE, warmup=min(WARMUP, steps), steps=steps)
-            right = equations.softmax(trace.logits.astype(np.float64))
+            target = equations.softmax(trace.logits.astype(np.float64))
             losses = []
             for stop in stops:
                 W, b = parts_of(vectors[stop], D)
-                loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, right)
+                loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, target)
                 gradient = np.concatenate([part.ravel() for part in gradients])
                 clip(gradient, LARGEST_GRADIENT)
                 optimizers[stop].update(vectors[stop], gradient, rate)
@@ -232,7 +232,7 @@ def parts_of(vector: Array, D: int) -> tuple[Array, Array]:
 
 
 def loss_and_gradients(
-    trace: Trace, x: Array, W: Array, b: Array, right: Array
+    trace: Trace, x: Array, W: Array, b: Array, target: Array
 ) -> tuple[float, Array, Array]:
     """The loss of one map, see `tuned_lens`, and its gradients.
 
@@ -241,7 +241,7 @@ def loss_and_gradients(
     trace : for the last LayerNorm and W_U
     x : (..., T, D), the stream at a stop
     W, b : (D, D) and (D,)
-    right : (..., T, vocab), the model's probabilities
+    target : (..., T, vocab), the model's probabilities
 
     Returns
     -------
@@ -255,17 +255,17 @@ def loss_and_gradients(
     shifted -= shifted.max(axis=-1, keepdims=True)
     exponentials = np.exp(shifted)
     sums = exponentials.sum(axis=-1, keepdims=True)
-    rows = right[..., 0].size
+    rows = target[..., 0].size
     with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 = 0
-        entropy = np.nansum(right * np.log(right))
-    loss = float(entropy - (right * (shifted - np.log(sums))).sum()) / rows
-    d_logits = (exponentials / sums - right) / rows
+        negative_entropy = np.nansum(target * np.log(target))
+    loss = float(negative_entropy - (target * (shifted - np.log(sums))).sum()) / rows
+    d_logits = (exponentials / sums - target) / rows
     d_final = affine_x(W_U, d_logits)
     d_x, _, _ = layer_norm_gradient(translated, trace.gain, trace.epsilon, d_final)
     return loss, affine_W(x, d_x), d_x.reshape(-1, d_x.shape[-1]).sum(axis=0)
 
 
-def stops_of(trace: Trace) -> tuple[str, ...]:
+def lens_stops(trace: Trace) -> tuple[str, ...]:
     """The embedding, and the stream after each block."""
     return "embedding", *(f"blocks.{layer}.output" for layer in range(trace.config.n_layer))
 
@@ -285,15 +285,17 @@ class TunedStops(Lens):
     source: ClassVar[str] = TunedLens.source
 
     def __init__(self, lens: TunedLens, trace: Trace) -> None:
-        stops, ids, probabilities = stops_of(trace), [], []
+        stops, ids, probabilities = lens_stops(trace), [], []
         for stop in stops:
             logits = lens.logits(trace, stop)
             best = best_of(logits)
             ids.append(best[:, 0])
             probabilities.append(probabilities_of(best, logits)[:, 0])
-        readout = np.stack(ids), np.ones((len(ids), len(ids[0])), np.int64), np.stack(probabilities)
+        ranks = np.ones((len(ids), len(ids[0])), np.int64)
         title = Message("Tuned lens{title}: the most probable token", title=trace.note)
-        super().__init__(title, trace, positions_of(trace), readout)
+        super().__init__(
+            title, trace, positions_of(trace), (np.stack(ids), ranks, np.stack(probabilities))
+        )
         self.stops = stops
 
 
@@ -307,7 +309,7 @@ class LensLosses(Analysis):
     stops : paths; the last one's losses are the model's own in both lenses
     tuned, logit : (stops,), means over texts, in nats per token
     tuned_errors, logit_errors : (stops,), standard errors; NaN for one text
-    each : (2, stops, texts), of the tuned lens and the logit lens
+    each : (2, stops, texts), the losses of the tuned lens and of the logit lens
     """
 
     meaning: ClassVar[str] = (
@@ -320,7 +322,7 @@ class LensLosses(Analysis):
     def __init__(self, lens: TunedLens, model: GPT2, texts: Sequence[str]) -> None:
         traces = traces_of(model, texts)
         check_next_tokens(traces)
-        self.stops = stops_of(traces[0])
+        self.stops = lens_stops(traces[0])
         each = np.empty((2, len(self.stops), len(traces)))
         for numbers in traces.groups():
             trace, _ = traces.side_by_side(numbers)
@@ -344,14 +346,11 @@ class LensLosses(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         lines = [header("stop", "tuned lens", "logit lens")]
-        has_errors = self.each.shape[-1] > 1
+        of_lenses = ((self.tuned, self.tuned_errors), (self.logit, self.logit_errors))
         for row, stop in enumerate(self.stops):
             cells = (
-                f"{mean[row]:.3f}" + f" ± {error[row]:.3f}" * has_errors
-                for mean, error in (
-                    (self.tuned, self.tuned_errors),
-                    (self.logit, self.logit_errors),
-                )
+                f"{mean[row]:.3f}" + ("" if np.isnan(error[row]) else f" ± {error[row]:.3f}")
+                for mean, error in of_lenses
             )
             lines.append((stop, *cells))
         yield Table(lines)

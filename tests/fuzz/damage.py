@@ -23,7 +23,7 @@ REFERENCE = Path(__file__).parents[1] / "reference"
 TOKENIZERS = sorted(path for path in (REFERENCE / "tokenizers").glob("*") if path.is_dir())
 
 CONFIG, VOCABULARY, MERGES = "config.json", "vocab.json", "merges.txt"
-WEIGHTS, INDEX, STATE = "model.safetensors", "model.safetensors.index.json", "training.safetensors"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 BASES: dict[str, dict[str, bytes]] = {
     config.parent.name: {
@@ -161,7 +161,7 @@ class Folder:
         self.files[name] = text.encode() if isinstance(text, str) else text
 
     def weight_files(self) -> list[str]:
-        return [name for name in self.files if name.endswith(".safetensors") and name != STATE]
+        return [name for name in self.files if name.endswith(".safetensors")]
 
 
 # Dtype, shape and bytes of tensors, by name.
@@ -393,16 +393,10 @@ def special(folder: Folder, name: str, rng: random.Random) -> Special:
 
 Change = Callable[[Folder, random.Random], None]
 CHANGES: list[Change] = []
-OF_STATE: list[Change] = []
 
 
 def change(function: Change) -> Change:
     CHANGES.append(function)
-    return function
-
-
-def change_of_state(function: Change) -> Change:
-    OF_STATE.append(function)
     return function
 
 
@@ -573,7 +567,7 @@ def the_index(folder: Folder, rng: random.Random) -> None:
             change_pair(inner, rng)
         else:
             at, files = rng.randrange(len(inner)), folder.weight_files()
-            file = rng.choice([*files, *NAMES, *(f"./{name}" for name in files), STATE])
+            file = rng.choice([*files, *NAMES, *(f"./{name}" for name in files)])
             inner[at] = (inner[at][0], file)
         folder[INDEX] = Pairs((k, inner if k == "weight_map" else v) for k, v in pairs)
 
@@ -731,55 +725,3 @@ def nothing(folder: Folder, rng: random.Random) -> None:
 CHANGES += [a_header] * 4
 CHANGES += [a_setting, a_token, a_merge, the_index, numbers, another_layout, more_merges] * 2
 CHANGES += [another_tokenizer] * 2
-
-
-# Changes of a training's state
-
-
-@change_of_state
-def the_states_bytes(folder: Folder, rng: random.Random) -> None:
-    parts = [damaged, change_header, change_numbers, change_frame]
-    folder[STATE] = rng.choice(parts)(folder[STATE], rng)
-
-
-@change_of_state
-def the_states_run(folder: Folder, rng: random.Random) -> None:
-    stored = Tensors.of(folder[STATE])
-    metadata = dict(stored.header).get("__metadata__")
-    if isinstance(metadata, dict):
-        inner = Pairs(metadata.items())
-        change_pair(inner, rng)
-        header = ((k, inner if k == "__metadata__" else v) for k, v in stored.header)
-        folder[STATE] = Tensors(Pairs(header), stored.data).content()
-
-
-@change_of_state
-def the_states_tensors(folder: Folder, rng: random.Random) -> None:
-    """Tensors that fit the format but not the run."""
-    stored = Tensors.of(folder[STATE])
-    if not (arrays := stored.arrays()):
-        return
-    name = rng.choice(sorted(arrays))
-    dtype, _, content = arrays.pop(name)
-    size = {"F32": 4, "I32": 4, "F64": 8, "I64": 8}.get(dtype, 1)
-    count = len(content) // size
-    others = [
-        (dtype, [count + 5], content + bytes(5 * size)),
-        (dtype, [max(count - 1, 0)], content[: max(count - 1, 0) * size]),
-        ("F64", [count], bytes(8 * count)),
-        ({4: "I32", 8: "I64"}.get(size, "U8"), [count], content),
-        (dtype, [1, count], content),
-        (dtype, [], content[:size].ljust(size, b"\0")),
-        (dtype, [0], b""),
-        None,
-    ]
-    if (other := rng.choice(others)) is not None:
-        arrays[name] = other
-    header = [(k, v) for k, v in stored.header if k == "__metadata__"]
-    anew = Tensors.holding(arrays)
-    folder[STATE] = Tensors(Pairs([*header, *anew.header]), anew.data).content()
-
-
-@change_of_state
-def no_state_in_its_place(folder: Folder, rng: random.Random) -> None:
-    folder.files[STATE] = special(folder, STATE, rng)

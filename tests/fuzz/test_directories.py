@@ -1,7 +1,6 @@
 """Damaged model directories: each is refused with a message, or gives the oracle's numbers.
 
-A case starts from one of the tiny reference models or from a training's directory, and makes
-one to three changes.
+A case starts from one of the tiny reference models and makes one to three changes.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import random
 import shutil
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +18,14 @@ import guarded
 import numpy as np
 import oracle
 import pytest
-from damage import BASES, CHANGES, CONFIG, OF_STATE, REFERENCE, STATE, WEIGHTS, Folder
+from damage import BASES, CHANGES, CONFIG, REFERENCE, Folder
 from guarded import directory, examples, linux, outcome
 from hypothesis import given, note
 from hypothesis import strategies as st
 
 import attnlab
 
-# The training run that is resumed in its damaged directory.
-STEPS = 3
-CORPUS = "the cat sat on the mat, the hat on the cat. " * 3
-
 TEXTS = ["the thin the", "in a heath, than  then \n\tin", "é’猫🙈 don't 12½ ___\x00\x7f", "", " "]
-
-State = tuple[dict[str, oracle.Stored], dict[str, str]]
-
 
 # Tests of the oracle itself
 
@@ -60,31 +51,14 @@ def test_the_oracle_cuts_texts_as_transformers_does(vocabulary: Path) -> None:
 # Cases
 
 
-def train(directory: str) -> Any:
-    """The small training run, resumed from the directory."""
-    config = attnlab.GPT2Config(vocab_size=256, n_positions=8, n_embd=8, n_layer=1, n_head=2)
-    return attnlab.train(
-        config, CORPUS, steps=STEPS, batch_size=2, directory=directory, progress=False
-    )
-
-
-@cache
-def trained() -> dict[str, bytes]:
-    """The files written by the training run."""
-    with directory() as place:
-        train(str(place))
-        return {file.name: file.read_bytes() for file in sorted(place.iterdir())}
-
-
-def damaged_folder(rng: random.Random) -> tuple[str, Folder]:
-    base = rng.choice([*BASES, "trained"])
-    folder = Folder(dict(trained() if base == "trained" else BASES[base]))
+def damaged_folder(rng: random.Random) -> Folder:
+    base = rng.choice([*BASES])
+    folder = Folder(dict(BASES[base]))
     for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])):
-        of_state = base == "trained" and rng.random() < 0.7
-        change = rng.choice(OF_STATE if of_state else CHANGES)
+        change = rng.choice(CHANGES)
         note(f"{base}: {change.__name__}")
         change(folder, rng)
-    return base, folder
+    return folder
 
 
 def files_of(path: Path) -> list[Path]:
@@ -109,13 +83,9 @@ def test_a_damaged_directory_is_refused_or_right(many: int) -> None:
     @examples(many)
     @given(rng=st.randoms(use_true_random=False))
     def attacked(rng: random.Random) -> None:
-        base, folder = damaged_folder(rng)
+        folder = damaged_folder(rng)
         with directory() as place:
-            path = folder.write(place)
-            if base == "trained" and rng.random() < 0.7:
-                resumed(folder, path)
-            else:
-                opened(path, rng)
+            opened(folder.write(place), rng)
 
     attacked()
 
@@ -183,55 +153,6 @@ def continued(expected: oracle.Model, ids: list[int], written: list[int], dtype:
             return
         assert id == logits.numbers[-1].argmax()
         ids = [*ids, id]
-
-
-def resumed(folder: Folder, path: Path) -> None:
-    """Resume a training in its directory.
-
-    The state's format is the library's own, so it is compared with the state that the run itself
-    wrote: if more than numbers differ, it must be refused.
-    """
-    reference = path.parent / STATE
-    reference.write_bytes(trained()[STATE])
-    left: State = oracle.safetensors(reference, [])
-    state: State | None = None
-    absent = not os.path.exists(path / STATE)
-    try:
-        state = oracle.safetensors(path / STATE, [])
-    except oracle.UnsoundError as reason:
-        note(f"unsound: {str(reason)!a}")
-    saved = path.parent / "saved"
-
-    def attack() -> Any:
-        run = train(str(path))
-        repr(run)
-        run.model.save(saved)
-        return run
-
-    found = outcome(attack, lambda: texts_of(path), size_of(path))
-    if isinstance(found, Exception):
-        assert folder.files != trained(), f"refused, and is sound: {found}"
-        return
-    assert found.step == len(found.losses) == STEPS
-    if absent:
-        return
-    assert state is not None, "resumed, and is unsound"
-    tensors, metadata = state
-    assert left[1].items() <= metadata.items(), "resumed, and is another run's"
-    ended = True
-    for name, ours in left[0].items():
-        there = tensors[name]
-        assert (there.dtype, len(there.shape)) == (ours.dtype, len(ours.shape))
-        assert np.isfinite(there.numbers()).all()
-        if there.shape != ours.shape:
-            assert ours.shape == (STEPS,)
-            assert there.shape[0] <= STEPS
-            ended = False  # one number for each step, and not all steps
-    if ended:  # the model is the state's, whatever the numbers' order
-        written, _ = oracle.safetensors(saved / WEIGHTS, [])
-        model = np.sort(np.concatenate([s.numbers().ravel() for s in written.values()]))
-        vectors = [np.sort(tensors[name].numbers().ravel()) for name in left[0]]
-        assert any(np.array_equal(model, vector) for vector in vectors)
 
 
 # Planted faults must be found

@@ -113,8 +113,8 @@ def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
     """Convert to float64, with a number in place of None."""
     try:
         array = np.asarray(values)
-        if array.dtype == object and all(one is None or is_real(one) for one in array.flat):
-            numbers = [none if one is None else float(one) for one in array.flat]
+        if array.dtype == object and all(cell is None or is_real(cell) for cell in array.flat):
+            numbers = [none if cell is None else float(cell) for cell in array.flat]
             array = np.array(numbers).reshape(array.shape)
     except (ValueError, OverflowError) as error:  # rows of several lengths; 10**400
         raise InvalidValueError(
@@ -136,14 +136,14 @@ def verdict(
 
     Parameters
     ----------
-    inputs : by name, the input of the computation and that of the recorded figures
+    inputs : by name, the input of the computation, and the input that the recorded figures are for
     decimals : of the recorded figures
     tables : by name, computed and recorded, as `compare` takes them
     """
     changed = [
         f"\n  {name} = {quoted(np.asarray(recorded).tolist())}"
-        for name, (given, recorded) in inputs.items()
-        if not np.array_equal(given, recorded)
+        for name, (current, recorded) in inputs.items()
+        if not np.array_equal(current, recorded)
     ]
     if changed:
         template = "You changed the input: the published figures are for{inputs}"
@@ -153,6 +153,8 @@ def verdict(
     if disagreeing:
         return "\n".join(disagreeing)
     count = sum(comparison.figures for comparison in comparisons)
-    one, all_of_them = "the published figure agrees", "all {count} published figures agree"
-    agree = Message(one if count == 1 else all_of_them, count=count)
+    template = "all {count} published figures agree"
+    if count == 1:
+        template = "the published figure agrees"
+    agree = Message(template, count=count)
     return Message("{names}: {agree}", names=", ".join(tables), agree=agree)
