@@ -41,7 +41,7 @@ def contrast(first: str, second: str) -> float:
 
 
 @THEMES
-def test_colours_can_be_told_apart(theme: Theme) -> None:
+def test_colours_have_enough_contrast(theme: Theme) -> None:
     assert contrast(theme.ink, theme.paper) > 7
     assert contrast(theme.faint, theme.paper) > 4.5
     assert contrast(theme.positive, theme.zero) > 4.5
@@ -73,11 +73,11 @@ def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
 def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
     """CSS's color-mix in OKLab, painted on a canvas."""
     page = browser.new_page()
-    shares = np.arange(-SHADES, SHADES + 1) / SHADES
+    fractions = np.arange(-SHADES, SHADES + 1) / SHADES
     mixed = [
         f"color-mix(in oklab, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
         f"{theme.zero})"
-        for x in shares
+        for x in fractions
     ]
     painted = page.evaluate(
         """(colours) => {
@@ -116,7 +116,7 @@ def test_palette_indices_by_hand(scale: Scale, x: float, index: int) -> None:
 
 
 def test_ranges() -> None:
-    signed, above = (Scale.of(np.array(one)) for one in ([-4.0, np.inf, 2.0], [0.5, 2.0]))
+    signed, above = (Scale.of(np.array(numbers)) for numbers in ([-4.0, np.inf, 2.0], [0.5, 2.0]))
     assert (signed.ticks, signed.is_signed) == ((-4.0, 0.0, 4.0), True)
     assert (above.ticks, above.is_signed) == ((0.0, 2.0), False)
     for scale in (signed, above, WEIGHTS, DIFFERENCE):
@@ -134,22 +134,22 @@ class Styles(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, str] | None] = []
+        self.backgrounds: list[tuple[str, str] | None] = []
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "td" and " → " in str(given.get("title")):
+        attributes = dict(attrs)
+        if tag == "td" and " → " in str(attributes.get("title")):
             named = re.fullmatch(
-                "background:(#.{6});color:#.{6};--d:(#.{6})", given.get("style") or ""
+                "background:(#.{6});color:#.{6};--d:(#.{6})", attributes.get("style") or ""
             )
-            self.found.append((named[1], named[2]) if named else None)
+            self.backgrounds.append((named[1], named[2]) if named else None)
 
 
 def in_notebook(trace: Trace, step: str) -> list[tuple[str, str] | None]:
     """Backgrounds by cell; the weights come first, then scores and masked scores."""
     T = len(trace.tokens)
-    cells = Styles(trace.head(1, 3)._repr_html_()).found
+    cells = Styles(trace.head(1, 3)._repr_html_()).backgrounds
     n = ("weights", "scores").index(step) * T * T
     return cells[n : n + T * T]
 
@@ -163,9 +163,9 @@ def in_picture(trace: Trace, step: str) -> list[str]:
     picture.figure.savefig(written, format="png", dpi=100)
     pixels = (255 * imread(io.BytesIO(written.getvalue()))[..., :3]).round().astype(int)
     T, to_paper = len(trace.tokens), picture.axes.transData.transform
-    places = [to_paper((j, i)) * 100 / picture.figure.dpi for i in range(T) for j in range(T)]
-    colours = [pixels[-1 - round(y), round(x)] for x, y in places]
-    return ["#" + bytes(one.tolist()).hex() for one in colours]
+    points = [to_paper((j, i)) * 100 / picture.figure.dpi for i in range(T) for j in range(T)]
+    colours = [pixels[-1 - round(y), round(x)] for x, y in points]
+    return ["#" + bytes(colour.tolist()).hex() for colour in colours]
 
 
 def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -178,7 +178,7 @@ def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> lis
     Terminal().show(shown(trace.head(1, 3), step))
     monkeypatch.undo()
     levels = re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m", stdout.text())
-    return ["#" + bytes(map(int, one)).hex() for one in levels]
+    return ["#" + bytes(map(int, colour)).hex() for colour in levels]
 
 
 @pytest.mark.parametrize("step", ["weights", "scores"])
@@ -187,12 +187,12 @@ def test_a_number_has_the_same_colour_in_every_view(
 ) -> None:
     pytest.importorskip("matplotlib")
     trace = GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
-    there = (trace.mask | (step == "scores")).ravel()
+    is_visible = (trace.mask | (step == "scores")).ravel()
     notebook = in_notebook(trace, step)
-    light, dark = zip(*(one or ("", "") for one in notebook), strict=True)
-    assert [bool(one) for one in light] == there.tolist()
+    light, dark = zip(*(colours or ("", "") for colours in notebook), strict=True)
+    assert [bool(colour) for colour in light] == is_visible.tolist()
     picture = in_picture(trace, step)
-    assert [a for a, is_there in zip(picture, there, strict=True) if is_there] == [
+    assert [a for a, is_shown in zip(picture, is_visible, strict=True) if is_shown] == [
         *filter(None, light)
     ]
     assert in_terminal(trace, step, monkeypatch) == [*filter(None, light)]
@@ -204,7 +204,9 @@ def test_a_number_has_the_same_colour_in_every_view(
         cells = page.locator(".heatmap").evaluate(CELLS)
         bits = np.array(cells, np.uint32).ravel()
         actual = ["#" + bytes([b & 255, b >> 8 & 255, b >> 16 & 255]).hex() for b in bits.tolist()]
-        same = [a == b for a, b, is_there in zip(actual, expected, there, strict=True) if is_there]
+        same = [
+            a == b for a, b, is_shown in zip(actual, expected, is_visible, strict=True) if is_shown
+        ]
         # The page computes in float32, so a number near a boundary may cross it.
         assert np.mean(same) > 0.97
         apart = [np.abs(rgb(a) - rgb(b)).max() for a, b in zip(actual, expected, strict=True) if b]
@@ -212,14 +214,14 @@ def test_a_number_has_the_same_colour_in_every_view(
 
 
 def test_all_pages_share_one_theme() -> None:
-    """The colours of page, explorer, playground, atlas and book stand in one file."""
+    """The colours of page, explorer, playground, atlas and book are in one file."""
     folder = Path(attnlab.__file__).parent / "views" / "page"
     theme = (folder / "theme.css").read_text(encoding="utf-8")
     names = re.findall(r"--(\w+):", theme)
     assert {"paper", "ink", "muted", "line", "accent", "sans", "mono"} <= {*names}
     for sheet in ("page.css", "atlas.css"):
         assert style(sheet).startswith(theme)
-        own = (folder / sheet).read_text(encoding="utf-8")
-        assert not {*names} & {*re.findall(r"--(\w+): light-dark", own)}
+        css = (folder / sheet).read_text(encoding="utf-8")
+        assert not {*names} & {*re.findall(r"--(\w+): light-dark", css)}
     trace = GPT2.from_pretrained("pocket").trace("The dog")
     assert theme in trace.to_html()

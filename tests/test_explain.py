@@ -29,12 +29,12 @@ def head() -> Head:
     return GPT2.from_pretrained(REFERENCE / "odd").trace("the hen in a thin inn").head(1, 2)
 
 
-def altered(attention: Attention, step: str, place: tuple[int, int], by: float) -> Attention:
+def with_change(attention: Attention, step: str, cell: tuple[int, int], by: float) -> Attention:
     """The attention with one stored number changed."""
     for name in ("raw_scores", "scores", "masked_scores", "weights", "context"):
         getattr(attention, name)
     array = np.array(getattr(attention, step))
-    array[place] += by
+    array[cell] += by
     plant(attention, **{step: array})
     return attention
 
@@ -66,7 +66,7 @@ def test_zero_has_no_sign() -> None:
     assert "-0" not in str(negative.explain(0, 0))
 
 
-def test_a_key_that_is_masked(toy: Attention) -> None:
+def test_a_masked_key(toy: Attention) -> None:
     text = str(toy.explain(1, 2))
     assert "mask: True = may attend\n  mask[1, 2] = False\n" in text
     assert "else -inf\n  mask[1, 2] is False: -inf\n" in text
@@ -83,7 +83,7 @@ def test_the_formulas_are_those_of_the_steps(head: Head) -> None:
             )
 
 
-def test_the_pencil_gets_to_the_stored_weight(head: Head) -> None:
+def test_the_printed_numbers_give_the_stored_weight(head: Head) -> None:
     """Every printed number is parsed and used in the computation."""
     query, key = 11, 3
     text = str(head.explain(query, key))
@@ -146,18 +146,16 @@ def test_all_64_products_and_no_line_too_long(walkthrough_model: GPT2) -> None:
 
 @pytest.mark.parametrize("step", ["raw_scores", "scores", "masked_scores", "weights"])
 @pytest.mark.parametrize("key", [0, None])
-def test_a_stored_number_that_does_not_follow_is_refused(
-    toy: Attention, step: str, key: int | None
-) -> None:
-    wrong = altered(toy, step, (2, 0), 1e-3)
+def test_wrong_stored_numbers_are_refused(toy: Attention, step: str, key: int | None) -> None:
+    wrong = with_change(toy, step, (2, 0), 1e-3)
     with pytest.raises(DisagreementError, match=rf"^{step}( of key 0)? is stored as"):
         wrong.explain(2, key)
     assert str(wrong.explain(1, 0))
 
 
-def test_a_context_that_does_not_follow_is_refused(toy: Attention) -> None:
+def test_a_wrong_context_is_refused(toy: Attention) -> None:
     with pytest.raises(DisagreementError, match="context is stored as"):
-        altered(toy, "context", (2, 1), 1e-3).explain(2)
+        with_change(toy, "context", (2, 1), 1e-3).explain(2)
 
 
 def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
@@ -182,8 +180,8 @@ def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
                 result.explain(query, key)
     text = result.explain(-1, 3).text(200)
     assert "the 200 unmasked keys, the 8 largest and the others together" in text
-    written, total = re.findall(r" together\n([^=]*) = (\S+)\n", text)[0]
-    terms = [float(term) for term in written.split(" + ")]
+    listed, total = re.findall(r" together\n([^=]*) = (\S+)\n", text)[0]
+    terms = [float(term) for term in listed.split(" + ")]
     assert len(terms) == 9
     assert sum(terms) == pytest.approx(float(total), rel=1e-4)
 
@@ -199,24 +197,24 @@ def test_dropout_is_a_line() -> None:
     lost = np.argwhere(result.weights == 0)[0]
     assert str(result.explain(*lost)).endswith("· 0 = 0")
     assert {"softmax", "dropout_mask"} <= set(str(result.explain(int(kept[0]))).split())
-    wrong = altered(result, "weights", (int(kept[0]), int(kept[1])), 1e-3)
+    wrong = with_change(result, "weights", (int(kept[0]), int(kept[1])), 1e-3)
     with pytest.raises(DisagreementError):
         wrong.explain(*kept)
 
 
-def test_negative_places_count_from_the_end(head: Head) -> None:
+def test_negative_indices_count_from_the_end(head: Head) -> None:
     assert str(head.explain(-1, -2)) == str(head.explain(11, 10))
     assert head.explain(-1, -2).numbers["key"] == 10
 
 
-def test_keys_from_a_cache_go_by_their_position() -> None:
+def test_cached_keys_are_named_by_their_position() -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     step = model.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
-    one = step.head(0, 0)
-    text = str(one.explain(0))
+    head = step.head(0, 0)
+    text = str(head.explain(0))
     lines = text.splitlines()
     symbol = step.tokens.symbols[0]
-    last = one.K.shape[0] - 1
+    last = head.K.shape[0] - 1
     assert f"query {last} ({symbol})" in lines[0]
     start = lines.index(next(line for line in lines if line.startswith("key ")))
     assert [line.split("  ")[0] for line in lines[start + 1 : start + last + 2]] == [
@@ -226,7 +224,7 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "kind", "message"),
+    ("explain", "kind", "message"),
     [
         (
             lambda head: head.explain(12, 0),
@@ -241,11 +239,9 @@ def test_keys_from_a_cache_go_by_their_position() -> None:
         (lambda head: head.explain(True, 1), TypeError, "query.*integer.*True"),
     ],
 )
-def test_places_that_are_not_there(
-    head: Head, look: Any, kind: type[Exception], message: str
-) -> None:
+def test_invalid_indices(head: Head, explain: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
-        look(head)
+        explain(head)
     assert isinstance(caught.value, kind)
 
 
@@ -262,7 +258,7 @@ def test_several_heads_at_once_are_refused() -> None:
         attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), batch).explain(1, 0)
 
 
-def test_nothing_large_is_kept_by_explaining() -> None:
+def test_explaining_keeps_nothing_large() -> None:
     rng = np.random.default_rng(0)
     result = attnlab.attention(*rng.standard_normal((3, 150, 4)))
     result.explain(100, 3)
@@ -274,13 +270,13 @@ def test_large_scores_do_not_hide_a_wrong_weight(scale: float) -> None:
     rng = np.random.default_rng(3)
     Q, K, V = (rng.standard_normal((4, 16)).astype(np.float32) for _ in range(3))
     K[1], Q[0] = K[0], K[0]  # query 0 attends most to keys 0 and 1, with a weight of one half each
-    wrong = altered(attnlab.attention(Q * scale, K * scale, V), "weights", (0, 0), 5e-4)
+    wrong = with_change(attnlab.attention(Q * scale, K * scale, V), "weights", (0, 0), 5e-4)
     with pytest.raises(DisagreementError, match="weights"):
         wrong.explain(0, 0)
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-30])
-def test_what_floats_lose_near_zero_is_no_disagreement(scale: float) -> None:
+def test_underflow_is_no_disagreement(scale: float) -> None:
     rng = np.random.default_rng(4)
     Q, K, V = (rng.standard_normal((3, 8)).astype(np.float32) for _ in range(3))
     attention = attnlab.attention(np.float32(scale) * Q, np.float32(scale) * K, V)
@@ -292,12 +288,12 @@ def test_what_floats_lose_near_zero_is_no_disagreement(scale: float) -> None:
 @pytest.mark.parametrize(
     "width", [0, -1, 5.5, math.nan, True, None, "a", (2,), np.ma.masked_equal(0, 0)], ids=str
 )
-def test_a_width_is_a_number_of_columns(toy: Attention, width: Any) -> None:
+def test_invalid_widths(toy: Attention, width: Any) -> None:
     with pytest.raises(AttnlabError, match="width must be an integer of at least 1; got "):
         toy.explain(2, 0).text(width)
 
 
-def test_the_least_width_there_is(toy: Attention) -> None:
+def test_the_least_width(toy: Attention) -> None:
     assert toy.explain(2, 0).text(1).replace("\n", "").startswith("Self-attention:")
 
 
@@ -313,8 +309,8 @@ def test_a_query_and_a_key_by_their_texts() -> None:
         again.explain(-1, "dog")
 
 
-def test_a_key_by_its_text_among_other_tokens() -> None:
-    """In cross-attention it is the other text's key; after a cache, positions continue."""
+def test_a_key_by_its_text_in_another_text() -> None:
+    """In cross-attention the key is in the other text; after a cache, positions continue."""
     X = np.eye(2)
     names = {"tokens": ["a", "b"], "memory_tokens": ["b", "c"]}
     crossed = attnlab.cross_attention(X, X, X, X, X, **names)
@@ -323,10 +319,10 @@ def test_a_key_by_its_text_among_other_tokens() -> None:
         crossed.explain("b", "a")
     model = GPT2.from_pretrained(REFERENCE / "odd")
     step = model.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
-    one, text = step.head(0, 0), step.tokens.symbols[0]
-    assert str(one.explain(text, text)) == str(one.explain(0, -1))
+    head, text = step.head(0, 0), step.tokens.symbols[0]
+    assert str(head.explain(text, text)) == str(head.explain(0, -1))
 
 
-def test_names_of_rows_that_have_none(toy: Attention) -> None:
+def test_texts_without_tokens(toy: Attention) -> None:
     with pytest.raises(AttnlabError, match="no tokens: give the number of a query"):
         toy.explain("it")

@@ -26,7 +26,7 @@ W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
 # A number as it is printed.
 NUMBER = r"(-?[\d.]+(?:e[-+]\d+)?)"
 
-PLACES = ("token", "query", "key", "id", "position", "row", "column", "component")
+INDEX_NAMES = ("token", "query", "key", "id", "position", "row", "column", "component")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
 
 
-# ---- the right numbers ---------------------------------------------------------------------------
+# ---- the numbers used ---------------------------------------------------------------------------
 
 ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "gelu_new": lambda x: x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
@@ -57,12 +57,12 @@ def is_of_all_heads(part: Result, name: str) -> bool:
 
 
 def index_of(numbers: dict[str, Any]) -> tuple[int, ...]:
-    return tuple(number for name, number in numbers.items() if name in PLACES)
+    return tuple(number for name, number in numbers.items() if name in INDEX_NAMES)
 
 
 @pytest.mark.parametrize("name", ["odd", "one_head", *RELATIVES])
 def test_every_step_of_the_graph_is_explained(name: str) -> None:
-    """Of the variants, the last block, whose activation and scale are their own."""
+    """Of the variants only the last block, whose activation and scale differ."""
     trace = GPT2.from_pretrained(REFERENCE / name).trace([5, 80, 5, 7, 120])
     explained = 0
     for part, step in every_step(trace if name in ("odd", "one_head") else trace.blocks[-1]):
@@ -111,13 +111,13 @@ def test_the_intermediate_numbers(odd: GPT2) -> None:
     assert {name: numbers[name] for name in expected} == pytest.approx(expected, rel=1e-4)
     assert numbers["normalised"] == pytest.approx((mid[4] - mid.mean()) / mid.std(), rel=1e-4)
     assert numbers["gain"] == of("blocks.1.mlp.gain")[4]
-    for path, place, terms in (
+    for path, cell, terms in (
         ("logits", (3, 9), of("final")[3] * of("W_E")[9]),
         ("blocks.1.attention.heads.2.context", (3, 4), None),
         ("blocks.2.attention.heads.4.output", (1, 30), None),
     ):
-        numbers = trace.explain(path, *place).numbers
-        assert sum(numbers["products"]) == pytest.approx(of(path)[place], rel=1e-4, abs=1e-6)
+        numbers = trace.explain(path, *cell).numbers
+        assert sum(numbers["products"]) == pytest.approx(of(path)[cell], rel=1e-4, abs=1e-6)
         if terms is not None:
             assert numbers["products"] == pytest.approx(terms.tolist(), rel=1e-3, abs=1e-6)
     numbers = trace.explain("blocks.0.mlp.hidden", 2, 7).numbers
@@ -138,7 +138,7 @@ SIGNS = {"·": "*", "√": "sqrt", "e^": "exp", "½": "0.5", "³": "**3", "π": 
 FUNCTIONS = {name: getattr(math, name) for name in ("sqrt", "exp", "tanh", "erf", "pi", "inf")}
 
 
-def worked_out(line: Line) -> tuple[float, float] | None:
+def evaluate_line(line: Line) -> tuple[float, float] | None:
     """A line's numbers evaluated by Python, and its result; None if it only names a number."""
     equals = [n for n, part in enumerate(line.parts) if part == " = "]
     if not equals or any(isinstance(part, Term) and part.is_named for part in line.parts):
@@ -161,9 +161,9 @@ def test_every_line_evaluates_in_python(name: str) -> None:
             continue
         of_pair = (2, 1) if part.axes_of(step) == "Tq Tk" else (None, None)
         explanation = part._explained(step, *of_pair)
-        for line in [one for one in explanation.lines if isinstance(one, Line)]:
-            if worked := worked_out(line):
-                assert worked[0] == pytest.approx(worked[1], rel=2e-5, abs=1e-6), line.text
+        for line in [line for line in explanation.lines if isinstance(line, Line)]:
+            if values := evaluate_line(line):
+                assert values[0] == pytest.approx(values[1], rel=2e-5, abs=1e-6), line.text
                 actual += 1
     assert actual > 60
 
@@ -247,8 +247,10 @@ def test_gelu_by_hand(odd: GPT2) -> None:
 )
 def test_scales_by_hand(name: str, text: str) -> None:
     attention = GPT2.from_pretrained(REFERENCE / name).trace([5, 6]).blocks[1].attention
-    for one in (attention, attention.heads[1]):
-        assert f"\nscale = {one.formula_of('scale')}\n  {text}\n" in str(one.explain(step="scale"))
+    for part in (attention, attention.heads[1]):
+        assert f"\nscale = {part.formula_of('scale')}\n  {text}\n" in str(
+            part.explain(step="scale")
+        )
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_activations_of_relatives_by_hand(name: str, x: float, share: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "place"),
+    ("path", "cell"),
     [
         ("logits", ("it", " barked")),
         ("blocks.0.attention.heads.1.Q", ("dog", 5)),
@@ -284,11 +286,11 @@ def test_activations_of_relatives_by_hand(name: str, x: float, share: str) -> No
     ],
     ids=str,
 )
-def test_the_pencil_gets_to_the_stored_sum(
-    pocket: Trace, path: str, place: tuple[int | str, int | str]
+def test_the_printed_numbers_give_the_stored_sum(
+    pocket: Trace, path: str, cell: tuple[int | str, int | str]
 ) -> None:
-    """Every printed number is read back and worked with."""
-    explanation = pocket.explain(path, *place)
+    """Every printed number is parsed and used in the computation."""
+    explanation = pocket.explain(path, *cell)
     lines = explanation.text(200).split("\n\n")[1].splitlines()[2:]
     rows = [re.findall(rf"(?<=  ){NUMBER}", line) for line in lines]
     products = [(float(x), float(w), float(p)) for x, w, p in (row for row in rows if len(row) > 2)]
@@ -332,12 +334,14 @@ def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- which number --------------------------------------------------------------------------------
 
 
-def test_without_a_word(pocket: Trace) -> None:
+def test_defaults(pocket: Trace) -> None:
     """The defaults: the last token, the most probable next one, the first component."""
     best = pocket.next_tokens(1)[0]
     numbers = pocket.explain().numbers
     assert (numbers["token"], numbers["id"]) == (7, best.id)
-    assert numbers["value"] == pytest.approx(best.logit, rel=1e-6)  # of another product
+    assert numbers["value"] == pytest.approx(
+        best.logit, rel=1e-6
+    )  # rounded differently, as one row
     assert str(pocket.explain("logits", "it", best.text)) == str(pocket.explain())
     assert str(pocket.explain("logits", 7, best.id)) == str(pocket.explain())
     assert str(pocket.explain("next_logits")).splitlines()[-2:] == ["computed from", "  final, W_U"]
@@ -390,7 +394,7 @@ def test_parameters(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "message"),
+    ("explain", "message"),
     [
         (lambda t: t.explain("logit"), r"Trace of .* has no step 'logit'; its steps are ids.*log"),
         (lambda t: t.explain("blocks.0.hidden"), "no step 'hidden'; its steps are.* mlp.hidden$"),
@@ -441,12 +445,12 @@ def test_parameters(odd: GPT2) -> None:
         (lambda t: t.gradients(5).blocks[0].mlp.explain(), "gradients can't be explained"),
     ],
 )
-def test_missing_names(pocket: Trace, look: Any, message: str | None) -> None:
+def test_missing_names(pocket: Trace, explain: Any, message: str | None) -> None:
     if message is None:
-        assert look(pocket)
+        assert explain(pocket)
     else:
         with pytest.raises(AttnlabError, match=message):
-            look(pocket)
+            explain(pocket)
 
 
 @pytest.mark.parametrize(
@@ -465,9 +469,9 @@ def test_missing_names(pocket: Trace, look: Any, message: str | None) -> None:
     ],
     ids=lambda wrong: type(wrong).__name__,
 )
-def test_invalid_places(pocket: Trace, wrong: Any) -> None:
+def test_invalid_indices(pocket: Trace, wrong: Any) -> None:
     head, layer = pocket.head(0, 0), pocket.blocks[0].attention
-    looks = (
+    calls = (
         lambda: pocket.explain(wrong),
         lambda: pocket.explain("embedding", wrong),
         lambda: pocket.explain("embedding", 0, wrong),
@@ -479,30 +483,30 @@ def test_invalid_places(pocket: Trace, wrong: Any) -> None:
         lambda: head.explain(0, 0, component=wrong),
         lambda: layer.explain(0, step="Q", component=wrong),
     )
-    for look in looks:
+    for call in calls:
         with pytest.raises(AttnlabError):
-            look()
+            call()
 
 
-def test_a_text_that_several_tokens_have() -> None:
+def test_an_ambiguous_text() -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the dog")
     with pytest.raises(AttnlabError, match=r"'dog' matches 2 tokens: 1 \(Ġdog\), 4 \(Ġdog\)"):
         trace.explain("embedding", "dog")
 
 
-def test_nothing_is_kept_by_explaining(odd: GPT2) -> None:
+def test_explaining_keeps_nothing(odd: GPT2) -> None:
     trace = odd.trace([5, 80, 5])
-    there = kept(trace)
+    before = kept(trace)
     for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
         trace.explain(path)
-    assert {path for path in kept(trace) - there if not path.endswith(".n_head")} == set()
+    assert {path for path in kept(trace) - before if not path.endswith(".n_head")} == set()
 
 
 # ---- what is wrong, or edited --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("of", ["whole", "block", "attention", "head", "mlp"])
-def test_a_stored_number_that_does_not_follow_is_refused(odd: GPT2, of: str) -> None:
+def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
     def part_of(trace: Trace) -> Result:
         block = trace.blocks[1]
         parts = {"whole": trace, "block": block, "attention": block.attention, "mlp": block.mlp}
@@ -518,8 +522,7 @@ def test_a_stored_number_that_does_not_follow_is_refused(odd: GPT2, of: str) -> 
         for other in (*part.steps, *getattr(part, "parts", ())):
             getattr(part, other)  # its inputs are unchanged
         plant(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
-        place = {"component": 0} if step.axes.split()[-1:] != ["Tk"] else {"component": 1}
-        column = None if name in ("scale",) else place["component"]
+        column = None if name == "scale" else int(step.axes.split()[-1:] == ["Tk"])
         with pytest.raises(DisagreementError, match=f"^{name} is stored as"):
             part._explained(name, None, column)
         refused.append(name)
@@ -541,9 +544,9 @@ def test_every_edit_is_explained(T: int) -> None:
         if T > 64 and seed % 7:
             continue
         edited = trace.edited({path: edit_of(trace, path, seed)})
-        place, _, name = path.rpartition(".")
+        part_path, _, name = path.rpartition(".")
         for part, step in every_step(edited):
-            if part.path not in ("", "blocks.1", "blocks.1.mlp", "blocks.1.attention", place):
+            if part.path not in ("", "blocks.1", "blocks.1.mlp", "blocks.1.attention", part_path):
                 continue
             if getattr(part, step) is None or is_of_all_heads(part, step):
                 continue
@@ -552,7 +555,7 @@ def test_every_edit_is_explained(T: int) -> None:
             is_by_key = part.axes_of(step) == "Tq Tk"
             key = 1 if is_by_key else None
             explanation = part._explained(step, None, None, key)
-            if part.path == place and step == name and "unedited" in explanation.numbers:
+            if part.path == part_path and step == name and "unedited" in explanation.numbers:
                 numbers = explanation.numbers
                 value = numbers[name] if is_by_key and name == "weights" else numbers["value"]
                 unedited = attnlab.at(trace, numbers.get("step", path))
@@ -581,10 +584,10 @@ def test_edits_that_change_another_step(odd: GPT2) -> None:
 # ---- other results -------------------------------------------------------------------------------
 
 
-def test_a_bias_that_was_not_given_is_in_no_formula() -> None:
+def test_absent_biases_are_in_no_formula() -> None:
     eye = np.eye(2)
-    one = attnlab.self_attention(eye, eye, eye, eye, b_K=np.ones(2))
-    assert [one.formula_of(name) for name in "QKV"] == ["X W_Q", "X W_K + b_K", "X W_V"]
+    attention = attnlab.self_attention(eye, eye, eye, eye, b_K=np.ones(2))
+    assert [attention.formula_of(name) for name in "QKV"] == ["X W_Q", "X W_K + b_K", "X W_V"]
     layer = attnlab.multi_head_attention(eye, eye, eye, eye, W_O=eye, b_V=np.ones(2), n_head=2)
     assert layer.formula_of("Q") == "X W_Q, split into heads"
     assert layer.formula_of("output") == "concat W_O"
@@ -593,28 +596,28 @@ def test_a_bias_that_was_not_given_is_in_no_formula() -> None:
     assert other.formula_of("K") == "memory W_K"
 
 
-def test_matrices_of_ones_own() -> None:
+def test_matrices_of_the_user() -> None:
     """Q = K = V = [[2, 0], [0, 2], [2, 1]]."""
-    one = attnlab.self_attention(X, W, W, W, mask=causal_mask(3))
-    text = str(one.explain(2, step="Q", component=0))
+    toy = attnlab.self_attention(X, W, W, W, mask=causal_mask(3))
+    text = str(toy.explain(2, step="Q", component=0))
     assert "\nQ = X W_Q: the 3 products\ni    X[2, i]  W_Q[i, 0]  product\n" in text
     assert re.search(r"\nsum +2\n", text)
-    assert "K = X W_K: the 3 products\ni    X[1, i]" in str(one.explain(1, step="K"))
-    assert re.search(r"\nsum +4\n", str(one.explain(2, 0, step="raw_scores")))
-    assert "\n  4 / 1.4142 = 2.8284\n" in str(one.explain(2, 0, step="scores"))
+    assert "K = X W_K: the 3 products\ni    X[1, i]" in str(toy.explain(1, step="K"))
+    assert re.search(r"\nsum +4\n", str(toy.explain(2, 0, step="raw_scores")))
+    assert "\n  4 / 1.4142 = 2.8284\n" in str(toy.explain(2, 0, step="scores"))
     assert "\n  mask[2, 0] is True: scores[2, 0] = 2.8284\n" in str(
-        one.explain(2, 0, step="masked_scores")
+        toy.explain(2, 0, step="masked_scores")
     )
-    assert "\n  mask[0, 2] is False: -inf\n" in str(one.explain(0, 2, step="masked_scores"))
-    assert one.explain(0, 2, step="masked_scores").numbers["value"] == -math.inf
-    assert "\n  √2 = 1.4142\n" in str(one.explain(step="scale"))
-    assert "\n  X[1, 0] = 0\n" in str(one.explain(1, step="memory"))
-    assert "\n  W_Q[1, 0] = 0" in str(one.explain(1, step="W_Q"))
+    assert "\n  mask[0, 2] is False: -inf\n" in str(toy.explain(0, 2, step="masked_scores"))
+    assert toy.explain(0, 2, step="masked_scores").numbers["value"] == -math.inf
+    assert "\n  √2 = 1.4142\n" in str(toy.explain(step="scale"))
+    assert "\n  X[1, 0] = 0\n" in str(toy.explain(1, step="memory"))
+    assert "\n  W_Q[1, 0] = 0" in str(toy.explain(1, step="W_Q"))
     with pytest.raises(AttnlabError, match="made without b_Q"):
-        one.explain(step="b_Q")
+        toy.explain(step="b_Q")
 
 
-def test_another_text_and_several_heads_of_ones_own() -> None:
+def test_cross_attention_and_several_heads() -> None:
     rng = np.random.default_rng(0)
     X, memory = rng.standard_normal((2, 4)), rng.standard_normal((3, 6))
     weights = [rng.standard_normal(shape) for shape in ((4, 2), (6, 2), (6, 5))]
@@ -638,7 +641,7 @@ def test_another_text_and_several_heads_of_ones_own() -> None:
         attnlab.multi_head_attention(batch, *square, n_head=2).explain(step="Q")
 
 
-def test_what_is_dropped(odd: GPT2) -> None:
+def test_dropout(odd: GPT2) -> None:
     rng = np.random.default_rng(0)
     ids = [5, 80, 5]
     dropout = {
@@ -696,8 +699,8 @@ def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:
     trace.record(tmp_path / "a.trace")
     opened = attnlab.open_trace(tmp_path / "a.trace")
     path = "blocks.1.attention.heads.2.raw_scores"
-    message = [one.explain(path, 2, 1).text(200) for one in (trace, opened)]
-    assert message[0].splitlines()[1:] == message[1].splitlines()[1:]
+    texts = [origin.explain(path, 2, 1).text(200) for origin in (trace, opened)]
+    assert texts[0].splitlines()[1:] == texts[1].splitlines()[1:]
     with pytest.raises(AttnlabError, match=r"needs the model's blocks.1.mlp.gain"):
         opened.explain("blocks.1.mlp.hidden")
 
@@ -705,10 +708,10 @@ def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:
 # ---- probabilities -------------------------------------------------------------------------------
 
 
-def test_a_probability_is_that_of_the_next_tokens(pocket: Trace) -> None:
+def test_probabilities_are_those_of_the_next_tokens(pocket: Trace) -> None:
     first, second = pocket.next_tokens(2)
-    for word, given in ((first, None), (second, second.text)):
-        numbers = pocket.explain("probabilities", component=given).numbers
+    for word, component in ((first, None), (second, second.text)):
+        numbers = pocket.explain("probabilities", component=component).numbers
         assert (numbers["token"], numbers["id"]) == (7, word.id)
         assert numbers["value"] == pytest.approx(word.probability, rel=1e-5)
         assert numbers["logits"] == pytest.approx(word.logit, rel=1e-6)
@@ -734,7 +737,7 @@ def test_probabilities_by_hand(tiny: Trace) -> None:
     )
 
 
-def test_where_there_are_no_probabilities(pocket: Trace) -> None:
+def test_invalid_probabilities(pocket: Trace) -> None:
     with pytest.raises(AttnlabError, match="Block 0 has no step 'probabilities'"):
         pocket.explain("blocks.0.probabilities")
     with pytest.raises(AttnlabError, match="gradients can't be explained"):

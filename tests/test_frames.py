@@ -86,20 +86,20 @@ def test_a_whole_trace(odd: GPT2) -> None:
         "D": 35,
     }
     for layer, head in ((0, 0), (2, 4)):
-        one = data.sel(query=11).isel(layer=layer, head=head)
-        assert np.array_equal(one.weights, trace.head(layer, head).weights[11])
+        row = data.sel(query=11).isel(layer=layer, head=head)
+        assert np.array_equal(row.weights, trace.head(layer, head).weights[11])
         assert np.array_equal(data.Q[layer, head], trace.head(layer, head).Q)
         assert np.array_equal(data.V[layer, head], trace.head(layer, head).V)
     assert np.array_equal(data.mid[1], trace.blocks[1].mid)
     assert data.query_token.values.tolist() == list(trace.tokens.symbols)
-    looked_at = data.weights.where(data.key_token == "n", drop=True)
-    assert looked_at.key.values.tolist() == [3, 11]
+    attended = data.weights.where(data.key_token == "n", drop=True)
+    assert attended.key.values.tolist() == [3, 11]
     assert data.weights.attrs["long_name"] == "weights = softmax(masked_scores)"
     rows = data.weights.sum("key")
     assert np.allclose(rows, 1)
 
 
-def test_steps_that_are_asked_for(odd: GPT2) -> None:
+def test_chosen_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     data = trace.to_xarray(["embedding", "scores", "logits"])
     assert list(data.data_vars) == ["embedding", "scores", "logits"]
@@ -109,7 +109,7 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "message"),
+    ("export", "message"),
     [
         (lambda trace: trace.head(0, 0).to_dataframe("wieghts"), "'wieghts'; its steps are"),
         (lambda trace: trace.blocks[0].attention.to_dataframe(), "first choose a head"),
@@ -120,9 +120,9 @@ def test_steps_that_are_asked_for(odd: GPT2) -> None:
         (lambda trace: trace.to_xarray(name for name in ["Q"]), "steps must be a text or a list"),
     ],
 )
-def test_what_cannot_be_framed(odd: GPT2, look: Any, message: str) -> None:
+def test_invalid_exports(odd: GPT2, export: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
-        look(odd.trace("the hen"))
+        export(odd.trace("the hen"))
 
 
 def test_without_the_libraries(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,13 +135,13 @@ def test_without_the_libraries(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> No
                 trace.to_xarray()
 
 
-class Speechless:
+class WithoutRepr:
     def __repr__(self) -> str:
-        raise RuntimeError("no words")
+        raise RuntimeError("no repr")
 
 
-@pytest.mark.parametrize("name", [5, [Speechless()], Speechless(), np.arange(3), "z" * 1000])
-def test_what_is_no_step_is_shown_as_far_as_it_can_be(odd: GPT2, name: Any) -> None:
+@pytest.mark.parametrize("name", [5, [WithoutRepr()], WithoutRepr(), np.arange(3), "z" * 1000])
+def test_invalid_steps_are_quoted_in_short(odd: GPT2, name: Any) -> None:
     trace = odd.trace("the hen")
     for call in (
         trace.head(0, 0).to_dataframe,

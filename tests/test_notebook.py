@@ -148,18 +148,18 @@ def test_signs_and_the_scales_range() -> None:
     assert "masked" not in shown.text.replace("masked_scores", "")
 
 
-@pytest.mark.parametrize("look", ["mask", "zeros"])
-def test_masked_is_not_zero(look: str) -> None:
+@pytest.mark.parametrize("cause", ["mask", "underflow"])
+def test_masked_is_not_zero(cause: str) -> None:
     """An unmasked weight of 0 has a cell with a number."""
     far = [[0.0], [800.0]]
-    mask = causal_mask(2) if look == "mask" else None
+    mask = causal_mask(2) if cause == "mask" else None
     result = attnlab.attention([[1.0], [1.0]], far, [[1.0], [1.0]], mask=mask)
     titles = page(result).titles("td")[:4]
-    assert titles[1] == ("0 → 1: masked" if look == "mask" else "0 → 1: 1")
+    assert titles[1] == ("0 → 1: masked" if cause == "mask" else "0 → 1: 1")
     assert titles[2] == "1 → 0: 0"
 
 
-def test_a_long_prompt_is_cut_with_a_word(walkthrough_model: GPT2) -> None:
+def test_a_long_prompt_is_cut_with_a_note(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
     T = len(trace.tokens)
     html = trace.head(0, 1)._repr_html_()
@@ -193,7 +193,7 @@ def test_all_heads_at_once(odd: GPT2) -> None:
     assert float(values[-1].rpartition(" ")[2]) == pytest.approx(float(weights[-1, -1]), rel=1e-3)
 
 
-def test_looking_computes_nothing_far(odd: GPT2) -> None:
+def test_views_compute_nothing_extra(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert repr(trace).partition("\n")[2].partition("\n.")[0] in page(trace).text
     assert kept(trace) == kept(odd.trace("the hen"))
@@ -316,7 +316,7 @@ def test_the_first_view_of_a_long_text_computes_nothing(walkthrough_model: GPT2)
     assert kept(trace) == before
 
 
-def test_other_views_hold_what_print_shows(odd: GPT2) -> None:
+def test_other_views_show_what_print_shows(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     numbers = re.findall(r"[\d.]+", repr(trace.next_tokens()))
     assert all(number in page(trace.next_tokens()).text for number in numbers)
@@ -339,7 +339,7 @@ def test_other_views_hold_what_print_shows(odd: GPT2) -> None:
         assert all(word in page(explained).text for word in words)
 
 
-def test_the_page_in_a_frame_is_shut_in(odd: GPT2) -> None:
+def test_the_page_in_a_sandboxed_frame(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     frame = trace.show(height=500)
     parsed = Page(frame._repr_html_())
@@ -367,7 +367,7 @@ def test_the_playground_in_a_frame(odd: GPT2, tmp_path: Path) -> None:
         odd.playground(height=0)
 
 
-def test_the_tokens_that_are_asked_for() -> None:
+def test_chosen_tokens() -> None:
     T = 30
     result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
     cells = page(result.show(tokens=slice(None))).titles("td")[: T * T]
@@ -384,7 +384,7 @@ def test_the_tokens_that_are_asked_for() -> None:
 
 
 class Numbers(Analysis):
-    """An analysis of given numbers."""
+    """An analysis with any numbers."""
 
     title = "Numbers"
     note: ClassVar[str] = "None of them means anything."
@@ -412,12 +412,12 @@ def results(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     atlas = attnlab.atlas(odd, ["the hen in", "a thin hen"], ["first", "entropy"], progress=False)
     # Of 49 receivers those with the largest effects.
     largest = np.argsort(-np.nanmax(np.abs(edges.effects), axis=0), kind="stable")[:32]
-    lens, one = trace.logit_lens(), trace.logit_lens().of(last)
+    lens, of_token = trace.logit_lens(), trace.logit_lens().of(last)
     has_keys = [not np.isnan(numbers).all() for numbers in jobs.attention]
     assert {True, False} <= {*has_keys}
     return {
         "lens": (lens, lens.probabilities),
-        "one token": (one, one.probabilities),
+        "one token": (of_token, of_token.probabilities),
         "attribution": (attribution, np.c_[attribution.heads, attribution.mlps]),
         "by token": (attribution.by_token(), attribution.by_token().heads),
         "patch": (patched, patched.restored),
@@ -474,7 +474,7 @@ def test_a_result_in_chinese(drawn: Any, name: str, monkeypatch: pytest.MonkeyPa
         assert not set(words.split()) & {"the", "is", "that", "may", "by", "in"}, words
 
 
-def test_what_a_comparison_says(drawn: Any, odd: GPT2) -> None:
+def test_comparisons_show_their_table(drawn: Any, odd: GPT2) -> None:
     result, _ = drawn["compare"]
     shown = page(result)
     for stage in result._shown():
@@ -494,9 +494,9 @@ def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:
 
 def test_invalid_numbers(odd: GPT2) -> None:
     rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
-    odd_ones = page(Numbers([[np.nan, np.inf], [-np.inf, 2]], rows, columns))
-    np.testing.assert_array_equal(numbers_in(odd_ones), [np.nan, np.inf, -np.inf, 2])
-    cells = [a for tag, a in odd_ones.elements if tag == "td"]
+    invalid = page(Numbers([[np.nan, np.inf], [-np.inf, 2]], rows, columns))
+    np.testing.assert_array_equal(numbers_in(invalid), [np.nan, np.inf, -np.inf, 2])
+    cells = [a for tag, a in invalid.elements if tag == "td"]
     assert cells[0]["class"] == "m"
     assert f"background:{LIGHT.positive};" in str(cells[1]["style"])
     assert f"background:{LIGHT.negative};" in str(cells[2]["style"])
@@ -554,12 +554,14 @@ class Sanitised(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._is_kept = bool(TAGS_KEPT.fullmatch(tag))
-        styles = [one.split(":", 1) for one in str(dict(attrs).get("style") or "").split(";")]
+        styles = [style.split(":", 1) for style in str(dict(attrs).get("style") or "").split(";")]
         kept = {name: value for name, value in attrs if NAMES_KEPT.fullmatch(name)}
-        kept["style"] = ";".join(":".join(one) for one in styles if STYLES_KEPT.fullmatch(one[0]))
+        kept["style"] = ";".join(
+            ":".join(style) for style in styles if STYLES_KEPT.fullmatch(style[0])
+        )
         if self._is_kept:
-            given = "".join(f' {k}="{escape(v or "", quote=True)}"' for k, v in kept.items())
-            self.html += f"<{tag}{given}>"
+            attributes = "".join(f' {k}="{escape(v or "", quote=True)}"' for k, v in kept.items())
+            self.html += f"<{tag}{attributes}>"
 
     def handle_endtag(self, tag: str) -> None:
         self.html += f"</{tag}>" if self._is_kept else ""
@@ -578,7 +580,7 @@ def test_a_notebook_that_is_not_trusted_can_be_read(odd: GPT2, browser: Any) -> 
     page = browser.new_page()
     # JupyterLab's own style shows every image.
     page.set_content("<style>img { display: block }</style>" + Sanitised(trace._repr_html_()).html)
-    chips = [f"{one.symbol} {one.id}" for one in trace.tokens]
+    chips = [f"{token.symbol} {token.id}" for token in trace.tokens]
     text = page.inner_text("body")
     assert " ".join(chips) in text
     assert [image.is_visible() for image in page.locator("img").all()] == [True, False] * 3
@@ -591,8 +593,8 @@ def test_a_notebook_that_is_not_trusted_can_be_read(odd: GPT2, browser: Any) -> 
         assert row.inner_text().split() == [symbols[i], *shown]
     first = rows[1].locator("td").first
     levels = [int(LIGHT.positive[n : n + 2], 16) for n in (1, 3, 5)]
-    look = "(cell) => [getComputedStyle(cell).backgroundColor, getComputedStyle(cell).color]"
-    assert first.evaluate(look) == [f"rgb({', '.join(map(str, levels))})", "rgb(255, 255, 255)"]
+    colours = "(cell) => [getComputedStyle(cell).backgroundColor, getComputedStyle(cell).color]"
+    assert first.evaluate(colours) == [f"rgb({', '.join(map(str, levels))})", "rgb(255, 255, 255)"]
     attribution = trace.attribution(trace.tokens[-1].id)
     page.set_content(Sanitised(attribution._repr_html_()).html)
     for n, row in enumerate(page.locator("table").first.locator("tr").all()[1:]):

@@ -31,9 +31,9 @@ def arrows_in(ax: Any) -> list[list[float]]:
 
     return [
         [*start, *np.add(start, vector)]
-        for one in ax.collections
-        if isinstance(one, Quiver)
-        for start, vector in zip(one.XY, zip(one.U, one.V, strict=True), strict=True)
+        for arrows in ax.collections
+        if isinstance(arrows, Quiver)
+        for start, vector in zip(arrows.XY, zip(arrows.U, arrows.V, strict=True), strict=True)
     ]
 
 
@@ -126,8 +126,8 @@ def test_arrows_head_to_tail(pictures: Any) -> None:
     assert total == [0, 0, 2, 1.5]
     assert parts == [[0, 0, 1, 2], [1, 2, 4, 1], [4, 1, 4, 1], [4, 1, 2, 1.5]]
     assert texts(picture.axes) == ["sum", *vectors]
-    strong, thin = (one.width for one in picture.axes.collections)
-    assert strong == 2 * thin
+    total_width, width = (arrows.width for arrows in picture.axes.collections)
+    assert total_width == 2 * width
     assert picture.axes.get_aspect() == 1
     assert picture.alt == (
         "Arrows head to tail of A context vector: 0.5 · кот (1, 2), ест (3, -1), none (0, 0), "
@@ -148,10 +148,10 @@ def crowd(n: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["arrows", "points"])
-def test_labels_keep_off_each_other(pictures: Any, name: str) -> None:
+def test_labels_do_not_overlap(pictures: Any, name: str) -> None:
     ax = getattr(pictures, name)(crowd(12)).axes
-    for one, other in combinations(boxes(ax), 2):
-        assert not one.overlaps(other)
+    for first, second in combinations(boxes(ax), 2):
+        assert not first.overlaps(second)
 
 
 def test_labels_stay_inside_the_frame(pictures: Any) -> None:
@@ -183,7 +183,7 @@ def test_curves(pictures: Any) -> None:
     assert np.array_equal(low.get_ydata(), [1, nan, 0.5], equal_nan=True)
     assert high.get_ydata().tolist() == [2, 3, 4]
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["_high $x$", "low"]  # in the order of their ends
+    assert legend == ["_high $x$", "low"]  # in the order of the curves' right ends
     (first, second) = ax.get_legend().get_lines()
     assert (first.get_linestyle(), second.get_linestyle()) == ("--", "-")
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("шаг", "потеря")
@@ -204,11 +204,11 @@ def test_one_curve_needs_no_legend(pictures: Any) -> None:
 def test_curves_differ_without_colours(pictures: Any) -> None:
     lines = pictures.curves({str(n): [n, n + 1] for n in range(16)}).axes.lines
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) >= 8
-    looks = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}
-    assert len(looks) == 16
+    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in lines}
+    assert len(styles) == 16
 
 
-def test_into_axes_that_are_given(pictures: Any, tmp_path: Path) -> None:
+def test_drawing_into_given_axes(pictures: Any, tmp_path: Path) -> None:
     from matplotlib.figure import Figure
 
     axes = Figure(figsize=(12, 8)).subplots(2, 3).flat
@@ -282,7 +282,7 @@ BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
 @pytest.mark.parametrize(
     ("draw", "kind", "message"), [row[1:] for row in BAD], ids=[row[0] for row in BAD]
 )
-def test_what_can_not_be_drawn(pictures: Any, draw: Any, kind: Any, message: str) -> None:
+def test_invalid_input(pictures: Any, draw: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message) as caught:
         draw(pictures)
     assert isinstance(caught.value, AttnlabError)

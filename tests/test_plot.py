@@ -59,7 +59,7 @@ def test_a_heads_weights(odd: GPT2) -> None:
     assert head.title in ax.get_title(loc="left")
     assert "weights = softmax(masked_scores)" in ax.get_title(loc="left")
     assert ax.images[0].get_clim() == (0, 1)
-    assert ax.images[0].norm(0.25) == 64  # by its root, the middle of 128 colours
+    assert ax.images[0].norm(0.25) == 64  # √0.25, the middle of 128 colours
     assert ax.patch.get_hatch()
 
 
@@ -75,21 +75,21 @@ def test_any_step_and_its_scale(odd: GPT2) -> None:
     assert np.array_equal(np.ma.getmaskarray(drawn(head.plot("mask").axes)), ~causal_mask(6))
 
 
-def test_into_axes_that_are_given(odd: GPT2) -> None:
+def test_drawing_into_given_axes(odd: GPT2) -> None:
     from matplotlib.figure import Figure
 
     trace = odd.trace("the hen in")
     left, middle, right = Figure().subplots(1, 3)
     assert trace.head(0, 0).plot("weights", ax=left).axes is left
     assert trace.plot("weights", ax=middle).axes is middle
-    given = trace.plot_tokens(0, 0, ax=right)
-    assert given.axes is right
-    assert given.figure is right.figure
-    data, _ = given._repr_mimebundle_()
-    assert [*data] == ["text/plain"]  # the figure's owner shows it
+    picture = trace.plot_tokens(0, 0, ax=right)
+    assert picture.axes is right
+    assert picture.figure is right.figure
+    data, _ = picture._repr_mimebundle_()
+    assert [*data] == ["text/plain"]  # the owner of the figure shows it
 
 
-def test_nothing_of_pyplot_stays_open() -> None:
+def test_pyplot_keeps_no_figure_open() -> None:
     code = (
         "import sys, attnlab\n"
         "trace = attnlab.GPT2.from_pretrained(sys.argv[1]).trace('the hen')\n"
@@ -120,11 +120,11 @@ def test_all_heads(odd: GPT2) -> None:
     assert drawn(trace.plot("Q").axes).shape == (3 * (T + 1), 5 * 8)
 
 
-def test_lines_are_as_strong_as_the_weights(odd: GPT2) -> None:
+def test_lines_are_wider_for_larger_weights(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     weights = trace.head(1, 2).weights[3]
     ax = trace.plot_tokens(1, 2, query=3).axes
-    assert len(ax.lines) == 4  # of six keys, two are masked
+    assert len(ax.lines) == 4  # two of the six keys are masked
     widths = [line.get_linewidth() for line in ax.lines]
     assert np.argsort(widths).tolist() == np.argsort(weights[:4]).tolist()
     assert np.allclose(np.diff(widths), 7 * np.diff(weights[:4]), atol=1e-4)
@@ -139,7 +139,7 @@ def test_lines_are_as_strong_as_the_weights(odd: GPT2) -> None:
     assert last[-1] == trace.tokens.symbols[-1]
 
 
-def test_long_texts_are_cut_with_a_word(walkthrough_model: GPT2) -> None:
+def test_long_texts_are_cut_with_a_note(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 4)
     T = len(trace.tokens)
     ax = trace.head(0, 1).plot().axes
@@ -158,7 +158,7 @@ def test_long_texts_are_cut_with_a_word(walkthrough_model: GPT2) -> None:
     assert f"first 16 and the last 16 of {T}" in trace.plot().axes.get_title(loc="left")
 
 
-def test_lines_of_a_long_text_say_where_their_tokens_stand() -> None:
+def test_lines_of_a_long_text_show_positions() -> None:
     pocket = GPT2.from_pretrained("pocket")
     trace = pocket.trace("The dog ran. " * 10)
     largest = np.sort(np.argsort(-trace.head(1, 2).weights[-1], kind="stable")[:24])
@@ -169,7 +169,7 @@ def test_lines_of_a_long_text_say_where_their_tokens_stand() -> None:
     ]
 
 
-def test_tokens_are_no_formulas(tmp_path: Path) -> None:
+def test_tokens_are_drawn_literally(tmp_path: Path) -> None:
     hostile = ("$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "\x1b[0m", "\u202eabc", "\n", "z" * 999)
     picture = with_tokens(*hostile).plot()
     ax = picture.axes
@@ -178,7 +178,9 @@ def test_tokens_are_no_formulas(tmp_path: Path) -> None:
     assert len(ticks(ax.xaxis)[8]) == 16
     picture.save(tmp_path / "hostile.svg")
     root = ElementTree.fromstring((tmp_path / "hostile.svg").read_bytes())
-    texts = ["".join(one.itertext()) for one in root.iter() if one.tag.endswith("}text")]
+    texts = [
+        "".join(element.itertext()) for element in root.iter() if element.tag.endswith("}text")
+    ]
     assert set(shown) <= set(texts)  # text, not outlines, and unchanged
 
 
@@ -193,7 +195,7 @@ def closed(img: str) -> str:
     return re.sub(r"=(\d+)", r'="\1"', img.replace(">", "/>"))
 
 
-def test_hostile_tokens_in_the_words() -> None:
+def test_hostile_tokens_in_alt_text() -> None:
     hostile = ['"><script>', "\x1b"]
     result = attnlab.attention(np.eye(2), np.eye(2), np.eye(2), tokens=hostile)
     data, _ = result.plot()._repr_mimebundle_()
@@ -201,7 +203,7 @@ def test_hostile_tokens_in_the_words() -> None:
     assert data["text/html"].count("<") == 1
 
 
-def test_a_notebook_shows_the_picture_sharp_and_with_words(odd: GPT2) -> None:
+def test_notebooks_show_sharp_pictures_with_alt_text(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     for picture in (trace.plot(), trace.head(1, 2).plot(), trace.plot_tokens(1, 2)):
         data, metadata = picture._repr_mimebundle_(include=None, exclude=None)
@@ -218,7 +220,7 @@ def test_a_notebook_shows_the_picture_sharp_and_with_words(odd: GPT2) -> None:
         }
 
 
-def test_the_picture_in_words(odd: GPT2) -> None:
+def test_alt_text(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     weights = np.stack([block.attention.weights for block in trace.blocks])
     head = trace.head(1, 2)
@@ -255,7 +257,7 @@ def test_files(odd: GPT2, tmp_path: Path, ending: str) -> None:
     assert [*tmp_path.iterdir()] == [file]
 
 
-def test_what_is_no_pictures_file(odd: GPT2, tmp_path: Path) -> None:
+def test_unknown_picture_formats(odd: GPT2, tmp_path: Path) -> None:
     picture = odd.trace("the hen").plot()
     for name in ("picture", "picture.txt", "picture.html", ".png"):
         with pytest.raises(AttnlabError, match=r"end it in \.png, \.svg or \.pdf"):
@@ -293,7 +295,7 @@ def test_symbols_where_no_font_has_the_characters() -> None:
 
 
 @pytest.mark.usefixtures("few_fonts")
-def test_what_has_no_symbol_that_can_be_drawn_is_an_escape() -> None:
+def test_symbols_without_glyphs_are_escaped() -> None:
     matrices = np.ones((4, 1, 1))
     picture = attnlab.self_attention(*matrices, tokens=["猫"]).plot()
     assert ticks(picture.axes.xaxis) == [r"\u732b"]
@@ -312,7 +314,7 @@ def test_a_title_with_missing_glyphs() -> None:
     picture._repr_mimebundle_()
 
 
-def test_a_part_of_a_character_goes_by_its_symbol() -> None:
+def test_a_part_of_a_character_is_drawn_as_its_symbol() -> None:
     assert ticks(with_tokens("a", "�").plot().axes.xaxis) == ["a", "S1"]
 
 
@@ -321,20 +323,20 @@ def of_length(T: int) -> Attention:
     return attnlab.attention(*numbers, tokens=[f"t{i}" for i in range(T)])
 
 
-def test_of_many_tokens_the_last_ones_are_shown_too() -> None:
+def test_the_last_of_many_tokens_are_shown() -> None:
     result = of_length(30)
     numbers = drawn(result.plot().axes)
-    places = [*range(12), *range(18, 30)]
+    positions = [*range(12), *range(18, 30)]
     kept = np.delete(np.delete(numbers, 12, axis=0), 12, axis=1)
-    assert np.allclose(kept, result.weights[np.ix_(places, places)])
+    assert np.allclose(kept, result.weights[np.ix_(positions, positions)])
     assert np.ma.getmaskarray(numbers)[12].all()
-    assert ticks(result.plot().axes.xaxis) == [f"t{i}" for i in places[:12]] + ["…"] + [
-        f"t{i}" for i in places[12:]
+    assert ticks(result.plot().axes.xaxis) == [f"t{i}" for i in positions[:12]] + ["…"] + [
+        f"t{i}" for i in positions[12:]
     ]
 
 
 @pytest.mark.parametrize(
-    ("tokens", "places"),
+    ("tokens", "positions"),
     [
         (slice(None), range(30)),
         (slice(-4, None), range(26, 30)),
@@ -343,25 +345,25 @@ def test_of_many_tokens_the_last_ones_are_shown_too() -> None:
     ],
     ids=str,
 )
-def test_the_tokens_that_are_asked_for(tokens: slice, places: range) -> None:
+def test_chosen_tokens(tokens: slice, positions: range) -> None:
     result = of_length(30)
     picture = result.plot(tokens=tokens)
-    assert np.allclose(drawn(picture.axes), result.weights[np.ix_(places, places)])
+    assert np.allclose(drawn(picture.axes), result.weights[np.ix_(positions, positions)])
     title = picture.axes.get_title(loc="left")
-    assert ("shown:" in title) == (len(places) < 30)
+    assert ("shown:" in title) == (len(positions) < 30)
     assert "tokens=slice(None)" not in title
-    if len(places) < 30:
-        text = f"{len(places)} of 30 (key), {places[0]} to {places[-1]}"
+    if len(positions) < 30:
+        text = f"{len(positions)} of 30 (key), {positions[0]} to {positions[-1]}"
         assert f"shown: {text}" in title
         assert picture.alt.endswith(f"; shown: {text}")
-    cells = result.weights[np.ix_(places, places)]
+    cells = result.weights[np.ix_(positions, positions)]
     q, k = np.unravel_index(cells.argmax(), cells.shape)
-    assert f": {len(places)} x {len(places)}, query by key" in picture.alt
-    largest = f"{cells.max():.4g} at query {places[q]} (t{places[q]}), key {places[k]} "
+    assert f": {len(positions)} x {len(positions)}, query by key" in picture.alt
+    largest = f"{cells.max():.4g} at query {positions[q]} (t{positions[q]}), key {positions[k]} "
     assert f"the largest is {largest}" in picture.alt
 
 
-def test_tokens_of_the_lens_stand_in_its_cells() -> None:
+def test_a_lens_writes_tokens_into_cells() -> None:
     lens = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").logit_lens()
 
     def texts(picture: Any) -> list[str]:
@@ -372,31 +374,31 @@ def test_tokens_of_the_lens_stand_in_its_cells() -> None:
     assert texts(lens.plot(tokens=slice(6, 8))) == [s for row in symbols for s in row[6:]]
     assert texts(lens.top(2).plot())[-2:] == [t.readable for t in lens.top(2).tokens[-1]]
     assert texts(lens.of(" rolled").plot()) == []
-    assert texts(lens.plot(lens.of(" dog").plot().axes)) == []  # no room is known there
+    assert texts(lens.plot(lens.of(" dog").plot().axes)) == []  # where the size of cells is unknown
 
 
-def test_columns_that_are_left_out_and_how_to_see_them(odd: GPT2) -> None:
+def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
     wide = attnlab.attention(*np.ones((3, 4, 40)), tokens=["a", "b", "c", "d"])
     ax = wide.plot("Q").axes
     assert ax.get_title(loc="left").endswith(
         "shown: the first 23 and the last of 40 (Dk)\ntokens=slice(None) shows all"
     )
     assert drawn(wide.plot("Q", tokens=slice(None)).axes).shape == (4, 40)
-    one = odd.trace("the hen").head(0, 0).plot(tokens=slice(1, 2))
-    assert "shown: 1 of 4 (query), 1; shown: 1 of 4 (key), 1" in one.alt
+    picture = odd.trace("the hen").head(0, 0).plot(tokens=slice(1, 2))
+    assert "shown: 1 of 4 (query), 1; shown: 1 of 4 (key), 1" in picture.alt
 
 
-def test_all_of_a_long_text_fits_a_picture() -> None:
+def test_a_whole_long_text_fits_in_a_picture() -> None:
     result = of_length(300)
     picture = result.plot(tokens=slice(None))
     assert drawn(picture.axes).shape == (300, 300)
     assert max(picture.figure.get_size_inches()) < 30
     names = ticks(picture.axes.yaxis)
     assert names == [f"t{i}" for i in picture.axes.get_yticks()]
-    assert 100 < len(names) <= 300  # the rest fits
+    assert 100 < len(names) <= 300  # as many labels as fit
 
 
-def test_tokens_of_all_heads(odd: GPT2) -> None:
+def test_chosen_tokens_of_all_heads(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     numbers = drawn(trace.plot(tokens=slice(-2, None)).axes)
     assert numbers.shape == (3 * 3, 5 * 3)
@@ -414,12 +416,11 @@ def test_tokens_of_all_heads(odd: GPT2) -> None:
     ],
     ids=str,
 )
-def test_tokens_that_can_not_be_shown(odd: GPT2, tokens: Any, message: str) -> None:
+def test_invalid_tokens(odd: GPT2, tokens: Any, message: str) -> None:
     trace = odd.trace("the hen")
-    looks = (trace.plot, trace.head(0, 0).plot, trace.head(0, 0).show)
-    for look in looks:
+    for view in (trace.plot, trace.head(0, 0).plot, trace.head(0, 0).show):
         with pytest.raises(AttnlabError, match=message):
-            look(tokens=tokens)
+            view(tokens=tokens)
 
 
 def only_cats(file: Path) -> None:
@@ -447,7 +448,7 @@ def only_cats(file: Path) -> None:
 def test_a_font_that_has_the_characters_is_used(
     tmp_path: Path, few_fonts: Any, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    """Also one that matplotlib has not listed yet."""
+    """Also a font that matplotlib has not listed yet."""
     file = tmp_path / "cats.ttf"
     only_cats(file)
     if known:
@@ -460,16 +461,16 @@ def test_a_font_that_has_the_characters_is_used(
     picture._repr_mimebundle_()
 
 
-def test_short_labels_stand_upright() -> None:
-    def turned(*texts: str) -> float:
+def test_short_labels_are_not_rotated() -> None:
+    def rotation_of(*texts: str) -> float:
         rotation: float = with_tokens(*texts).plot().axes.xaxis.get_ticklabels()[0].get_rotation()
         return rotation
 
-    assert (turned("a", "猫"), turned("a", "the")) == (0, 90)
+    assert (rotation_of("a", "猫"), rotation_of("a", "the")) == (0, 90)
 
 
 @pytest.mark.parametrize(
-    ("look", "message"),
+    ("draw", "message"),
     [
         (lambda trace: trace.head(0, 0).plot("wieghts"), "'wieghts'; its steps are .*weights"),
         (lambda trace: trace.head(0, 0).plot("dropout_mask"), "made without dropout_mask"),
@@ -480,9 +481,9 @@ def test_short_labels_stand_upright() -> None:
         (lambda trace: trace.plot_tokens(0, 0, 9), "query 9 is out of range; queries are 0 to 3"),
     ],
 )
-def test_what_can_not_be_pictured(odd: GPT2, look: Any, message: str) -> None:
+def test_invalid_arguments(odd: GPT2, draw: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
-        look(odd.trace("the hen"))
+        draw(odd.trace("the hen"))
 
 
 def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -495,7 +496,7 @@ def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("ax", [5, "a", [], np.arange(3), Path("a"), object()])
-def test_pictures_are_drawn_on_axes(odd: GPT2, ax: Any) -> None:
+def test_ax_must_be_axes(odd: GPT2, ax: Any) -> None:
     trace = odd.trace("the hen")
     for draw in (trace.plot, trace.head(0, 0).plot, lambda ax: trace.plot_tokens(0, 0, ax=ax)):
         with pytest.raises(AttnlabError, match="ax must be Axes; got "):
@@ -524,7 +525,7 @@ def test_losses_of_a_training() -> None:
 
 @pytest.mark.slow
 def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
-    """Also where pyplot is there, which has its own way to show figures."""
+    """Also with pyplot, which shows its figures too."""
     for library in ("nbformat", "nbconvert", "ipykernel"):
         needs(library, "notebooks")
     import nbformat
@@ -570,7 +571,7 @@ def test_a_long_title_stays_inside_the_picture(odd: GPT2) -> None:
     assert title.get_window_extent().x1 <= ax.figure.bbox.x1
 
 
-def test_a_title_beside_long_labels_is_whole() -> None:
+def test_a_title_beside_long_labels_is_not_cut() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 

@@ -1,4 +1,4 @@
-"""Purposes of steps: a sentence for every step, the right one if names are shared."""
+"""Purposes of steps: a sentence for every step, also where steps share a name."""
 
 import re
 from typing import Any
@@ -18,7 +18,7 @@ PATHS = [
 ]
 
 
-def test_every_step_has_a_purpose_and_none_is_too_many() -> None:
+def test_every_step_has_a_purpose_and_every_purpose_a_step() -> None:
     assert {purpose(path) for path in PATHS} == set(PURPOSES.values())
     assert len(set(PURPOSES.values())) == len(PURPOSES)
     for sentence in PURPOSES.values():

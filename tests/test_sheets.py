@@ -108,7 +108,7 @@ X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
 W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
 
 
-def test_formulas_that_can_be_read(tmp_path: Path) -> None:
+def test_formulas_by_hand(tmp_path: Path) -> None:
     fish = attnlab.self_attention(
         X, W, W, W, mask=attnlab.causal_mask(3), tokens=["=猫()", "吃", "鱼"]
     )
@@ -204,12 +204,12 @@ def test_edited_steps_are_numbers(pocket: Any, tmp_path: Path) -> None:
     assert book["context"]["B3"].value == "=MMULT(weights!B3:I3,V!B3:B10)"
 
 
-def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
+def test_refused_workbooks(pocket: Any, tmp_path: Path) -> None:
     path = tmp_path / "none.xlsx"
     model = GPT2.from_pretrained("pocket")
     long = model.trace("The dog chased the ball, but it chased the dog, and the dog sat.")
     step = model.generate("The dog", 2, temperature=0, trace=True).steps[-1].trace
-    for trace, where, message in (
+    for trace, head, message in (
         (long, {}, "at most 12 tokens; the text has 1"),
         (pocket, {"head": 1}, "head 1 needs a layer"),
         (pocket, {"layer": 2}, "2"),
@@ -217,7 +217,7 @@ def test_what_no_workbook_holds(pocket: Any, tmp_path: Path) -> None:
         (step, {"layer": 1, "head": 0}, "cached keys can.t be written"),
     ):
         with pytest.raises(AttnlabError, match=message):
-            trace.to_xlsx(path, **where)
+            trace.to_xlsx(path, **head)
     with pytest.raises(AttnlabError, match="be written as formulas"):
         pocket.gradients().blocks[1].attention.to_xlsx(path)
     T = 1100

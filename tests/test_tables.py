@@ -17,7 +17,7 @@ def test_columns_align_with_wide_characters() -> None:
     assert tables.display_width("e\u0301") == 1
 
 
-def test_what_does_not_fit_leaves_a_gap() -> None:
+def test_a_gap_replaces_what_does_not_fit() -> None:
     text = table(np.arange(100.0).reshape(10, 10), decimals=0, max_rows=3, max_columns=4)
     assert text.splitlines() == [
         "    0   1   2  …   9",
@@ -99,7 +99,7 @@ class Contrary:
         ([[1]], {"decimals": np.timedelta64(1, "s")}, "decimals must be an integer"),
     ],
 )
-def test_what_no_table_can_be_made_of(values: Any, settings: Any, message: str) -> None:
+def test_odd_input_is_refused(values: Any, settings: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         table(values, **settings)
 
