@@ -278,9 +278,10 @@ def test_a_knob_changes_the_sentence_beside_it(book: Path, browser: Any, chapter
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     (file,) = (book / "zh").glob(f"{chapter}_*.html")
     page.goto(file.as_uri())
-    page.locator("iframe.playground").scroll_into_view_if_needed()
-    inside = page.frames[1]
-    until(inside, "traces.at(-1).story !== undefined")
+    frame = page.locator("iframe.playground")
+    frame.scroll_into_view_if_needed()
+    inside = frame.element_handle().content_frame()
+    until(inside, "typeof traces !== 'undefined' && traces.at(-1)?.story !== undefined")
     said = f"document.querySelector('{sentence}').innerText"
     until(inside, f"{said} !== ''")
     before = inside.evaluate(said)

@@ -97,7 +97,7 @@ def test_zarr() -> None:
     needs("xarray", "frames")
     attnlab.atlas("pocket", TEXTS, progress=False).save("corpus.atlas")
     names = run_recipe("xarray")
-    assert names["same"].load().identical(names["atlas"].dataset)
+    assert names["saved"].load().identical(names["atlas"].dataset)
     assert names["both"].sizes["model"] == 2
 
 

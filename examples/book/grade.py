@@ -61,7 +61,7 @@ IN_CHINESE = {
     "Chapter {number}: {points} of {of} points.": "第 {number} 章：{of} 分中得 {points} 分。",
     "points": "得分",
     "{points} of {of}": "{points} / {of}",
-    "right": "正确",
+    "correct": "正确",
     "wrong": "有误",
     "written": "已写",
     "not written": "未写",
@@ -317,7 +317,7 @@ def judged(task: Task, mark: Mark, returned: dict[str, Any]) -> Mark:
         return mark
     agreeing = sum(stage.agrees for stage in verdict.stages)
     mark.points = round(task.points * agreeing / len(task.steps), 2)
-    mark.status = "right" if agreeing == len(task.steps) else "wrong"
+    mark.status = "correct" if agreeing == len(task.steps) else "wrong"
     mark.words = "\n".join([*lines, verdict.reasons]).strip()
     return mark
 
@@ -448,7 +448,7 @@ def table(grades: Sequence[Grade]) -> list[dict[str, str]]:
         mistakes = [
             f"{mark.name.partition('-')[2]}: {' '.join(mark.words.split())}"
             for mark in grade.marks
-            if mark.status not in ("right", "written", "not written", "missing")
+            if mark.status not in ("correct", "written", "not written", "missing")
         ]
         rows.append(
             {
