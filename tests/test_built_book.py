@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from book import CHAPTERS
 from conftest import needs
+from packaging.requirements import Requirement
 from pages import until
 
 import attnlab
@@ -55,6 +57,28 @@ PDF = LESSONS + "sys.exit(build.pdf(*map(Path, sys.argv[1:])))"
 LANGUAGES = ("en", "zh")
 PLAYGROUND = "playground.html"
 EMBEDDING = ("01", "03", "04", "05", "06", "07", "08", "13", "14")  # chapters
+
+
+def test_the_extra_installs_what_the_build_imports() -> None:
+    """A module that needs another extra names it in its error for a missing library."""
+    for library in ("sphinx", "myst_nb", "furo", "jupytext"):
+        needs(library, "book")
+    code = (
+        "import sys, build; print(*(m.__file__ for n, m in sys.modules.items() if 'attnlab' in n))"
+    )
+    run = [sys.executable, "-c", code]
+    folder = TESTS.parent / "examples" / "book"
+    files = subprocess.run(run, capture_output=True, text=True, check=True, cwd=folder).stdout
+    sources = "".join(Path(file).read_text(encoding="utf-8") for file in files.split())
+    extras = set(re.findall(r'missing_extra\(error, "(\w+)"\)', sources))
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    (itself,) = (
+        requirement
+        for requirement in map(Requirement, project["project"]["optional-dependencies"]["book"])
+        if requirement.name == "attnlab"
+    )
+    assert "explore" in extras
+    assert extras <= itself.extras
 
 
 @pytest.fixture(scope="module")
