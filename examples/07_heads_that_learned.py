@@ -101,12 +101,9 @@ TEXTS = [
 print("\n7.2 What the two heads attend to, and what follows\n")
 lines = [["", "animal", "thing", "next word", "or"]]
 for text in TEXTS:
-    sentence = pocket.trace(text)
-    seen = [
-        sentence.tokens.symbols[sentence.head(*head).weights[-1].argmax()]
-        for head in (ANIMAL, THING)
-    ]
-    after = [f"{token.symbol} {token.probability:.2f}" for token in sentence.next_tokens(2)]
+    run = pocket.trace(text)
+    seen = [run.tokens.symbols[run.head(*head).weights[-1].argmax()] for head in (ANIMAL, THING)]
+    after = [f"{token.symbol} {token.probability:.2f}" for token in run.next_tokens(2)]
     lines.append([text, *seen, *after])
 print(align(lines, left=range(5)))
 
@@ -201,12 +198,12 @@ creature.plot_tokens(1, 3)
 verbs = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
 arrows: dict[str, Array] = {}
 for text in (CREATURE, "A sleepy blue creature"):
-    sentence = pocket.trace(text)
-    finder = sentence.head(1, 3)
-    before = sentence.blocks[1].input[-1] @ sentence.W_U[:, verbs]
-    of_each = finder.weights[-1][:, None] * (finder.V @ finder.W_O) @ sentence.W_U[:, verbs]
-    mood = sentence.tokens.symbols[finder.weights[-1].argmax()]
-    arrows |= {f"{sentence.tokens.symbols[-1]} of {text!r}": before}
+    run = pocket.trace(text)
+    finder = run.head(1, 3)
+    before = run.blocks[1].input[-1] @ run.W_U[:, verbs]
+    of_each = finder.weights[-1][:, None] * (finder.V @ finder.W_O) @ run.W_U[:, verbs]
+    mood = run.tokens.symbols[finder.weights[-1].argmax()]
+    arrows |= {f"{run.tokens.symbols[-1]} of {text!r}": before}
     arrows |= {f"+ value of {mood}": before + of_each[finder.weights[-1].argmax()]}
 print("\nDot products with Ġpurred and Ġyawned, before and after the value is added\n")
 print(attnlab.table([*arrows.values()], rows=[*arrows], columns=["Ġpurred", "Ġyawned"], decimals=2))
@@ -326,10 +323,10 @@ VOICES = {
 
 on_verb = {}
 for voice, (text, noun) in VOICES.items():
-    sentence = pocket.trace(text)
-    weight = [sentence.head(*head).weights for head in HEADS]
-    key = sentence.tokens.find("chased")
-    on_verb[voice] = [float(w[sentence.tokens.find(noun), key]) for w in weight]
+    run = pocket.trace(text)
+    weight = [run.head(*head).weights for head in HEADS]
+    key = run.tokens.find("chased")
+    on_verb[voice] = [float(w[run.tokens.find(noun), key]) for w in weight]
 print("\nThe weight of the noun after the verb on the verb\n")
 print(attnlab.table(np.transpose([*on_verb.values()]), rows=names, columns=[*on_verb], decimals=2))
 

@@ -17,7 +17,7 @@ from attnlab import figures, pictures
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
-from editions import CHAPTERS, LATER, prose, solved, texts, translation_of
+from editions import CHAPTERS, LATER, file_of, prose, solved, texts, translation_of
 
 __all__ = [
     "CHAPTERS",
@@ -63,11 +63,6 @@ class Chapter(dict[str, Any]):
     """The variables of an executed chapter, and its output."""
 
     printed: str
-
-
-def file_of(number: str) -> Path:
-    (file,) = (one for one in (*CHAPTERS, *LATER) if one.name.startswith(number))
-    return file
 
 
 def changed(script: str, changes: dict[str, str]) -> str:

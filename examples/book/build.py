@@ -72,9 +72,9 @@ def with_links(script: str) -> str:
 
 def embedded(match: re.Match[str]) -> str:
     """A link to the playground, with the playground itself in a frame below the paragraph."""
-    label, link, rest = escape(match[1]), escape(match[2]), match[3]
+    label, link, following = escape(match[1]), escape(match[2]), match[3]
     frame = f'<iframe class="playground" src="{link}" title="{label}" loading="lazy"></iframe>'
-    return f'<a href="{link}">{label}</a>{rest}\n#\n# {frame}'
+    return f'<a href="{link}">{label}</a>{following}\n#\n# {frame}'
 
 
 def in_view(cells: Sequence[Any]) -> Iterator[Any]:
@@ -94,7 +94,7 @@ def lay_out(source: Path, language: str) -> None:
     shutil.copytree(HERE / "pages" / language, source)
     for chapter in (*CHAPTERS, *LATER):
         script = with_links(lesson(chapter, language, "home"))
-        script = DRAWING.sub(lambda found: shown(found[1], language), script)
+        script = DRAWING.sub(lambda match: shown(match[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")
         notebook.cells = [*in_view(notebook.cells)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
@@ -164,8 +164,8 @@ def build(directory: Path, work: Path) -> int:
     for language in LANGUAGES:
         shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)
         for file in ("*.ipynb", "*.svg"):
-            for found in (work / language).glob(file):
-                shutil.copy(found, directory / language)
+            for written in (work / language).glob(file):
+                shutil.copy(written, directory / language)
         model = attnlab.GPT2.from_pretrained("pocket")
         model.playground(directory / language / "playground.html", language=language)
     shutil.move(directory / "en/llms.txt", directory / "llms.txt")

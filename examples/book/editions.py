@@ -124,6 +124,12 @@ def prose(script: str) -> list[Cell]:
     return [cell for cell in cells(script) if cell.is_prose]
 
 
+def file_of(number: str) -> Path:
+    """The file of a chapter, by the beginning of its name."""
+    (file,) = (file for file in (*CHAPTERS, *LATER) if file.name.startswith(number))
+    return file
+
+
 def translation_of(chapter: Path) -> Path:
     """The file of a chapter's Chinese texts."""
     return chapter.parent / "zh" / f"{chapter.stem}.md"
@@ -157,7 +163,7 @@ def marked(script: str, translation: str) -> str:
 def texts_of_code(script: str) -> list[str]:
     """The strings and comments in a chapter's code."""
     code = (cell.text for cell in cells(script) if not cell.is_prose)
-    return [found[found.lastindex or 0] for text in code for found in TEXT.finditer(text)]
+    return [match[match.lastindex or 0] for text in code for match in TEXT.finditer(text)]
 
 
 def untranslated(script: str) -> list[str]:
@@ -175,13 +181,13 @@ def code_in_chinese(code: str) -> str:
     A setting, such as TASK = "pronoun", keeps its string, which the library knows in English.
     """
 
-    def said(found: re.Match[str]) -> str:
-        text = found[found.lastindex or 0]
-        if SETTING.search(code, 0, found.start()):
-            return found[0]
-        return found[0].replace(text, IN_CHINESE.get(text) or text)
+    def replacement(match: re.Match[str]) -> str:
+        text = match[match.lastindex or 0]
+        if SETTING.search(code, 0, match.start()):
+            return match[0]
+        return match[0].replace(text, IN_CHINESE.get(text) or text)
 
-    return TEXT.sub(said, code).replace("prepare_script()", 'prepare_script("zh")')
+    return TEXT.sub(replacement, code).replace("prepare_script()", 'prepare_script("zh")')
 
 
 def translated(script: str, translation: str) -> str:
@@ -384,7 +390,7 @@ def main(arguments: list[str]) -> int:
         case ["write", audience, directory, *rest] if audience in (*AUDIENCES, "slides"):
             write(audience, Path(directory), *(rest or ["en"]))
         case ["mark", number]:
-            (chapter,) = (one for one in (*CHAPTERS, *LATER) if one.name.startswith(number))
+            chapter = file_of(number)
             file = translation_of(chapter)
             before = file.read_text(encoding="utf-8") if file.exists() else ""
             file.write_text(marked(chapter.read_text(encoding="utf-8"), before), encoding="utf-8")

@@ -44,7 +44,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from editions import CHAPTERS, PREDICTION, Cell, cells, edition, for_audience, solved
+from editions import CHAPTERS, PREDICTION, Cell, cells, edition, file_of, for_audience, solved
 
 import attnlab
 from attnlab import checking, pictures
@@ -115,15 +115,14 @@ class Grade:
 
 def say(template: str, **values: object) -> str:
     """A text of the feedback in the language of the notebook, which `using_language` sets."""
-    said = IN_CHINESE.get(template, template) if language_of() == "zh" else template
-    return said.format(**values)
+    text = IN_CHINESE.get(template, template) if language_of() == "zh" else template
+    return text.format(**values)
 
 
 @cache
 def published(number: str, language: str = "en") -> list[Cell]:
     """A chapter's cells as handed out."""
-    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    return list(for_audience(cells(edition(chapter, language)), number, "learner"))
+    return list(for_audience(cells(edition(file_of(number), language)), number, "learner"))
 
 
 def id_of(cell: Mapping[str, Any]) -> str:
@@ -137,7 +136,7 @@ def id_of(cell: Mapping[str, Any]) -> str:
 @cache
 def tasks_of(number: str) -> dict[str, Task]:
     """A chapter's tasks by their ids, from a run of the chapter with the solutions."""
-    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+    chapter = file_of(number)
     results: dict[str, tuple[Result, tuple[str, ...]]] = {}
 
     def record(expected: Result, write: Any, *arguments: Any) -> None:
@@ -231,7 +230,7 @@ def outcomes(
     """
     tasks = tasks_of(number)
     results: dict[str, tuple[Mark, dict[str, Any]]] = {
-        task: (Mark(task, one.points), {}) for task, one in tasks.items()
+        name: (Mark(name, task.points), {}) for name, task in tasks.items()
     }
     job = {
         "cells": program(number, submitted),
@@ -396,8 +395,7 @@ def prediction(cell_id: str, cell: Cell, text: str | None) -> Mark:
 @cache
 def answers(number: str, language: str) -> dict[str, str]:
     """The answer to each exercise of a chapter, by the id of its prediction."""
-    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
-    chapter_cells = for_audience(cells(edition(chapter, language)), number, "teacher")
+    chapter_cells = for_audience(cells(edition(file_of(number), language)), number, "teacher")
     return {
         id_of({"metadata": cell.metadata}): cell.text
         for cell in chapter_cells
@@ -474,23 +472,23 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--into", type=Path, default=Path("graded"), metavar="DIRECTORY")
     parser.add_argument("--seconds", type=int, default=60, help="limit for each notebook's run")
     parser.add_argument("--megabytes", type=int, default=2048, help="memory limit")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     grades = []
-    (given.into / "feedback").mkdir(parents=True, exist_ok=True)
-    for number, notebook in enumerate(given.notebooks, 1):
+    (options.into / "feedback").mkdir(parents=True, exist_ok=True)
+    for number, notebook in enumerate(options.notebooks, 1):
         try:
-            grade = graded(notebook, given.seconds, given.megabytes)
+            grade = graded(notebook, options.seconds, options.megabytes)
         except Exception as error:  # the other notebooks are still graded
             grade = Grade(notebook, status=f"not graded: {type(error).__name__}: {error}")
         grades.append(grade)
-        page = given.into / "feedback" / f"{number:03}.md"
+        page = options.into / "feedback" / f"{number:03}.md"
         with using_language(grade.language):
             page.write_text(feedback(grade), encoding="utf-8")
         points = f"{sum(m.points for m in grade.marks):g} of {sum(m.of for m in grade.marks)}"
         print(f"{notebook}: {points if grade.chapter else grade.status}")
     rows = table(grades)
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    with (given.into / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
+    with (options.into / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")
         writer.writeheader()
         writer.writerows(rows)

@@ -55,8 +55,8 @@ def questions(language: str) -> list[Question]:
     ]
 
 
-def decimals(values: object, places: int = 4) -> str:
-    return ", ".join(f"{value:.{places}f}" for value in np.atleast_1d(np.asarray(values)))
+def decimals(values: object, digits: int = 4) -> str:
+    return ", ".join(f"{value:.{digits}f}" for value in np.atleast_1d(np.asarray(values)))
 
 
 @cache
@@ -69,7 +69,7 @@ def numbers() -> dict[str, str]:
     published = figures.load("walkthrough")
     symbols = published["symbols"]
     row = published["weights"][symbols.index("Ġsummer")]
-    shares = {name: round(100 * row[symbols.index(name)]) for name in ("It", "Ġhot")}
+    percentages = {name: round(100 * row[symbols.index(name)]) for name in ("It", "Ġhot")}
     identity = np.eye(2)
     kept, dropped = (
         attnlab.self_attention(identity, identity, identity, identity, dropout=p, rng=0)
@@ -95,9 +95,9 @@ def numbers() -> dict[str, str]:
         "root_2": decimals(math.sqrt(2)),
         "root_128": decimals(math.sqrt(128), 2),
         "root_64": f"{math.sqrt(64):g}",
-        "summer_it": str(shares["It"]),
-        "summer_hot": str(shares["Ġhot"]),
-        "summer_rest": str(100 - sum(shares.values())),
+        "summer_it": str(percentages["It"]),
+        "summer_hot": str(percentages["Ġhot"]),
+        "summer_rest": str(100 - sum(percentages.values())),
         "rounding_64": f"{64 * 2 * 0.00005:.4f}",
         "gpt2_vocab": f"{gpt2.vocab_size:,}",
         "pocket_vocab": str(pocket.vocab_size),

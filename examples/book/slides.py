@@ -102,7 +102,7 @@ def page(chapter: Path, language: str) -> str:
 def content(cell: Any, language: str) -> str:
     """A cell as HTML: prose, or code with its output."""
     if cell.cell_type == "markdown":
-        text = DRAWING.sub(lambda found: drawing(found[1], language), cell.source)
+        text = DRAWING.sub(lambda match: drawing(match[1], language), cell.source)
         prose = LINK.sub(r"\1", MARKDOWN.render(text))
         is_note = cell.metadata["slideshow"]["slide_type"] == "notes"
         return f"<aside>{prose}</aside>" if is_note else prose
@@ -127,8 +127,8 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case [directory, *rest] if rest in ([], ["en"], ["zh"]):
             Path(directory).mkdir(parents=True, exist_ok=True)
-            for one in CHAPTERS:
-                html = page(one, *(rest or ["en"]))
-                (Path(directory) / f"{one.stem}.html").write_text(html, encoding="utf-8")
+            for chapter in CHAPTERS:
+                html = page(chapter, *(rest or ["en"]))
+                (Path(directory) / f"{chapter.stem}.html").write_text(html, encoding="utf-8")
         case _:
             sys.exit(__doc__)

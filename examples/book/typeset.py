@@ -57,18 +57,20 @@ class Untranslatable(Exception):
 
 def tex(function: ast.FunctionDef) -> list[str]:
     """A function as equations, one for each statement."""
-    given = [one.arg for one in function.args.args]
-    left = name(function.name) + (f"({', '.join(map(name, given))})" if "x" in given else "")
-    found = []
+    parameters = [argument.arg for argument in function.args.args]
+    left = name(function.name) + (
+        f"({', '.join(map(name, parameters))})" if "x" in parameters else ""
+    )
+    equations = []
     for node in function.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=of)], value=value):
-                found.append(f"{name(of)} = {expression(value)}")
+                equations.append(f"{name(of)} = {expression(value)}")
             case ast.Return(value=ast.expr() as value):
-                found.append(f"{left} = {expression(value)}")
+                equations.append(f"{left} = {expression(value)}")
             case _:
                 raise Untranslatable(node)
-    return found
+    return equations
 
 
 def name(text: str) -> str:
@@ -149,8 +151,8 @@ def page(language: str) -> str:
         if not isinstance(node, ast.FunctionDef):
             continue
         for at in sorted(headings):
-            if at < node.lineno and (found := SECTION.match(headings.pop(at))):
-                english = found[1][0].upper() + found[1][1:]
+            if at < node.lineno and (heading := SECTION.match(headings.pop(at))):
+                english = heading[1][0].upper() + heading[1][1:]
                 lines.append(f"## {SECTIONS[english] if language == 'zh' else english}")
         lines.append(f'```{{raw}} html\n<span id="{node.name}"></span>\n```')
         with contextlib.suppress(Untranslatable):
