@@ -89,7 +89,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        self._tokens = checked_tokens(tokens)
+        self._tokens = as_token_tuple(tokens)
         self._numbered = Numbered("token", self._tokens)
         self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
         self.symbols = tuple(token.symbol for token in self._tokens)
@@ -218,7 +218,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return tokens_view(self)
 
 
-def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
+def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:
     """Convert to a tuple of Token."""
     with contextlib.suppress(Exception):  # __iter__ may raise anything
         checked = tuple(tokens)
