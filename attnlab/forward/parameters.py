@@ -196,7 +196,7 @@ class ParameterVector(Parameters):
         return self._views[path]
 
     def __reduce__(self) -> tuple[Any, ...]:  # recreates the views
-        return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
+        return _unpickle, (self.config, self.vector, self.vector.flags.writeable)
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
@@ -206,7 +206,7 @@ class ParameterVector(Parameters):
         """A read-only copy, or itself if it is read-only already."""
         buffers = (self.vector, self.vector.base)
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in buffers):
-            return _unpickled(self.config, self.vector.copy(), False)
+            return _unpickle(self.config, self.vector.copy(), False)
         return self
 
 
@@ -219,7 +219,7 @@ def no_parameter(path: object) -> UnknownParameterError:
     )
 
 
-def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
+def _unpickle(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
     if not writeable:
         vector.flags.writeable = False
     return ParameterVector(config, vector)

@@ -122,5 +122,4 @@ class Step(Generic[Value]):
 @lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
     """The parameters of an equation; empty without one."""
-    """The parameters of an equation; empty without one."""
     return inspect.signature(function).parameters if function else {}

@@ -146,7 +146,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return before
 
     def fork(self) -> Self:
-        """A copy; what it computes isn't kept in this one."""
+        """A copy; steps that it computes aren't stored in the original."""
         return self._with_run(self._run.fork())
 
     def _with_run(self, run: Run) -> Self:

@@ -319,12 +319,12 @@ class LibraryVocabulary(Vocabulary):
         self._library = library
 
     def _bytes_of(self, id: int) -> bytes:
-        return self._decoded([id])
+        return self._decode([id])
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        return self._decoded(check_ids(ids, len(self)).tolist())
+        return self._decode(check_ids(ids, len(self)).tolist())
 
-    def _decoded(self, ids: list[int]) -> bytes:
+    def _decode(self, ids: list[int]) -> bytes:
         with reraised_as(InvalidValueError, "tokens can't be decoded"):
             return self._library.decode(ids, skip_special_tokens=False).encode()
 
