@@ -92,8 +92,8 @@ def scale(K: Array) -> float:
     return math.sqrt(K.shape[-1])  # √Dk
 
 
-def scale_of_layer(K: Array, by_root: bool, layer_number: int | None) -> float:
-    return (scale(K) if by_root else 1.0) * (layer_number or 1)  # √Dk in GPT-2
+def scale_of_layer(K: Array, divide_by_sqrt_d: bool, layer_number: int | None) -> float:
+    return (scale(K) if divide_by_sqrt_d else 1.0) * (layer_number or 1)  # √Dk in GPT-2
 
 
 def raw_scores(Q: Array, K: Array) -> Array:

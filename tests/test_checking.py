@@ -209,7 +209,7 @@ def test_what_is_not_known_is_not_named_in_float64_either(odd: GPT2, mistake: st
 
 
 @pytest.mark.slow
-def test_numbers_of_no_step_are_not_explained(odd: GPT2) -> None:
+def test_numbers_of_no_step_are_not_explain(odd: GPT2) -> None:
     trace, rng = odd.trace(ids_of("odd")), np.random.default_rng(0)
     for path in ("blocks.1.attention.weights", "blocks.0.attention.Q", "embedding", "logits"):
         right = attnlab.at(trace, path)

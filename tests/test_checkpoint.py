@@ -1235,7 +1235,7 @@ def test_what_is_no_parameters_path(path: Any) -> None:
     on_disk = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
     for parameters in (on_disk, ParameterVector(on_disk.config)):
         assert path not in parameters
-        for call in (parameters.given, parameters.rows, parameters.__getitem__):
+        for call in (parameters.read, parameters.rows, parameters.__getitem__):
             with pytest.raises(UnknownParameterError, match="there is no parameter "):
                 call(path)
 

@@ -212,7 +212,7 @@ def all_paths(trace: Trace) -> list[str]:
 def check(trace: Trace, by_hand: ByHand, order: list[str]) -> None:
     """Read every step in some order: the order doesn't matter."""
     for path in order:
-        if path.endswith(("rows_of_W_E", "activation", "by_root")):
+        if path.endswith(("rows_of_W_E", "activation", "divide_by_sqrt_d")):
             continue
         actual, expected = attnlab.at(trace, path), by_hand[path]
         if path.endswith(".attention.mask"):  # one for all heads, or one for each
@@ -245,7 +245,7 @@ def orders(trace: Trace, rng: np.random.Generator) -> list[list[str]]:
 
 def editable(trace: Trace) -> list[str]:
     """The editable steps of the second block and outside blocks."""
-    fixed = {"ids", "cached", "n_head", "memory", "rows_of_W_E", "activation", "by_root"}
+    fixed = {"ids", "cached", "n_head", "memory", "rows_of_W_E", "activation", "divide_by_sqrt_d"}
     places = (
         "",
         "blocks.1.",
@@ -933,7 +933,7 @@ def test_a_thousand_edits(odd: GPT2) -> None:
 
 
 @SHORT_AND_LONG
-def test_every_edited_step_is_explained(T: int) -> None:
+def test_every_edited_step_is_explain(T: int) -> None:
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):
         head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
@@ -981,7 +981,7 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
     assert "edited" not in str(other.explain(3, 1)).partition("Numbers")[2]
 
 
-def test_a_scale_a_mask_and_a_context_that_are_edited_are_explained(odd: GPT2) -> None:
+def test_a_scale_a_mask_and_a_context_that_are_edited_are_explain(odd: GPT2) -> None:
     trace, layer = odd.trace("the hen"), "blocks.1.attention"
     for path in (f"{layer}.scale", f"{layer}.heads.2.scale"):
         head = trace.edited({path: 0.5}).head(1, 2)

@@ -19,12 +19,12 @@ from attnlab import (
     causal_mask,
     cross_attention,
     equations,
-    fast,
     multi_head_attention,
     needs,
     self_attention,
 )
 from attnlab.equations import Array, Mask
+from attnlab.forward import fast
 from attnlab.forward.attention import Head
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.steps import Result
@@ -71,13 +71,13 @@ def test_a_step_has_its_equations_name_or_declares_parameters() -> None:
         step = result.steps[name]
         functions = [function for function in (step.equation, step.fast) if function is not None]
         parameters = {p for function in functions for p in inspect.signature(function).parameters}
-        assert set(step.where) <= parameters, (result.path, name)
+        assert set(step.inputs) <= parameters, (result.path, name)
         node = result._run.graph[f"{result._prefix}{name}"]
         needs = {*node.needs, *(path for _, path, _ in node.fast_needs)}
         assert needs <= known, (result.path, name)
         if step.equation is not None:
             unmapped = [
-                p for p in inspect.signature(step.equation).parameters if p not in step.where
+                p for p in inspect.signature(step.equation).parameters if p not in step.inputs
             ]
             assert set(unmapped) <= result.steps.keys(), (result.path, name)
             named += step.equation.__name__ == name

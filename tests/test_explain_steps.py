@@ -160,7 +160,7 @@ def test_every_line_evaluates_in_python(name: str) -> None:
         if getattr(part, step) is None or is_of_all_heads(part, step):
             continue
         of_pair = (2, 1) if part.axes_of(step) == "Tq Tk" else (None, None)
-        explanation = part._explained(step, *of_pair)
+        explanation = part._explain(step, *of_pair)
         for line in [line for line in explanation.lines if isinstance(line, Line)]:
             if values := evaluate_line(line):
                 assert values[0] == pytest.approx(values[1], rel=2e-5, abs=1e-6), line.text
@@ -524,7 +524,7 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
         plant(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
         column = None if name == "scale" else int(step.axes.split()[-1:] == ["Tk"])
         with pytest.raises(DisagreementError, match=f"^{name} is stored as"):
-            part._explained(name, None, column)
+            part._explain(name, None, column)
         refused.append(name)
     expected = {
         "whole": "token_embedding position_embedding embedding final logits next_logits",
@@ -537,7 +537,7 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
 
 
 @pytest.mark.parametrize("T", [5, 70], ids=["short", "long"])
-def test_every_edit_is_explained(T: int) -> None:
+def test_every_edit_is_explain(T: int) -> None:
     """Each step follows from the others; the edited one also shows its original value."""
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)):
@@ -554,7 +554,7 @@ def test_every_edit_is_explained(T: int) -> None:
                 continue
             is_by_key = part.axes_of(step) == "Tq Tk"
             key = 1 if is_by_key else None
-            explanation = part._explained(step, None, None, key)
+            explanation = part._explain(step, None, None, key)
             if part.path == part_path and step == name and "unedited" in explanation.numbers:
                 numbers = explanation.numbers
                 value = numbers[name] if is_by_key and name == "weights" else numbers["value"]
@@ -691,7 +691,7 @@ def test_after_a_cache(odd: GPT2) -> None:
     assert "query 4 (" in head.explain(step="Q").title
     for part, name in every_step(step):
         if getattr(part, name) is not None and not is_of_all_heads(part, name):
-            assert part._explained(name, None, None).numbers
+            assert part._explain(name, None, None).numbers
 
 
 def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:

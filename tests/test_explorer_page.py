@@ -601,7 +601,7 @@ def test_line_breaks_are_shown_on_one_line(explorer: Explorer, open_live: Open) 
     assert status_of(page) == "The text is only white space: 2 tokens."
 
 
-def test_a_part_of_a_character_among_the_predictions_is_explained(
+def test_a_part_of_a_character_among_the_predictions_is_explain(
     explorer: Explorer, pocket: GPT2, open_live: Open
 ) -> None:
     page = open_live(explorer)

@@ -19,7 +19,7 @@ from pytorch import python_with, walk
 
 from attnlab import GPT2
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError
-from attnlab.support.formats import model_directory, unsupported
+from attnlab.support.formats import describe_unsupported, model_directory
 
 # Files of a directory or repository, and the error message.
 UNSUPPORTED = [
@@ -85,13 +85,15 @@ def test_formats_are_recognized_by_name(
     ],
 )
 def test_uninformative_files(names: list[str]) -> None:
-    assert unsupported(names) == ""
+    assert describe_unsupported(names) == ""
 
 
 def test_the_most_certain_name_is_reported() -> None:
     names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
-    assert unsupported(names).startswith("pytorch_model.bin. It is a pickle")
-    assert unsupported([*names, "adapter_config.json"]).startswith("adapter_config.json, a PEFT")
+    assert describe_unsupported(names).startswith("pytorch_model.bin. It is a pickle")
+    assert describe_unsupported([*names, "adapter_config.json"]).startswith(
+        "adapter_config.json, a PEFT"
+    )
 
 
 @pytest.mark.parametrize("beside", ["a base model", "a config", "nothing"])
@@ -133,11 +135,11 @@ def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_name_can_not_add_to_a_command() -> None:
-    text = unsupported(["x', y='; print(1)\x1b[2J.gguf"])
+    text = describe_unsupported(["x', y='; print(1)\x1b[2J.gguf"])
     assert "gguf_file='FILE'" in text
     assert "print" not in text.partition("Convert it")[2]
     assert "\x1b" not in text
-    assert len(unsupported(["x" * 100_000 + ".gguf"])) < 1_000
+    assert len(describe_unsupported(["x" * 100_000 + ".gguf"])) < 1_000
 
 
 # Directories

@@ -27,7 +27,7 @@ from attnlab import (
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
 from attnlab.forward.attention import Attention
-from attnlab.forward.functional import sampled_dropout
+from attnlab.forward.functional import sample_dropout
 from attnlab.views.shown import shown
 
 TORCH = np.load(REFERENCE / "ops.npz")
@@ -67,7 +67,7 @@ def test_linear_of_no_columns_and_of_no_rows() -> None:
 
 
 def test_dropout_mask_keeps_its_dtype() -> None:
-    mask = sampled_dropout((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
+    mask = sample_dropout((1000,), np.float64(0.5), np.random.default_rng(0), np.float32)
     assert mask.dtype == np.float32
     assert set(mask.tolist()) == {0, 2}
 

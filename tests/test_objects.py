@@ -511,16 +511,16 @@ class Read(Parameters):
     """Parameters that record which of them, or which rows, are read."""
 
     def __init__(self, parameters: Parameters) -> None:
-        self._parameters, self.read = parameters, list[str]()
+        self._parameters, self.paths_read = parameters, list[str]()
         self.config, self.dtype = parameters.config, parameters.dtype
         self.origin = parameters.origin
 
     def __getitem__(self, path: str) -> Any:
-        self.read.append(path)
+        self.paths_read.append(path)
         return self._parameters[path]
 
     def rows(self, path: str) -> Any:
-        self.read.append(f"rows of {path}")
+        self.paths_read.append(f"rows of {path}")
         return self._parameters.rows(path)
 
 
@@ -530,8 +530,8 @@ def test_a_head_reads_what_it_needs(name: str) -> None:
     trace = GPT2(parameters, odd().tokenizer).trace([5, 80, 5])
     assert getattr(trace.head(0, 2), name).shape[0] == 3
     expected = {f"blocks.0.attention.{path}" for path in ("gain", "bias", "W_QKV", "b_QKV")}
-    assert set(parameters.read) == {"rows of W_E", "W_P", *expected}
-    assert len(parameters.read) == len(set(parameters.read))
+    assert set(parameters.paths_read) == {"rows of W_E", "W_P", *expected}
+    assert len(parameters.paths_read) == len(set(parameters.paths_read))
 
 
 def test_a_generated_token_reads_nothing_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ class Firefox:
         return self.driver.find_elements("css selector", selector)[nth]
 
     def text(self, selector: str) -> str:
-        shown: str = self.one(selector).text
+        shown: str = self.item(selector).text
         return shown
 
     def press(self, *keys: str) -> None:
@@ -131,9 +131,9 @@ def test_all_heads_are_drawn(opened: Firefox) -> None:
 
 
 def test_a_click_opens_a_head_and_keys_its_arithmetic(opened: Firefox, trace: Trace) -> None:
-    opened.one(".map", 6).click()
+    opened.item(".map", 6).click()
     opened.until("document.querySelector('#head-title').textContent.includes('Layer 1, head 2')")
-    opened.one(".cursor").send_keys("")
+    opened.item(".cursor").send_keys("")
     opened.run("document.querySelector('.cursor').focus()")
     opened.press("\ue010", "\ue012", "\ue012")  # End, left, left: the last key but two
     shown = opened.run("return document.querySelector('.readout data').value")
@@ -170,8 +170,8 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2")
     expected = trace.next_tokens(1)[0].probability
     firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
-    firefox.one("#prompt").clear()
-    firefox.one("#prompt").send_keys("The cat")
+    firefox.item("#prompt").clear()
+    firefox.item("#prompt").send_keys("The cat")
     firefox.press("\ue007")  # Enter
     ablated = {"blocks.1.attention.heads.2.context": 0}
     expected = model.trace("The cat").edited(ablated).next_tokens(1)[0].probability
@@ -184,12 +184,12 @@ def test_a_model_is_opened_from_files(firefox: Firefox, tmp_path: Path) -> None:
     GPT2.from_pretrained("pocket").playground(file)
     firefox.driver.navigate(f"{file.as_uri()}#depth=lab")
     firefox.until("document.querySelector('.readout data') !== null")
-    firefox.one("#prompt").clear()
-    firefox.one("#prompt").send_keys("the hen in")
+    firefox.item("#prompt").clear()
+    firefox.item("#prompt").send_keys("the hen in")
     directory = REFERENCE / "sharded"
     files = [str(one) for one in directory.iterdir() if one.suffix != ".npz"]
     firefox.run("document.querySelector('#files').hidden = false")  # keys go to what is shown
-    firefox.one("#files").send_keys("\n".join(files))
+    firefox.item("#files").send_keys("\n".join(files))
     model = GPT2.from_pretrained(directory)
     expected = model.trace("the hen in").next_tokens(1)[0].probability
     firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")

@@ -119,7 +119,14 @@ BY_SHAPE = {
     (Dh, D): "head_output.W_O",
 }
 SHAPES = {name: shape for shape, names in BY_SHAPE.items() for name in names.split()}
-NUMBERS = {"epsilon": 1e-5, "n_head": H, "n": 1, "head": 2, "scale": 1.75, "by_root": True}
+NUMBERS = {
+    "epsilon": 1e-5,
+    "n_head": H,
+    "n": 1,
+    "head": 2,
+    "scale": 1.75,
+    "divide_by_sqrt_d": True,
+}
 NOT_GIVEN = dict.fromkeys(("layer_number", "K_cache", "V_cache", "cache"))
 OTHERS = {**NUMBERS, **NOT_GIVEN, "activation": equations.silu}
 
@@ -191,12 +198,12 @@ def test_every_equation_is_numpys(
 
 def test_scales_of_gpt2s_relatives(computing: Any) -> None:
     K = np.zeros((H, Tk, Dh), np.float32)
-    for by_root, number in ((True, None), (False, None), (True, 3), (False, 2)):
+    for divide_by_sqrt_d, number in ((True, None), (False, None), (True, 3), (False, 2)):
         actual = computing.evaluate(
             "([K, ...how]) => equations.scale_of_layer(received(K), ...how)",
-            [sent(K), by_root, number],
+            [sent(K), divide_by_sqrt_d, number],
         )
-        assert actual == equations.scale_of_layer(K, by_root, number)
+        assert actual == equations.scale_of_layer(K, divide_by_sqrt_d, number)
 
 
 def test_mixed_types_and_shapes_that_do_not_fit(computing: Any) -> None:
@@ -410,7 +417,7 @@ def test_what_is_given_comes_before_what_would_be_computed(computing: Any) -> No
     trace = GPT2.from_pretrained("pocket").trace(TEXT)
     attention = trace.blocks[1].attention
     given = {f"blocks.1.attention.{name}": sent(getattr(attention, name)) for name in "QKV"}
-    given |= {"mask": sent(trace.mask), "n_head": trace.config.n_head, "by_root": True}
+    given |= {"mask": sent(trace.mask), "n_head": trace.config.n_head, "divide_by_sqrt_d": True}
     path = "blocks.1.attention.heads.0.weights"
     actual = computing.evaluate(PASSES, [as_data(trace._run.graph), given, {}, [path]])
     assert agree(actual[0], at(trace, path))

@@ -20,7 +20,7 @@ from test_training import TEXT, quick
 import attnlab.training.run
 from attnlab import GPT2, GPT2Config, Tokenizer
 from attnlab.errors import ResumeError, WriteError
-from attnlab.support.files import locked
+from attnlab.support.files import lock_file
 from attnlab.support.sealed import checksum, write_sealed
 from attnlab.training import Training
 from attnlab.training.run import FORMAT, LOCK, STATE
@@ -290,7 +290,7 @@ def test_what_is_no_lock_is_left_alone(kind: str, tmp_path: Path) -> None:
 
 def test_a_lock_that_was_left_behind(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
-    with locked(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
+    with lock_file(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
         small(directory=tmp_path)
     assert os.listdir(tmp_path) == []
 

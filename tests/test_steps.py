@@ -75,7 +75,7 @@ NEEDS = {
     "blocks.0.attention.W_K": ("blocks.0.attention.W_QKV",),
     "blocks.0.attention.mask": ("mask",),
     "blocks.0.attention.scale": (
-        *("blocks.0.attention.K", "by_root", "blocks.0.attention.layer_number"),
+        *("blocks.0.attention.K", "divide_by_sqrt_d", "blocks.0.attention.layer_number"),
     ),
     "blocks.0.attention.scores": ("blocks.0.attention.raw_scores", "blocks.0.attention.scale"),
     "blocks.0.attention.heads.3.W_O": ("blocks.0.attention.W_O",),

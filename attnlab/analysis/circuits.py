@@ -91,7 +91,7 @@ def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOf
 
 def attention_input(trace: Trace, layer: int, ids: Ids) -> Array:
     """The input of a block's attention if the residual stream were W_E[ids], (n, D)."""
-    attention = trace.blocks.one(layer).attention
+    attention = trace.blocks.item(layer).attention
     rows = equations.token_embedding(ids, trace.W_E)
     return equations.layer_norm(rows, attention.gain, attention.bias, attention.epsilon)
 

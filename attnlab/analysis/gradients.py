@@ -17,7 +17,7 @@ from attnlab import equations
 from attnlab.analysis.base import Target, Trace
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
-from attnlab.forward.edits import HEAD_ONLY, part_of, wholes
+from attnlab.forward.edits import HEAD_ONLY, enclosing_steps, select_part
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.gradients import GRADIENTS, affine_x, cross_entropy
 from attnlab.steps import Graph, Node, Run, Step, read_only
@@ -27,7 +27,7 @@ from attnlab.support.messages import Message
 # Steps without a gradient, shown with the values of the forward pass.
 CONSTANTS = (
     *("ids", "positions", "cached", "mask", "n_head", "scale", "epsilon"),
-    *("activation", "by_root", "layer_number"),
+    *("activation", "divide_by_sqrt_d", "layer_number"),
 )
 
 
@@ -93,9 +93,9 @@ class GradientRun(Run):
             return self._input(f"{layer}.output")
         if of_head and node.step.name == "X":
             return self._through_head(path.removesuffix("X"))
-        *_, whole = wholes(self.graph, path)
+        *_, whole = enclosing_steps(self.graph, path)
         if whole != path:
-            return part_of(self, path, self._input(whole))
+            return select_part(self, path, self._input(whole))
         return self._from_consumers(path)
 
     def _from_consumers(self, path: str) -> Array:
@@ -135,11 +135,11 @@ class GradientRun(Run):
         """The gradient of a step's value before its edits: 0 where edited."""
         d_y = self._input(path)
         for edited, edit in self.run.edits_of(path):
-            if callable(edit) and part_of(self.run, edited, d_y).any():
+            if callable(edit) and select_part(self.run, edited, d_y).any():
                 raise InvalidValueError(no_gradient(edited))
             if not callable(edit):
                 d_y = np.array(d_y)
-                part_of(self.run, edited, d_y)[...] = 0
+                select_part(self.run, edited, d_y)[...] = 0
         return d_y
 
     def _through_head(self, head: str) -> Array:
@@ -236,7 +236,7 @@ def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
         node = graph[consumer]
         if node.step.equation is None or path not in node.needs:
             continue
-        if len(wholes(graph, consumer)) > 1 or consumer.endswith("memory"):
+        if len(enclosing_steps(graph, consumer)) > 1 or consumer.endswith("memory"):
             continue  # a part, or a second name
         names = parameters_of(node.step.equation)
         for name, need in zip(names, node.needs, strict=True):

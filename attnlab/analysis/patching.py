@@ -44,7 +44,7 @@ from attnlab.analysis.metrics import (
 )
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.forward.edits import changed_step, check_paths, edited
+from attnlab.forward.edits import changed_step, check_paths, edit_run
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import Graph, at, read_only
 from attnlab.support.console import progress_bar
@@ -381,7 +381,7 @@ def patched_rows(
         for number in numbers:
             path, rows = patches[number]
             patched = with_rows(at(corrupted, path), at(clean, path), rows)
-            value = edited(run, {path: patched}).value(step)
+            value = edit_run(run, {path: patched}).value(step)
             batch.append(number)
             values.append(value)
             start = min(start, first_change(value, original))

@@ -18,7 +18,7 @@ from attnlab.checkpoints.checkpoint import (
     NAMES,
     bare_name,
     not_tied,
-    parameters_among,
+    select_parameters,
     tensor_name,
 )
 from attnlab.equations import Array, transpose
@@ -36,15 +36,15 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import ParameterVector, Shape, parameter_shapes
 from attnlab.steps import is_finite
 from attnlab.support.checks import (
+    as_model_dtype,
     as_reals,
     attribute,
     check_kind,
-    checked_dtype,
     reraised_as,
     with_article,
 )
 from attnlab.support.files import parse_json
-from attnlab.support.formats import listed
+from attnlab.support.formats import list_names
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 
 # A block's matrices, which nn.Linear (in nanoGPT) stores transposed.
@@ -54,7 +54,7 @@ QKV_MATRIX = NAMES["attention.W_QKV"]
 # Attributes in which wrappers hold the model.
 WRAPPED = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
 
-WHERE = "the model in memory"
+SOURCE = "the model in memory"
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class ArrayEntry:
 
     def read(self) -> Array:
         try:  # may raise anything, for instance on PyTorch's meta device
-            array: Array = as_reals(self.array, listed([self.name]))
+            array: Array = as_reals(self.array, list_names([self.name]))
         except AttnlabError as error:
-            raise CheckpointError(f"{listed([self.name])} can't be read: {error}") from None
+            raise CheckpointError(f"{list_names([self.name])} can't be read: {error}") from None
         return transpose(array) if self.transposed else array
 
 
@@ -100,21 +100,21 @@ def parameters_in_memory(
     check_kind(config, GPT2Config, "config")
     if not isinstance(arrays, Mapping):
         raise InvalidTypeError(f"arrays must be a dict of names and arrays; got {quoted(arrays)}")
-    checked = checked_dtype(dtype)
-    tensors, tied_copy, left_out = parameters_among(_entries(arrays, config), config, WHERE)
-    parameters = ParameterVector(config, dtype=checked)
+    dtype = as_model_dtype(dtype)
+    tensors, tied_copy, ignored = select_parameters(_entries(arrays, config), config, SOURCE)
+    parameters = ParameterVector(config, dtype=dtype)
     for path in parameters:
         entry = tensors[tensor_name(path)]
         values = entry.read()
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
             parameters[path][...] = transpose(values) if path == "W_U" else values
         if not is_finite(parameters[path]):
-            raise CheckpointError(f"{listed([entry.name])} contains NaN or infinite numbers")
+            raise CheckpointError(f"{list_names([entry.name])} contains NaN or infinite numbers")
     if tied_copy is not None and not np.array_equal(tied_copy.read(), tensors[EMBEDDING].read()):
-        raise not_tied(WHERE)
+        raise not_tied(SOURCE)
     parameters.vector.flags.writeable = False
     frozen = ParameterVector(config, parameters.vector)
-    frozen.origin = f"from arrays in memory{left_out}"
+    frozen.origin = f"from arrays in memory{ignored}"
     return frozen
 
 
@@ -132,9 +132,9 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             bare = bare_name(name)
         if bare in entries:
             raise CheckpointError(
-                f"{listed([bare])} appears twice, as {listed([entries[bare].name, name])}"
+                f"{list_names([bare])} appears twice, as {list_names([entries[bare].name, name])}"
             )
-        with reraised_as(InvalidValueError, f"{listed([name])} isn't an array"):
+        with reraised_as(InvalidValueError, f"{list_names([name])} isn't an array"):
             values = array if hasattr(array, "dtype") else np.asarray(array)
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
             entries[bare].shape, entries[bare].dtype  # may raise anything

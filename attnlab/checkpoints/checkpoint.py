@@ -37,7 +37,7 @@ from attnlab.forward.parameters import (
     shapes_outside_of_blocks,
 )
 from attnlab.steps import is_finite, read_only
-from attnlab.support.checks import as_array, check_kind, checked_dtype
+from attnlab.support.checks import as_array, as_model_dtype, check_kind
 from attnlab.support.files import (
     FilePath,
     as_path,
@@ -46,7 +46,7 @@ from attnlab.support.files import (
     read_json,
     write_whole,
 )
-from attnlab.support.formats import HOW_TO_DEQUANTIZE, listed, unsupported
+from attnlab.support.formats import HOW_TO_DEQUANTIZE, describe_unsupported, list_names
 
 # The pocket model's origin is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
@@ -189,14 +189,14 @@ class Checkpoint(Parameters):
         check_kind(config, GPT2Config, "config")
         check_variant(variant)
         self.config = config
-        self.dtype = checked_dtype(dtype)
+        self.dtype = as_model_dtype(dtype)
         self._kept: dict[str, Array] = {}
-        self._entries, self._tied_copy, left_out = parameters_among(
+        self._entries, self._tied_copy, ignored = select_parameters(
             _entries(self.directory, variant), config, str(self.directory)
         )
         is_pocket = self.directory.is_relative_to(PACKAGE)
-        place = self.directory.relative_to(PACKAGE.parent) if is_pocket else self.directory
-        self.origin = f"from {place}{left_out}"
+        path = self.directory.relative_to(PACKAGE.parent) if is_pocket else self.directory
+        self.origin = f"from {path}{ignored}"
         cached = re.search(CACHED, self.directory.as_posix())
         self.name = "/".join(cached[1].split("--")) if cached else self.directory.absolute().name
 
@@ -235,11 +235,11 @@ class Checkpoint(Parameters):
 
     def _read(self, entry: Entry, name: str, rows: Ids | None = None) -> Array:
         stored = entry.read() if rows is None else entry.read_rows(rows)
-        return decoded(entry, name, stored, self.dtype)
+        return decode_tensor(entry, name, stored, self.dtype)
 
 
-def decoded(entry: Entry, name: str, stored: AnyArray, dtype: DTypeLike) -> Array:
-    """A tensor's numbers as they are stored, in another dtype; they must be finite."""
+def decode_tensor(entry: Entry, name: str, stored: AnyArray, dtype: DTypeLike) -> Array:
+    """Convert a tensor from its stored dtype; its numbers must be finite."""
     if entry.dtype == "BF16":
         stored = (stored.astype("<u4") << 16).view("<f4")
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
@@ -258,24 +258,24 @@ class Rows:
 
     def __getitem__(self, rows: Ids) -> Array:
         """Read rows."""
-        numbers, entry = as_array(rows, "rows"), self.checkpoint._entries[self.name]
-        if not numbers.size:
-            return np.empty((*numbers.shape, entry.shape[1]), self.checkpoint.dtype)
-        if numbers.dtype.kind not in "iu":
+        indices, entry = as_array(rows, "rows"), self.checkpoint._entries[self.name]
+        if not indices.size:
+            return np.empty((*indices.shape, entry.shape[1]), self.checkpoint.dtype)
+        if indices.dtype.kind not in "iu":
             raise InvalidTypeError(f"rows of {self.name} must be integers; got {quoted(rows)}")
         count = entry.shape[0]
-        if ((numbers < 0) | (numbers >= count)).any():
+        if ((indices < 0) | (indices >= count)).any():
             raise OutOfRangeError(
                 f"rows of {self.name} must be from 0 to {count - 1}; got {quoted(rows)}"
             )
-        distinct, inverse = np.unique(numbers.astype(np.int64), return_inverse=True)
+        distinct, inverse = np.unique(indices.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
-        return read[inverse.reshape(numbers.shape)]  # flat before NumPy 2
+        return read[inverse.reshape(indices.shape)]  # flat before NumPy 2
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor in a safetensors file, from byte `start`; `version` detects changes to the file."""
+    """A tensor in a safetensors file, from byte `start`; `version` shows if the file changed."""
 
     file: Path
     dtype: str
@@ -299,10 +299,10 @@ class Entry:
         try:
             with open_regular(self.file) as stream:
                 numbers = np.fromfile(stream, STORED_AS[self.dtype], count, offset=start)
-                same = _version(os.fstat(stream.fileno())) == self.version
+                version = _version(os.fstat(stream.fileno()))
         except OSError as error:
             raise CheckpointError(f"{self.file} can't be read: {error}") from None
-        if not same:
+        if version != self.version:
             raise CheckpointError(f"{self.file} has changed since it was opened. Open it again")
         return numbers
 
@@ -335,7 +335,7 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     if os.path.isfile(unsharded):
         return [unsharded]
     if not os.path.isfile(index):
-        other = unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
+        other = describe_unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
         raise MissingFileError(
             f"there is no {unsharded.name} (nor {index.name}) in {directory}"
             + (f", only {other}" if other else ". Add the model's weights")
@@ -343,7 +343,7 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     shards = [directory / name for name in shard_names(index)]
     missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
-        raise MissingFileError(f"{listed(missing)}, named in {index}, doesn't exist")
+        raise MissingFileError(f"{list_names(missing)}, named in {index}, doesn't exist")
     return shards
 
 
@@ -371,7 +371,7 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
             bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
-                    f"{listed([bare])} appears twice, in {file} and in {entries[bare].file}"
+                    f"{list_names([bare])} appears twice, in {file} and in {entries[bare].file}"
                 )
             entries[bare] = entry
     return entries
@@ -410,10 +410,10 @@ def _read_header(file: Path) -> dict[str, Entry]:
                 raise OSError("the header doesn't start with a brace")
         with safe_open(file, framework="np"):
             pass
-        same = _version(os.stat(file)) == version
+        is_unchanged = _version(os.stat(file)) == version
     except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: for a file of 1 TB
         raise CheckpointError(f"{file} {_why_invalid(file)} ({error})") from None
-    if not same:
+    if not is_unchanged:
         raise CheckpointError(f"{file} changed while it was being opened. Open it again")
     tensors = parse_json(header, f"the header of {file}", CheckpointError)
     tensors.pop("__metadata__", None)
@@ -430,9 +430,9 @@ def read_tensors(file: Path) -> dict[str, Array]:
     entries = _read_header(file)
     if wrong := [name for name, entry in entries.items() if entry.dtype not in STORED_AS]:
         raise CheckpointError(
-            f"{file}: {listed(wrong)} must have one of the dtypes {', '.join(STORED_AS)}"
+            f"{file}: {list_names(wrong)} must have one of the dtypes {', '.join(STORED_AS)}"
         )
-    return {name: decoded(entry, name, entry.read(), "f4") for name, entry in entries.items()}
+    return {name: decode_tensor(entry, name, entry.read(), "f4") for name, entry in entries.items()}
 
 
 # Other kinds of files, by their first bytes.
@@ -445,7 +445,7 @@ SIGNATURES = {
 
 
 def _why_invalid(file: Path) -> str:
-    """Why a file isn't safetensors, judging by its first bytes."""
+    """What is wrong with a file that isn't safetensors, judging by its first bytes."""
     try:
         with open_regular(file) as stream:
             start = stream.read(64)
@@ -468,49 +468,51 @@ class Stored(Protocol):
     def dtype(self) -> str: ...
 
 
-Kept = TypeVar("Kept", bound=Stored)
+Tensor = TypeVar("Tensor", bound=Stored)
 
 
-def parameters_among(
-    entries: Mapping[str, Kept], config: GPT2Config, where: str
-) -> tuple[dict[str, Kept], Kept | None, str]:
+def select_parameters(
+    entries: Mapping[str, Tensor], config: GPT2Config, source: str
+) -> tuple[dict[str, Tensor], Tensor | None, str]:
     """Select and check a model's parameters among its tensors.
 
     Parameters
     ----------
     entries : by name without prefix
     config : the model's
-    where : their source, for error messages
+    source : where they are from, for error messages
 
     Returns
     -------
     the parameters by name
     the output matrix, if it is stored although the config ties it to the embedding, or None
-    a description of the ignored head to follow `where`, or ""
+    a description of the ignored head to follow `source`, or ""
     """
-    left_out = [name for name in entries if _task_head(name)]
+    ignored = [name for name in entries if _task_head(name)]
     parameters = _check_entries(
-        {name: entry for name, entry in entries.items() if name not in left_out}, config, where
+        {name: entry for name, entry in entries.items() if name not in ignored}, config, source
     )
     # A tied embedding may be stored twice, or only under the output matrix's name.
     tied_copy = parameters.pop(OUTPUT, None) if config.tie_word_embeddings else None
     if tied_copy is not None:
         parameters.setdefault(EMBEDDING, tied_copy)
-    if not left_out:
+    if not ignored:
         return parameters, tied_copy, ""
-    kinds = " and ".join(sorted({HEADS[_task_head(name)] for name in left_out}))
-    return parameters, tied_copy, f", without the head for {kinds} ({listed(left_out)})"
+    kinds = " and ".join(sorted({HEADS[_task_head(name)] for name in ignored}))
+    return parameters, tied_copy, f", without the head for {kinds} ({list_names(ignored)})"
 
 
-def not_tied(where: str) -> CheckpointError:
+def not_tied(source: str) -> CheckpointError:
     """The error for an output matrix that differs from a tied embedding."""
     return CheckpointError(
-        f"{OUTPUT} in {where} differs from {EMBEDDING}, but the config ties them. If the output "
+        f"{OUTPUT} in {source} differs from {EMBEDDING}, but the config ties them. If the output "
         'matrix is a separate parameter, set "tie_word_embeddings": false'
     )
 
 
-def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) -> dict[str, Kept]:
+def _check_entries(
+    entries: Mapping[str, Tensor], config: GPT2Config, source: str
+) -> dict[str, Tensor]:
     """The parameters among tensors; raises if any is missing, unexpected or invalid.
 
     The time depends on the number of entries, not on the config, which may have a huge n_layer.
@@ -547,10 +549,10 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         if tensors[name].dtype not in STORED_AS
     ]
     kinds = {
-        "missing": listed((name for name in names if name not in present), missing),
-        "unexpected": listed(unexpected),
-        "wrong shape": listed(misshaped),
-        "unsupported dtype": listed(unreadable),
+        "missing": list_names((name for name in names if name not in present), missing),
+        "unexpected": list_names(unexpected),
+        "wrong shape": list_names(misshaped),
+        "unsupported dtype": list_names(unreadable),
     }
     problems = [f"{kind}: {tensors}" for kind, tensors in kinds.items() if tensors]
     first = tensor_name("blocks.0.attention.W_QKV")
@@ -561,30 +563,34 @@ def _check_entries(entries: Mapping[str, Kept], config: GPT2Config, where: str) 
         )
     if problems:
         if reason := _not_gpt2(tensors, {*in_block, *outside}):
-            raise CheckpointError(f"{where} {reason}")
+            raise CheckpointError(f"{source} {reason}")
         raise CheckpointError(
-            f"the tensors in {where} don't match its config. {'; '.join(problems)}"
+            f"the tensors in {source} don't match its config. {'; '.join(problems)}"
         )
     return tensors
 
 
-def _not_gpt2(tensors: Mapping[str, Stored], ours: set[str]) -> str:
-    """Why tensors aren't a plain GPT-2's, judging by their names; "" if they may be."""
+def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
+    """Why tensors aren't a plain GPT-2's, judging by their names; "" if they may be.
 
-    def is_ours(name: str) -> bool:
+    Parameters
+    ----------
+    names : of GPT-2's tensors, in a block and outside
+    """
+
+    def is_gpt2(name: str) -> bool:
         block = IN_BLOCK.fullmatch(name)
-        return (block[2] if block else name) in ours
+        return (block[2] if block else name) in names
 
     for name, entry in tensors.items():
-        if re.fullmatch(QUANTIZED, name) or (entry.dtype.startswith("F8") and is_ours(name)):
-            return (
-                f"contains quantized weights ({listed([name])}, {entry.dtype}). {HOW_TO_DEQUANTIZE}"
-            )
+        if re.fullmatch(QUANTIZED, name) or (entry.dtype.startswith("F8") and is_gpt2(name)):
+            kind = f"{list_names([name])}, {entry.dtype}"
+            return f"contains quantized weights ({kind}). {HOW_TO_DEQUANTIZE}"
         if re.fullmatch(LORA, name):
             return (
-                f"contains unmerged LoRA layers ({listed([name])}). Merge them where peft is "
+                f"contains unmerged LoRA layers ({list_names([name])}). Merge them where peft is "
                 "installed: model.merge_and_unload().save_pretrained('NEW')"
             )
-    if tensors and not any(map(is_ours, tensors)):
-        return f"has no tensors with GPT-2's names, only {listed(sorted(tensors))}"
+    if tensors and not any(map(is_gpt2, tensors)):
+        return f"has no tensors with GPT-2's names, only {list_names(sorted(tensors))}"
     return ""

@@ -32,7 +32,7 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
-from attnlab.support.formats import model_directory, unsupported
+from attnlab.support.formats import describe_unsupported, model_directory
 from attnlab.support.messages import Message
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
@@ -112,7 +112,7 @@ def find_model(
             )
         return model_directory(path)
     if os.path.isfile(path):
-        if format := unsupported([path.name]):
+        if format := describe_unsupported([path.name]):
             raise MissingFileError("this is a file: {format}", format=format)
         raise MissingFileError(
             "{path} is a file. Give the directory with the model's files", path=path
@@ -185,7 +185,7 @@ def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
         return [(name, revision)]
     repository, pinned = PUBLISHED[short]
     revisions = [pinned, None] if revision is None else [revision]
-    return [(candidate, wanted) for candidate in (repository, short) for wanted in revisions]
+    return [(name, revision) for name in (repository, short) for revision in revisions]
 
 
 def _cache_of(repository: str) -> Path:
@@ -250,7 +250,7 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
     missing = _missing_small(names)
     if not {unsharded, index} & set(names):
         plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""
-        other = plain or unsupported(names)
+        other = plain or describe_unsupported(names)
         missing.append(f"{unsharded}, only {other}" if other else unsharded)
     if missing:
         raise MissingFileError(

@@ -77,10 +77,10 @@ def _tensor_rules() -> dict[str, Any]:
         "outside": (shapes_outside_of_blocks(untied), checkpoint.OUTSIDE_OF_BLOCKS),
     }
     parameters = {
-        place: [
+        group: [
             [path, names[path], [SIZES[size] for size in shape]] for path, shape in paths.items()
         ]
-        for place, (paths, names) in shapes.items()
+        for group, (paths, names) in shapes.items()
     }
     patterns = {
         "in_block": checkpoint.IN_BLOCK.pattern,

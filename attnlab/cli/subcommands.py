@@ -34,7 +34,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
-from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
+from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Table, header, printable
 from attnlab.text.tokens import Token, Tokens
@@ -91,7 +91,7 @@ def _read_stdin() -> str:
         raise InvalidValueError(
             "stdin can't be read: it has more than {largest} bytes", largest=f"{LARGEST:,}"
         )
-    return decoded_text(content, "stdin", InvalidValueError).removesuffix("\n")
+    return decode_text(content, "stdin", InvalidValueError).removesuffix("\n")
 
 
 def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:

@@ -217,8 +217,8 @@ class Measured(Analysis):
             if layer is None or head is None:
                 raise InvalidTypeError(f"{self.name} is measured by head; give a layer and a head")
             heads = range(self._atlas.n_head)
-            layer = Numbered("layer", range(self._atlas.n_layer)).one(layer)
-            column += layer * len(heads) + Numbered("head", heads).one(head)
+            layer = Numbered("layer", range(self._atlas.n_layer)).item(layer)
+            column += layer * len(heads) + Numbered("head", heads).item(head)
         elif layer is not None or head is not None:
             raise InvalidTypeError(
                 f"{self.name} is measured for the whole model; leave out layer and head"
@@ -262,8 +262,8 @@ class HeadProfile(Analysis):
         self.measures = atlas._of_heads()
         self._measured = [atlas[name] for name in self.measures]
         self._at = at = (
-            Numbered("layer", range(atlas.n_layer)).one(layer),
-            Numbered("head", range(atlas.n_head)).one(head),
+            Numbered("layer", range(atlas.n_layer)).item(layer),
+            Numbered("head", range(atlas.n_head)).item(head),
         )
         self.mean = read_only(np.array([measure.mean[at] for measure in self._measured]))
         self.error = read_only(np.array([measure.error[at] for measure in self._measured]))

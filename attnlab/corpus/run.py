@@ -33,7 +33,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
-from attnlab.support.files import FilePath, as_path, locked, make_directory, write_whole
+from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_whole
 from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
@@ -136,7 +136,7 @@ def atlas(
         chunks = after_trying_measures(task, chunks)
     if path is not None:
         make_directory(path)
-    with one_thread(), contextlib.nullcontext() if path is None else locked(path / LOCK):
+    with one_thread(), contextlib.nullcontext() if path is None else lock_file(path / LOCK):
         stored = (
             None
             if path is None

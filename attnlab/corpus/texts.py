@@ -16,7 +16,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.checks import attribute
-from attnlab.support.files import as_path, decoded_text, open_regular, read_bytes
+from attnlab.support.files import as_path, decode_text, open_regular, read_bytes
 
 # A chunk ends once it has this many characters.
 MAX_CHARACTERS = 1_000_000
@@ -45,7 +45,7 @@ class Text(NamedTuple):
     def of_file(cls, name: str, content: bytes) -> Text:
         """Decode a file's text, without its final line break; line breaks become `\\n`."""
         try:
-            return cls(name, decoded_text(content, name, InvalidValueError).removesuffix("\n"))
+            return cls(name, decode_text(content, name, InvalidValueError).removesuffix("\n"))
         except InvalidValueError as error:
             return cls(name, "", str(error))
 

@@ -129,7 +129,7 @@ class Attention(Result):
         >>> head.explain("it", "dog")
         >>> head.explain("it", step="Q", component=3)
         """
-        return self._explained(step, query, component, key)
+        return self._explain(step, query, component, key)
 
     def plot(
         self,
@@ -292,9 +292,10 @@ class Head(SelfAttention):
     ----------
     W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's
     W_O : (Dv, D), this head's rows of the layer's
-    output : (..., Tq, D), context W_O, its share of the layer's output; all heads' shares and
-        b_O add up to it. An edit of the layer's `concat` comes after the heads' contexts, so it
-        changes the layer's output but no head's; `attribution` then raises an error.
+    output : (..., Tq, D), context W_O, its contribution to the layer's output, which is the sum of
+        all heads' contributions and b_O. An edit of the layer's `concat` comes after the heads'
+        contexts, so it changes the layer's output but no head's; `attribution` then raises an
+        error.
     and the attributes of `SelfAttention`
     """
 

@@ -21,16 +21,16 @@ MODEL_TYPE = "gpt2"
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 
 
-class Activation(NamedTuple):
+class NamedActivation(NamedTuple):
     """An activation function and its name in formulas."""
 
     function: equations.Activation
     name: str
 
 
-GELU = Activation(equations.gelu, "GELU")
-EXACT_GELU = Activation(equations.exact_gelu, "exact GELU")
-SILU = Activation(equations.silu, "SiLU")
+GELU = NamedActivation(equations.gelu, "GELU")
+EXACT_GELU = NamedActivation(equations.exact_gelu, "exact GELU")
+SILU = NamedActivation(equations.silu, "SiLU")
 
 # `activation_function` by transformers' names. Several are the tanh approximation of GELU, which
 # transformers computes in different orders, with differences below 1e-11.
@@ -42,8 +42,8 @@ ACTIVATIONS = {
     "gelu_accurate": GELU,
     "gelu": EXACT_GELU,
     "gelu_python": EXACT_GELU,
-    "quick_gelu": Activation(equations.quick_gelu, "quick GELU"),
-    "relu": Activation(equations.relu, "ReLU"),
+    "quick_gelu": NamedActivation(equations.quick_gelu, "quick GELU"),
+    "relu": NamedActivation(equations.relu, "ReLU"),
     "silu": SILU,
     "swish": SILU,
 }
@@ -122,7 +122,7 @@ class GPT2Config:
         return max(T * widest, rows * self.n_embd)
 
     @property
-    def activation(self) -> Activation:
+    def activation(self) -> NamedActivation:
         """The MLP's activation function."""
         return ACTIVATIONS[self.activation_function]
 
@@ -138,10 +138,10 @@ class GPT2Config:
             for key, value in FIXED.items()
             if key in settings and not _same_type_and_value(settings[key], value)
         ]
-        ours = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
-        if problems := problems + _invalid_settings(ours):
+        known = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
+        if problems := problems + _invalid_settings(known):
             raise ConfigError("; ".join(problems))
-        return cls(**ours)
+        return cls(**known)
 
     @classmethod
     def from_file(cls, path: FilePath) -> GPT2Config:
@@ -190,8 +190,8 @@ def _unsupported_model(settings: Mapping[str, Any]) -> str:
     return f"the weights are quantized ({quoted(method or quantized)}). {HOW_TO_DEQUANTIZE}"
 
 
-def _same_type_and_value(given: object, expected: object) -> bool:
-    return isinstance(given, type(expected)) and given == expected
+def _same_type_and_value(value: object, expected: object) -> bool:
+    return isinstance(value, type(expected)) and value == expected
 
 
 def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:

@@ -24,7 +24,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
 from attnlab.support.messages import EDITED, Message, joined
-from attnlab.support.names import dots_hint, dotted, hint_for
+from attnlab.support.names import dots_hint, hint_for, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
 Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
@@ -35,7 +35,7 @@ Effect: TypeAlias = Callable[["EditedRun", Any], Any]
 # Steps that can't be edited: set by the text and the config, or an alias (of W_E, of X).
 FIXED = (
     *("ids", "cached", "n_head", "memory", "rows_of_W_E"),
-    *("activation", "by_root", "layer_number"),
+    *("activation", "divide_by_sqrt_d", "layer_number"),
 )
 
 # Steps of a head that aren't parts of a step of the layer.
@@ -72,9 +72,9 @@ class EditedRun(Run):
     def _plan(self) -> None:
         """Index the edits.
 
-        `_paths` are the paths of all edits, `_edited` also those of the wholes they are parts of;
-        `_changes` are the edits of a step and its parts, wholes first; `_effects` are the indirect
-        changes of a step, by the path of the edit that causes them.
+        `_paths` are the paths of all edits, `_edited` also those of the steps that contain them.
+        `_changes` are the edits of a step and its parts, the step's own first. `_effects` are the
+        indirect changes of a step, by the path of the edit that causes them.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
@@ -82,8 +82,8 @@ class EditedRun(Run):
         self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # whether a step depends on the last edits, by path
-            for path in sorted(edits, key=lambda path: len(wholes(self.graph, path))):
-                *_, whole = paths = wholes(self.graph, path)
+            for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
+                *_, whole = paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
                 self._edited.update(paths)
                 self._changes.setdefault(whole, []).append((path, edits[path]))
@@ -132,7 +132,7 @@ class EditedRun(Run):
     def is_edited(self, path: str) -> bool:
         # Entirely or partly.
         return path in self._edited or not self._paths.isdisjoint(
-            [*wholes(self.graph, path), self.graph[path].whole]
+            [*enclosing_steps(self.graph, path), self.graph[path].whole]
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
@@ -144,8 +144,8 @@ class EditedRun(Run):
             whole = self.unedited(node.whole)
             return node.step.select(whole, node.number, self.value(node.n_head))
         with self.errstate():
-            *_, whole = wholes(self.graph, path)
-            return part_of(self, path, self._before_edits(whole))
+            *_, whole = enclosing_steps(self.graph, path)
+            return select_part(self, path, self._before_edits(whole))
 
     def is_stored(self, path: str) -> bool:
         owner = self._owner(path)
@@ -177,7 +177,7 @@ class EditedRun(Run):
             return super()._evaluate(path, node)
         value = self._before_edits(path)
         for part, edit in self._changes.get(path, ()):
-            value = changed(self, part, edit, value)
+            value = apply_edit(self, part, edit, value)
         return value
 
     def _before_edits(self, path: str) -> Any:
@@ -213,15 +213,15 @@ class EditedRun(Run):
         """The steps that the fast equation of a step skips."""
         node = self.graph[path]
         needs = {need for _, need, is_optional in node.fast_needs if not is_optional}
-        waiting = [*node.needs]
-        while waiting:
-            step = waiting.pop()
+        queue = [*node.needs]
+        while queue:
+            step = queue.pop()
             if step not in needs:
                 yield step
-                waiting += self.graph[step].needs
+                queue += self.graph[step].needs
 
 
-def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
+def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     """Create a run with edited steps, which are computed to raise errors early.
 
     Parameters
@@ -235,16 +235,16 @@ def edited(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
         path: edit if callable(edit) else as_edit(path, edit) for path, edit in edits.items()
     }
     edited_run = EditedRun(run, checked)
-    words = []
+    names = []
     for path in (path for edits in edited_run.edits for path in edits):
         value = edited_run.value(path)
         with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
             sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
         note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
-        words.append(f"{path}{note}")
-    more = f" and {len(words) - MAX_PATHS_SHOWN} more" if len(words) > MAX_PATHS_SHOWN else ""
-    paths = f"{', '.join(words[:MAX_PATHS_SHOWN])}{more}"
-    edited_run.note = Message(EDITED, paths=paths) if words else ""
+        names.append(f"{path}{note}")
+    more = f" and {len(names) - MAX_PATHS_SHOWN} more" if len(names) > MAX_PATHS_SHOWN else ""
+    paths = f"{', '.join(names[:MAX_PATHS_SHOWN])}{more}"
+    edited_run.note = Message(EDITED, paths=paths) if names else ""
     return edited_run
 
 
@@ -256,8 +256,8 @@ def inputs_of(node: Node) -> list[str]:
     return [*node.needs, *filter(None, [node.whole])]
 
 
-def wholes(graph: Graph, path: str) -> list[str]:
-    """A step, the step it is a part of, and so on up to the whole array."""
+def enclosing_steps(graph: Graph, path: str) -> list[str]:
+    """The path of a step, of the step that contains it, and so on up to the whole array."""
     node, name = graph[path], graph[path].step.name
     if node.whole and name not in HEAD_ONLY:
         whole = node.whole
@@ -267,17 +267,17 @@ def wholes(graph: Graph, path: str) -> list[str]:
         whole = "logits"
     else:
         return [path]
-    return [path, *wholes(graph, whole)]
+    return [path, *enclosing_steps(graph, whole)]
 
 
 def changed_step(graph: Graph, path: str) -> str:
     """The step through which an edit affects later ones."""
-    return [*wholes(graph, path), *(affected for affected, _ in effects_of(path))][-1]
+    return [*enclosing_steps(graph, path), *(affected for affected, _ in effects_of(path))][-1]
 
 
-def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
-    """The view of a step within the array that the model computes with."""
-    for part in reversed(wholes(run.graph, path)[:-1]):
+def select_part(run: Run, path: str, whole: AnyArray) -> AnyArray:
+    """A step's view of the array that contains it."""
+    for part in reversed(enclosing_steps(run.graph, path)[:-1]):
         node = run.graph[part]
         if node.whole:
             whole = node.step.select(whole, node.number, run.value(node.n_head))
@@ -288,16 +288,17 @@ def part_of(run: Run, path: str, whole: AnyArray) -> AnyArray:
     return whole
 
 
-def changed(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """The step that an edit changes, with the edit applied."""
+def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
+    """The whole array that an edit changes, with the edit applied."""
     node = run.graph[path]
-    if len(wholes(run.graph, path)) == 1:
-        return replaced(run, path, edit, value)
+    if len(enclosing_steps(run.graph, path)) == 1:
+        return evaluate_edit(run, path, edit, value)
     if node.step.select is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
     whole = np.array(value)
-    part_of(run, path, whole)[...] = replaced(run, path, edit, part_of(run, path, value))
+    part = select_part(run, path, value)
+    select_part(run, path, whole)[...] = evaluate_edit(run, path, edit, part)
     return whole
 
 
@@ -319,30 +320,30 @@ def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
 
 
 def with_head_scale(head: str) -> Effect:
-    """The layer's scores, with one head's divided by its own scale."""
+    """The effect of a head's scale: the layer's scores, with this head's divided by it."""
 
     def effect(run: EditedRun, scores: AnyArray) -> AnyArray:
-        changed = np.array(scores)
-        part_of(run, f"{head}.scores", changed)[...] = equations.scores(
+        new_scores = np.array(scores)
+        select_part(run, f"{head}.scores", new_scores)[...] = equations.scores(
             run.value(f"{head}.raw_scores"), run.value(f"{head}.scale")
         )
-        return changed
+        return new_scores
 
     return effect
 
 
 def with_head_X(head: str) -> Effect:
-    """The layer's QKV, with one head's columns computed from its own X."""
+    """The effect of a head's X: the layer's QKV, with this head's columns computed from it."""
 
     def effect(run: EditedRun, QKV: AnyArray) -> AnyArray:
-        changed, X = np.array(QKV), run.value(f"{head}.X")
+        new_QKV, X = np.array(QKV), run.value(f"{head}.X")
         node = run.graph[f"{head}.X"]
         for name, third in (("Q", equations.W_Q), ("K", equations.W_K), ("V", equations.W_V)):
-            part = equations.columns_of_head(third(changed), node.number, run.value(node.n_head))
+            part = equations.columns_of_head(third(new_QKV), node.number, run.value(node.n_head))
             part[...] = equations.affine(
                 X, run.value(f"{head}.W_{name}"), run.value(f"{head}.b_{name}")
             )
-        return changed
+        return new_QKV
 
     return effect
 
@@ -360,13 +361,13 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
         check_path(path, editable(graph), n_head, graph.n_layer, Message("step to edit"))
 
 
-def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, what: str) -> None:
-    """Raise if a path isn't among the known ones; the message suggests similar ones.
+def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, kind: str) -> None:
+    """Raise if a path isn't among the valid ones; the message suggests similar ones.
 
     Parameters
     ----------
-    known : paths with # for numbers
-    what : what the path must be, for the message
+    valid : paths with # for numbers
+    kind : what the path must lead to, for the message
     """
     if not isinstance(path, str):
         raise InvalidTypeError(
@@ -374,21 +375,21 @@ def check_path(path: object, known: Sequence[str], n_head: int, n_layer: int, wh
         )
     counts = {"blocks": n_layer, "heads": n_head}
     pattern = re.sub(NUMBER, "#", path)
-    if pattern in known and path == numbered(pattern, path, counts):
+    if pattern in valid and path == fill_numbers(pattern, path, counts):
         return
-    meant = dotted(path)
-    others = nearest(re.sub(NUMBER, "#", meant), known)
-    similar = ", ".join(numbered(other, meant, counts) for other in others)
+    corrected = with_dots(path)
+    patterns = nearest(re.sub(NUMBER, "#", corrected), valid)
+    similar = ", ".join(fill_numbers(pattern, corrected, counts) for pattern in patterns)
     raise InvalidValueError(
         "{path} isn't a {what}; similar ones are {similar}{hint}",
         path=quoted(path),
-        what=what,
+        what=kind,
         similar=similar,
         hint=joined(hint_for(path), dots_hint(path)),
     )
 
 
-def nearest(pattern: str, known: Sequence[str]) -> list[str]:
+def nearest(pattern: str, valid: Sequence[str]) -> list[str]:
     """The three most similar paths, by the whole path and the last name."""
     import difflib  # imported only for errors
 
@@ -396,7 +397,7 @@ def nearest(pattern: str, known: Sequence[str]) -> list[str]:
         pairs = ((other, pattern), (last_name(other), last_name(pattern)))
         return sum(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
 
-    return sorted(known, key=similarity, reverse=True)[:3]
+    return sorted(valid, key=similarity, reverse=True)[:3]
 
 
 def last_name(path: str) -> str:
@@ -421,7 +422,7 @@ def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Ste
         yield from steps_below(part, f"{prefix}{name}.{number}")
 
 
-def numbered(pattern: str, path: str, counts: Mapping[str, int]) -> str:
+def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:
     """Fill a pattern's # with the path's numbers, clamped to existing parts."""
     numbers = [int(number) for number in re.findall(NUMBER, path)]
     words = pattern.split(".")
@@ -440,8 +441,8 @@ def as_edit(path: str, value: object) -> AnyArray:
     return read_only(np.array(as_array(value, f"the edit of {path}")))
 
 
-def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
-    """The value of an edit, with the original's shape and dtype."""
+def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
+    """The value that an edit gives a step, with the original's shape and dtype."""
     is_array = isinstance(value, np.ndarray)
     original = np.asarray(value)
     with np.errstate(all="ignore"):  # the result is checked below
@@ -467,7 +468,7 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 dtype=array.dtype,
             )
         try:
-            fitted = np.broadcast_to(array, original.shape).astype(original.dtype)
+            new = np.broadcast_to(array, original.shape).astype(original.dtype)
         except ValueError:
             raise InvalidValueError(
                 "the edit of {path} must broadcast to shape {expected}; got {shape}",
@@ -475,10 +476,9 @@ def replaced(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 expected=original.shape,
                 shape=array.shape,
             ) from None
-    why = problem_with(run, path, fitted)
-    if why:
-        raise InvalidValueError("invalid edit of {path}: {why}", path=path, why=why)
-    return fitted if is_array else fitted.item()
+    if problem := problem_with(run, path, new):
+        raise InvalidValueError("invalid edit of {path}: {why}", path=path, why=problem)
+    return new if is_array else new.item()
 
 
 def problem_with(run: Run, path: str, value: AnyArray) -> str:
@@ -486,10 +486,10 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
         return Message("it has NaN, or numbers that are infinite in {dtype}", dtype=value.dtype)
-    seen = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
-    hidden = np.argwhere(~seen.any(axis=-1))
-    if len(hidden):
-        query = ", ".join(map(str, hidden[0]))
+    visible = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
+    without_keys = np.argwhere(~visible.any(axis=-1))
+    if len(without_keys):
+        query = ", ".join(map(str, without_keys[0]))
         return Message("it hides all keys from query {query}", query=query)
     if name == "scale" and not value:
         return Message("it must not be 0, since scores are divided by it")

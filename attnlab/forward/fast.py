@@ -76,7 +76,7 @@ def activate(x: Array, activation: Activation, out: Array) -> Array:
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
-    """Keeps `hidden`."""
+    """Leaves `hidden` unchanged."""
     return activate(hidden, activation, out=np.empty_like(hidden))
 
 
@@ -137,8 +137,8 @@ def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
     """Blocks of queries, with the keys up to the last visible one."""
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
-        seen = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))
-        yield rows, slice(0, int(seen[-1]) + 1)
+        visible = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))
+        yield rows, slice(0, int(visible[-1]) + 1)
 
 
 def weights_of_rows(

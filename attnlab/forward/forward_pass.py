@@ -159,7 +159,7 @@ class Explainable(Result):
                 title=self.title,
                 key=key,
             )
-        return self._explained(self.default_step if step is None else step, token, component)
+        return self._explain(self.default_step if step is None else step, token, component)
 
 
 class MLP(Explainable):
@@ -272,7 +272,7 @@ class BlockAttention(MultiHeadAttention):
         fast=fast.affine,
     )
     layer_number = Step["int | None"]("", "layer + 1, if the scale includes it", optional=True)
-    scale = Step("", "√Dk", equations.scale_of_layer, by_root="root.by_root")
+    scale = Step("", "√Dk", equations.scale_of_layer, divide_by_sqrt_d="root.divide_by_sqrt_d")
     K_cache = Step[Any]("H Tk Dk", "keys of cached tokens", optional=True)
     V_cache = Step[Any]("H Tk Dv", "values of cached tokens", optional=True)
     Q = Step("Tq Dk", "X W_Q + b_Q, split into heads", equations.Q, view=True)
@@ -393,7 +393,7 @@ class ForwardPass(Explainable):
     n_head = Step[int]("", "H")
     epsilon = Step[float]("", "added to the variance")
     activation = Step[Activation]("", "GELU")
-    by_root = Step[bool]("", "whether √Dk is in the scale")
+    divide_by_sqrt_d = Step[bool]("", "whether √Dk is in the scale")
     W_E = Step[Array]("vocab D")
     W_P = Step[Array]("n_positions D")
     rows_of_W_E = Step[Array]("vocab D", "W_E, of which only the needed rows are read")
@@ -443,8 +443,8 @@ class ForwardPass(Explainable):
         """Like `__init__`; `computed` are steps that are already computed, by path."""
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
-        cached = 0 if cache is None else checked_cache(cache, parameters).length
-        checked = checked_ids(ids, config, cached)
+        cached = 0 if cache is None else check_cache(cache, parameters).length
+        checked = ids_of_pass(ids, config, cached)
         if cache is not None and checked.ndim > 1:
             raise InvalidValueError(
                 "with a cache, ids must be those of one text, (T,); got shape {shape}",
@@ -459,10 +459,10 @@ class ForwardPass(Explainable):
             "n_head": config.n_head,
             "epsilon": config.layer_norm_epsilon,
             "activation": config.activation.function,
-            "by_root": config.scale_attn_weights,
+            "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
             **({} if cache is None else cache.by_path()),
-            **checked_dropout(dropout, config, checked.shape, cached),
+            **check_dropout(dropout, config, checked.shape, cached),
             **(computed or {}),
         }
         parameters = parameters.frozen()
@@ -471,7 +471,7 @@ class ForwardPass(Explainable):
         run = Run(
             graph,
             values,
-            parameters.given,
+            parameters.read,
             scores_shape=(*checked.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
@@ -518,8 +518,8 @@ def multiplications_in_block(config: GPT2Config, tokens: int, keys: int) -> int:
     return parameters * (READ_COST + tokens) + 2 * tokens * keys * config.n_embd
 
 
-def checked_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
-    """The cache, after checking that it belongs to the model."""
+def check_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
+    """Return the cache; raise if it belongs to another model."""
     check_kind(cache, KeyValueCache, "cache")
     if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
         raise InvalidValueError("the cache has keys and values of another model. Create a new one")
@@ -542,10 +542,10 @@ def dropout_shapes(
     return shapes
 
 
-def checked_dropout(
+def check_dropout(
     dropout: Mapping[str, Array], config: GPT2Config, ids_shape: tuple[int, ...], cached: int
 ) -> dict[str, Array]:
-    """Dropout masks by path, as views, so that the caller's arrays stay writable."""
+    """Return dropout masks by path, as views, so that the caller's arrays stay writable."""
     check_kind(dropout, Mapping, "dropout")
     shapes = dropout_shapes(config, ids_shape, cached)
     checked = {}
@@ -590,8 +590,8 @@ def formulas_of(config: GPT2Config) -> Formulas:
     )
 
 
-def checked_ids(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
-    """Ids as a new int64 array (..., T), checked."""
+def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
+    """Check the ids of a pass and convert them to a new int64 array (..., T)."""
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
     *_, T = (0, *array.shape)

@@ -61,7 +61,7 @@ def split_heads(x: ArrayLike, n_head: int) -> Array:
     x = as_floats(x)
     if x.ndim < 2:
         raise InvalidValueError("x must have shape (..., T, H·Dh); got {shape}", shape=x.shape)
-    return equations.split_heads(x, _heads(x.shape[-1], n_head))
+    return equations.split_heads(x, _as_n_head(x.shape[-1], n_head))
 
 
 def merge_heads(x: ArrayLike) -> Array:
@@ -241,8 +241,8 @@ def multi_head_attention(
     inputs = _floats(X=X, **sources, **parameters, W_O=W_O, b_O=b_O)
     shape, settings = _projected_scores_shape(inputs, n_head), (mask, dropout, rng)
     inputs["n_head"] = n_head
-    named = tokens, memory_tokens
-    return _chain(MultiHeadAttention, "Multi-head attention", inputs, shape, *settings, *named)
+    labels = tokens, memory_tokens
+    return _chain(MultiHeadAttention, "Multi-head attention", inputs, shape, *settings, *labels)
 
 
 def _floats(**inputs: Any) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     if n_head is not None:
         heads = (n_head,)
         for name in ("W_K", "W_V"):
-            _heads(inputs[name].shape[1], n_head)
+            _as_n_head(inputs[name].shape[1], n_head)
     try:
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
@@ -337,8 +337,8 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     return (*leading, *heads, X.shape[-2], memory.shape[-2])
 
 
-def _heads(columns: int, n_head: int) -> int:
-    """The number of heads, after checking that it divides the columns."""
+def _as_n_head(columns: int, n_head: int) -> int:
+    """Convert the number of heads to an int that divides the columns."""
     n_head = as_number(n_head)
     if not is_integer(n_head) or not 1 <= n_head <= max(columns, 1) or columns % int(n_head):
         raise InvalidValueError(
@@ -361,7 +361,7 @@ def _chain(
     memory_tokens: Labels = None,
 ) -> Chain:
     """Create the result, after checking mask, dropout and labels."""
-    inputs["mask"] = _checked_mask(mask, scores_shape)
+    inputs["mask"] = _as_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(
             "dropout must be a number in [0, 1); got {dropout}", dropout=quoted(dropout)
@@ -369,7 +369,7 @@ def _chain(
     check_seed(rng)
     if dropout:
         dtype = next(iter(inputs.values())).dtype
-        inputs["dropout_mask"] = sampled_dropout(
+        inputs["dropout_mask"] = sample_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
@@ -386,7 +386,7 @@ def _chain(
     return view_of(kind, Message(title), run)
 
 
-def sampled_dropout(
+def sample_dropout(
     shape: tuple[int, ...], p: float, rng: np.random.Generator, dtype: DTypeLike
 ) -> Array:
     """A dropout mask: 0 with probability p, else 1 / (1 - p).
@@ -398,7 +398,7 @@ def sampled_dropout(
     return (kept / (1 - p)).astype(dtype)
 
 
-def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
+def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     """The mask, broadcast to the last two axes of the scores."""
     last_two = scores_shape[-2:]
     if mask is None:
@@ -422,10 +422,10 @@ def _checked_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask
             shape=array.shape,
         ) from None
     full = np.broadcast_to(array, (*array.shape[:-2], *last_two))
-    hidden = ~full.any(axis=-1)
-    if hidden.any():
-        where = ", ".join(map(str, np.argwhere(hidden)[0]))
-        raise InvalidValueError("mask hides all keys from query {where}", where=where)
+    without_keys = np.argwhere(~full.any(axis=-1))
+    if len(without_keys):
+        query = ", ".join(map(str, without_keys[0]))
+        raise InvalidValueError("mask hides all keys from query {where}", where=query)
     return full
 
 

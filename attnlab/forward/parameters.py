@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError, UnknownParameterError, quoted
 from attnlab.forward.config import GPT2Config
-from attnlab.support.checks import check_kind, checked_dtype, memory_for
+from attnlab.support.checks import as_model_dtype, check_kind, memory_for
 from attnlab.support.messages import Message
 
 Shape = tuple[int, ...]
@@ -126,7 +126,7 @@ class Parameters(Mapping[str, Array]):
         """An object whose `[ids]` reads only these rows of a parameter."""
         return self[path]
 
-    def given(self, path: str) -> Any:
+    def read(self, path: str) -> Any:
         """A parameter by path; for `rows_of_W_E`, an object that reads rows on demand."""
         if not isinstance(path, str):
             raise no_parameter(path)
@@ -172,7 +172,7 @@ class ParameterVector(Parameters):
         check_kind(config, GPT2Config, "config")
         self.config, count = config, parameter_count(config)
         if vector is None:
-            kind = checked_dtype(dtype)
+            kind = as_model_dtype(dtype)
             with memory_for(Message("{count} parameters", count=f"{count:,}")):
                 vector = np.zeros(count, kind)
         check_kind(vector, np.ndarray, "vector")
@@ -196,7 +196,7 @@ class ParameterVector(Parameters):
         return self._views[path]
 
     def __reduce__(self) -> tuple[Any, ...]:  # recreates the views
-        return _unpickled, (self.config, self.vector, self.vector.flags.writeable)
+        return _unpickle, (self.config, self.vector, self.vector.flags.writeable)
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
@@ -206,7 +206,7 @@ class ParameterVector(Parameters):
         """A read-only copy, or itself if it is read-only already."""
         buffers = (self.vector, self.vector.base)
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in buffers):
-            return _unpickled(self.config, self.vector.copy(), False)
+            return _unpickle(self.config, self.vector.copy(), False)
         return self
 
 
@@ -219,7 +219,7 @@ def no_parameter(path: object) -> UnknownParameterError:
     )
 
 
-def _unpickled(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
+def _unpickle(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
     if not writeable:
         vector.flags.writeable = False
     return ParameterVector(config, vector)

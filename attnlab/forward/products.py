@@ -71,17 +71,17 @@ class Product(Document):
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Product):
-            middle = checked_product(self.right, other.left)
+            middle = multiply(self.right, other.left)
             if len(self.right) <= len(other.right):
                 return Product(self.left, middle @ other.right)
             return Product(self.left @ middle, other.right)
         array = as_floats(other, "the factor")
-        right = checked_product(self.right, array)
+        right = multiply(self.right, array)
         return self.left @ right if array.ndim == 1 else Product(self.left, right)
 
     def __rmatmul__(self, other: Any) -> Any:
         array = as_floats(other, "the factor")
-        left = checked_product(array, self.left)
+        left = multiply(array, self.left)
         return left @ self.right if array.ndim == 1 else Product(left, self.right)
 
     def svd(self) -> tuple[Array, Array, Array]:
@@ -157,8 +157,8 @@ def triangle(W: Array) -> Array:
     return np.asarray(R)
 
 
-def checked_product(left: Array, right: Array) -> Array:
-    """left @ right, with shapes checked."""
+def multiply(left: Array, right: Array) -> Array:
+    """left @ right; raise if their shapes don't match."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(
             "{left} and {right} can't be multiplied", left=left.shape, right=right.shape

@@ -24,22 +24,22 @@ class SliceRun(Run):
 
     Parameters
     ----------
-    run : a run with the given steps of the slice
-    whole : the other run
+    run : a run with the slice's given steps
+    whole : the run to take slices from
     """
 
     def __init__(self, run: Run, whole: Run) -> None:
         vars(self).update(vars(run))
         self.values, self.whole = dict(run.values), whole
 
-    def taken(self, path: str, value: Any) -> Any:
+    def slice_of(self, path: str, value: Any) -> Any:
         """The slice of a step."""
         raise NotImplementedError
 
     def _evaluate(self, path: str, node: Node) -> Any:
         if not is_kept(node):
             return super()._evaluate(path, node)
-        return self.taken(path, self.whole.value(path))
+        return self.slice_of(path, self.whole.value(path))
 
     def _slices_whole(self, node: Node) -> bool:
         return True
@@ -59,17 +59,17 @@ class TextRun(SliceRun):
         super().__init__(run, whole)
         self.number = number
 
-    def taken(self, path: str, value: Any) -> Any:
+    def slice_of(self, path: str, value: Any) -> Any:
         return value[self.number]
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the other texts
         state = super().__getstate__()
         for name in ("whole", "number"):
             del state[name]
-        return restored, (state,)
+        return restore_run, (state,)
 
 
-def restored(state: dict[str, Any]) -> Run:
+def restore_run(state: dict[str, Any]) -> Run:
     """A run from its state."""
     run = object.__new__(Run)
     run.__setstate__(state)
@@ -102,10 +102,10 @@ class LaterRows(SliceRun):
         # Optional steps may be given, and names for another step's array may be edited.
         if step.is_given or step.optional or step.equation is identity:
             value = self.whole.value(path)
-            return None if value is None else self.taken(path, value)
+            return None if value is None else self.slice_of(path, value)
         return super()._evaluate(path, node)
 
-    def taken(self, path: str, value: Any) -> Any:
+    def slice_of(self, path: str, value: Any) -> Any:
         axes = self.graph[path].step.axes.split()
         if axes[:1] in (["T"], ["Tq"]):
             return value[..., self.start :] if len(axes) == 1 else value[..., self.start :, :]
@@ -137,26 +137,26 @@ def is_kept(node: Node) -> bool:
 
 
 def with_step(run: Run, path: str, value: AnyArray, start: int) -> EditedRun:
-    """The rows from a position on of a run in which a step has another value.
+    """A run of the rows from `start` on, in which a step has another value.
 
     Parameters
     ----------
     run : without cached tokens
     path : of a step that isn't a part of another, see `changed_step`
     value : (..., T, n), the step of all rows; leading axes, for several runs, are allowed
-    start : up to which nothing changes
+    start : the first position at which anything changes
     """
     later = LaterRows(run, start)
-    changed = EditedRun(later, {path: 0})  # a placeholder, set below
-    changed.values[path] = read_only(later.taken(path, value))
-    changed.is_long = value.size // value.shape[-1] > fast.SHORT
-    return changed
+    run_with_step = EditedRun(later, {path: 0})  # a placeholder, set below
+    run_with_step.values[path] = read_only(later.slice_of(path, value))
+    run_with_step.is_long = value.size // value.shape[-1] > fast.SHORT
+    return run_with_step
 
 
 def final_row(run: EditedRun) -> AnyArray:
     """The last row of `final`, (..., D), computed block by block; earlier blocks are freed.
 
-    In the last block only the last row is computed, but for keys and values.
+    In the last block, only keys and values are computed for all rows.
     """
     last = run.graph.n_layer - 1
     for layer in range(last):

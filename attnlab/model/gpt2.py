@@ -32,7 +32,7 @@ from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message, recognised, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
-from attnlab.text.tokenizer_files import holds_tokenizer
+from attnlab.text.tokenizer_files import has_tokenizer_files
 from attnlab.text.tokens import Tokens
 
 if TYPE_CHECKING:  # imported at run time only by the methods that need them
@@ -533,4 +533,6 @@ def _load_tokenizer(directory: Path, given_tokenizer: Any, rows: int) -> Tokeniz
         from attnlab.checkpoints.arrays import tokenizer_in_memory
 
         return tokenizer_in_memory(given_tokenizer, rows)
-    return Tokenizer.from_directory(directory) if holds_tokenizer(directory) else NoTokenizer(rows)
+    return (
+        Tokenizer.from_directory(directory) if has_tokenizer_files(directory) else NoTokenizer(rows)
+    )

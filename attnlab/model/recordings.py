@@ -35,7 +35,7 @@ from attnlab.forward.edits import check_path, steps_below
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters, parameter_shapes
 from attnlab.steps import at, is_finite
-from attnlab.support.checks import as_texts, checked_dtype, reraised_as
+from attnlab.support.checks import as_model_dtype, as_texts, reraised_as
 from attnlab.support.files import LARGEST, FilePath, as_path
 from attnlab.support.messages import Message
 from attnlab.support.sealed import Shapes, read_sealed, sha256, write_sealed
@@ -173,7 +173,7 @@ def read(path: FilePath) -> Recording:
         ids = check_ids(json.loads(metadata["ids"]), config.vocab_size)
         parameters = NoParameters(config, tensors["embedding"].dtype, metadata["origin"])
         for name in shapes(config, len(ids)):
-            if tensors[name].dtype != checked_dtype(parameters.dtype):
+            if tensors[name].dtype != as_model_dtype(parameters.dtype):
                 raise InvalidValueError(
                     f"{name} must be {parameters.dtype}; got {tensors[name].dtype}"
                 )

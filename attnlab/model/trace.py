@@ -13,7 +13,7 @@ from attnlab import equations
 from attnlab.equations import Array
 from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, quoted
 from attnlab.forward.attention import Head
-from attnlab.forward.edits import Edit, edited
+from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
@@ -116,7 +116,7 @@ class Trace(ForwardPass):
         --------
         >>> ablated = trace.edited({"blocks.1.attention.heads.2.context": 0})
         """
-        return self._of_run(edited(self._run, edits))
+        return self._with_run(edit_run(self._run, edits))
 
     def record(self, path: FilePath, parts: Sequence[str] = ()) -> None:
         """Write the trace to a file that `open_trace` opens without the model.
@@ -159,7 +159,7 @@ class Trace(ForwardPass):
 
     def head(self, layer: int, head: int) -> Head:
         """One head, `blocks[layer].attention.heads[head]`."""
-        return self.blocks.one(layer).attention.heads.one(head)
+        return self.blocks.item(layer).attention.heads.item(head)
 
     def plot(
         self,
@@ -249,8 +249,8 @@ class Trace(ForwardPass):
         from attnlab.views.sheets import write_model
 
         if layer is not None:
-            attention = self.blocks.one(layer).attention
-            (attention if head is None else attention.heads.one(head)).to_xlsx(path)
+            attention = self.blocks.item(layer).attention
+            (attention if head is None else attention.heads.item(head)).to_xlsx(path)
         elif head is not None:
             raise InvalidValueError("head {head} needs a layer. Give layer= too", head=quoted(head))
         else:

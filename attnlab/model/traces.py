@@ -98,12 +98,12 @@ class Traces(ReadOnly, TraceSequence, Document):
         texts = [self.texts[number] for number in numbers]
         first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
         if not others:
-            return first._of_run(first._run.fork()), [first]
+            return first._with_run(first._run.fork()), [first]
         stacked = object.__new__(Trace)
         stacked._init_pass(np.stack([text.ids for text in texts]), self.parameters, None, {})
         vars(stacked).update(vocabulary=self.vocabulary)
         traces = [
-            trace._of_run(TextRun(trace._run, stacked._run, number))
+            trace._with_run(TextRun(trace._run, stacked._run, number))
             for number, trace in enumerate([first, *others])
         ]
         return stacked, traces

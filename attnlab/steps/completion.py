@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from attnlab.steps.parts import Numbered
-from attnlab.support.names import dotted
+from attnlab.support.names import with_dots
 
 # A variable, the path from it to a part, and the beginning of a name.
 TYPED = re.compile(r"(?:.*[^\w.\])])?([^\W\d]\w*)((?:\.\w+|\[-?\d+\])*)\.(\w*)", re.DOTALL)
@@ -38,7 +38,7 @@ def complete_in_ipython(package: ModuleType) -> None:
         if typed is None:
             return {"completions": []}
         variable, path, beginning = typed.groups()
-        part = part_of(shell.user_ns.get(variable), path)
+        part = find_part(shell.user_ns.get(variable), path)
         if part is not package and not type(part).__module__.startswith(f"{package.__name__}."):
             return {"completions": []}
         names = [name for name in dir(part) if name.startswith(beginning)]
@@ -51,13 +51,13 @@ def complete_in_ipython(package: ModuleType) -> None:
         }
 
     matchers = shell.Completer.custom_matchers  # includes an older one if attnlab was reloaded
-    others = [one for one in matchers if getattr(one, "__module__", "") != __name__]
+    others = [m for m in matchers if getattr(m, "__module__", "") != __name__]
     matchers[:] = [*others, attnlab_matcher]
 
 
-def part_of(part: Any, path: str) -> Any:
+def find_part(part: Any, path: str) -> Any:
     """The part of a result at a path such as `.blocks[0].mlp`, or None."""
-    for name in dotted(path).split(".")[1:]:
+    for name in with_dots(path).split(".")[1:]:
         if isinstance(part, Numbered) and re.fullmatch(r"-?\d+", name):
             part = part[int(name)] if -len(part) <= int(name) < len(part) else None
         elif name in getattr(part, "children", ()) or name in getattr(part, "__dict__", ()):

@@ -39,8 +39,8 @@ class Step(Generic[Value]):
     optional : whether it is None if not given
     after_blocks : whether it needs all earlier blocks. They run in order, since recursion through a
         deep model would exceed Python's limit.
-    where : for parameters that aren't named after their step, the step's path. In paths, `parent`
-        is the result that contains this one, and `root` the outermost.
+    inputs : for parameters of the equation that aren't named after their step, the step's path. In
+        paths, `parent` is the result that contains this one, and `root` the outermost.
 
     Attributes
     ----------
@@ -61,14 +61,14 @@ class Step(Generic[Value]):
         fast: Callable[..., Value] | None = None,
         optional: bool = False,
         after_blocks: bool = False,
-        **where: Need,
+        **inputs: Need,
     ) -> None:
         self.name = ""
         self.axes, self.formula, self.equation, self.fast = axes, formula, equation, fast
         self.transient, self.view, self.finite, self.optional = transient, view, finite, optional
         self.after_blocks = after_blocks
-        self.where = where
-        self.needs = tuple(where.get(name, name) for name in parameters_of(equation))
+        self.inputs = inputs
+        self.needs = tuple(inputs.get(name, name) for name in parameters_of(equation))
         self.select: Callable[[Any, int, int], Value] | None = None
         self.always_select = False
 
@@ -100,9 +100,9 @@ class Step(Generic[Value]):
 
     def as_parameter(self) -> Step[Value]:
         """The step for a model that has it as a parameter instead of computing it."""
-        given = copy(self)
-        given.equation, given.needs = None, ()
-        return given
+        parameter = copy(self)
+        parameter.equation, parameter.needs = None, ()
+        return parameter
 
     def __repr__(self) -> str:
         equation = f" = {self.formula}" if self.formula else ""
@@ -121,4 +121,5 @@ class Step(Generic[Value]):
 
 @lru_cache(maxsize=256)  # inspect.signature is slow
 def parameters_of(function: Callable[..., Any] | None) -> Mapping[str, inspect.Parameter]:
+    """The parameters of an equation; empty without one."""
     return inspect.signature(function).parameters if function else {}

@@ -18,8 +18,8 @@ class Node(NamedTuple):
     ----------
     needs : the paths of the equation's parameters
     fast_needs : for the fast equation: parameter, path, whether to pass it only if computed
-    whole, number, n_head : for a part: the path of the whole's step, the part's number, and the
-        path of the number of parts
+    whole, number, n_head : for a head's step: the path of the layer's step, the head's number, and
+        the path of the number of heads
     """
 
     step: Any  # a Step; annotated as such, type checkers would apply its __get__
@@ -76,7 +76,7 @@ class Graph(dict[str, Node]):
             step,
             tuple(map(absolute, step.needs)),
             tuple(
-                (name, absolute(step.where.get(name, name)), param.default is not param.empty)
+                (name, absolute(step.inputs.get(name, name)), param.default is not param.empty)
                 for name, param in parameters_of(step.fast).items()
             ),
             absolute(f"parent.{name}") if step.select else "",

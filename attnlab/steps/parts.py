@@ -62,9 +62,9 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Value | tuple[Value, ...]:
-        return super().__getitem__(index) if isinstance(index, slice) else self.one(index)
+        return super().__getitem__(index) if isinstance(index, slice) else self.item(index)
 
-    def one(self, number: SupportsIndex) -> Value:
+    def item(self, number: SupportsIndex) -> Value:
         """The result with this number; negative numbers count from the end."""
         number = as_number(number)
         if not is_integer(number):

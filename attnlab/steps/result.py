@@ -29,8 +29,8 @@ class Computation(NamedTuple):
 
     Attributes
     ----------
-    equation : the equation, or the function that selects a part of a whole; None if the step is
-        given
+    equation : the equation, or the function that selects a head's part of a layer's step; None if
+        the step is given
     needs : path and value of each of its parameters
     """
 
@@ -73,8 +73,8 @@ class Result(ReadOnly, PrintedAnywhere):
     path: str
 
     def __init_subclass__(cls) -> None:
-        own = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
-        cls.steps = cls.steps | own
+        declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
+        cls.steps = cls.steps | declared
 
     def __init__(self, *_: object, **__: object) -> None:
         raise InvalidTypeError(
@@ -146,10 +146,10 @@ class Result(ReadOnly, PrintedAnywhere):
         return before
 
     def fork(self) -> Self:
-        """A copy; what it computes isn't kept in this one."""
-        return self._of_run(self._run.fork())
+        """A copy; steps that it computes aren't stored in the original."""
+        return self._with_run(self._run.fork())
 
-    def _of_run(self, run: Run) -> Self:
+    def _with_run(self, run: Run) -> Self:
         """The same view of another run."""
         other = copy(self)
         vars(other)["_run"] = run
@@ -185,7 +185,7 @@ class Result(ReadOnly, PrintedAnywhere):
             node.step.equation, {name: (path, self._run.value(path)) for name, path in needed}
         )
 
-    def _explained(
+    def _explain(
         self,
         path: str,
         token: int | str | None,

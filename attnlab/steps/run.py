@@ -85,7 +85,7 @@ class Run:
             read_only(value)  # copies and unpickled arrays are writable
 
     def fork(self) -> Run:
-        """A copy of the run; what the copy computes isn't kept in the original."""
+        """A copy of the run; steps that the copy computes aren't stored in the original."""
         fork = object.__new__(type(self))
         vars(fork).update(vars(self), values=dict(self.values))
         return fork

@@ -73,22 +73,22 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 
 @contextmanager
-def reraised_as(kind: type[AttnlabError], what: str) -> Iterator[None]:
+def reraised_as(kind: type[AttnlabError], message: str) -> Iterator[None]:
     """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
 
     Parameters
     ----------
     kind : the AttnlabError to raise
-    what : the start of the message, such as "tokenizer.json can't be read"
+    message : its beginning, such as "tokenizer.json can't be read"
     """
     try:
         yield
     except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except AttnlabError as error:
-        raise kind("{what}: {error}", what=what, error=error) from None
+        raise kind("{what}: {error}", what=message, error=error) from None
     except BaseException as error:  # a panic isn't an Exception
-        raise kind("{what}: {error}", what=what, error=quoted(error, 200)) from None
+        raise kind("{what}: {error}", what=message, error=quoted(error, 200)) from None
 
 
 def attribute(value: object, name: str) -> Any:
@@ -183,7 +183,7 @@ def check_kind(value: object, kind: type, name: str) -> None:
 
 
 def check_texts(texts: object) -> None:
-    """Raise unless given several texts; one alone isn't taken for its characters."""
+    """Raise unless `texts` is a list; a single text would be read character by character."""
     is_list = isinstance(texts, list | tuple) and len(texts) > 0
     if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]  # an id has none
         raise InvalidTypeError(
@@ -197,27 +197,27 @@ def with_article(noun: str) -> Message:
 
 
 @contextmanager
-def memory_for(what: str) -> Iterator[None]:
+def memory_for(purpose: str) -> Iterator[None]:
     """Turn allocation failures into an AttnlabError."""
     try:
         yield
     except (MemoryError, ValueError, OverflowError):  # last two: larger than the address space
-        raise InvalidValueError("not enough memory for {what}", what=what) from None
+        raise InvalidValueError("not enough memory for {what}", what=purpose) from None
 
 
-def checked_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def as_model_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Convert to the dtype of a model, float32 or float64."""
     is_torch = type(dtype).__module__ == "torch"
-    given = str(dtype).removeprefix("torch.") if is_torch else dtype
+    name = str(dtype).removeprefix("torch.") if is_torch else dtype
     try:
-        checked = np.dtype(object if given is None else given)  # NumPy turns None into float64
+        converted = np.dtype(object if name is None else name)  # NumPy turns None into float64
     except Exception:  # NumPy raises various types
-        checked = np.dtype(object)
-    if checked not in (np.float32, np.float64):
+        converted = np.dtype(object)
+    if converted not in (np.float32, np.float64):
         raise InvalidValueError(
             "dtype must be float32 or float64; got {dtype}", dtype=quoted(dtype)
         )
-    return checked
+    return converted
 
 
 def check_seed(rng: object) -> None:

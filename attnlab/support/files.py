@@ -45,14 +45,14 @@ KINDS = {
 FilePath = str | os.PathLike[str]
 
 
-def as_path(given: FilePath, name: str = "path") -> Path:
+def as_path(path: FilePath, name: str = "path") -> Path:
     """Check a path and expand `~`; `name` is for error messages."""
     try:
-        text = os.fspath(given)
+        text = os.fspath(path)
     except Exception:  # __fspath__ may raise anything
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(given)}")
+        raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(path)}")
     if not text:
         raise InvalidValueError(f"{name} is empty. Give a file or directory")
     try:
@@ -62,12 +62,12 @@ def as_path(given: FilePath, name: str = "path") -> Path:
         raise InvalidValueError(
             f"{name} has a character that file names can't have: {quoted(text)}"
         ) from None
-    path = Path(os.path.expanduser(text))
+    expanded = Path(os.path.expanduser(text))
     # A file whose name starts with ~: made absolute, so that a second call doesn't expand it.
-    return path.absolute() if str(path).startswith("~") else path
+    return expanded.absolute() if str(expanded).startswith("~") else expanded
 
 
-def read_bytes(path: FilePath, unreadable: type[AttnlabError]) -> bytes:
+def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
     """Read a file of up to LARGEST bytes."""
     file = as_path(path)
     try:
@@ -76,9 +76,9 @@ def read_bytes(path: FilePath, unreadable: type[AttnlabError]) -> bytes:
     except FileNotFoundError:
         raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
-        raise unreadable(f"{file} can't be read: {_reason(error)}") from None
+        raise error_type(f"{file} can't be read: {_reason(error)}") from None
     if len(content) > LARGEST:
-        raise unreadable(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
+        raise error_type(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
     return content
 
 
@@ -94,23 +94,23 @@ def open_regular(file: Path) -> BinaryIO:
     return stream
 
 
-def read_text(path: FilePath, unreadable: type[AttnlabError]) -> str:
+def read_text(path: FilePath, error_type: type[AttnlabError]) -> str:
     """Read UTF-8 text, with or without a byte order mark; newlines become `\\n`."""
-    return decoded_text(read_bytes(path, unreadable), as_path(path), unreadable)
+    return decode_text(read_bytes(path, error_type), as_path(path), error_type)
 
 
-def decoded_text(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
-    """Decode bytes as `read_text` does; `where` is for error messages."""
-    text = _decoded(content, where, unreadable)
+def decode_text(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
+    """Decode bytes as `read_text` does; `source` is for error messages."""
+    text = _decode(content, source, error_type)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: FilePath, unreadable: type[AttnlabError]) -> dict[str, Any]:
+def read_json(path: FilePath, error_type: type[AttnlabError]) -> dict[str, Any]:
     """Read a file that contains one JSON object."""
-    return parse_json(read_bytes(path, unreadable), as_path(path), unreadable)
+    return parse_json(read_bytes(path, error_type), as_path(path), error_type)
 
 
-def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) -> dict[str, Any]:
+def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -> dict[str, Any]:
     """Parse one JSON object.
 
     Numbers are Python's, including NaN and Infinity. Callers check the values that they use.
@@ -118,18 +118,18 @@ def parse_json(content: bytes, where: object, unreadable: type[AttnlabError]) ->
     Parameters
     ----------
     content : UTF-8
-    where : for error messages, such as the file
+    source : for error messages, such as the file
     """
-    text = _decoded(content, where, unreadable)
+    text = _decode(content, source, error_type)
     try:
         value = json.loads(text)
     except RecursionError:
-        raise unreadable(f"{where} can't be read as JSON: it is nested too deeply") from None
+        raise error_type(f"{source} can't be read as JSON: it is nested too deeply") from None
     except ValueError as error:
-        raise unreadable(f"{where} can't be read as JSON: {error}") from None
+        raise error_type(f"{source} can't be read as JSON: {error}") from None
     if not isinstance(value, dict):
         kind = with_article(type(value).__name__)
-        raise unreadable(f"{where} must be a JSON object; got {kind}")
+        raise error_type(f"{source} must be a JSON object; got {kind}")
     return value
 
 
@@ -145,14 +145,14 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
     import zipfile  # here, so that `import attnlab` is quick
 
     file = as_path(path, "file")
-    what = f"{file} isn't a file written by numpy.savez"
+    message = f"{file} isn't a file written by numpy.savez"
     try:
         stream = open_regular(file)
     except FileNotFoundError:
         raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
     except OSError as error:
-        raise InvalidValueError(f"{what}: {_reason(error)}") from None
-    with stream, reraised_as(InvalidValueError, what):
+        raise InvalidValueError(f"{message}: {_reason(error)}") from None
+    with stream, reraised_as(InvalidValueError, message):
         if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
             raise ValueError("it is a single array, as written by numpy.save")
         with zipfile.ZipFile(stream) as archive:
@@ -197,7 +197,7 @@ def write_whole(path: FilePath, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: FilePath) -> Iterator[None]:
+def lock_file(path: FilePath) -> Iterator[None]:
     """Lock a file against all other processes and threads.
 
     The file is created, and removed at the end. The lock is released even if the process dies.
@@ -261,10 +261,10 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _decoded(content: bytes, where: object, unreadable: type[AttnlabError]) -> str:
+def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise unreadable(
-            f"{where} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
+        raise error_type(
+            f"{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
         ) from None

@@ -19,7 +19,7 @@ ADAPTER = "adapter_config.json"
 MAX_LISTED = 12
 
 
-def convert(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
+def conversion_command(imports: str, model: str, tokenizer: str = "'OLD'") -> str:
     """A command that saves a model and its tokenizer in a supported format.
 
     Parameters
@@ -39,7 +39,7 @@ IMPORT_GPT2 = ", GPT2LMHeadModel as M"
 HOW_TO_CONVERT = (
     "It is a pickle, which can run any code when loaded, so it isn't loaded. If you trust the "
     "file, convert it where transformers and torch are installed (OLD is its directory, or its "
-    "name on the hub): " + convert(IMPORT_GPT2, "M.from_pretrained('OLD')")
+    "name on the hub): " + conversion_command(IMPORT_GPT2, "M.from_pretrained('OLD')")
 )
 HOW_TO_DEQUANTIZE = (
     "Open the original model, or, if transformers can load and dequantize this one, use "
@@ -47,7 +47,7 @@ HOW_TO_DEQUANTIZE = (
 )
 HOW_TO_MERGE = (
     "Merge them where peft is installed (OLD is the adapter's directory, BASE the base model's): "
-    + convert(
+    + conversion_command(
         "; from peft import AutoPeftModelForCausalLM as M",
         "M.from_pretrained('OLD').merge_and_unload()",
         "'BASE'",
@@ -76,7 +76,7 @@ FORMATS = (
         r".+\.gguf",
         "{name}, in llama.cpp's GGUF format, usually quantized. Open the original model if you "
         "can, or convert it where transformers 4, torch, gguf and accelerate are installed: "
-        + convert(
+        + conversion_command(
             IMPORT_GPT2, "M.from_pretrained('OLD', gguf_file='{file}')", "'OLD', gguf_file='{file}'"
         ),
     ),
@@ -104,7 +104,7 @@ FORMATS = (
 )
 
 
-def unsupported(names: Iterable[str]) -> str:
+def describe_unsupported(names: Iterable[str]) -> str:
     """The format of the first file in an unsupported format, and how to convert it.
 
     Returns
@@ -117,7 +117,7 @@ def unsupported(names: Iterable[str]) -> str:
         for name in names:
             if match := re.fullmatch(pattern, name):
                 return advice.format(
-                    name=listed([name]),
+                    name=list_names([name]),
                     # Names that could break out of the command's quotes are left out.
                     file=name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE",
                     variant=next(filter(None, match.groups()), ""),
@@ -173,17 +173,17 @@ def _with_config(directory: Path) -> Path:
     if len(inside) == 1:
         return inside[0]
     if inside:
-        models = listed(sorted(str(path.relative_to(directory)) for path in inside))
+        models = list_names(sorted(str(path.relative_to(directory)) for path in inside))
         raise MissingFileError(f"{directory} contains several models. Give one of them: {models}")
-    if format := unsupported(names):
+    if format := describe_unsupported(names):
         raise MissingFileError(f"there is no {CONFIG} in {directory}, but {format}")
-    content = f"which contains {listed(sorted(names))}" if names else "which is empty"
+    content = f"which contains {list_names(sorted(names))}" if names else "which is empty"
     raise MissingFileError(
         f"there is no {CONFIG} in {directory}, {content}. Give the directory with the model's files"
     )
 
 
-def listed(names: Iterable[str], count: int | None = None) -> str:
+def list_names(names: Iterable[str], count: int | None = None) -> str:
     """The first names, and how many more there are; `count` if `names` has no length."""
     first = [printable(name)[:200] for name in islice(names, MAX_LISTED)]
     rest = (len(names) if isinstance(names, Sized) else count or 0) - len(first)

@@ -92,14 +92,14 @@ def _hint(name: str, names_of_tools: Mapping[str, Mapping[str, str]]) -> str:
     return joined(*hints)
 
 
-def dotted(path: str) -> str:
+def with_dots(path: str) -> str:
     """Replace Python indices by dots: blocks[1].mid becomes blocks.1.mid."""
     return re.sub(r"\[(-?\d+)\]", r".\1", path)
 
 
 def dots_hint(path: str) -> str:
     """The end of a message about a path with Python indices; "" for others."""
-    valid = dotted(path)
+    valid = with_dots(path)
     if valid == path:
         return ""
     example = Message("such as blocks.0.mid") if ".-" in valid else valid

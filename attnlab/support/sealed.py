@@ -36,7 +36,7 @@ def write_sealed(
 def read_sealed(
     path: Path,
     format: str,
-    unreadable: type[AttnlabError],
+    error_type: type[AttnlabError],
     check: Callable[[dict[str, str], Shapes], object] = lambda metadata, shapes: None,
 ) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """Read tensors and metadata written by `write_sealed`.
@@ -52,25 +52,25 @@ def read_sealed(
         with safe_open(path, framework="np") as content:
             metadata = dict(content.metadata() or {})
             if metadata.get(FORMAT) != format:
-                raise unreadable(
+                raise error_type(
                     f"{path} can't be read: its format must be {format!r}; got "
                     f"{quoted(metadata.get(FORMAT))}"
                 )
             names = content.keys()
-            with reraised_as(unreadable, f"{path} isn't complete"):
+            with reraised_as(error_type, f"{path} isn't complete"):
                 check(
                     metadata, {name: tuple(content.get_slice(name).get_shape()) for name in names}
                 )
             tensors = {name: content.get_tensor(name) for name in names}
     except FileNotFoundError:
         raise MissingFileError(f"there is no {path}") from None
-    except unreadable:
+    except error_type:
         raise
     except (OSError, TypeError, ValueError, SafetensorError) as error:
-        raise unreadable(f"{path} can't be read: {error}") from None
+        raise error_type(f"{path} can't be read: {error}") from None
     seal = metadata.pop(SEAL, None)
     if seal != checksum(metadata, tensors):
-        raise unreadable(f"{path} is corrupt or was modified: its checksum doesn't match")
+        raise error_type(f"{path} is corrupt or was modified: its checksum doesn't match")
     del metadata[FORMAT]
     return tensors, metadata
 

@@ -79,7 +79,7 @@ def elide(count: int, limit: int, last: int = 1) -> list[int | None]:
 WORD = "[（“]*(?:[⺀-鿿]|[^\\s⺀-鿿（“]+)[，。、：；！？）”]*\\s*|\\S"
 
 
-def wrapped(line: str, width: int, hanging: str = "") -> list[str]:
+def wrap(line: str, width: int, hanging: str = "") -> list[str]:
     """Wrap a line between words, keeping its indentation; lines after the first add `hanging`."""
     words = re.findall(WORD, line.lstrip())
     indent = line[: len(line) - len(line.lstrip())]
@@ -99,7 +99,7 @@ class Paragraph(Message):
     """A paragraph, wrapped to the width."""
 
     def __str__(self) -> str:
-        return "\n".join(wrapped(super().__str__(), WIDTH))
+        return "\n".join(wrap(super().__str__(), WIDTH))
 
 
 @dataclass(frozen=True)
@@ -192,27 +192,27 @@ def matrix_table(
     max_columns: int,
 ) -> Table:
     """A matrix as a table; rows and columns beyond the limits are elided."""
-    picked = elide(len(columns), max_columns)
-    lines = [["", *(ELLIPSIS if j is None else columns[j] for j in picked)]]
+    shown = elide(len(columns), max_columns)
+    lines = [["", *(ELLIPSIS if j is None else columns[j] for j in shown)]]
     for i in elide(len(matrix), max_rows):
         if i is None:
-            lines.append([ELLIPSIS] * (1 + len(picked)))
+            lines.append([ELLIPSIS] * (1 + len(shown)))
         else:
-            numbers = (ELLIPSIS if j is None else f"{matrix[i, j]:z.{decimals}f}" for j in picked)
+            numbers = (ELLIPSIS if j is None else f"{matrix[i, j]:z.{decimals}f}" for j in shown)
             lines.append([rows[i], *numbers])
     return Table(lines)
 
 
-def labels(given: Iterable[object] | None, count: int, name: str) -> list[str]:
+def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
     """Convert labels of rows or columns to text; by default the indices."""
     try:
-        texts = [printable(str(label)) for label in (range(count) if given is None else given)]
+        texts = [printable(str(label)) for label in (range(count) if values is None else values)]
     except Exception:  # __iter__ and __str__ may raise anything
         raise InvalidTypeError(
             "{name} must be {count} labels, such as tokens.symbols; got {given}",
             name=name,
             count=count,
-            given=quoted(given),
+            given=quoted(values),
         ) from None
     if len(texts) != count:
         raise InvalidValueError(

@@ -151,14 +151,14 @@ class Merges:
         This doesn't depend on a token's neighbours, so each token is checked once: its last merge,
         then those of its parts.
         """
-        todo, seen = [*set(ids) - self._known], set[int]()
-        while todo:
-            id = todo.pop()
+        queue, seen = [*set(ids) - self._known], set[int]()
+        while queue:
+            id = queue.pop()
             first, second = self._merges[self._merge_of(id)]
             if self._joined_early(first, second):
                 return False
             seen.add(id)
-            todo += {self._ids[first], self._ids[second]} - self._known - seen
+            queue += {self._ids[first], self._ids[second]} - self._known - seen
         self._known |= seen
         return True
 

@@ -23,9 +23,9 @@ from attnlab.support.files import FilePath, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
     Settings,
-    byte_pairs,
-    checked,
-    holds_tokenizer,
+    byte_pair_settings,
+    check_settings,
+    has_tokenizer_files,
     read_settings,
 )
 from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
@@ -63,7 +63,7 @@ class Tokenizer:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.settings = checked(settings)
+        self.settings = check_settings(settings)
         if is_byte_level(self.settings):
             self.vocabulary = _vocabulary_of_bytes(self.settings)
         else:
@@ -109,7 +109,7 @@ class Tokenizer:
                 ids=quoted(ids),
                 merges=quoted(merges),
             )
-        return cls(byte_pairs(dict(ids), merges))
+        return cls(byte_pair_settings(dict(ids), merges))
 
     @classmethod
     def of_bytes(cls) -> Tokenizer:
@@ -134,7 +134,7 @@ class Tokenizer:
         path, model = as_path(directory, "directory"), self.settings["model"]
         pre_tokenizer = self.settings["pre_tokenizer"] or {}
         files: dict[str, str] = {}
-        if is_byte_level(self.settings) and self.settings == byte_pairs(
+        if is_byte_level(self.settings) and self.settings == byte_pair_settings(
             model["vocab"], model["merges"]
         ):
             in_order = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
@@ -290,7 +290,7 @@ class NoTokenizer(Tokenizer):
 
     def save(self, directory: FilePath) -> None:
         """Write nothing; raise if the directory has another model's tokenizer."""
-        if holds_tokenizer(path := as_path(directory, "directory")):
+        if has_tokenizer_files(path := as_path(directory, "directory")):
             raise InvalidValueError(
                 "this model has no tokenizer, but {path} contains one. Save to another directory",
                 path=path,
@@ -319,12 +319,12 @@ class LibraryVocabulary(Vocabulary):
         self._library = library
 
     def _bytes_of(self, id: int) -> bytes:
-        return self._decoded([id])
+        return self._decode([id])
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
-        return self._decoded(check_ids(ids, len(self)).tolist())
+        return self._decode(check_ids(ids, len(self)).tolist())
 
-    def _decoded(self, ids: list[int]) -> bytes:
+    def _decode(self, ids: list[int]) -> bytes:
         with reraised_as(InvalidValueError, "tokens can't be decoded"):
             return self._library.decode(ids, skip_special_tokens=False).encode()
 

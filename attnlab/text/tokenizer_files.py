@@ -63,7 +63,7 @@ HOW_TO_CONVERT = (
 
 
 class Settings(dict[str, Any]):
-    """The content of a valid `tokenizer.json`, as returned by `checked`.
+    """The content of a valid `tokenizer.json`, as returned by `check_settings`.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def read_settings(directory: Path) -> Settings:
         raise VocabularyError(f"tokenizer in {directory}: {error}") from None
 
 
-def holds_tokenizer(directory: Path) -> bool:
+def has_tokenizer_files(directory: Path) -> bool:
     """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
     return any(_exists(directory, name) for name in (*files, *SENTENCE_PIECE))
@@ -102,7 +102,7 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def checked(settings: object) -> Settings:
+def check_settings(settings: object) -> Settings:
     """Check the content of a `tokenizer.json` and fill in defaults."""
     if isinstance(settings, Settings):
         return settings
@@ -124,20 +124,20 @@ def checked(settings: object) -> Settings:
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
         raise VocabularyError(f"each of added_tokens must have an id and text; got {quoted(added)}")
-    checked_settings = Settings(
+    result = Settings(
         version="1.0",
         **parts,
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(FLAGS, False) | token for token in added],
     )
-    kind, vocabulary = checked_settings["model"]["type"], model.get("vocab")
+    kind, vocabulary = result["model"]["type"], model.get("vocab")
     if kind in ("BPE", "WordPiece", "WordLevel"):
         _check_vocabulary(vocabulary)
     if kind == "BPE":
-        checked_settings["model"]["merges"] = pairs = _pairs(model.get("merges"))
-        if is_byte_level(checked_settings):
-            checked_settings.merges = Merges(model["vocab"], pairs)
-    return checked_settings
+        result["model"]["merges"] = pairs = _pairs(model.get("merges"))
+        if is_byte_level(result):
+            result.merges = Merges(model["vocab"], pairs)
+    return result
 
 
 def _is_added_token(token: object) -> bool:
@@ -172,8 +172,8 @@ def _check_vocabulary(ids: object) -> None:
             raise VocabularyError(f"the id of {quoted(symbol)}, {extreme}, doesn't fit in 32 bits")
     if len(set(ids.values())) < len(ids):
         repeated = Counter(ids.values()).most_common(1)[0][0]
-        one, other = [quoted(symbol) for symbol, id in ids.items() if id == repeated][:2]
-        raise VocabularyError(f"{one} and {other} have the same id, {repeated}")
+        first, second = [quoted(symbol) for symbol, id in ids.items() if id == repeated][:2]
+        raise VocabularyError(f"{first} and {second} have the same id, {repeated}")
     if not _is_text("".join(ids)):
         raise VocabularyError("a token has an unpaired surrogate, which isn't text")
 
@@ -199,7 +199,7 @@ def _read_settings(directory: Path) -> Settings:
     if is_older:
         settings = _read_older_files(directory, kind)
     else:
-        settings = checked(read_json(directory / "tokenizer.json", VocabularyError))
+        settings = check_settings(read_json(directory / "tokenizer.json", VocabularyError))
     is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
     is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
 
@@ -228,18 +228,18 @@ def _read_older_files(directory: Path, kind: str | None) -> Settings:
             f"tokenizer_class {quoted(kind)} requires a tokenizer.json. {HOW_TO_CONVERT}"
         )
     if has_word_pieces and (kind in BERT_CLASSES or not has_pairs):
-        return _word_pieces(directory / "vocab.txt")
-    return _byte_pairs(directory / "vocab.json", directory / "merges.txt")
+        return _read_word_pieces(directory / "vocab.txt")
+    return _read_byte_pairs(directory / "vocab.json", directory / "merges.txt")
 
 
-def _byte_pairs(vocab: Path, merges: Path) -> Settings:
+def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
     """GPT-2's settings with the vocabulary in two files."""
     ids = read_json(vocab, VocabularyError)
     lines = read_text(merges, VocabularyError).split("\n")
     if lines[0].startswith("#version"):  # on other lines it would be a merge
         lines[0] = ""
     try:
-        return byte_pairs(ids, [*filter(None, lines)])
+        return byte_pair_settings(ids, [*filter(None, lines)])
     except VocabularyError as error:
         for number, line in enumerate(lines, start=1):
             if line and line.count(" ") != 1:
@@ -249,12 +249,12 @@ def _byte_pairs(vocab: Path, merges: Path) -> Settings:
         raise VocabularyError(f"{vocab} and {merges.name}: {error}") from None
 
 
-def byte_pairs(ids: object, merges: object) -> Settings:
+def byte_pair_settings(ids: object, merges: object) -> Settings:
     """GPT-2's settings with the given vocabulary and merges."""
     added = []
     if isinstance(ids, dict) and END_OF_TEXT in ids:
         added = [{"id": ids[END_OF_TEXT], "content": END_OF_TEXT, "special": True}]
-    return checked(
+    return check_settings(
         {
             "added_tokens": added,
             "pre_tokenizer": BYTE_LEVEL,
@@ -264,13 +264,13 @@ def byte_pairs(ids: object, merges: object) -> Settings:
     )
 
 
-def _word_pieces(path: Path) -> Settings:
+def _read_word_pieces(path: Path) -> Settings:
     """BERT's settings with a vocabulary of one token per line."""
     lines = read_text(path, VocabularyError).split("\n")
     ids = {line: id for id, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
     if not ids:
         raise VocabularyError(f"{path} has no tokens")
-    return checked(
+    return check_settings(
         {
             "normalizer": {"type": "BertNormalizer", "clean_text": True},
             "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -293,14 +293,14 @@ def _special_tokens(
     entries = dict(config)
     if "added_tokens_decoder" not in config:
         entries |= _read(directory, "special_tokens_map.json")
-    found = {}
+    special = {}
     for name in SPECIAL:
         value = entries.get(name, defaults.get(name))
         if isinstance(value, dict) and "content" not in value:  # several tokens by name
             value = list(value.values())
         tokens = value if isinstance(value, list) else [value]
-        found[name] = [_token(token, name) for token in tokens if token is not None]
-    return found
+        special[name] = [_token(token, name) for token in tokens if token is not None]
+    return special
 
 
 def _token(value: object, name: str) -> JsonObject:
@@ -432,13 +432,13 @@ def _template(
     settings: Settings, prefix: Sequence[JsonObject], suffix: Sequence[JsonObject]
 ) -> JsonObject | None:
     """The post_processor that adds tokens before and after every text, or None."""
-    around = [token["content"] for token in (*prefix, *suffix)]
+    contents = [token["content"] for token in (*prefix, *suffix)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
-    if missing := [content for content in around if content not in ids]:
+    if missing := [content for content in contents if content not in ids]:
         raise VocabularyError(f"{quoted(missing[0])} is added to every text, but has no id")
-    if not around:
+    if not contents:
         return None
-    pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in around]
+    pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in contents]
     pieces.insert(len(prefix), {"Sequence": {"id": "A", "type_id": 0}})
     return {
         "type": "TemplateProcessing",
@@ -446,7 +446,7 @@ def _template(
         "pair": [*pieces, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {
             content: {"id": content, "ids": [ids[content]], "tokens": [content]}
-            for content in around
+            for content in contents
         },
     }
 

@@ -89,7 +89,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
     """
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        self._tokens = checked_tokens(tokens)
+        self._tokens = as_token_tuple(tokens)
         self._numbered = Numbered("token", self._tokens)
         self.ids: Ids = read_only(np.array([token.id for token in self._tokens], dtype=np.int64))
         self.symbols = tuple(token.symbol for token in self._tokens)
@@ -167,18 +167,18 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
                 "{text} matches {count} tokens: {matches}. Give one by its index",
                 text=quoted(text),
                 count=len(matches),
-                matches=self._listed(matches),
+                matches=self._format_list(matches),
             )
         if parts := self._containing(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
                 "{text} isn't one token; it is in {parts}. Give one of them, by its index or text",
                 text=quoted(text),
-                parts=self._listed(parts),
+                parts=self._format_list(parts),
             )
         raise InvalidValueError(
             "{text} isn't one of the tokens: {tokens}",
             text=quoted(text),
-            tokens=self._listed(range(len(self))),
+            tokens=self._format_list(range(len(self))),
         )
 
     def _containing(self, searched: bytes) -> list[int]:
@@ -188,7 +188,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             indices.update(self._owners[start : start + len(searched)])
         return sorted(indices)
 
-    def _listed(self, indices: Sequence[int]) -> str:
+    def _format_list(self, indices: Sequence[int]) -> str:
         """The index and symbol of each token, for a message; long lists are elided."""
         picked = elide(len(indices), MAX_LISTED)
         names = (
@@ -218,7 +218,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return tokens_view(self)
 
 
-def checked_tokens(tokens: Iterable[Token]) -> tuple[Token, ...]:
+def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:
     """Convert to a tuple of Token."""
     with contextlib.suppress(Exception):  # __iter__ may raise anything
         checked = tuple(tokens)

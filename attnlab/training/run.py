@@ -20,13 +20,13 @@ from attnlab.equations import Array, Ids
 from attnlab.errors import DivergedError, InvalidTypeError, InvalidValueError, ResumeError, quoted
 from attnlab.forward.config import GPT2Config
 from attnlab.forward.forward_pass import ForwardPass, dropout_shapes
-from attnlab.forward.functional import sampled_dropout
+from attnlab.forward.functional import sample_dropout
 from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
-from attnlab.support.files import as_path, locked, make_directory
+from attnlab.support.files import as_path, lock_file, make_directory
 from attnlab.support.messages import Message
 from attnlab.support.sealed import check_run, read_sealed, sha256, write_sealed
 from attnlab.text.tokenizer import Tokenizer
@@ -320,7 +320,7 @@ def train(
         training = Training(config, ids, settings, tokenizer)
         if path is not None:
             make_directory(path)
-        with contextlib.nullcontext() if path is None else locked(path / LOCK):
+        with contextlib.nullcontext() if path is None else lock_file(path / LOCK):
             _run(training, path, save_every, watch, progress)
     except MemoryError as error:
         raise InvalidValueError("not enough free memory; {advice}", advice=SMALLER) from error
@@ -464,7 +464,7 @@ def draw_dropout(
     if not probability:
         return None
     return {
-        path: sampled_dropout(shape, probability, rng, np.float32)
+        path: sample_dropout(shape, probability, rng, np.float32)
         for path, shape in dropout_shapes(config, ids_shape).items()
     }
 

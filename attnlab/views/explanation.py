@@ -9,7 +9,7 @@ from typing import Any
 from attnlab.support.checks import as_count
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import wrapped
+from attnlab.support.tables import wrap
 from attnlab.views.terms import DIGITS, Line, TermTable
 
 WIDTH = 88
@@ -43,11 +43,11 @@ class Explanation(PrintedAnywhere):
         """The text, wrapped to `width` if the longest number fits."""
         width = as_count(width, "width", least=1)
         top = (self.title, self.purpose, NOTE)
-        blocks = [[line for text in top for line in wrapped(say(text), width)], []]
+        blocks = [[line for text in top for line in wrap(say(text), width)], []]
         for line in self.lines:
-            heading = wrapped(say(line.heading), width)
+            heading = wrap(say(line.heading), width)
             if isinstance(line, Line):
-                blocks[-1] += heading + wrapped(f"  {line.text}", width, "  ")
+                blocks[-1] += heading + wrap(f"  {line.text}", width, "  ")
             else:
                 blocks += [[*heading, *line.lines(width)], []]
         return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -174,7 +174,9 @@ EXPLANATIONS: dict[Callable[..., Any], Derivation | dict[Any, Derivation]] = {
     ),
     equations.affine: one_line("sum(x[row, :] * W[:, column]) + b[column]"),
     equations.scale: one_line("sqrt(len(K[0, :]))"),
-    equations.scale_of_layer: one_line("(sqrt(len(K[0, :])) if by_root else None) * layer_number"),
+    equations.scale_of_layer: one_line(
+        "(sqrt(len(K[0, :])) if divide_by_sqrt_d else None) * layer_number"
+    ),
     equations.raw_scores: one_line("sum(Q[row, :] * K[column, :])"),
     equations.scores: one_line("raw_scores[row, column] / scale"),
     equations.masked_scores: one_line("scores[row, column] if mask[row, column] else -inf"),

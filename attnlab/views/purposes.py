@@ -17,7 +17,7 @@ PURPOSES = {
     ),
     "n_head": "Several heads in parallel can attend to different things.",
     "epsilon": "Keeps LayerNorm from dividing by 0 when all components of a vector are equal.",
-    "by_root": "Whether this model divides scores by √Dk, as GPT-2 does.",
+    "divide_by_sqrt_d": "Whether this model divides scores by √Dk, as GPT-2 does.",
     "layer_number": "Some variants of GPT-2 divide scores by more in later layers.",
     "K_cache": "The keys of earlier tokens don't change, so they are cached.",
     "V_cache": "The values of earlier tokens don't change, so they are cached.",

@@ -20,7 +20,7 @@ from attnlab.support.tables import (
     display_width,
     elide,
     printable,
-    wrapped,
+    wrap,
 )
 from attnlab.views.colours import LIGHT, ink_on, levels
 from attnlab.views.explanation import Explanation
@@ -88,7 +88,7 @@ class Terminal:
             if not self._wraps or display_width(line) <= self.width:
                 yield line
                 continue
-            yield from wrapped(line, self.width)
+            yield from wrap(line, self.width)
 
     def tokens(self, tokens: Any) -> None:
         """Show a table of tokens; of many, the first and the last."""

@@ -289,7 +289,7 @@ function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
   const valuesOf = (values) => (indices) =>
     values?.length === undefined || indices.includes(":") ? values : values[j];
   const scalars = [
-    ["by_root", trace.given.by_root],
+    ["divide_by_sqrt_d", trace.given.divide_by_sqrt_d],
     ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
   ];
   const others = [...Object.entries(numbers), ...scalars].map(([name, values]) => [

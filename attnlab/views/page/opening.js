@@ -590,7 +590,7 @@ class Directory {
     const given = {
       n_head: config.n_head,
       epsilon: config.layer_norm_epsilon,
-      by_root: config.scale_attn_weights,
+      divide_by_sqrt_d: config.scale_attn_weights,
       ...(config.scale_attn_by_inverse_layer_idx && Object.fromEntries(layers.map((n) => [`blocks.${n}.attention.layer_number`, n + 1]))),
       activation: rules.activations[config.activation_function].equation,
     };

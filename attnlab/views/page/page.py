@@ -360,7 +360,7 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
 
 def _given(trace: Result) -> dict[str, Any]:
     """Scalar inputs of a pass by path, and its activation function's name."""
-    given = {name: getattr(trace, name) for name in ("n_head", "epsilon", "by_root")}
+    given = {name: getattr(trace, name) for name in ("n_head", "epsilon", "divide_by_sqrt_d")}
     for layer, block in enumerate(trace.blocks):
         if (number := block.attention.layer_number) is not None:
             given[f"blocks.{layer}.attention.layer_number"] = number
@@ -378,7 +378,7 @@ def _scales(trace: Result) -> list[list[float]]:
         if any(path.endswith(".scale") for path in edited):
             scales.append([head.scale for head in attention.heads])
         else:
-            scale = scale_of_layer(K, trace.by_root, attention.layer_number)
+            scale = scale_of_layer(K, trace.divide_by_sqrt_d, attention.layer_number)
             scales.append([scale] * trace.config.n_head)
     return scales
 
