@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from attnlab import figures, pictures
+from attnlab.views import plot
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
+PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))
 
 CHANGED = "You changed the input: the published figures are for\n"
 
@@ -83,16 +85,19 @@ def run(
 ) -> Chapter:
     """Run a chapter with pieces of its text replaced, and its empty functions written or not.
 
-    Pictures are replaced by mocks, because they are slow; `test_pictures.py` tests them.
+    Pictures and plots are replaced by mocks, because they are slow; `test_pictures.py` and
+    `test_plot.py` test them.
     """
     file = file_of(number)
     script = file.read_text(encoding="utf-8")
     script = changed(solved(script, number) if is_solved else script, changes)
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
+    plots = mock.patch.multiple(plot, **dict.fromkeys(PLOTS, mock.DEFAULT))
     with (
         mock.patch.dict(os.environ, ATTNLAB_MODEL=model),
         mock.patch.multiple(pictures, **dict.fromkeys(left_out, mock.DEFAULT)),
+        contextlib.nullcontext() if draws else plots,
         contextlib.redirect_stdout(printed),
     ):
         exec(compile(script, file, "exec"), chapter)
