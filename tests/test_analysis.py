@@ -863,7 +863,7 @@ def test_an_edit_after_the_last_stop_is_not_in_the_lens(odd: Trace, path: str) -
     last = edited.logit_lens()
     assert np.allclose(last.logits("blocks.2.output"), odd.logits)
     assert not edited.logits.any()
-    assert f"The edit of {path} comes after the last stop" in " ".join(str(last).split())
+    assert f"The edit of {path} comes after the residual stream" in " ".join(str(last).split())
     assert "comes after" not in str(odd.edited({"blocks.2.output": 0}).logit_lens())
 
 

@@ -302,7 +302,7 @@ def test_lens() -> None:
     assert lens.note in out
     narrow, _ = run("lens", "the hen in", COLUMNS="40")
     assert all(map(fits_in_forty, narrow.splitlines()))
-    note = narrow[narrow.index("Early stops") : narrow.index("Source: ")]
+    note = narrow[narrow.index("Early layers") : narrow.index("Source: ")]
     assert min(map(len, note.splitlines()[:-1])) > 28
 
 

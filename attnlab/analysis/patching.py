@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, ClassVar
 
@@ -322,30 +323,29 @@ def patch_pairs(
     """`patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics, targets = value_for_each(metric, len(clean), "metric"), []
-    for number, (trace, of_pair) in enumerate(zip(clean, metrics, strict=True)):
+    for number, pair_metric in enumerate(metrics):
         with in_pair(number):
-            targets.append(parse_metric(trace, of_pair)[2])
+            targets.append(parse_metric(clean[number], pair_metric)[2])
     check_lengths(corrupted, by_position)
     description = describe_metric(clean, metric)
     if None in targets or not can_be_batched(corrupted[0], parts):
-
-        def analyse(one: Trace, other: Trace, of_pair: Any) -> Patching:
-            return patch(one, other, parts, metric=of_pair, by_position=by_position, progress=False)
-
+        analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         return MeanPatching(corrupted[0], parts, by_position, description, *effects_of(results))
     patches = patches_of(corrupted[0], parts, by_position)
     effects, limits = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
         for numbers in groups_of_pairs(clean, corrupted):
-            one, other = (side.side_by_side(numbers)[0] for side in (clean, corrupted))
+            clean_trace, corrupted_trace = (
+                traces.side_by_side(numbers)[0] for traces in (clean, corrupted)
+            )
             group_targets = [target for target in (targets[number] for number in numbers) if target]
-            directions = np.stack([target.difference(one.W_U) for target in group_targets])
-            for side, trace in enumerate((one, other)):
-                limits[side, numbers] = (trace.final[..., -1, :] * directions).sum(axis=-1)
-            for chosen, final in patched_rows(one, other, patches):
+            directions = np.stack([target.difference(clean_trace.W_U) for target in group_targets])
+            for row, trace in enumerate((clean_trace, corrupted_trace)):
+                limits[row, numbers] = (trace.final[..., -1, :] * directions).sum(axis=-1)
+            for batch, final in patched_rows(clean_trace, corrupted_trace, patches):
                 measured = (final * directions).sum(axis=-1)  # (patches, texts)
-                effects[np.ix_(numbers, chosen)] = measured.T - limits[1, numbers, np.newaxis]
+                effects[np.ix_(numbers, batch)] = measured.T - limits[1, numbers, np.newaxis]
                 bar.update(measured.size)
     return MeanPatching(corrupted[0], parts, by_position, description, effects, limits)
 
@@ -447,10 +447,7 @@ def attribution_patch(
     if isinstance(clean, TraceSequence):
         check_pairs(clean, corrupted)
         check_lengths(corrupted, by_position)
-
-        def analyse(one: Trace, other: Trace, of_pair: Any) -> Patching:
-            return attribution_patch(one, other, parts, metric=of_pair, by_position=by_position)
-
+        analyse = partial(attribution_patch, parts=parts, by_position=by_position)
         results = for_each_pair(clean, corrupted, metric, analyse)
         description = describe_metric(clean, metric)
         return MeanAttributionPatching(

@@ -30,22 +30,22 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The parser with all subcommands."""
-    whole = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
-    whole.add_argument("--version", action="version", version=f"attnlab {__version__}")
-    whole.add_argument("--json", **AS_JSON)
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    root = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
+    root.add_argument("--version", action="version", version=f"attnlab {__version__}")
+    root.add_argument("--json", **AS_JSON)
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
-        added: Parser = commands.add_parser(name, help=help, description=help)
+        subparser: Parser = commands.add_parser(name, help=help, description=help)
         # A default here would override --json before the subcommand.
-        added.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
+        subparser.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
         if has_model:
-            added.add_argument(
+            subparser.add_argument(
                 "--model",
                 help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL if set, "
                 "else GPT-2 if it is in the cache, else pocket)",
             )
-        return added
+        return subparser
 
     trace = command("trace", "print one head's steps, or any others, as tables")
     add_text(trace)
@@ -112,9 +112,9 @@ def parser() -> Parser:
         "--force", action="store_true", help="overwrite any file without asking"
     )
 
-    following = command("next", "print the most probable next tokens")
-    add_text(following)
-    following.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
+    next_tokens = command("next", "print the most probable next tokens")
+    add_text(next_tokens)
+    next_tokens.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
 
     generate = command("generate", "continue a text")
     add_text(generate, "the text to continue")
@@ -192,7 +192,7 @@ def parser() -> Parser:
     download = command("download", "download a model to the hub's cache", has_model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
     command("info", "print a model's sizes and where its files are")
-    return whole
+    return root
 
 
 def add_text(command: Parser, help: str = "the text to trace") -> None:
