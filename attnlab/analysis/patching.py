@@ -55,8 +55,9 @@ from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# Rows of patched runs in a batch: enough for fast matrix products, with little memory.
-ROWS_AT_ONCE = 1024
+# Rows of patched runs in a batch: at most, and enough for fast matrix products. With enough rows,
+# patches that change different rows aren't batched, as all would be computed from the first one.
+ROWS_AT_ONCE, ENOUGH_ROWS = 1024, 128
 
 # Parts that a table names with their standard errors.
 PARTS_SHOWN = 10
@@ -247,8 +248,8 @@ def patch(
 
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
 
-    Steps before a patch are computed once. Patches of one layer are batched, unless the metric is a
-    function, which gets one trace at a time.
+    Steps before a patch, and rows before the first one that it changes, are computed once. Patches
+    of one layer are batched, unless the metric is a function, which gets one trace at a time.
 
     Parameters
     ----------
@@ -370,25 +371,38 @@ def patched_rows(
 
     Patches of one step are computed side by side, from the first row that they change.
     """
-    run, T, D = corrupted._run, len(corrupted.positions), corrupted.config.n_embd
-    texts = corrupted.embedding.size // (T * D)
+    run, D = corrupted._run, corrupted.config.n_embd
     by_step: dict[str, list[int]] = {}
     for number, (path, _) in enumerate(patches):
         by_step.setdefault(changed_step(run.graph, path), []).append(number)
     for step, numbers in by_step.items():
         numbers.sort(key=lambda number: patches[number][1].start or 0)
-        original, batch, values, start = at(corrupted, step), list[int](), list[AnyArray](), T - 1
-        for number in numbers:
-            path, rows = patches[number]
-            patched = with_rows(at(corrupted, path), at(clean, path), rows)
-            value = edited(run, {path: patched}).value(step)
-            batch.append(number)
-            values.append(value)
-            start = min(start, first_change(value, original))
-            if (T - start) * texts * (len(batch) + 1) > ROWS_AT_ONCE or number == numbers[-1]:
-                final = final_row(with_step(run, step, np.stack(values), start))
-                yield batch, final.reshape(len(batch), texts, D)
-                batch, values, start = [], [], T - 1
+        for batch, values, start in batches_of(clean, corrupted, patches, step, numbers):
+            final = final_row(with_step(run, step, np.stack(values), start))
+            yield batch, final.reshape(len(batch), -1, D)
+
+
+def batches_of(
+    clean: Trace, corrupted: Trace, patches: Sequence[Patch], step: str, numbers: Sequence[int]
+) -> Iterator[tuple[list[int], list[AnyArray], int]]:
+    """Numbers of patches of a step, the step's values, and the first row that they change."""
+    T, original = len(corrupted.positions), at(corrupted, step)
+    texts = corrupted.embedding.size // (T * corrupted.config.n_embd)
+    batch, values, start = list[int](), list[AnyArray](), T - 1
+    for number in numbers:
+        path, rows = patches[number]
+        patched = with_rows(at(corrupted, path), at(clean, path), rows)
+        value = edited(corrupted._run, {path: patched}).value(step)
+        first = first_change(value, original)
+        is_full = (T - min(start, first)) * texts * (len(batch) + 1) > ROWS_AT_ONCE
+        is_enough = first != start and (T - start) * texts * len(batch) >= ENOUGH_ROWS
+        if batch and (is_full or is_enough):
+            yield batch, values, start
+            batch, values, start = [], [], T - 1
+        batch.append(number)
+        values.append(value)
+        start = min(start, first)
+    yield batch, values, start
 
 
 def first_change(value: AnyArray, original: AnyArray) -> int:
