@@ -59,18 +59,13 @@ def run(
     *arguments: str,
     status: int = 0,
     stdin: str = "",
-    answers: str = "",
     encoding: str = "utf-8",
     **changes: str,
 ) -> tuple[str, str]:
-    """The output of a command on stdout and stderr, in this process.
-
-    `answers` is typed on a terminal, `stdin` comes from a pipe; `encoding` is that of
-    the streams.
-    """
+    """The output of a command on stdout and stderr, in this process; `encoding` is theirs."""
     with (
         mock.patch.dict(os.environ, environment(**changes), clear=True),
-        streams(answers or stdin, encoding, terminal=bool(answers)) as (out, err),
+        streams(stdin, encoding) as (out, err),
     ):
         ended = main([*arguments])
     assert ended == status, err.text()
@@ -414,7 +409,7 @@ def test_info() -> None:
     assert re.search(r"^n_head +5$", out, re.MULTILINE)
 
 
-def test_walkthrough_and_verify(walkthrough_directory: Path) -> None:
+def test_verify(walkthrough_directory: Path) -> None:
     model = str(walkthrough_directory)
     out, err = run("verify", "--model", model)
     assert err == ""
@@ -422,12 +417,6 @@ def test_walkthrough_and_verify(walkthrough_directory: Path) -> None:
     content = answer("verify", "--model", model)
     assert content["agrees"] is True
     assert len(content["tables"]) == 18
-    out, _ = run("walkthrough", "--model", model)
-    assert "Prompt: It’s very hot in summer. Swimming is" in out
-    assert "scores = raw_scores / scale" in out
-    steps = answer("walkthrough", "--model", model, "--head", "3")["steps"]
-    assert [step["name"] for step in steps][-2:] == ["weights", "context"]
-    assert steps[-2]["shape"] == [12, 12]
 
 
 def test_a_model_with_too_few_positions_for_the_prompt_is_status_2() -> None:
@@ -473,46 +462,6 @@ def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
     assert "the hen" in written
     answer("html", "in", "-o", str(page))  # it replaces its own files without asking
     assert page.read_text(encoding="utf-8") != written
-
-
-@pytest.mark.parametrize(
-    ("reply", "status"), [("y\n", 0), ("YES\n", 0), ("n\n", 2), ("\n", 2), ("yesterday\n", 2)]
-)
-def test_the_user_is_asked(reply: str, status: int, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    page.write_text("mine")
-    _, err = run("html", "the hen", "-o", str(page), status=status, answers=reply)
-    assert f"{page} exists and wasn't written by attnlab. Replace it? [y/N] " in err
-    assert (page.read_text(encoding="utf-8") == "mine") == (status == 2)
-    assert ("Not replaced." in err) == (status == 2)
-
-
-@posix
-def test_the_answer_of_a_terminal(tmp_path: Path) -> None:
-    """Ctrl-D on the terminal itself."""
-    import pty
-
-    page = tmp_path / "page.html"
-    page.write_text("mine")
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "attnlab", "html", "the hen", "-o", str(page)],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    os.close(theirs)
-    assert process.stderr is not None
-    request = b""
-    while not request.endswith(b"[y/N] "):
-        request += process.stderr.read(1)
-    os.write(ours, b"\x04")
-    _, err = process.communicate(timeout=60)
-    os.close(ours)
-    assert process.returncode == 2
-    assert page.read_text(encoding="utf-8") == "mine"
-    assert b"Not replaced." in err
 
 
 @posix
@@ -690,9 +639,10 @@ def test_output_that_cannot_be_written_is_status_2() -> None:
     assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
-def test_forty_columns_of_the_walkthrough(walkthrough_directory: Path) -> None:
-    for command in ("verify", "walkthrough"):
-        out, _ = run(command, "--model", str(walkthrough_directory), COLUMNS="40")
+def test_forty_columns_of_twelve_tokens(walkthrough_directory: Path) -> None:
+    text = "It’s very hot in summer. Swimming is"
+    for arguments in (("verify",), ("trace", text, "--step", "weights", "--step", "context")):
+        out, _ = run(*arguments, "--model", str(walkthrough_directory), COLUMNS="40")
         assert all(map(fits_in_forty, out.splitlines()))
     weights = out.split("weights = ")[1].split("context = ")[0]
     assert re.search(r"^It +1\.00 +- .*… +-$", weights, re.MULTILINE)

@@ -77,7 +77,6 @@ def parser() -> Parser:
         f"{BY_TEXT_OR_ID} (default: the most probable)",
     )
 
-    add_head(command("walkthrough", "print the published walkthrough, step by step"))
     command("verify", "compare the model with published figures; exit status 1 if they differ")
 
     html = command("html", "write a page to explore one text, or compare two, in any browser")
@@ -86,7 +85,7 @@ def parser() -> Parser:
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
     html.add_argument("--open", action="store_true", help="open the page in the browser")
-    html.add_argument("--force", action="store_true", help="overwrite any file without asking")
+    html.add_argument("--force", action="store_true", help="replace any file")
 
     explore = command("explore", "open a page in the browser to type texts and ablate heads")
     explore.add_argument("texts", nargs="*", metavar="TEXT", help="the first text; - reads stdin")
@@ -108,9 +107,7 @@ def parser() -> Parser:
     playground.add_argument("path", metavar="FILE", help="the page, such as pocket.html")
     playground.add_argument("--text", help="the text to open with")
     playground.add_argument("--open", action="store_true", help="show the page in the browser")
-    playground.add_argument(
-        "--force", action="store_true", help="overwrite any file without asking"
-    )
+    playground.add_argument("--force", action="store_true", help="replace any file")
 
     next_tokens = command("next", "print the most probable next tokens")
     add_text(next_tokens)

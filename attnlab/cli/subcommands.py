@@ -36,7 +36,7 @@ from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decoded_text, read_npz, read_text
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Heading, Table, header, printable
+from attnlab.support.tables import Heading, Table, header
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
@@ -127,7 +127,14 @@ def _trace(options: argparse.Namespace) -> Report:
         **_trace_fields(model, trace, options),
         **{kind: n for kind, n in first.items() if all(other.get(kind) == n for other in others)},
         "steps": [
-            {**_step(step), "path": _path(part, name), "axes": [axis.name for axis in step.axes]}
+            {
+                "name": step.name,
+                "path": _path(part, name),
+                "heading": step.heading,
+                "axes": [axis.name for axis in step.axes],
+                "shape": step.array.shape,
+                "values": step.array,
+            }
             for step, (part, name) in zip(steps, parts, strict=True)
         ],
     }
@@ -193,19 +200,6 @@ def _explain(options: argparse.Namespace) -> Report:
     return Report(content, [explanation])
 
 
-def _walkthrough(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    steps = list(walkthrough.walk(model, layer=options.layer, head=options.head))
-    content = {
-        **_model_fields(model),
-        "prompt": walkthrough.PROMPT,
-        "layer": options.layer % model.config.n_layer,
-        "head": options.head % model.config.n_head,
-        "steps": [_step(step) for step in steps],
-    }
-    return Report(content, [f"Prompt: {walkthrough.PROMPT}\n", *steps])
-
-
 def _verify(options: argparse.Namespace) -> Report:
     model = _model(options)
     verdict = walkthrough.reproduce(model)
@@ -248,22 +242,15 @@ def _playground(options: argparse.Namespace) -> Report:
 
 
 def _page_to_write(path: str, options: argparse.Namespace) -> Path:
+    """The absolute path of a page; raise if it would replace a file that isn't one."""
     file = as_path(path).absolute()
     if file.is_file() and not options.force and not is_page(file):
-        _ask_to_replace(file)
-    return file
-
-
-def _ask_to_replace(file: Path) -> None:
-    """Raise unless the user agrees to replace a file."""
-    problem = Message("{file} exists and wasn't written by attnlab", file=file)
-    if not (sys.stdin and sys.stdin.isatty()):
         raise WriteError(
-            "{problem}. Use --force to replace it, or -o FILE for another one", problem=problem
+            "{file} exists and wasn't written by attnlab. Use --force to replace it, or another "
+            "file name",
+            file=file,
         )
-    print(printable(f"{problem}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise WriteError("Not replaced.")
+    return file
 
 
 def _explore(options: argparse.Namespace) -> Report:
@@ -510,15 +497,6 @@ def _title(model: GPT2) -> str:
     return repr(model).partition("\n")[0]
 
 
-def _step(step: Shown) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "heading": step.heading,
-        "shape": step.array.shape,
-        "values": step.array,
-    }
-
-
 def _token(token: Token) -> dict[str, Any]:
     return {"id": token.id, "symbol": token.symbol, "text": token.text, "bytes": token.bytes.hex()}
 
@@ -534,7 +512,6 @@ def _token_list(tokens: Tokens) -> list[dict[str, Any]]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], Report]] = {
     "trace": _trace,
     "explain": _explain,
-    "walkthrough": _walkthrough,
     "verify": _verify,
     "html": _html,
     "explore": _explore,
