@@ -40,7 +40,7 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
     ----------
     model : any GPT-2
     prompt : any text
-    layer, head : which head; in layer 0 X is LayerNorm of the embedding
+    layer, head : which head; in layer 0, X is LayerNorm of the embedding
     """
     trace = model.trace(prompt)
     one_head = trace.head(layer, head)

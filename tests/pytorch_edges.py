@@ -145,9 +145,9 @@ exact = {(s, r): patched({r: clean[s] - base[s]}) for s, r in edges}
 found = attnlab.edges(*pair, exact=True, **settings)
 assert list(found.senders) == SENDERS
 assert list(found.receivers) == RECEIVERS
-places = {edge: (SENDERS.index(edge[0]), RECEIVERS.index(edge[1])) for edge in edges}
+indices = {edge: (SENDERS.index(edge[0]), RECEIVERS.index(edge[1])) for edge in edges}
 assert np.isfinite(found.effects).sum() == len(edges)
-close([found.effects[places[edge]] for edge in edges], [exact[edge] for edge in edges])
+close([found.effects[indices[edge]] for edge in edges], [exact[edge] for edge in edges])
 
 # Some of the edges, by the other function; several receivers together.
 for receiver in (f"blocks.{L - 1}.attention.heads.1.K", f"blocks.{L - 1}.mlp.X", "final"):
@@ -179,7 +179,7 @@ for steps in (1, 3):
         float(((clean[s] - base[s]) * gradients[r]).sum() / (ends[0] - ends[1])) for s, r in edges
     ]
     found = attnlab.edges(*pair, steps=steps, **settings)
-    close([found.effects[places[edge]] for edge in edges], theirs)
+    close([found.effects[indices[edge]] for edge in edges], theirs)
 
     for count in (0, 7, 40, len(edges)):
         chosen = sorted(edges, key=lambda edge: -abs(theirs[edges.index(edge)]))[:count]

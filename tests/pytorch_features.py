@@ -31,7 +31,7 @@ def reconstructed(W_enc, b_enc, W_dec, b_dec, factors):  # type: ignore[no-untyp
     return torch.zeros_like(z).scatter(-1, top.indices, top.values.relu()) * factors @ W_dec + b_dec
 
 
-theirs = [torch.tensor(one, requires_grad=True) for one in parts]
+theirs = [torch.tensor(array, requires_grad=True) for array in parts]
 error = torch.tensor(x) - reconstructed(*theirs, torch.ones(n))
 variance = torch.tensor(x).var(dim=0, correction=0).sum()
 loss = error.square().sum(-1).mean() / variance

@@ -35,13 +35,15 @@ def read(x: np.ndarray, W: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 right = torch.tensor(whole.logits).log_softmax(-1)
 for stop in ("embedding", "blocks.1.output"):
     x = attnlab.at(whole, stop)
-    theirs = [torch.tensor(one, requires_grad=True) for one in (W, b)]
+    theirs = [torch.tensor(array, requires_grad=True) for array in (W, b)]
     logits = read(x, *theirs)
     loss = kl_div(logits.log_softmax(-1), right, reduction="none", log_target=True)
     loss = loss.sum(-1).mean()
     loss.backward()
     ours = loss_and_gradients(whole, x, W, b, right.exp().numpy())
-    for mine, wanted in zip(ours, (loss.detach(), *(one.grad for one in theirs)), strict=True):
+    for mine, wanted in zip(
+        ours, (loss.detach(), *(parameter.grad for parameter in theirs)), strict=True
+    ):
         np.testing.assert_allclose(mine, wanted, rtol=0, atol=1e-10)
     lens = TunedLens({stop: (W, b)}, fingerprint(traces[0]))
     np.testing.assert_allclose(lens.logits(whole, stop), logits.detach(), rtol=0, atol=1e-10)
@@ -49,7 +51,7 @@ for stop in ("embedding", "blocks.1.output"):
     row = losses.stops.index(stop)
     for kind, read_there in enumerate((logits, read(x, 0 * theirs[0], 0 * theirs[1]))):
         wanted = [
-            cross_entropy(one[:-1], torch.tensor(ids[1:])).item()
-            for one, ids in zip(read_there, texts, strict=True)
+            cross_entropy(text_logits[:-1], torch.tensor(ids[1:])).item()
+            for text_logits, ids in zip(read_there, texts, strict=True)
         ]
         np.testing.assert_allclose(losses.each[kind, row], wanted, rtol=0, atol=1e-10)

@@ -42,15 +42,15 @@ layers = [block.attn.c_proj for block in theirs.transformer.h]
 
 
 def keep(layer: int) -> object:
-    def hook(_: object, given: tuple[Tensor]) -> None:
-        contexts[layer] = given[0].clone()
+    def hook(_: object, inputs: tuple[Tensor]) -> None:
+        contexts[layer] = inputs[0].clone()
 
     return layers[layer].register_forward_pre_hook(hook)
 
 
 def patch(layer: int, head: int) -> object:
-    def hook(_: object, given: tuple[Tensor]) -> tuple[Tensor]:
-        context, columns = given[0].clone(), slice(head * Dh, (head + 1) * Dh)
+    def hook(_: object, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        context, columns = inputs[0].clone(), slice(head * Dh, (head + 1) * Dh)
         context[..., columns] = contexts[layer][..., columns]
         return (context,)
 
@@ -79,7 +79,9 @@ np.testing.assert_allclose(found.restored, effects.mean(axis=0) / change.mean(),
 
 # The logit lens, and direct paths from heads to the logits: exact, and by gradients.
 received: list[Tensor] = []
-hook = theirs.transformer.ln_f.register_forward_pre_hook(lambda _, given: received.append(given[0]))
+hook = theirs.transformer.ln_f.register_forward_pre_hook(
+    lambda _, inputs: received.append(inputs[0])
+)
 with torch.no_grad():
     hooks = [keep(layer) for layer in range(L)]
     theirs(torch.tensor(corrupted))

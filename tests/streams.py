@@ -26,11 +26,8 @@ class Stream(io.TextIOWrapper):
 
 
 @contextlib.contextmanager
-def streams(
-    stdin: str = "", encoding: str = "utf-8", terminal: bool = False
-) -> Iterator[tuple[Stream, Stream]]:
-    """Stdout and stderr of this encoding; `stdin`, UTF-8, from a pipe or typed on a terminal."""
-    given = Stream(stdin, encoding, terminal)
+def streams(stdin: str = "", encoding: str = "utf-8") -> Iterator[tuple[Stream, Stream]]:
+    """Stdout and stderr of this encoding; `stdin` is UTF-8, from a pipe."""
     out, err = Stream(encoding=encoding), Stream(encoding=encoding)
-    with mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err):
+    with mock.patch.multiple(sys, stdin=Stream(stdin, encoding), stdout=out, stderr=err):
         yield out, err

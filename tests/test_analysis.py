@@ -38,10 +38,10 @@ from attnlab.training import loss_and_gradients
 RECORDED = np.load(REFERENCE / "analysis.npz")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 # An untied output matrix, another activation, a scale by layer.
-PLACES = ("odd", "silu", "quick_gelu")
+MODEL_NAMES = ("odd", "silu", "quick_gelu")
 TARGETS = (("logit", (5,)), ("difference", (7, 100, 3)))
 
-every_model = pytest.mark.parametrize("name", PLACES)
+every_model = pytest.mark.parametrize("name", MODEL_NAMES)
 every_dtype = pytest.mark.parametrize("dtype", TOLERANCE)
 
 
@@ -84,15 +84,15 @@ def test_lens_against_transformers(name: str, dtype: str) -> None:
     check(logits, f"{name}/lens/logits", dtype)
     assert np.array_equal(lens.ids, RECORDED[f"{name}/lens/best"])
     assert (lens.ranks == 1).all()
-    one = lens.of(5)
-    check(one.probabilities, f"{name}/lens/probability", dtype)
-    assert np.array_equal(one.ranks, RECORDED[f"{name}/lens/rank"])
-    assert (one.ids == 5).all()
+    followed = lens.of(5)
+    check(followed.probabilities, f"{name}/lens/probability", dtype)
+    assert np.array_equal(followed.ranks, RECORDED[f"{name}/lens/rank"])
+    assert (followed.ids == 5).all()
     top = lens.top(3, 4)
     assert np.array_equal(top.ids, RECORDED[f"{name}/lens/top"])
     assert np.array_equal(top.ids[:, 0], lens.ids[:, 4])
     assert np.allclose(top.probabilities[:, 0], lens.probabilities[:, 4], rtol=1e-5, atol=0)
-    assert {x.probabilities.dtype for x in (lens, one, top)} == {np.dtype(dtype)}
+    assert {x.probabilities.dtype for x in (lens, followed, top)} == {np.dtype(dtype)}
 
 
 def test_the_last_stop_is_what_the_model_predicts(odd: Trace) -> None:
@@ -111,9 +111,9 @@ def test_a_long_text_through_the_lens(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = softmax(logits)[..., 7]
     for rows in (10_000, 50):
         monkeypatch.setattr("attnlab.analysis.lens.ROWS", rows)
-        one = lens.of(7)
-        assert np.array_equal(one.ranks, 1 + (logits > logits[..., [7]]).sum(axis=-1))
-        assert np.allclose(one.probabilities, expected, rtol=1e-9, atol=0)
+        followed = lens.of(7)
+        assert np.array_equal(followed.ranks, 1 + (logits > logits[..., [7]]).sum(axis=-1))
+        assert np.allclose(followed.probabilities, expected, rtol=1e-9, atol=0)
 
 
 def test_the_lens_as_text(it: Trace) -> None:
@@ -164,7 +164,7 @@ def test_an_invalid_k(it: Trace, k: Any) -> None:
 
 
 @pytest.mark.parametrize("stop", ["blocks.0.input", "logits", 0, None])
-def test_where_the_stream_does_not_stop(it: Trace, stop: Any) -> None:
+def test_a_step_that_the_lens_does_not_decode(it: Trace, stop: Any) -> None:
     with pytest.raises(ValueError, match=r"blocks\.0\.mid"):
         it.logit_lens().logits(stop)
 
@@ -184,33 +184,36 @@ def test_a_picture_of_the_lens(it: Trace) -> None:
 
 @every_model
 @every_dtype
-@pytest.mark.parametrize(("target", "given"), TARGETS)
-def test_attribution_against_transformers(name: str, dtype: str, target: str, given: Any) -> None:
-    attribution = trace_of(name, dtype).attribution(*given)
-    place = f"{name}/{target}"
+@pytest.mark.parametrize(("target", "arguments"), TARGETS)
+def test_attribution_against_transformers(
+    name: str, dtype: str, target: str, arguments: Any
+) -> None:
+    attribution = trace_of(name, dtype).attribution(*arguments)
+    prefix = f"{name}/{target}"
     for part in ("heads", "mlps", "embedding", "bias", "total"):
-        check(getattr(attribution, part), f"{place}/{part}", dtype)
-    expected = RECORDED[f"{place}/by_token"]
+        check(getattr(attribution, part), f"{prefix}/{part}", dtype)
+    expected = RECORDED[f"{prefix}/by_token"]
     by_token = attribution.by_token()
-    at = given[2] if len(given) > 2 else -1
-    assert (expected[..., at + 1 :] == 0).all() or at == -1
-    check(by_token.heads, f"{place}/by_token", dtype)
+    position = arguments[2] if len(arguments) > 2 else -1
+    assert (expected[..., position + 1 :] == 0).all() or position == -1
+    check(by_token.heads, f"{prefix}/by_token", dtype)
     assert attribution.heads.dtype == attribution.mlps.dtype == by_token.heads.dtype == dtype
 
 
 @every_model
-def test_all_parts_add_up_to_the_logit(name: str) -> None:
+def test_all_parts_sum_to_the_logit(name: str) -> None:
     trace = trace_of(name)
     for position in range(len(trace.tokens)):
-        one = trace.attribution(5, position=position)
-        assert one.total == pytest.approx(trace.logits[position, 5], rel=1e-12)
-        parts = one.heads.sum() + one.mlps.sum() + one.embedding + one.bias
-        assert parts == pytest.approx(one.total, rel=1e-9)
-        assert one.embedding == one.token_embedding + one.position_embedding
-        assert np.allclose(one.by_token().heads.sum(axis=-1), one.heads, rtol=1e-9, atol=1e-12)
+        result = trace.attribution(5, position=position)
+        assert result.total == pytest.approx(trace.logits[position, 5], rel=1e-12)
+        parts = result.heads.sum() + result.mlps.sum() + result.embedding + result.bias
+        assert parts == pytest.approx(result.total, rel=1e-9)
+        assert result.embedding == result.token_embedding + result.position_embedding
+        by_token = result.by_token().heads.sum(axis=-1)
+        assert np.allclose(by_token, result.heads, rtol=1e-9, atol=1e-12)
 
 
-def test_the_head_that_looks_at_the_animal_writes_what_it_does(it: Trace) -> None:
+def test_the_attribution_of_a_head_is_its_effect(it: Trace) -> None:
     """The attribution equals the effect of ablating the head."""
     attribution = it.attribution(" barked", " rolled")
     layer, head = np.unravel_index(attribution.heads.argmax(), attribution.heads.shape)
@@ -239,12 +242,12 @@ def test_attribution_as_text(it: Trace) -> None:
 
 def test_attribution_of_edited_traces(it: Trace) -> None:
     head = "blocks.1.attention.heads.2"
-    silenced = it.edited({f"{head}.context": 0})
-    attribution = silenced.attribution(" rolled", " barked")
+    ablated = it.edited({f"{head}.context": 0})
+    attribution = ablated.attribution(" rolled", " barked")
     assert attribution.heads[1, 2] == 0
     assert attribution.total == pytest.approx(
-        float(silenced.next_logits[it.next_tokens(1)[0].id])
-        - float(silenced.next_logits[it.vocabulary.named(" barked").id]),
+        float(ablated.next_logits[it.next_tokens(1)[0].id])
+        - float(ablated.next_logits[it.vocabulary.named(" barked").id]),
         rel=1e-5,
     )
     with pytest.raises(ValueError, match=r"don't sum to the heads' contributions.*edited"):
@@ -288,11 +291,11 @@ def test_a_picture_of_attribution(it: Trace) -> None:
 def test_attribution_in_a_step_of_generation(pocket: GPT2) -> None:
     """Keys include the cached ones; the numbers equal those of one pass."""
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
-    step, whole = generation.steps[1].trace, generation.trace
-    one, all_at_once = step.attribution(5), whole.attribution(5, position=8)
-    assert np.allclose(one.heads, all_at_once.heads, atol=1e-4)
-    by_token = one.by_token()
-    expected = all_at_once.by_token().heads
+    step, joined = generation.steps[1].trace, generation.trace
+    attribution, of_joined = step.attribution(5), joined.attribution(5, position=8)
+    assert np.allclose(attribution.heads, of_joined.heads, atol=1e-4)
+    by_token = attribution.by_token()
+    expected = of_joined.by_token().heads
     assert (expected[..., 9:] == 0).all()
     assert np.allclose(by_token.heads, expected[..., :9], atol=1e-4)
     header = repr(by_token).splitlines()[1].split()
@@ -316,15 +319,15 @@ def test_gradients_of_every_step_against_pytorch(
     name: str, target: str, given: Any, dtype: str
 ) -> None:
     gradients = trace_of(name, dtype).gradients(*given)
-    place = f"{name}/gradients/{target}"
-    names = str(RECORDED[f"{place}/names"]).splitlines()
+    prefix = f"{name}/gradients/{target}"
+    names = str(RECORDED[f"{prefix}/names"]).splitlines()
     by_tensor = {
         f"parameter transformer.{tensor_name(path)}": path for path in gradients.parameters
     }
     by_tensor["parameter lm_head.weight"] = "W_U"
     assert by_tensor.keys() & {*names} == {x for x in names if x.startswith("parameter")}
     assert len(names) > 80
-    numbers = RECORDED[f"{place}/numbers"]
+    numbers = RECORDED[f"{prefix}/numbers"]
     for key in names:
         d = attnlab.at(gradients, by_tensor.get(key, key))
         assert d.dtype == dtype, key
@@ -381,7 +384,7 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
     assert tried > 140
 
 
-def test_a_gradient_has_its_steps_shape_under_every_name(odd: Trace) -> None:
+def test_a_gradient_has_the_shape_of_its_step(odd: Trace) -> None:
     gradients = odd.gradients()
     for part, name in every_step(odd):
         step, d = getattr(part, name), attnlab.at(gradients, part._prefix + name)
@@ -445,7 +448,7 @@ def test_gradients_in_a_step_of_generation(pocket: GPT2) -> None:
 
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
-def test_nothing_comes_back_past_edited_logits(odd: Trace, step: str) -> None:
+def test_no_gradient_flows_through_edited_logits(odd: Trace, step: str) -> None:
     d = odd.edited({step: 1}).gradients(5)
     assert d.logits[-1, 5] == 1
     assert not d.final.any()
@@ -483,7 +486,7 @@ def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
 
 
 @pytest.mark.parametrize("own", ["X", "scale", "output"])
-def test_gradients_of_a_heads_own_steps(odd: Trace, own: str) -> None:
+def test_gradients_of_steps_that_only_a_head_has(odd: Trace, own: str) -> None:
     path = f"blocks.1.attention.heads.2.{own}"
     d = odd.edited({path: 0.5}).gradients(5)
     assert d.blocks[1].attention.output.any()
@@ -491,7 +494,7 @@ def test_gradients_of_a_heads_own_steps(odd: Trace, own: str) -> None:
         d.embedding  # noqa: B018
 
 
-def test_a_guess_of_patches_into_an_edited_trace(odd: Trace) -> None:
+def test_attribution_patching_of_an_edited_trace(odd: Trace) -> None:
     """If everything after is linear, attribution patching equals patching."""
     other = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace(odd.tokens.ids[::-1])
     other = other.edited({"blocks.0.mid": 0.1, "blocks.2.attention.weights": 0.1, "final": 1})
@@ -550,9 +553,7 @@ def it_again(pocket: GPT2) -> Trace:
     return pocket.trace("The cat chased the ball, but it")
 
 
-def test_a_grid_of_patches_finds_the_head_that_looks_at_the_animal(
-    it: Trace, it_again: Trace
-) -> None:
+def test_patching_finds_the_head_that_attends_to_the_animal(it: Trace, it_again: Trace) -> None:
     metric = (" barked", " meowed")
     patching = attnlab.patch(it, it_again, metric=metric, progress=False)
     assert patching.restored.shape == (2, 4)
@@ -571,16 +572,16 @@ def test_a_grid_of_patches_finds_the_head_that_looks_at_the_animal(
     assert embedding.restored.shape == ()
 
 
-def test_a_metric_of_ones_own(it: Trace, it_again: Trace) -> None:
+def test_a_custom_metric(it: Trace, it_again: Trace) -> None:
     ids = [it.vocabulary.named(text).id for text in (" barked", " meowed")]
 
     def loss(trace: Trace) -> Any:
         return trace.next_logits[ids[0]] - trace.next_logits[ids[1]]
 
-    own = attnlab.patch(it, it_again, metric=loss, progress=False)
+    by_loss = attnlab.patch(it, it_again, metric=loss, progress=False)
     expected = attnlab.patch(it, it_again, metric=(" barked", " meowed"), progress=False)
-    assert np.allclose(own.restored, expected.restored, atol=1e-6)
-    assert own.title.endswith(": loss")
+    assert np.allclose(by_loss.restored, expected.restored, atol=1e-6)
+    assert by_loss.title.endswith(": loss")
 
 
 def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) -> Any:
@@ -594,11 +595,12 @@ def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) ->
 
 
 @pytest.mark.parametrize(("dtype", "at_once"), [("float32", 256), ("float64", 32)])
-def test_patches_side_by_side_are_those_of_one_at_a_time(
+def test_batched_patches_equal_single_ones(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every step of layers and heads; with 11 tokens, a batch of 32 rows has two runs."""
     monkeypatch.setattr("attnlab.analysis.patching.ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("attnlab.analysis.patching.ENOUGH_ROWS", at_once // 2)
     clean = trace_of("odd", dtype)
     T = len(clean.tokens)
     assert 2 * T <= 32 < 3 * T
@@ -643,7 +645,7 @@ def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket:
         assert np.abs(expected).max() > 0.1
 
 
-def test_heads_of_a_layer_are_run_side_by_side(
+def test_patches_of_a_layers_heads_are_batched(
     it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One product for all patches instead of one for each; earlier steps aren't recomputed."""
@@ -655,7 +657,7 @@ def test_heads_of_a_layer_are_run_side_by_side(
     assert not {"blocks.0.attention.QKV", "logits", "next_logits"} & {*paths}
 
 
-def test_patched_runs_share_what_comes_before(
+def test_patched_runs_share_earlier_steps(
     it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
@@ -670,7 +672,7 @@ def test_no_steps_gradient(it: Trace) -> None:
 
 
 @pytest.mark.parametrize("step", ["logits", "next_logits"])
-def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
+def test_a_target_reads_edited_logits(it: Trace, step: str) -> None:
     target = it.attribution(" barked").target
     edited = it.edited({step: 7.5})
     assert target.value(edited) == 7.5
@@ -679,7 +681,9 @@ def test_edited_logits_are_what_is_measured(it: Trace, step: str) -> None:
     assert earlier.value(edited) == pytest.approx(expected)
 
 
-def test_the_bar_of_patching(it: Trace, it_again: Trace, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_of_patching(
+    it: Trace, it_again: Trace, capfd: pytest.CaptureFixture[str]
+) -> None:
     attnlab.patch(it, it_again, metric=5)
     assert "8/8" in capfd.readouterr().err
     attnlab.patch(it, it_again, metric=5, progress=False)
@@ -728,7 +732,7 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
         ({"corrupted": None}, TypeError, "got None"),
     ],
 )
-def test_patches_that_can_not_be(
+def test_invalid_patches(
     it: Trace, it_again: Trace, changes: Any, kind: type, message: str
 ) -> None:
     given = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
@@ -737,7 +741,7 @@ def test_patches_that_can_not_be(
     assert isinstance(error.value, kind)
 
 
-def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
+def test_cached_keys_have_no_positions_to_patch(pocket: GPT2) -> None:
     """A step of generation has one token, and keys of all earlier ones."""
     texts = ("The dog chased the ball", "The cat chased the ball")
     clean, corrupted = (pocket.generate(text, 2, trace=True).steps[-1].trace for text in texts)
@@ -746,7 +750,7 @@ def test_keys_of_a_cache_are_no_positions_of_a_step(pocket: GPT2) -> None:
         attnlab.patch(clean, corrupted, by_position=True, **keys)
 
 
-def test_patches_between_other_shapes(it: Trace, pocket: GPT2, odd: Trace) -> None:
+def test_traces_of_different_shapes_are_not_patched(it: Trace, pocket: GPT2, odd: Trace) -> None:
     for other in (pocket.trace("The dog"), odd):
         with pytest.raises(ValueError, match="same model and number of tokens"):
             attnlab.patch(it, other, metric=5)
@@ -783,7 +787,7 @@ def test_a_product_is_its_matrix() -> None:
         assert np.allclose(result.full(), expected)
 
 
-def test_the_larger_inner_side_is_the_one_multiplied_out() -> None:
+def test_products_multiply_the_larger_inner_side() -> None:
     rng = np.random.default_rng(0)
     wide = Product(rng.standard_normal((9, 5)), rng.standard_normal((5, 8)))
     thin = Product(rng.standard_normal((8, 2)), rng.standard_normal((2, 6)))
@@ -793,7 +797,7 @@ def test_the_larger_inner_side_is_the_one_multiplied_out() -> None:
     assert (thin.T @ wide.T).left.shape == (6, 2)
 
 
-def test_what_is_known_of_a_product() -> None:
+def test_eigenvalues_and_norms_of_a_product() -> None:
     product, full = products()
     U, values, Vt = product.svd()
     assert (U.shape, values.shape, Vt.shape) == ((7, 3), (3,), (3, 7))
@@ -823,7 +827,7 @@ def test_what_is_known_of_a_product() -> None:
         (lambda p: (np.ones((2, 7)) @ p).eigenvalues, "only square"),
     ],
 )
-def test_products_that_can_not_be(make: Any, message: str) -> None:
+def test_invalid_products(make: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         make(products()[0])
 
@@ -847,7 +851,7 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
         assert composition.scores.dtype == dtype
 
 
-def test_an_edit_of_concat_is_in_no_heads_share(odd: Trace) -> None:
+def test_an_edit_of_concat_changes_no_heads_attribution(odd: Trace) -> None:
     edited = odd.edited({"blocks.1.attention.concat": 0})
     attention = edited.blocks[1].attention
     for head, before in zip(attention.heads, odd.blocks[1].attention.heads, strict=True):
@@ -858,16 +862,16 @@ def test_an_edit_of_concat_is_in_no_heads_share(odd: Trace) -> None:
 
 
 @pytest.mark.parametrize("path", ["final", "logits"])
-def test_an_edit_after_the_last_stop_is_not_in_the_lens(odd: Trace, path: str) -> None:
+def test_the_lens_ignores_edits_after_the_stream(odd: Trace, path: str) -> None:
     edited = odd.edited({path: 0})
     last = edited.logit_lens()
     assert np.allclose(last.logits("blocks.2.output"), odd.logits)
     assert not edited.logits.any()
-    assert f"The edit of {path} comes after the last stop" in " ".join(str(last).split())
+    assert f"The edit of {path} comes after the residual stream" in " ".join(str(last).split())
     assert "comes after" not in str(odd.edited({"blocks.2.output": 0}).logit_lens())
 
 
-def test_QK_and_OV_are_what_a_head_does(odd: Trace) -> None:
+def test_QK_and_OV_give_scores_and_outputs(odd: Trace) -> None:
     """Without biases."""
     none = {f"blocks.1.attention.b_{name}": 0 for name in "QKV"}
     head = odd.edited(none).head(1, 2)
@@ -952,7 +956,7 @@ def named_tokens(*names: str) -> Tokens:
     return Tokens(Token(ord(name), name, name, name.encode()) for name in names)
 
 
-def test_where_jobs_have_heads_look() -> None:
+def test_keys_of_the_jobs() -> None:
     tokens = named_tokens(*"abab")
     where = {name: np.argwhere(job(tokens)).tolist() for name, job in JOBS.items()}
     assert where == {
@@ -990,7 +994,7 @@ def test_a_job_with_several_keys(it: Trace) -> None:
     assert jobs.attention[0, 1, 2] == pytest.approx(np.mean(1 - itself), rel=1e-5)
 
 
-def test_a_job_of_ones_own(it: Trace) -> None:
+def test_a_custom_job(it: Trace) -> None:
     def it_to_animal(tokens: Tokens) -> Any:
         return np.outer(
             [text == " it" for text in tokens.texts], [t == " dog" for t in tokens.texts]
@@ -1128,25 +1132,25 @@ def analyses(trace: Trace) -> dict[str, Any]:
 
 
 def kinds_below(kind: type) -> set[type]:
-    below = [one for one in kind.__subclasses__() if one.__module__.startswith("attnlab.")]
-    return {*below, *(one for kind in below for one in kinds_below(kind))}
+    below = [sub for sub in kind.__subclasses__() if sub.__module__.startswith("attnlab.")]
+    return {*below, *(sub for kind in below for sub in kinds_below(kind))}
 
 
 def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace) -> None:
     result = analyses(it)
     others = {Product, *kinds_below(Analysis)} - {Methods}  # which is slow; see test_truth
-    assert {type(one) for one in result.values()} == others
-    for name, one in result.items():
-        title, table, source = f"{one.title}\n", f"{one.table()}\n", f"\nSource: {one.source}"
-        text = repr(one)
+    assert {type(analysis) for analysis in result.values()} == others
+    for name, analysis in result.items():
+        title, table = f"{analysis.title}\n", f"{analysis.table()}\n"
+        text, source = repr(analysis), f"\nSource: {analysis.source}"
         assert text.startswith(title + table), name
         assert text.endswith(source), name
         note = text.removeprefix(title + table).removesuffix(source)
-        assert note.replace("\n", " ") == one.note, name
+        assert note.replace("\n", " ") == analysis.note, name
         assert max(map(len, note.splitlines())) < 80, name
     needs("matplotlib", "plot")
-    for name, one in result.items():
-        picture = one.plot()
+    for name, analysis in result.items():
+        picture = analysis.plot()
         assert picture.axes.images or picture.axes.lines or picture.axes.texts, name
         assert picture.alt, name
     (line,) = result["QK"].plot().axes.lines
@@ -1194,7 +1198,7 @@ def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
         ([5], TypeError, r"got \[5\]"),
     ],
 )
-def test_what_names_no_token(it: Trace, token: Any, kind: type, message: str) -> None:
+def test_invalid_tokens(it: Trace, token: Any, kind: type, message: str) -> None:
     for ask in (it.logit_lens().of, it.attribution):
         with pytest.raises(AttnlabError, match=message) as error:
             ask(token)
@@ -1202,7 +1206,7 @@ def test_what_names_no_token(it: Trace, token: Any, kind: type, message: str) ->
 
 
 @pytest.mark.parametrize("position", [8, -9, True, 1.0, None])
-def test_positions_that_are_not_there(it: Trace, position: Any) -> None:
+def test_positions_out_of_range(it: Trace, position: Any) -> None:
     lens = it.logit_lens()
     kind = IndexError if position in (8, -9) else TypeError
     for ask in (
@@ -1215,7 +1219,7 @@ def test_positions_that_are_not_there(it: Trace, position: Any) -> None:
         assert isinstance(error.value, kind)
 
 
-def test_what_was_looked_at_is_all_that_is_kept(pocket: GPT2) -> None:
+def test_analyses_keep_no_other_steps(pocket: GPT2) -> None:
     """An analysis leaves no T x T matrix in the trace."""
     trace = pocket.trace(np.arange(70))
     for analyse in (
@@ -1228,7 +1232,7 @@ def test_what_was_looked_at_is_all_that_is_kept(pocket: GPT2) -> None:
     assert not [path for path in kept(trace) if path.endswith(("weights", "scores"))]
 
 
-def test_a_trace_file_is_analysed_where_no_weights_are_needed(it: Trace, tmp_path: Path) -> None:
+def test_analyses_of_a_trace_file(it: Trace, tmp_path: Path) -> None:
     it.record(tmp_path / "it.trace")
     opened = attnlab.open_trace(tmp_path / "it.trace")
     assert np.allclose(opened.rollout().layers, it.rollout().layers, atol=1e-6)
@@ -1239,7 +1243,7 @@ def test_a_trace_file_is_analysed_where_no_weights_are_needed(it: Trace, tmp_pat
 
 
 @pytest.mark.parametrize("given", [5, "a", None, np.ones(3), GPT2])
-def test_what_is_no_trace_and_what_are_no_logits(odd: Trace, given: Any) -> None:
+def test_a_target_of_something_that_is_not_a_trace(odd: Trace, given: Any) -> None:
     trace = odd
     target = trace.attribution(5).target
     for call in (target.value, target.difference):
@@ -1252,13 +1256,13 @@ def test_what_is_no_trace_and_what_are_no_logits(odd: Trace, given: Any) -> None
 
 
 @pytest.mark.parametrize("given", [0, 2.0, None, "a", np.array([2]), True])
-def test_how_many_pairs_there_can_not_be(odd: Trace, given: Any) -> None:
+def test_invalid_numbers_of_pairs(odd: Trace, given: Any) -> None:
     with pytest.raises(AttnlabError, match="count must be an integer of at least 1; got "):
         odd.composition().strongest(given)
 
 
 @pytest.mark.parametrize("given", [5, "a", None, Trace, np.empty(0), attnlab])
-def test_what_is_no_job_and_what_can_not_be_patched(odd: Trace, given: Any) -> None:
+def test_invalid_jobs_and_traces_to_patch(odd: Trace, given: Any) -> None:
     with pytest.raises(AttnlabError, match="job must be one of"):
         odd.jobs().best(given)
     for traces in ((given, odd), (odd, given), (odd, odd.blocks[0])):
@@ -1267,7 +1271,7 @@ def test_what_is_no_job_and_what_can_not_be_patched(odd: Trace, given: Any) -> N
 
 
 @pytest.mark.parametrize("kind", [5, None, "", "X", np.empty(0), ["Q"]])
-def test_what_heads_do_not_read_by(odd: Trace, kind: Any) -> None:
+def test_invalid_tokens_of_circuits(odd: Trace, kind: Any) -> None:
     with pytest.raises(AttnlabError, match="kind must be 'Q', 'K' or 'V'; got "):
         odd.composition(kind)
 

@@ -55,7 +55,7 @@ def divergences(base: GPT2, other: GPT2) -> Any:
     return np.array(result)
 
 
-def test_swapping_back(odd: GPT2, arrays: dict[str, Any]) -> None:
+def test_swapping_a_part_back(odd: GPT2, arrays: dict[str, Any]) -> None:
     tuned = changed(odd, arrays, head=True, mlp=True)
     comparison = attnlab.compare(odd, tuned, TEXTS, progress=False)
     before = divergences(odd, tuned)
@@ -87,12 +87,12 @@ def test_every_part_together_is_the_whole_model(odd: GPT2, arrays: dict[str, Any
     rng = np.random.default_rng(0)
     noisy = {name: x + 0.05 * rng.normal(size=x.shape) for name, x in arrays.items()}
     tuned = with_arrays(odd, noisy)
-    one, other = (model.trace(TEXTS[2]) for model in (odd, tuned))
-    swaps = swaps_of(one, other)
+    base, changed_trace = (model.trace(TEXTS[2]) for model in (odd, tuned))
+    swaps = swaps_of(base, changed_trace)
     assert all(swaps.values())
     edits = {path: value for some in swaps.values() for path, value in some.items()}
-    whole = log_probabilities(other.edited(edits))
-    assert divergence(log_probabilities(one), whole) == pytest.approx(0, abs=1e-12)
+    whole = log_probabilities(changed_trace.edited(edits))
+    assert divergence(log_probabilities(base), whole) == pytest.approx(0, abs=1e-12)
 
 
 def test_what_is_refused(odd: GPT2, arrays: dict[str, Any]) -> None:

@@ -59,18 +59,13 @@ def run(
     *arguments: str,
     status: int = 0,
     stdin: str = "",
-    answers: str = "",
     encoding: str = "utf-8",
     **changes: str,
 ) -> tuple[str, str]:
-    """The output of a command on stdout and stderr, in this process.
-
-    `answers` is typed on a terminal, `stdin` comes from a pipe; `encoding` is that of
-    the streams.
-    """
+    """The output of a command on stdout and stderr, in this process; `encoding` is theirs."""
     with (
         mock.patch.dict(os.environ, environment(**changes), clear=True),
-        streams(answers or stdin, encoding, terminal=bool(answers)) as (out, err),
+        streams(stdin, encoding) as (out, err),
     ):
         ended = main([*arguments])
     assert ended == status, err.text()
@@ -170,9 +165,9 @@ def test_explain() -> None:
     head = GPT2.from_pretrained(ODD).trace("the hen in").head(0, 1)
     numbers = answer("explain", "the hen in", "--head", "1", "--query", "3", "--key", "-5")
     assert numbers["numbers"]["key"] == 1
-    one = numbers["numbers"]
-    assert one["weights"] == pytest.approx(float(head.weights[3, 1]))
-    assert sum(one["products"]) == pytest.approx(float(head.raw_scores[3, 1]), rel=1e-4)
+    weight = numbers["numbers"]
+    assert weight["weights"] == pytest.approx(float(head.weights[3, 1]))
+    assert sum(weight["products"]) == pytest.approx(float(head.raw_scores[3, 1]), rel=1e-4)
     row = answer("explain", "the hen in")["numbers"]
     assert row["query"] == 5
     assert row["key"] is None
@@ -183,7 +178,7 @@ def test_explain() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "path", "places"),
+    ("options", "path", "indices"),
     [
         (("--step", "logits"), "logits", ()),
         (("--step", "logits", "--token", "h", "--component", "n"), "logits", (2, "n")),
@@ -198,12 +193,12 @@ def test_explain() -> None:
     ],
     ids=str,
 )
-def test_explain_any_step(options: tuple[str, ...], path: str | None, places: Any) -> None:
+def test_explain_any_step(options: tuple[str, ...], path: str | None, indices: Any) -> None:
     trace = GPT2.from_pretrained(ODD).trace("t h e n")
     if path is None:
         name = options[1]
         path = name if "." in name else f"blocks.0.attention.heads.0.{name}"
-    expected = trace.explain(path, *places)
+    expected = trace.explain(path, *indices)
     out, _ = run("explain", "t h e n", *options)
     assert out.strip() == expected.text(80)
     content = answer("explain", "t h e n", *options)
@@ -226,7 +221,7 @@ def test_a_step_of_all_heads_is_that_of_the_head() -> None:
 
 def test_json_names_the_head_that_the_step_is_of() -> None:
     """--layer and --head are ignored for a full path."""
-    given = ("the hen", "--layer", "-1", "--head", "3")
+    arguments = ("the hen", "--layer", "-1", "--head", "3")
 
     def of(content: dict[str, Any]) -> dict[str, int]:
         return {kind: content[kind] for kind in ("layer", "head") if kind in content}
@@ -242,11 +237,11 @@ def test_json_names_the_head_that_the_step_is_of() -> None:
         ("blocks.1.mlp.hidden", "blocks.1.mlp.hidden", {"layer": 1}),
         ("logits", "logits", {}),
     ):
-        explained = answer("explain", *given, "--step", step)
-        traced = answer("trace", *given, "--step", step)
+        explained = answer("explain", *arguments, "--step", step)
+        traced = answer("trace", *arguments, "--step", step)
         assert of(explained) == of(traced) == expected
         assert explained["step"] == traced["steps"][0]["path"] == path
-    both = answer("trace", *given, "--step", "V", "--step", "blocks.2.mid")
+    both = answer("trace", *arguments, "--step", "V", "--step", "blocks.2.mid")
     assert of(both) == {"layer": 2}
 
 
@@ -302,7 +297,7 @@ def test_lens() -> None:
     assert lens.note in out
     narrow, _ = run("lens", "the hen in", COLUMNS="40")
     assert all(map(fits_in_forty, narrow.splitlines()))
-    note = narrow[narrow.index("Early stops") : narrow.index("Source: ")]
+    note = narrow[narrow.index("Early layers") : narrow.index("Source: ")]
     assert min(map(len, note.splitlines()[:-1])) > 28
 
 
@@ -346,8 +341,8 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
     file.write_text("the hen\n\n")
     assert answer("next", "--file", str(file)) == answer("next", "the hen\n")
     np.savez(tmp_path / "mine.npz", **{"blocks.0.input": np.ones(3)})
-    for given in (("--text", "-"), ("--file", str(file))):
-        arguments = ("check", str(tmp_path / "mine.npz"), *given)
+    for source in (("--text", "-"), ("--file", str(file))):
+        arguments = ("check", str(tmp_path / "mine.npz"), *source)
         assert "blocks.0.input" in run(*arguments, status=2, stdin="the hen")[1]
     assert "nothing to trace: got no tokens. Give a text" in run("next", "-", status=2, stdin="")[1]
     file.write_bytes(b"\xff")
@@ -414,7 +409,7 @@ def test_info() -> None:
     assert re.search(r"^n_head +5$", out, re.MULTILINE)
 
 
-def test_walkthrough_and_verify(walkthrough_directory: Path) -> None:
+def test_verify(walkthrough_directory: Path) -> None:
     model = str(walkthrough_directory)
     out, err = run("verify", "--model", model)
     assert err == ""
@@ -422,15 +417,9 @@ def test_walkthrough_and_verify(walkthrough_directory: Path) -> None:
     content = answer("verify", "--model", model)
     assert content["agrees"] is True
     assert len(content["tables"]) == 18
-    out, _ = run("walkthrough", "--model", model)
-    assert "Prompt: It’s very hot in summer. Swimming is" in out
-    assert "scores = raw_scores / scale" in out
-    steps = answer("walkthrough", "--model", model, "--head", "3")["steps"]
-    assert [step["name"] for step in steps][-2:] == ["weights", "context"]
-    assert steps[-2]["shape"] == [12, 12]
 
 
-def test_a_model_that_has_no_room_for_the_prompt_is_status_2() -> None:
+def test_a_model_with_too_few_positions_for_the_prompt_is_status_2() -> None:
     assert "17 positions" in run("verify", status=2)[1]
 
 
@@ -475,62 +464,22 @@ def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") != written
 
 
-@pytest.mark.parametrize(
-    ("reply", "status"), [("y\n", 0), ("YES\n", 0), ("n\n", 2), ("\n", 2), ("yesterday\n", 2)]
-)
-def test_the_user_is_asked(reply: str, status: int, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    page.write_text("mine")
-    _, err = run("html", "the hen", "-o", str(page), status=status, answers=reply)
-    assert f"{page} exists and wasn't written by attnlab. Replace it? [y/N] " in err
-    assert (page.read_text(encoding="utf-8") == "mine") == (status == 2)
-    assert ("Not replaced." in err) == (status == 2)
-
-
-@posix
-def test_the_answer_of_a_terminal(tmp_path: Path) -> None:
-    """Ctrl-D on the terminal itself."""
-    import pty
-
-    page = tmp_path / "page.html"
-    page.write_text("mine")
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "attnlab", "html", "the hen", "-o", str(page)],
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
-    )
-    os.close(theirs)
-    assert process.stderr is not None
-    request = b""
-    while not request.endswith(b"[y/N] "):
-        request += process.stderr.read(1)
-    os.write(ours, b"\x04")
-    _, err = process.communicate(timeout=60)
-    os.close(ours)
-    assert process.returncode == 2
-    assert page.read_text(encoding="utf-8") == "mine"
-    assert b"Not replaced." in err
-
-
 @posix
 def test_a_page_is_opened(tmp_path: Path) -> None:
     page, seen = tmp_path / "a page.html", tmp_path / "seen"
-    given = ("html", "the hen", "-o", str(page), "--open")
+    arguments = ("html", "the hen", "-o", str(page), "--open")
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
     browser.chmod(0o755)
-    out, _ = start(*given, BROWSER=f"{browser} %s").communicate()
+    out, _ = start(*arguments, BROWSER=f"{browser} %s").communicate()
     assert out == f"{page}\n"
     assert seen.read_text() == f"{page.as_uri()}\n"
     missing = {"BROWSER": "/no/such/browser %s", "PATH": "", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
-    _, err = start(*given, **missing).communicate()
+    _, err = start(*arguments, **missing).communicate()
     assert "No browser found" in err
 
 
-def test_download_finds_what_is_there() -> None:
+def test_download_of_a_cached_model() -> None:
     assert answer("download", ODD)["directory"] == ODD
 
 
@@ -592,7 +541,7 @@ def test_bad_usage_is_status_2(arguments: tuple[str, ...], message: str) -> None
     assert "\x1b" not in err
 
 
-def test_errors_lead_on_in_a_terminal(
+def test_errors_suggest_what_to_do_in_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ATTNLAB_MODEL", ODD)
@@ -615,7 +564,7 @@ def test_errors_lead_on_in_a_terminal(
 
 
 @posix
-def test_bytes_that_are_no_text() -> None:
+def test_invalid_utf8() -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "attnlab", "next", b"\xff\xfe"],
         capture_output=True,
@@ -674,7 +623,7 @@ def test_no_number_is_cut(width: int) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_output_that_can_not_be_written_is_2() -> None:
+def test_output_that_cannot_be_written_is_status_2() -> None:
     for redirect, status in ((">/dev/full", 2), (">&-", 0)):
         command = f"{sys.executable} -m attnlab info --model pocket {redirect}"
         finished = subprocess.run(
@@ -690,9 +639,10 @@ def test_output_that_can_not_be_written_is_2() -> None:
     assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
-def test_forty_columns_of_the_walkthrough(walkthrough_directory: Path) -> None:
-    for command in ("verify", "walkthrough"):
-        out, _ = run(command, "--model", str(walkthrough_directory), COLUMNS="40")
+def test_forty_columns_of_twelve_tokens(walkthrough_directory: Path) -> None:
+    text = "It’s very hot in summer. Swimming is"
+    for arguments in (("verify",), ("trace", text, "--step", "weights", "--step", "context")):
+        out, _ = run(*arguments, "--model", str(walkthrough_directory), COLUMNS="40")
         assert all(map(fits_in_forty, out.splitlines()))
     weights = out.split("weights = ")[1].split("context = ")[0]
     assert re.search(r"^It +1\.00 +- .*… +-$", weights, re.MULTILINE)
@@ -770,7 +720,7 @@ def test_an_encoding_without_the_symbols() -> None:
     assert "/no/such/\\u732b" in err
 
 
-def test_what_a_program_reads_is_not_wrapped(tmp_path: Path) -> None:
+def test_output_for_programs_is_not_wrapped(tmp_path: Path) -> None:
     """If COLUMNS doesn't set the width."""
     deep = tmp_path / ("long name " * 12)
     deep.mkdir()
@@ -813,7 +763,7 @@ def test_edits() -> None:
     assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
 
 
-def test_a_page_beside_its_edited_self(tmp_path: Path) -> None:
+def test_a_page_of_a_trace_and_its_edited_version(tmp_path: Path) -> None:
     file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
     content = answer("html", "the hen", "-o", str(file), "--edit", SILENCED)
     assert content["edits"] == {SILENCED.removesuffix("=0"): 0}
@@ -896,14 +846,14 @@ def test_atlas(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(b"the hen in a thin inn\n\xff\nthe hen in the inn, the hen\n")
     atlas = attnlab.atlas(ODD, corpus, ["induction", "loss"], progress=False)
-    given = ("atlas", str(corpus), "--measure", "induction", "--measure", "loss")
-    content = answer(*given, "--out", str(tmp_path / "out"))
+    arguments = ("atlas", str(corpus), "--measure", "induction", "--measure", "loss")
+    content = answer(*arguments, "--out", str(tmp_path / "out"))
     assert content["texts"] == 2
     assert [fault["text"] for fault in content["faults"]] == ["line 2"]
     induction, loss = content["measures"]
     assert induction["mean"] == atlas["induction"].mean.tolist()
     assert loss["error"] == float(atlas["loss"].error)
-    out, _ = run(*given, "--out", str(tmp_path / "out"), COLUMNS="300")
+    out, _ = run(*arguments, "--out", str(tmp_path / "out"), COLUMNS="300")
     assert out.startswith("Atlas of 2 texts, ")
     assert atlas.loss in out
     assert "line 2 could not be measured: " in out
@@ -922,8 +872,8 @@ def test_atlas(tmp_path: Path) -> None:
 def test_an_atlas_of_two_workers_and_its_files_when_killed(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the hen in a thin inn\n" * 30_000)
-    given = ("atlas", str(corpus), "--workers", "2", "--out", str(tmp_path / "out"))
-    process = start(*given, "--measure", "loss")
+    arguments = ("atlas", str(corpus), "--workers", "2", "--out", str(tmp_path / "out"))
+    process = start(*arguments, "--measure", "loss")
     while not any(tmp_path.glob("out/chunk-*")):
         assert process.poll() is None
         time.sleep(0.01)
@@ -942,7 +892,7 @@ def test_an_atlas_of_two_workers_and_its_files_when_killed(tmp_path: Path) -> No
     )
 
 
-def test_what_can_not_be_read_as_arrays(tmp_path: Path) -> None:
+def test_invalid_files_of_arrays(tmp_path: Path) -> None:
     options = ("--text", "the hen")
     assert "there is no none.npz" in run("check", str(tmp_path / "none.npz"), *options, status=2)[1]
     np.save(tmp_path / "one.npy", np.ones(3))

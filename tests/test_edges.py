@@ -33,8 +33,9 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
     patching = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
     ends = measured(clean), measured(corrupted)
     for layer, head in np.ndindex(patching.restored.shape):
-        one, other = (trace.head(layer, head) for trace in pair)
-        change = (one.context @ one.W_O - other.context @ other.W_O)[-1]
+        results = [trace.head(layer, head) for trace in pair]
+        outputs = [result.context @ result.W_O for result in results]
+        change = (outputs[0] - outputs[1])[-1]
         x = corrupted.blocks[-1].output[-1] + change
         x = (x - x.mean()) / np.sqrt(x.var() + corrupted.epsilon)
         logits = (x * corrupted.gain + corrupted.bias) @ corrupted.W_U
@@ -132,7 +133,7 @@ def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
         edges.faithfulness(3)  # type: ignore[arg-type]
 
 
-def test_a_metric_of_ones_own(pair: tuple[Trace, Trace]) -> None:
+def test_a_custom_metric(pair: tuple[Trace, Trace]) -> None:
     named = attnlab.edges(*pair, metric=METRIC, exact=True, progress=False)
-    own = attnlab.edges(*pair, metric=measured, exact=True, progress=False)
-    np.testing.assert_allclose(own.effects, named.effects, atol=1e-12)
+    custom = attnlab.edges(*pair, metric=measured, exact=True, progress=False)
+    np.testing.assert_allclose(custom.effects, named.effects, atol=1e-12)

@@ -93,7 +93,7 @@ def test_a_centred_stream_is_read_without_its_mean(tmp_path: Path) -> None:
 
 
 def test_old_files_may_hold_a_scaling_factor_of_ones(tmp_path: Path) -> None:
-    ones, twos = ({"scaling_factor": np.full(17, one, np.float32)} for one in (1, 2))
+    ones, twos = ({"scaling_factor": np.full(17, factor, np.float32)} for factor in (1, 2))
     attnlab.open_sparse_autoencoder(changed("old", tmp_path / "ones", ones))
     with pytest.raises(CheckpointError, match="scaling_factor"):
         attnlab.open_sparse_autoencoder(changed("old", tmp_path / "twos", twos))
@@ -193,24 +193,26 @@ def test_a_step_is_its_features_b_dec_and_the_error(odd: Trace) -> None:
         parts = features.shares.sum(axis=-1) + features.bias_share + features.error_share
         np.testing.assert_allclose(parts, 1, atol=1e-9)
         scale = {"layer_norm": x.std(axis=-1, ddof=1), "topk": np.sqrt((x**2).mean(axis=-1))}
-        one = int(features.activations[2].argmax())
-        written = features.activations[2, one] * sae.W_dec[one] * scale.get(name, np.ones(4))[2]
+        feature = int(features.activations[2].argmax())
+        written = (
+            features.activations[2, feature] * sae.W_dec[feature] * scale.get(name, np.ones(4))[2]
+        )
         share = written @ x[2] / (x[2] @ x[2])
-        assert features.shares[2, one] == pytest.approx(share)
+        assert features.shares[2, feature] == pytest.approx(share)
 
 
 def test_scaling_a_feature_keeps_the_error(odd: Trace) -> None:
     sae = attnlab.open_sparse_autoencoder(SAVED / "topk")
     features = odd.features(sae)
-    one, other = (int(n) for n in np.argsort(-features.activations[3])[:2])
-    edited = odd.edited(features.scaled(one, 0)).edited(features.scaled(other, 2))
+    first, second = (int(n) for n in np.argsort(-features.activations[3])[:2])
+    edited = odd.edited(features.scaled(first, 0)).edited(features.scaled(second, 2))
     activations = np.array(features.activations)
-    activations[:, one] = 0
-    activations[:, other] *= 2
+    activations[:, first] = 0
+    activations[:, second] *= 2
     expected = sae.decode(activations, features.x) + features.error
     np.testing.assert_allclose(attnlab.at(edited, sae.path), expected, atol=1e-12)
     assert not np.allclose(edited.logits, odd.logits)
-    same = odd.edited(features.scaled(one, 1))
+    same = odd.edited(features.scaled(first, 1))
     np.testing.assert_allclose(same.logits, odd.logits, atol=1e-12)
 
 
@@ -218,18 +220,18 @@ def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
     """At the end of the stream, switching it off takes away activation · writes / deviation."""
     sae = attnlab.open_sparse_autoencoder(SAVED / "jumprelu")
     features = odd.features(sae)
-    one = int(features.activations[1].argmax())
+    feature = int(features.activations[1].argmax())
     vocab = odd.config.vocab_size
-    writes = features.writes(one, vocab)
+    writes = features.writes(feature, vocab)
     per_activation = np.empty(vocab)
     per_activation[writes.ids] = writes.numbers
     step = 1e-4  # so small that the deviation stays
-    edited = odd.edited(features.scaled(one, 1 + step))
+    edited = odd.edited(features.scaled(feature, 1 + step))
     x = odd.blocks[-1].output[1]
-    direct = features.activations[1, one] * per_activation / np.sqrt(x.var() + odd.epsilon)
+    direct = features.activations[1, feature] * per_activation / np.sqrt(x.var() + odd.epsilon)
     final = (x - x.mean()) / np.sqrt(x.var() + odd.epsilon)
-    written = sae.W_dec[one].astype(float)
-    along = features.activations[1, one] * (written - written.mean()) @ final / len(x)
+    written = sae.W_dec[feature].astype(float)
+    along = features.activations[1, feature] * (written - written.mean()) @ final / len(x)
     through = along * (final * odd.gain) @ odd.W_U / np.sqrt(x.var() + odd.epsilon)
     change = (edited.logits[1] - odd.logits[1]) / step
     np.testing.assert_allclose(change, direct - through, atol=1e-3 * np.abs(direct).max())
@@ -243,7 +245,7 @@ def test_the_top_features_of_a_token(trace: Trace) -> None:
     features = trace.features(attnlab.open_sparse_autoencoder("pocket"))
     top = features.top("it", 3)
     assert top.position == 7
-    order = sorted(range(256), key=lambda one: -features.activations[7, one])
+    order = sorted(range(256), key=lambda feature: -features.activations[7, feature])
     assert list(top.features) == order[:3]
     assert top.shares.sum() == pytest.approx(1, abs=1e-5)
     assert top.shares[-1] == features.error_share[7]
@@ -259,7 +261,7 @@ def test_the_top_features_of_a_token(trace: Trace) -> None:
     assert np.isnan(nothing.error_share).all()
     np.testing.assert_allclose(nothing.error, -nothing.reconstruction)
     assert "nan" in repr(nothing)
-    # A path of one's own: the stream that block 1 reads is the one that block 0 writes.
+    # Another path: the stream that block 1 reads is the one that block 0 writes.
     same = trace.features(features.sae, "blocks.1.input")
     np.testing.assert_array_equal(same.activations, features.activations)
 
@@ -267,9 +269,9 @@ def test_the_top_features_of_a_token(trace: Trace) -> None:
 def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
     sae = attnlab.open_sparse_autoencoder("pocket")
     features = trace.features(sae)
-    for given in (None, "pocket", tmp_path):
+    for wrong in (None, "pocket", tmp_path):
         with pytest.raises(InvalidTypeError, match="sae must be a SparseAutoencoder"):
-            trace.features(given)  # type: ignore[arg-type]
+            trace.features(wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match=r"reads vectors of 128 numbers; .* \(4, 35\)"):
         odd.features(sae)
     with pytest.raises(InvalidValueError, match="reads vectors of 128 numbers"):
@@ -311,16 +313,16 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     actual = sae.evaluate(pocket.trace(texts))
     assert actual.explained > 0.93
     assert actual.active == pytest.approx(8)
-    own, reconstruction, bias = actual.losses
-    assert own < reconstruction < own + 0.2
+    loss, reconstruction, bias = actual.losses
+    assert loss < reconstruction < loss + 0.2
     assert bias > 6
     # One text by itself.
     trace = pocket.trace(texts[3])
     features = trace.features(sae)
     edited = trace.edited({sae.path: features.reconstruction})
-    for row, one in enumerate((trace, edited)):
-        logits = one.logits[:-1].astype(float)
-        loss = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), one.ids[1:]]
+    for row, run in enumerate((trace, edited)):
+        logits = run.logits[:-1].astype(float)
+        loss = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), run.ids[1:]]
         assert actual.each[row, 3] == pytest.approx(loss.mean(), abs=1e-4)
     few = sae.evaluate(pocket.trace([texts[3]]))
     x = features.x.astype(float)
@@ -337,8 +339,8 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     assert not set(of_token) & set(of_previous)
     alone = [
         row
-        for one in pocket.trace(texts)
-        for row in zip(one.ids, one.features(sae).activations, strict=True)
+        for text_trace in pocket.trace(texts)
+        for row in zip(text_trace.ids, text_trace.features(sae).activations, strict=True)
     ]
     on_it = sum(row[129] for id, row in alone if id == pocket.tokenizer.encode(" it")[0])
     assert on_it > 0.9 * sum(row[129] for _, row in alone)
@@ -354,14 +356,14 @@ def test_training_explains_more_and_repeats(pocket: GPT2, tmp_path: Path) -> Non
     )
     np.testing.assert_array_equal(result.W_enc, again.W_enc)
     np.testing.assert_allclose(np.linalg.norm(result.W_dec, axis=-1), 1, atol=1e-6)
-    more, fewer = (one.evaluate(pocket.trace(texts)) for one in (result, less))
+    more, fewer = (sae.evaluate(pocket.trace(texts)) for sae in (result, less))
     assert more.explained > fewer.explained > 0
     assert more.active <= 5
     result.save(tmp_path / "made")
     opened = attnlab.open_sparse_autoencoder(tmp_path / "made")
     assert repr(opened) == repr(result)
     assert "40 features" in repr(result)
-    features, expected = (pocket.trace(TEXT).features(one) for one in (opened, result))
+    features, expected = (pocket.trace(TEXT).features(sae) for sae in (opened, result))
     np.testing.assert_array_equal(features.activations, expected.activations)
     assert isinstance(result, SparseAutoencoder)
 
@@ -374,7 +376,7 @@ def test_gradients_are_those_of_small_differences() -> None:
     after, before = (
         loss_and_gradients(x, Weights.of(vector + sign * step, 5), 3, 2.5)[0] for sign in (1, -1)
     )
-    gradient = np.concatenate([one.ravel() for one in gradients])
+    gradient = np.concatenate([part.ravel() for part in gradients])
     assert (after - before) / 2 == pytest.approx(float(gradient @ step), rel=1e-6)
     W_enc, b_enc, W_dec, b_dec = Weights.of(vector, 5)
     z = (x - b_dec) @ W_enc + b_enc
@@ -382,7 +384,7 @@ def test_gradients_are_those_of_small_differences() -> None:
     assert loss == pytest.approx(((kept @ W_dec + b_dec - x) ** 2).sum() / (6 * 2.5))
 
 
-def test_training_is_asked_for_something_possible(pocket: GPT2) -> None:
+def test_invalid_training(pocket: GPT2) -> None:
     settings: Any = {"steps": 1, "progress": False}
     with pytest.raises(InvalidValueError, match="k must be an integer from 1 to 4"):
         attnlab.sparse_autoencoder(pocket, [TEXT], "embedding", features=4, k=5, **settings)
@@ -416,7 +418,7 @@ def test_training_step_by_step(pocket: GPT2) -> None:
     for step in range(1, 61):
         x = vectors[rng.integers(0, T, 512)]
         _, gradients = loss_and_gradients(x, Weights.of(vector, D), 5, variance)
-        gradient = np.concatenate([one.ravel() for one in gradients])
+        gradient = np.concatenate([part.ravel() for part in gradients])
         gradient /= max(1.0, float(np.linalg.norm(gradient)))
         m, v = 0.9 * m + 0.1 * gradient, 0.95 * v + 0.05 * gradient**2
         falling = 0.1 + 0.45 * (1 + np.cos(np.pi * (step - 50) / 10))
@@ -443,7 +445,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_docstring_has_the_measures_of_what_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_docstring_has_the_shipped_autoencoders_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As the command prints them, without training."""
     shipped = attnlab.open_sparse_autoencoder("pocket")
     monkeypatch.setattr(autoencoder, "sparse_autoencoder", lambda *_: shipped)

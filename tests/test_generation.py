@@ -223,7 +223,7 @@ def test_what_the_prompt_holds_stops_nothing(odd: GPT2) -> None:
     assert odd.generate("the hen", 8, seed=0, stop=[" hen", "n"]).new == full.new
 
 
-def test_rows_between_tokens_are_never_drawn(odd: GPT2) -> None:
+def test_rows_without_a_token_are_never_sampled(odd: GPT2) -> None:
     ids = {symbol: 263 - id for id, symbol in enumerate(byte_symbols(), start=1)}
     model = GPT2(odd.parameters, Tokenizer.of_merges(ids, []))
     trace = model.trace([5, 200])
@@ -333,7 +333,7 @@ def test_a_draw_at_the_edges(drawn: float, expected: int) -> None:
         assert Sampling().draw([3.0] * 10, rng) == (9, pytest.approx(0.1))
 
 
-def test_past_the_positions_only_when_asked(odd: GPT2) -> None:
+def test_text_longer_than_the_positions_needs_drop_oldest(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match=r"18 tokens \(prompt 4, new 14\).*17 positions"):
         odd.generate("the hen", 14)
     generated = odd.generate("the hen", 20, temperature=0, drop_oldest=True)
@@ -384,7 +384,7 @@ def test_bad_input_is_refused_before_any_work(
             call(*arguments, **settings)
 
 
-def test_a_trace_has_no_room_past_the_positions(odd: GPT2) -> None:
+def test_a_trace_of_more_than_the_positions(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match="a trace has at most n_positions"):
         odd.generate("the hen", 20, drop_oldest=True, trace=True)
 
@@ -420,10 +420,10 @@ def test_one_model_used_from_8_threads() -> None:
 
 
 @pytest.mark.parametrize("name", ["trace", "drop_oldest"])
-@pytest.mark.parametrize("given", [1, None, [True], np.array([1, 2]), "no"])
-def test_flags_are_true_or_false(odd: GPT2, name: str, given: Any) -> None:
+@pytest.mark.parametrize("flag", [1, None, [True], np.array([1, 2]), "no"])
+def test_flags_are_true_or_false(odd: GPT2, name: str, flag: Any) -> None:
     with pytest.raises(AttnlabError, match=f"{name} must be True or False; got "):
-        odd.generate("the", 1, **{name: given})
+        odd.generate("the", 1, **{name: flag})
 
 
 @pytest.mark.parametrize(
@@ -454,6 +454,6 @@ def test_draws_come_from_a_generator(rng: Any) -> None:
     ],
     ids=str,
 )
-def test_what_only_looks_like_a_number(settings: Any) -> None:
+def test_values_that_only_look_like_numbers(settings: Any) -> None:
     with pytest.raises(AttnlabError, match=r"must be|is an integer"):
         Sampling(**settings)

@@ -30,7 +30,7 @@ def test_token_span(tokenizer: Tokenizer) -> None:
     assert len(tokens) > 6, "fox is not in the lexicon: several tokens"
 
 
-def places(text: Sample, tokens: Tokens) -> dict[str, list[tuple[int, int]]]:
+def pairs_of(text: Sample, tokens: Tokens) -> dict[str, list[tuple[int, int]]]:
     """By job, pairs of a query and each of its target keys."""
     return {
         job: [(int(query), int(key)) for query, key in np.argwhere(keys)]
@@ -38,27 +38,27 @@ def places(text: Sample, tokens: Tokens) -> dict[str, list[tuple[int, int]]]:
     }
 
 
-def test_places(tokenizer: Tokenizer) -> None:
+def test_pairs_of_queries_and_keys(tokenizer: Tokenizer) -> None:
     text = Sample("creature", "A sad cat wept.", 0.0, (Link("adjective", (6, 9), (2, 5)),))
-    assert places(text, tokenizer.tokens(text.text)) == {
+    assert pairs_of(text, tokenizer.tokens(text.text)) == {
         "previous": [(1, 0), (2, 1), (3, 2), (4, 3)],
         "first": [(1, 0), (2, 0), (3, 0), (4, 0)],
         "adjective": [(2, 1)],
     }
     text = Sample("recital", "Say: one two. Again: one two.", 0.0, ())
     # Say : one two . Again : one two .
-    actual = places(text, tokenizer.tokens(text.text))
+    actual = pairs_of(text, tokenizer.tokens(text.text))
     assert actual["induction"] == [(6, 2), (7, 3), (8, 4), (9, 5)]
 
 
-def test_places_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
+def test_pairs_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
     text = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (2, 5), (0, 1)),))
     tokens = tokenizer.tokens(text.text)
     last = tokens.texts.index(" wept") - 1
     assert last > 1
-    assert places(text, tokens)["adjective"] == [(last, 0)]
+    assert pairs_of(text, tokens)["adjective"] == [(last, 0)]
     text = Sample("creature", "A fox wept.", 0.0, (Link("adjective", (6, 10), (2, 5)),))
-    assert places(text, tokens)["adjective"] == [(last + 1, key) for key in range(1, last + 1)]
+    assert pairs_of(text, tokens)["adjective"] == [(last + 1, key) for key in range(1, last + 1)]
 
 
 def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: Tokenizer) -> None:
@@ -67,10 +67,10 @@ def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: To
     repeated = tokens[1:]  # at the start of a text, "one" is another token than " one"
     assert repeated.texts == (" two", " one", " two", " one")
     recital, other = (Sample(kind, text, 0.0, ()) for kind in ("recital", "question"))
-    assert places(recital, repeated)["induction"] == [(2, 1), (3, 2)]
-    assert "induction" not in places(other, repeated)
+    assert pairs_of(recital, repeated)["induction"] == [(2, 1), (3, 2)]
+    assert "induction" not in pairs_of(other, repeated)
     again = tokenizer.tokens([*repeated.ids, *repeated.ids])
-    assert places(recital, again)["induction"][-1] == (7, 6)
+    assert pairs_of(recital, again)["induction"][-1] == (7, 6)
 
 
 class Heads:

@@ -37,7 +37,7 @@ def written(trace: Trace, directory: Path) -> Path:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MODELS)
-def test_what_follows_is_the_same_to_the_bit(name: str, dtype: str, tmp_path: Path) -> None:
+def test_recomputed_steps_are_the_same_to_the_bit(name: str, dtype: str, tmp_path: Path) -> None:
     trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(np.arange(60, 72))
     opened = open_trace(written(trace, tmp_path))
     assert opened.tokens == trace.tokens
@@ -63,14 +63,14 @@ def test_what_follows_is_the_same_to_the_bit(name: str, dtype: str, tmp_path: Pa
     assert opened.title == f"{trace.title}, from a file"
 
 
-def test_its_page_has_the_traces_heads(trace: Trace, tmp_path: Path) -> None:
+def test_the_page_of_a_trace_file(trace: Trace, tmp_path: Path) -> None:
     pages = (open_trace(written(trace, tmp_path)).to_html(), trace.to_html())
     heads, expected = (re.findall(r'id="trace-0-attention.*</script>', page) for page in pages)
     assert heads == expected
     assert len(heads) == len(trace.blocks)
 
 
-def test_what_needs_the_model_says_so(trace: Trace, tmp_path: Path) -> None:
+def test_steps_that_need_the_model_raise(trace: Trace, tmp_path: Path) -> None:
     opened = open_trace(written(trace, tmp_path))
     for path, parameter in (
         ("logits", "W_E"),
@@ -123,7 +123,7 @@ def test_an_edited_trace_keeps_its_edits(trace: Trace, tmp_path: Path) -> None:
     assert not np.array_equal(opened.next_logits, trace.next_logits)
 
 
-def test_a_step_of_generation_is_refused_and_its_whole_trace_is_not(tmp_path: Path) -> None:
+def test_only_the_joined_trace_of_a_generation_is_recorded(tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     generated = model.generate("the hen", 3, temperature=0, trace=True)
     with pytest.raises(AttnlabError, match=r"the \.trace of its Generation"):
@@ -138,9 +138,9 @@ def test_any_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
     file = written(trace, tmp_path)
     content = file.read_bytes()
     rng = np.random.default_rng(0)
-    for place in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
+    for position in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
         damaged = bytearray(content)
-        damaged[place] ^= 1 << int(rng.integers(8))
+        damaged[position] ^= 1 << int(rng.integers(8))
         file.write_bytes(damaged)
         with pytest.raises(RecordingError, match=r"hen\.trace"):
             open_trace(file)

@@ -264,7 +264,7 @@ def test_reprs_are_short_tables(odd: GPT2) -> None:
         (lambda trace: trace.blocks[10**30], IndexError, "no layer 1000"),
     ],
 )
-def test_layers_and_heads_that_are_not_there(
+def test_layers_and_heads_out_of_range(
     odd: GPT2, look: Any, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
@@ -273,7 +273,7 @@ def test_layers_and_heads_that_are_not_there(
 
 
 @pytest.mark.parametrize("name", [np.array(["Q", "K"]), np.array("Q"), ["Q"], None, 5, "nope"])
-def test_a_step_s_name_is_a_text(odd: GPT2, name: Any) -> None:
+def test_a_steps_name_must_be_a_text(odd: GPT2, name: Any) -> None:
     needs("matplotlib", "plot")
     needs("xarray", "frames")
     trace = odd.trace("the hen")
@@ -305,7 +305,7 @@ def test_negative_numbers_count_from_the_end(odd: GPT2) -> None:
         ("ab\udc80", ValueError, "surrogate"),
     ],
 )
-def test_what_can_not_be_traced(
+def test_invalid_inputs_of_trace(
     odd: GPT2, given_: Any, kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
@@ -371,15 +371,15 @@ def test_forward_pass_of_bad_ids(odd: GPT2, ids: Any, message: str) -> None:
         ForwardPass(ids, odd.parameters)
 
 
-def test_sequences_side_by_side_are_each_as_if_alone(odd: GPT2) -> None:
+def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
     T = odd.config.n_positions
     ids = np.random.default_rng(2).integers(0, odd.config.vocab_size, (2, 3, T))
     together = ForwardPass(ids, odd.parameters)
     assert together.logits.shape == (2, 3, T, odd.config.vocab_size)
-    for place in np.ndindex(2, 3):
-        alone = odd.trace(ids[place])
+    for index in np.ndindex(2, 3):
+        alone = odd.trace(ids[index])
         for path in ("embedding", "blocks.1.attention.weights", "blocks.2.mlp.hidden", "logits"):
-            actual, expected = part(together, path)[place], part(alone, path)
+            actual, expected = part(together, path)[index], part(alone, path)
             assert np.abs(actual - expected).max() < 1e-5 * max(1, np.abs(expected).max()), path
     assert repr(together).startswith(
         "Forward pass of 2 x 3 x 17 tokens through 3 blocks of 5 heads"
@@ -402,7 +402,7 @@ class Contrary:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"parameters": [1]}, r"parameters must be Parameters; got \[1\]"),
         ({"parameters": Parameters}, "parameters must be Parameters; got <class"),
@@ -416,9 +416,9 @@ class Contrary:
         ({"dropout": {"blocks.0.attention.dropout_mask": np.ones((3, 3))}}, r"shape \(5, 3, 3\)"),
     ],
 )
-def test_invalid_inputs_of_a_forward_pass(odd: GPT2, given: Any, message: str) -> None:
+def test_invalid_inputs_of_a_forward_pass(odd: GPT2, arguments: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
-        ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | given)
+        ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | arguments)
 
 
 def test_a_cache_is_of_one_model_and_of_one_text(odd: GPT2) -> None:
@@ -441,7 +441,7 @@ def test_invalid_inputs_of_a_trace(odd: GPT2) -> None:
         Trace(tokens, vocabulary, "a")
 
 
-def test_a_candidate_is_a_token_that_there_is(odd: GPT2) -> None:
+def test_a_candidate_must_be_a_token(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.candidate(np.array(71), np.float32(0.5))
     assert (token.id, token.logit) == (71, float(trace.next_logits[71]))
@@ -470,7 +470,7 @@ def test_hook_names_lead_to_the_steps(odd: GPT2, path: str, ours: str) -> None:
         trace.edited({path: 0})
 
 
-def test_a_token_in_the_place_of_a_step(odd: GPT2) -> None:
+def test_a_token_instead_of_a_step(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.tokens[-1].text
     message = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")

@@ -39,7 +39,7 @@ def pairs(pocket: GPT2) -> tuple[Traces, Traces]:
     return pocket.trace(CLEAN), pocket.trace(CORRUPTED)
 
 
-def test_each_is_the_trace_of_its_text(pocket: GPT2) -> None:
+def test_each_trace_equals_that_of_its_text_alone(pocket: GPT2) -> None:
     traces = pocket.trace(CLEAN)
     assert isinstance(traces, Traces)
     assert [len(trace.tokens) for trace in traces] == [8, 2, 8, 11]
@@ -60,8 +60,8 @@ def test_each_is_the_trace_of_its_text(pocket: GPT2) -> None:
         np.testing.assert_allclose(
             trace.edited(edits).next_logits, alone.edited(edits).next_logits, atol=1e-12
         )
-        mine, others = (one.gradients(" dog").embedding for one in (trace, alone))
-        np.testing.assert_allclose(mine, others, atol=1e-12)
+        actual, expected = (each.gradients(" dog").embedding for each in (trace, alone))
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
     assert traces[0] is traces[0]
     with pytest.raises(AttributeError, match="Traces is read-only: texts can't be set"):
         traces.texts = ()
@@ -90,11 +90,11 @@ def test_copies_hold_one_text_alone(pocket: GPT2) -> None:
     np.testing.assert_array_equal(copy.copy(trace).final, final)
 
 
-def test_what_is_a_list_of_texts(pocket: GPT2) -> None:
+def test_lists_of_texts(pocket: GPT2) -> None:
     tokens = pocket.tokenizer.tokens("The dog")
-    for given in ([tokens, "The owl"], [[1, 2], [3, 4, 5]], (tokens,), ["The dog"]):
-        assert len(pocket.trace(given)) == len(given)  # type: ignore[arg-type]
-    assert isinstance(pocket.trace([[1, 2]]), Trace)  # a batch of one, as ever
+    for texts in ([tokens, "The owl"], [[1, 2], [3, 4, 5]], (tokens,), ["The dog"]):
+        assert len(pocket.trace(texts)) == len(texts)  # type: ignore[arg-type]
+    assert isinstance(pocket.trace([[1, 2]]), Trace)  # a batch of one text
     for wrong in (["The dog", ""], ["The dog", 3], [[1], [10**6]], ["The " * 1000]):
         with pytest.raises((InvalidValueError, InvalidTypeError)):
             pocket.trace(wrong)  # type: ignore[call-overload]
@@ -110,16 +110,18 @@ def test_what_is_a_list_of_texts(pocket: GPT2) -> None:
         *("blocks.*.mlp.hidden", "blocks.*.attention.heads.*.output", "blocks.*.attention.V"),
     ],
 )
-def test_pairs_are_patched_as_each_alone(pairs: tuple[Traces, Traces], parts: str) -> None:
+def test_patching_pairs_equals_patching_each_alone(
+    pairs: tuple[Traces, Traces], parts: str
+) -> None:
     patching = attnlab.patch(*pairs, parts, metric=METRICS, progress=False)
     linear = attnlab.attribution_patch(*pairs, parts, metric=METRICS)
     for number, metric in enumerate(METRICS):
-        one, other = (side[number] for side in pairs)
-        alone = attnlab.patch(one, other, parts, metric=metric, progress=False)
+        pair = [traces[number] for traces in pairs]
+        alone = attnlab.patch(*pair, parts, metric=metric, progress=False)
         assert patching.clean[number] == pytest.approx(alone.clean, abs=1e-12)
         change = alone.clean - alone.corrupted
         np.testing.assert_allclose(patching.effects[number], alone.restored * change, atol=1e-12)
-        alone = attnlab.attribution_patch(one, other, parts, metric=metric)
+        alone = attnlab.attribution_patch(*pair, parts, metric=metric)
         np.testing.assert_allclose(linear.effects[number], alone.restored * change, atol=1e-12)
 
 
@@ -128,7 +130,7 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     change = patching.clean - patching.corrupted
     ratio = patching.effects.sum(axis=0) / change.sum()
     np.testing.assert_allclose(patching.restored, ratio, atol=1e-14)
-    # The jackknife, another way to the error of a ratio, agrees to first order in 1 / n.
+    # The jackknife estimates the same error, to first order in 1 / n.
     copies = 100
     effects, changes = np.tile(patching.effects[:, 1, 0], copies), np.tile(change, copies)
     left_out = (effects.sum() - effects) / (changes.sum() - changes)
@@ -147,23 +149,21 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
 
 def test_a_function_is_measured_pair_by_pair(pairs: tuple[Traces, Traces]) -> None:
     def measure(trace: Trace) -> float:
-        one, other = (trace.vocabulary.named(name).id for name in (" flew", " rang"))
-        return float(trace.next_logits[one] - trace.next_logits[other])
+        flew, rang = (trace.vocabulary.named(name).id for name in (" flew", " rang"))
+        return float(trace.next_logits[flew] - trace.next_logits[rang])
 
     named = attnlab.patch(*pairs, metric=(" flew", " rang"), progress=False)
-    own = attnlab.patch(*pairs, metric=measure, progress=False)
-    np.testing.assert_allclose(own.effects, named.effects, atol=1e-12)
-    np.testing.assert_allclose(own.standard_errors, named.standard_errors, atol=1e-12)
+    measured = attnlab.patch(*pairs, metric=measure, progress=False)
+    np.testing.assert_allclose(measured.effects, named.effects, atol=1e-12)
+    np.testing.assert_allclose(measured.standard_errors, named.standard_errors, atol=1e-12)
 
 
 def test_positions_of_texts_of_one_length(pairs: tuple[Traces, Traces]) -> None:
     same = [side[::2] for side in pairs]
     patching = attnlab.patch(*same, metric=METRICS[::2], by_position=True, progress=False)
     for number in range(2):
-        one, other = (side[number] for side in same)
-        alone = attnlab.patch(
-            one, other, metric=METRICS[2 * number], by_position=True, progress=False
-        )
+        pair = [traces[number] for traces in same]
+        alone = attnlab.patch(*pair, metric=METRICS[2 * number], by_position=True, progress=False)
         expected = alone.restored * (alone.clean - alone.corrupted)
         np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
     assert "Ġhen" not in patching.table()
@@ -177,9 +177,9 @@ def test_attribution_gradients_and_jobs_of_several_texts(pairs: tuple[Traces, Tr
     attribution = clean.attribution(list(tokens), " rang")
     each = [trace.attribution(of, " rang") for trace, of in zip(clean, tokens, strict=True)]
     np.testing.assert_allclose(
-        attribution.heads, np.mean([one.heads for one in each], axis=0), atol=1e-12
+        attribution.heads, np.mean([result.heads for result in each], axis=0), atol=1e-12
     )
-    totals = np.array([one.total for one in each])
+    totals = np.array([result.total for result in each])
     assert attribution.total == pytest.approx(totals.mean())
     assert attribution.standard_errors["total"] == pytest.approx(totals.std(ddof=1) / 2)
     assert (
@@ -241,22 +241,24 @@ def test_paths_and_edges_of_pairs_are_those_of_each_alone(pairs: tuple[Traces, T
 def test_the_lens_of_several_texts(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
     tokens = [" rolled", " hooted", " flew", " flew"]
-    for given, position in ((tokens, -1), (" rang", 1)):
-        actual = clean.logit_lens(given, position)
-        of_texts = given if isinstance(given, list) else [given] * 4
-        each = [trace.logit_lens().of(of) for trace, of in zip(clean, of_texts, strict=True)]
+    for followed, position in ((tokens, -1), (" rang", 1)):
+        actual = clean.logit_lens(followed, position)
+        token_of_text = followed if isinstance(followed, list) else [followed] * 4
+        each = [
+            trace.logit_lens().of(token) for trace, token in zip(clean, token_of_text, strict=True)
+        ]
         for name in ("probabilities", "ranks"):
-            numbers = np.array([getattr(one, name)[:, position] for one in each])
+            numbers = np.array([getattr(lens, name)[:, position] for lens in each])
             np.testing.assert_allclose(getattr(actual, name), numbers.mean(axis=0), atol=1e-12)
             errors = numbers.std(axis=0, ddof=1) / 2
             np.testing.assert_allclose(actual.standard_errors[name], errors, atol=1e-12)
-    own = clean.logit_lens()
-    assert own.ranks[-1] == 1
-    assert own.probabilities[-1] == pytest.approx(
+    lens = clean.logit_lens()
+    assert lens.ranks[-1] == 1
+    assert lens.probabilities[-1] == pytest.approx(
         np.mean([trace.next_tokens(1)[0].probability for trace in clean])
     )
-    assert own.stops == clean[0].logit_lens().stops
-    assert "mean of 4 texts: probability and rank of each text’s most probable" in repr(own)
+    assert lens.stops == clean[0].logit_lens().stops
+    assert "mean of 4 texts: probability and rank of each text’s most probable" in repr(lens)
     assert "nan" not in repr(clean[:1].logit_lens(" rang"))
     with pytest.raises(OutOfRangeError):
         clean.logit_lens(" rang", 5)
@@ -268,8 +270,9 @@ def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces,
     trained = attnlab.train(
         pocket.config, range(50), pocket.tokenizer, steps=1, sequence_length=4, progress=False
     ).model
-    same, other = (one.trace(CORRUPTED) for one in (GPT2.from_pretrained("pocket"), trained))
-    for clean, corrupted in ((pairs[0], other), (pairs[0][0], other[0])):
+    models = GPT2.from_pretrained("pocket"), trained
+    same, different = (model.trace(CORRUPTED) for model in models)
+    for clean, corrupted in ((pairs[0], different), (pairs[0][0], different[0])):
         for function in (attnlab.patch, attnlab.path_patch, attnlab.edges):
             with pytest.raises(InvalidValueError, match="by one model; their parameters differ"):
                 function(clean, corrupted, metric=" dog")  # type: ignore[operator]
@@ -327,23 +330,23 @@ def test_texts_of_several_lengths_have_no_position_in_a_title(
 ) -> None:
     clean, corrupted = pairs
     parts = "blocks.*.output"
-    result = [
+    results = [
         attnlab.patch(clean, corrupted, parts, metric=" dog", progress=False),
         attnlab.attribution_patch(clean, corrupted, parts, metric=" dog"),
         attnlab.patch(clean, corrupted, "mask", metric=" dog", progress=False),
     ]
-    for one in result:
-        assert "the logit of Ġdog\n" in str(one)
-        assert "at position" not in str(one)
+    for patching in results:
+        assert "the logit of Ġdog\n" in str(patching)
+        assert "at position" not in str(patching)
 
 
 def test_one_text_has_no_line_of_errors(pairs: tuple[Traces, Traces]) -> None:
     assert "Standard errors are at most" in str(pairs[0].attribution(" dog"))
-    one = pairs[0][:1].attribution(" dog")
-    assert "mean of one text: " in str(one)
-    assert np.isnan(one.standard_errors["heads"]).all()
-    assert "tandard error" not in str(one)
-    assert "nan" not in str(one)
+    attribution = pairs[0][:1].attribution(" dog")
+    assert "mean of one text: " in str(attribution)
+    assert np.isnan(attribution.standard_errors["heads"]).all()
+    assert "tandard error" not in str(attribution)
+    assert "nan" not in str(attribution)
 
 
 def test_groups() -> None:

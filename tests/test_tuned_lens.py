@@ -35,8 +35,8 @@ def test_the_pocket_models_lens_beats_the_logit_lens(pocket: GPT2) -> None:
     assert (np.diff(losses.tuned) < 0).all()
     alone = pocket.trace(texts_of(HELD_OUT_SEED, 60)[0])
     logits = alone.logits[:-1].astype(float)
-    own = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), alone.ids[1:]]
-    assert losses.each[0, -1, 0] == pytest.approx(own.mean(), abs=1e-5)
+    expected = np.log(np.exp(logits).sum(axis=-1)) - logits[range(len(logits)), alone.ids[1:]]
+    assert losses.each[0, -1, 0] == pytest.approx(expected.mean(), abs=1e-5)
     errors = losses.each[0].std(axis=-1, ddof=1) / np.sqrt(60)
     np.testing.assert_allclose(losses.tuned_errors, errors)
     assert "Belrose" in repr(losses)

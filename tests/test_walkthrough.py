@@ -34,26 +34,26 @@ def test_every_published_figure(walkthrough_model: GPT2) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "place"),
+    ("table", "cell"),
     [
         *(("wte", (3, 1)), ("X", (11, 2)), ("W_K", (5, 0)), ("Q", (5, 1)), ("V", (0, 2))),
         *(("scores", (2, 9)), ("masked_scores", (9, 2)), ("weights", (11, 0))),
         ("context", (8, 1)),
     ],
 )
-def test_one_altered_figure_is_found(
-    walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch, table: str, place: tuple[int, int]
+def test_one_altered_figure_is_noticed(
+    walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch, table: str, cell: tuple[int, int]
 ) -> None:
     published = figures.load("walkthrough")
-    published[table][place[0]][place[1]] += 2 * 10 ** -published["decimals"][table]
+    published[table][cell[0]][cell[1]] += 2 * 10 ** -published["decimals"][table]
     monkeypatch.setattr(figures, "load", lambda name: published)
     verdict = reproduce(walkthrough_model)
-    assert [one.name for one in verdict.tables if not one.agrees] == [table]
+    assert [result.name for result in verdict.tables if not result.agrees] == [table]
     assert not verdict.agrees
     assert "17 of 18 tables agree: NOT reproduced" in str(verdict)
 
 
-def test_a_figure_where_the_mask_is_is_found(
+def test_a_figure_in_a_masked_cell_is_noticed(
     walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = figures.load("walkthrough")
@@ -156,16 +156,16 @@ def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> N
 
 
 def test_a_note_if_the_input_was_changed() -> None:
-    x, given = np.array([3.0, 4.0]), {"x": ([3, 4], [3, 4]), "text": ("It’s", "It’s")}
-    assert figures.verdict(given, 1, y=(x / 2, [1.5, 2.0]), z=(x, [3.0, 4.0])) == (
+    x, inputs = np.array([3.0, 4.0]), {"x": ([3, 4], [3, 4]), "text": ("It’s", "It’s")}
+    assert figures.verdict(inputs, 1, y=(x / 2, [1.5, 2.0]), z=(x, [3.0, 4.0])) == (
         "y, z: all 4 published figures agree"
     )
     assert figures.verdict({}, 0, y=([4], [4])) == "y: the published figure agrees"
-    assert figures.verdict(given, 1, y=(x, [3.0, 4.0]), z=(x, [3.0, 4.2])) == (
+    assert figures.verdict(inputs, 1, y=(x, [3.0, 4.0]), z=(x, [3.0, 4.2])) == (
         "z: 2 figures DO NOT agree, largest difference 2.0e-01"
     )
-    given = {"x": (x, x), "y": (x, [3, 5]), "text": ("It's", "It’s"), "z": ([x], x)}
-    assert figures.verdict(given, 1, y=(x, [1.0, 2.0])) == (
+    inputs = {"x": (x, x), "y": (x, [3, 5]), "text": ("It's", "It’s"), "z": ([x], x)}
+    assert figures.verdict(inputs, 1, y=(x, [1.0, 2.0])) == (
         "You changed the input: the published figures are for\n"
         "  y = [3, 5]\n"
         "  text = 'It’s'\n"

@@ -68,13 +68,16 @@ class Attribution(Analysis):
         self.title = Message(
             "Direct logit attribution{title}: {target}", title=trace.note, target=target.message
         )
-        self._trace, self._at = trace, target.position
+        self._trace, self._position = trace, target.position
         self.total = target.value(trace)
         blocks, row = trace.fork().blocks, target.position
         w = target.difference(trace.W_U)
-        self._u = self._direction(blocks[-1].output[row], w)
+        output = blocks[-1].output[row]
+        self._u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
         self.heads = read_only(
-            np.stack([self._of_heads(block.attention.context[:, row], block) for block in blocks])
+            np.stack(
+                [self._project_heads(block.attention.context[:, row], block) for block in blocks]
+            )
         )
         self.mlps = read_only(np.stack([block.mlp.output[row] @ self._u for block in blocks]))
         self.token_embedding = float(trace.token_embedding[row] @ self._u)
@@ -86,7 +89,7 @@ class Attribution(Analysis):
         check_sum(np.array(parts), np.array(self.total), "the logit", trace)
 
     def by_token(self) -> ByToken:
-        """Split the heads' shares by token: weights[position, key] V[key] W_O · u.
+        """Split the heads' contributions by attended token: weights[position, key] V[key] W_O · u.
 
         Raises
         ------
@@ -95,16 +98,10 @@ class Attribution(Analysis):
         """
         return ByToken(self)
 
-    def _direction(self, output: Array, w: Array) -> Array:
-        """u, (D,), see the class."""
-        scale = deviation(output - mean(output), self._trace.epsilon)
-        u: Array = direction(self._trace.gain, w) / scale
-        return u
-
-    def _of_heads(self, written: Array, block: Trace) -> Array:
-        """written W_O · u of each head, (H, ..., Dh) -> (H, ...)."""
-        heads = zip(written, block.attention.heads, strict=True)
-        return np.stack([one @ (head.W_O @ self._u) for one, head in heads])
+    def _project_heads(self, vectors: Array, block: Trace) -> Array:
+        """vector W_O · u for each head, (H, ..., Dh) -> (H, ...)."""
+        pairs = zip(vectors, block.attention.heads, strict=True)
+        return np.stack([vector @ (head.W_O @ self._u) for vector, head in pairs])
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H = self.heads.shape
@@ -118,7 +115,7 @@ class Attribution(Analysis):
         for layer, row in enumerate(numbers):
             lines.append([str(layer), *(f"{number:z.{self.decimals}f}" for number in row)])
         yield Table(lines, left=())
-        rest = {
+        sums = {
             "tokens": self.token_embedding,
             "positions": self.position_embedding,
             "biases": self.bias,
@@ -127,7 +124,7 @@ class Attribution(Analysis):
         yield Message(
             "token embedding {tokens}, position embedding {positions}, biases {biases}, "
             "total {total}",
-            **{name: f"{number:z.{self.decimals}f}" for name, number in rest.items()},
+            **{name: f"{number:z.{self.decimals}f}" for name, number in sums.items()},
         )
 
 
@@ -156,8 +153,8 @@ class ByToken(Analysis):
         self.title = Message("{title}, head by head and token by token", title=attribution.title)
         rows = []
         for block in trace.fork().blocks:
-            weights = block.attention.weights[:, attribution._at]  # (H, Tk)
-            values = attribution._of_heads(block.attention.V, block)  # (H, Tk)
+            weights = block.attention.weights[:, attribution._position]  # (H, Tk)
+            values = attribution._project_heads(block.attention.V, block)  # (H, Tk)
             rows.append(weights * values)
         self.heads = read_only(np.stack(rows))
         check_sum(
@@ -185,12 +182,12 @@ def direction(gain: Array, w: Array) -> Array:
     return centred
 
 
-def check_sum(parts: AnyArray, total: AnyArray, what: str, trace: Trace) -> None:
+def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None:
     """Raise unless parts sum to a total along the first axis."""
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            "the parts don't sum to {what}{note}. Attribution needs a trace without edited sums",
-            what=what,
+            "the parts don't sum to {name}{note}. Attribution needs a trace without edited sums",
+            name=name,
             note=trace.note,
         )

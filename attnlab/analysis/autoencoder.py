@@ -50,7 +50,7 @@ HOOKS = {
     "mlp.hook_post": "mlp.activated",
 }
 
-# How SAELens notes that the training's model had a centred residual stream.
+# How SAELens records that the residual stream of the training's model was centred.
 CENTRED = {"center_writing_weights": True}
 
 # Names of settings before SAELens 6.
@@ -120,7 +120,9 @@ class SparseAutoencoder(Document):
         """The features' activations, (..., D) -> (..., n)."""
         # SAELens adds the epsilon of layer_norm here, and not in `decode`.
         normal = (x - self.shift(x)) / (self.scale(x) + 1e-5 * (self.norm == "layer_norm"))
-        W_enc, b_enc, b_dec = (one.astype(x.dtype) for one in (self.W_enc, self.b_enc, self.b_dec))
+        W_enc, b_enc, b_dec = (
+            array.astype(x.dtype) for array in (self.W_enc, self.b_enc, self.b_dec)
+        )
         z = equations.affine(normal - b_dec if self.subtracts_bias else normal, W_enc, b_enc)
         if self.k is not None:
             return largest(z, self.k)
@@ -133,18 +135,23 @@ class SparseAutoencoder(Document):
         return equations.affine(activations, W_dec, b_dec) * self.scale(x) + self.shift(x)
 
     def shift(self, x: Array) -> Array:
-        """What is subtracted from x first and added back at the end, (..., D) -> (..., 1)."""
+        """The number subtracted from x and added back to its reconstruction, (..., 1)."""
         return mean(x) * (self.centres or self.norm == "layer_norm")
 
     def scale(self, x: Array) -> Array:
-        """What x is divided by first and multiplied by at the end, (..., D) -> (..., 1)."""
+        """The number that divides x and multiplies its reconstruction, (..., 1)."""
         if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
             return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
         scale = np.sqrt(mean(np.square(x)))
         return np.where((scale == 0) | (self.norm == "none"), np.ones_like(scale), scale)
 
     def read(self, trace: Trace, path: str | None) -> tuple[str, Array]:
-        """What it reads in a trace: the path, None for its own, and x, (..., D)."""
+        """Return the path and value x of the step that it encodes, (..., D).
+
+        Parameters
+        ----------
+        path : None for the step that it was trained on
+        """
         path, D = self.path if path is None else path, len(self.b_dec)
         if path == "":
             raise InvalidValueError(
@@ -169,7 +176,7 @@ class SparseAutoencoder(Document):
         return path, x
 
     def evaluate(self, traces: TraceSequence, path: str | None = None) -> FeatureEvaluation:
-        """How much of the model it explains, and how sparsely.
+        """Measure how much of the model the features explain, and how sparse they are.
 
         Parameters
         ----------
@@ -193,7 +200,7 @@ class SparseAutoencoder(Document):
         tensors = {name: np.array(getattr(self, name), "f4", order="C") for name in names[:4]}
         if self.threshold is not None:
             tensors["threshold"] = self.threshold
-        hook = renamed(self.path, {ours: theirs for theirs, ours in HOOKS.items()})
+        hook = rename_step(self.path, {path: hook for hook, path in HOOKS.items()})
         config = {
             "architecture": self.architecture,
             "d_in": len(self.b_dec),
@@ -226,16 +233,17 @@ class SparseAutoencoder(Document):
 
 def largest(z: Array, k: int) -> Array:
     """ReLU of the k largest numbers of each row, 0 for the others, (..., n)."""
-    kept = np.argpartition(z, -k, axis=-1)[..., -k:]
+    top = np.argpartition(z, -k, axis=-1)[..., -k:]
     activations = np.zeros_like(z)
-    np.put_along_axis(activations, kept, equations.relu(np.take_along_axis(z, kept, -1)), -1)
+    np.put_along_axis(activations, top, equations.relu(np.take_along_axis(z, top, -1)), -1)
     return activations
 
 
 def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     """Open a sparse autoencoder that SAELens or `SparseAutoencoder.save` wrote.
 
-    SAELens's "standard", "topk" and "jumprelu" open; it saves a trained BatchTopK as "jumprelu".
+    The architectures "standard", "topk" and "jumprelu" open. SAELens saves a trained BatchTopK as
+    "jumprelu".
 
     Most of SAELens's were trained on texts with `<|endoftext|>` in front, which a trace doesn't
     add, and some on weights that TransformerLens had changed; look there first if the error is
@@ -263,20 +271,20 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
             raise MissingFileError(
                 f"{folder / name} not found. Give the directory with {CONFIG} and {WEIGHTS}"
             )
-    given, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
+    settings, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
 
     def section(name: str) -> dict[str, Any]:
-        if not isinstance(found := config.get(name) or {}, dict):
+        if not isinstance(value := config.get(name) or {}, dict):
             raise ConfigError(f"{folder / CONFIG}: {name} must be a JSON object")
-        return found
+        return value
 
-    config = {RENAMED.get(name, name): value for name, value in given.items()}
+    config = {RENAMED.get(name, name): value for name, value in settings.items()}
     config = section("metadata") | config
-    for name, known in SETTINGS.items():
-        if config.setdefault(name, known[0]) not in known:
+    for name, supported in SETTINGS.items():
+        if config.setdefault(name, supported[0]) not in supported:
             raise ConfigError(
                 f"{folder / CONFIG}: {name} {quoted(config[name])} isn't supported; supported are "
-                f"{', '.join(map(repr, known))}"
+                f"{', '.join(map(repr, supported))}"
             )
     architecture: str = config["architecture"]
     k: Any = config.get("k")
@@ -288,11 +296,11 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
     if architecture == "jumprelu":
         shapes["threshold"] = (n,)
-    found = {name: tensors[name].shape for name in sorted(tensors)}
-    if found != shapes or not n or not D:
+    actual = {name: tensors[name].shape for name in sorted(tensors)}
+    if actual != shapes or not n or not D:
         raise CheckpointError(
             f"{folder / WEIGHTS} must have {', '.join(sorted(shapes))} of n features; got shapes "
-            f"{quoted(found, 300)}"
+            f"{quoted(actual, 300)}"
         )
     if architecture == "topk" and not (is_integer(k) and 1 <= k <= n):
         raise ConfigError(f"{folder / CONFIG}: k must be from 1 to {n}; got {quoted(k)}")
@@ -304,7 +312,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     return SparseAutoencoder(
         **{name: read_only(tensor) for name, tensor in tensors.items()},
         architecture=architecture,
-        path=renamed(str(config.get("hook_name") or ""), HOOKS),
+        path=rename_step(str(config.get("hook_name") or ""), HOOKS),
         k=k if architecture == "topk" else None,
         subtracts_bias=config["apply_b_dec_to_input"],
         norm=config["normalize_activations"] or "none",
@@ -313,7 +321,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     )
 
 
-def renamed(path: str, names: dict[str, str]) -> str:
+def rename_step(path: str, names: dict[str, str]) -> str:
     """A step of a block under its other name; other paths are returned unchanged."""
     match = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
     return f"{match[1]}{names[match[2]]}" if match and match[2] in names else path

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# Those of attnlab.model, which can't be imported here: its modules import the analyses.
+# The classes of attnlab.model, which can't be imported here, since it imports the analyses.
 Trace: TypeAlias = Any
 Traces: TypeAlias = Any
 
-# A token given by its id, its text, its symbol, or as a Token.
+# A token's id, text or symbol, or a Token.
 Named: TypeAlias = int | str | Token
 
 
@@ -121,16 +121,16 @@ class TraceSequence(Sequence[Trace]):
     def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
         """The trace of some texts of one length with a leading axis, and the trace of each.
 
-        They are new: what they compute is freed with them.
+        The traces are new, so the steps they compute are freed with them.
         """
 
     @abstractmethod
     def groups(self) -> list[list[int]]:
-        """The numbers of the texts that are computed side by side, of one length each."""
+        """The numbers of the texts that are computed side by side; a group has one length."""
 
 
 def fingerprint(trace: Trace) -> str:
-    """What tells models apart: a digest of the last LayerNorm and W_P, in float32."""
+    """A digest that identifies a model: of the last LayerNorm and W_P, in float32."""
     digest = hashlib.sha256()
     for step in (trace.gain, trace.bias, trace.W_P):
         digest.update(np.ascontiguousarray(step, np.float32).tobytes())
@@ -202,25 +202,19 @@ class Target:
             raise InvalidValueError(
                 "logits must have shape (..., vocab); got {shape}", shape=logits.shape
             )
-        of_token: Array = logits[..., self.token.id]
-        return of_token if self.against is None else of_token - logits[..., self.against.id]
+        logit: Array = logits[..., self.token.id]
+        return logit if self.against is None else logit - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
         """The target in a trace; other logits are computed only if they are edited."""
-        return float(self.values(trace))
-
-    def values(self, trace: Trace) -> Array:
-        """Like `value`, for a trace of several runs stacked along leading axes, (...)."""
         T = len(at(trace, "ids"))
         position = checked_index(self.position, "position", T)
         if position == T - 1 and trace.is_edited("next_logits"):
-            return self.difference(trace.next_logits)
+            return float(self.difference(trace.next_logits))
         if trace.is_edited("logits"):
-            return self.difference(trace.logits[..., position, :])
+            return float(self.difference(trace.logits[position]))
         # Not a matrix product: BLAS may round equal rows differently.
-        products = trace.final[..., position, :] * self.difference(trace.W_U)
-        total: Array = products.sum(axis=-1)
-        return total
+        return float((trace.final[position] * self.difference(trace.W_U)).sum())
 
     @property
     def message(self) -> Message:

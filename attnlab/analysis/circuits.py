@@ -70,23 +70,24 @@ class TokensRead(TokensOfHead):
 
 def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
     """See `Trace.writes`."""
-    one, source = trace.head(layer, head), trace.vocabulary.named(token)
+    result, source = trace.head(layer, head), trace.vocabulary.named(token)
     x = attention_input(trace, layer, np.array([source.id]))[0]
-    written = (x @ one.W_V + one.b_V) @ one.W_O
+    output = (x @ result.W_V + result.b_V) @ result.W_O
     template = "{title}: tokens it promotes when it attends to {token}"
-    title = Message(template, title=one.title, token=source.symbol)
-    return TokensOfHead(title, trace, equations.logits(centred(written) * trace.gain, trace.W_U), k)
+    title = Message(template, title=result.title, token=source.symbol)
+    return TokensOfHead(title, trace, equations.logits(centred(output) * trace.gain, trace.W_U), k)
 
 
 def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
     """See `Trace.reads`."""
-    one, query = trace.head(layer, head), trace.vocabulary.named(token)
+    result, query = trace.head(layer, head), trace.vocabulary.named(token)
     x = attention_input(trace, layer, np.array([query.id]))[0]
-    q = x @ one.W_Q + one.b_Q
-    K = attention_input(trace, layer, np.arange(trace.config.vocab_size)) @ one.W_K + one.b_K
+    q = x @ result.W_Q + result.b_Q
+    X = attention_input(trace, layer, np.arange(trace.config.vocab_size))
+    K = X @ result.W_K + result.b_K
     template = "{title}: tokens it attends to from {token}"
-    title = Message(template, title=one.title, token=query.symbol)
-    return TokensRead(title, trace, equations.scores(K @ q, one.scale), k)
+    title = Message(template, title=result.title, token=query.symbol)
+    return TokensRead(title, trace, equations.scores(K @ q, result.scale), k)
 
 
 def attention_input(trace: Trace, layer: int, ids: Ids) -> Array:
@@ -125,25 +126,24 @@ class Composition(Analysis):
             raise InvalidValueError("kind must be 'Q', 'K' or 'V'; got {kind}", kind=quoted(kind))
         self.kind = kind
         self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace.note)
-        writing = [writing_of(block.attention) for block in trace.blocks]
-        reading = [reading_of(block.attention, kind) for block in trace.blocks]
-        L, H, self.even = len(writing), len(writing[0]), trace.config.n_embd**-0.5
-        scores = np.zeros((L, H, L, H), writing[0].dtype)
+        writers = [write_factors(block.attention) for block in trace.blocks]
+        readers = [read_factors(block.attention, kind) for block in trace.blocks]
+        L, H, self.even = len(writers), len(writers[0]), trace.config.n_embd**-0.5
+        scores = np.zeros((L, H, L, H), writers[0].dtype)
         for first in range(L):
             for second in range(first + 1, L):
-                both = writing[first][:, np.newaxis] @ reading[second]  # (H, H, Dh, Dh)
-                sizes = norm(writing[first])[:, np.newaxis] * norm(reading[second])
-                nonzero = sizes > 0
+                products = writers[first][:, np.newaxis] @ readers[second]  # (H, H, Dh, Dh)
+                sizes = norm(writers[first])[:, np.newaxis] * norm(readers[second])
                 scores[first, :, second] = np.divide(
-                    norm(both), sizes, where=nonzero, out=0 * sizes
+                    norm(products), sizes, where=sizes > 0, out=0 * sizes
                 )
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
         """The pairs with the largest scores: layer and head of writer and of reader."""
         count = as_count(count, "count", least=1)
-        best = np.argsort(-self.scores, axis=None, kind="stable")[:count]
-        pairs = zip(*np.unravel_index(best, self.scores.shape), strict=True)
+        order = np.argsort(-self.scores, axis=None, kind="stable")[:count]
+        pairs = zip(*np.unravel_index(order, self.scores.shape), strict=True)
         return [(int(a), int(b), int(c), int(d)) for a, b, c, d in pairs if a < c]
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -160,28 +160,30 @@ class Composition(Analysis):
         yield Table(lines, left=(0, 1))
 
 
-def writing_of(attention: Trace) -> Array:
+def write_factors(attention: Trace) -> Array:
     """R W_O of each head, (H, Dh, D), which has the norms of OV.
 
     W_V = Q R (QR decomposition): Q has orthonormal columns, so it doesn't change norms.
     """
-    return np.stack([triangle(read_by(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads])
+    return np.stack(
+        [triangle(fold_layer_norm(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads]
+    )
 
 
-def reading_of(attention: Trace, kind: str) -> Array:
+def read_factors(attention: Trace, kind: str) -> Array:
     """An (H, D, Dh) factor of each head's read matrix that keeps norms of products."""
 
-    def thin_of(head: Trace) -> tuple[Array, Array]:
+    def thin_factors(head: Trace) -> tuple[Array, Array]:
         if kind == "V":
-            return read_by(attention, head.W_V), transpose(centred(head.W_O))
-        Q, K = read_by(attention, head.W_Q), read_by(attention, head.W_K)
+            return fold_layer_norm(attention, head.W_V), transpose(centred(head.W_O))
+        Q, K = fold_layer_norm(attention, head.W_Q), fold_layer_norm(attention, head.W_K)
         return (Q, K) if kind == "Q" else (K, Q)
 
-    thin = [thin_of(head) for head in attention.heads]
-    return np.stack([reads @ transpose(triangle(other)) for reads, other in thin])
+    pairs = map(thin_factors, attention.heads)
+    return np.stack([left @ transpose(triangle(right)) for left, right in pairs])
 
 
-def read_by(attention: Trace, W: Array) -> Array:
+def fold_layer_norm(attention: Trace, W: Array) -> Array:
     """W with LayerNorm folded in: C gain W."""
     return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
 

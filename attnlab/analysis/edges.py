@@ -200,8 +200,8 @@ class Circuit:
         for all edges, 0 for none
     """
 
-    def __init__(self, edges: Edges, chosen: Sequence[tuple[str, str]]) -> None:
-        self._result, self.edges = edges, list(chosen)
+    def __init__(self, result: Edges, edges: Sequence[tuple[str, str]]) -> None:
+        self._result, self.edges = result, list(edges)
 
     def __repr__(self) -> str:
         return f"Circuit of {len(self.edges)} edges, faithfulness {self.faithfulness:.3f}"
@@ -357,9 +357,11 @@ def edges(
         raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
     if isinstance(clean, TraceSequence):
 
-        def analyse(one: Trace, other: Trace, pair_metric: Any) -> tuple[Any, float, float]:
+        def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[Any, float, float]:
             """Effects in units of the metric, and the metric in both traces, which aren't kept."""
-            result = edges(one, other, metric=pair_metric, steps=steps, exact=exact, progress=False)
+            result = edges(
+                clean, corrupted, metric=metric, steps=steps, exact=exact, progress=False
+            )
             effects = result.effects * (result.clean - result.corrupted)
             return effects, result.clean, result.corrupted
 

@@ -1,4 +1,4 @@
-"""What a sparse autoencoder finds in a text: features, what they write, and the error."""
+"""The features of a text by a sparse autoencoder, what they write, and the error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SOURCE = (
 IN_STREAM = ("embedding", "token_embedding", "position_embedding", "input", "mid", "output")
 
 # Features in a heatmap, features per token in a table, promoted tokens per feature.
-FEATURES_SHOWN, OF_TOKEN, RAISED = 12, 3, 3
+FEATURES_SHOWN, FEATURES_PER_TOKEN, TOKENS_PROMOTED = 12, 3, 3
 
 
 class Features(Analysis):
@@ -49,8 +49,8 @@ class Features(Analysis):
 
     x = reconstruction + error, reconstruction = activations W_dec + b_dec
 
-    The table and the plot show the share of x that each part writes, written · x / ‖x‖². The shares
-    of all features, of b_dec and of the error sum to 1.
+    The table and the plot show which fraction of x each part writes, written · x / ‖x‖². The
+    fractions of all features, of b_dec and of the error sum to 1.
 
     Attributes
     ----------
@@ -58,8 +58,8 @@ class Features(Analysis):
     x : (T, D)
     activations : (T, n)
     reconstruction, error : (T, D)
-    shares : (T, n), of the features; NaN where x is 0
-    bias_share, error_share : (T,), of b_dec and of the error
+    shares : (T, n), the fractions of x that the features write; NaN where x is 0
+    bias_share, error_share : (T,), those of b_dec and of the error
     """
 
     meaning: ClassVar[str] = (
@@ -82,13 +82,13 @@ class Features(Analysis):
         self.x, self.activations = x, read_only(sae.encode(x))
         self.reconstruction = read_only(sae.decode(self.activations, x))
         self.error = read_only(x - self.reconstruction)
-        size = np.square(x).sum(axis=-1)
-        along = self.activations * sae.scale(x) * (x @ sae.W_dec.T.astype(x.dtype))
+        norms = np.square(x).sum(axis=-1)
+        products = self.activations * sae.scale(x) * (x @ sae.W_dec.T.astype(x.dtype))
         bias = sae.decode(0 * self.activations, x)
         with np.errstate(invalid="ignore"):  # NaN where x is 0
-            self.shares = read_only(along / size[..., np.newaxis])
-            self.bias_share = read_only((bias * x).sum(axis=-1) / size)
-            self.error_share = read_only((self.error * x).sum(axis=-1) / size)
+            self.shares = read_only(products / norms[..., np.newaxis])
+            self.bias_share = read_only((bias * x).sum(axis=-1) / norms)
+            self.error_share = read_only((self.error * x).sum(axis=-1) / norms)
 
     def top(self, token: int | str = -1, k: int = 5) -> TopFeatures:
         """The most active features of a token, and the tokens whose logits each raises most.
@@ -111,16 +111,16 @@ class Features(Analysis):
         feature : its index
         k : how many
         """
-        number = self._number(feature)
-        title = Message("Feature {feature}: tokens it promotes", feature=number)
-        return TokensOfFeature(title, self._trace, self._logits([number])[0], k)
+        index = self._index(feature)
+        title = Message("Feature {feature}: tokens it promotes", feature=index)
+        return TokensOfFeature(title, self._trace, self._logits([index])[0], k)
 
     def scaled(self, feature: int, factor: float) -> dict[str, Callable[[Array], Array]]:
         """An edit that scales a feature's contribution to x; the error is unchanged.
 
         x + (factor - 1) · activation · W_dec[feature]
 
-        To edit several features, chain the calls: `trace.edited(one).edited(other)`.
+        To edit several features, chain the calls: `trace.edited(first).edited(second)`.
 
         Parameters
         ----------
@@ -131,11 +131,11 @@ class Features(Analysis):
         --------
         >>> without = trace.edited(features.scaled(17, 0))
         """
-        number, factor = self._number(feature), as_float(factor, "factor", least=None)
-        written = self.activations[..., [number]] * self.sae.W_dec[number] * self.sae.scale(self.x)
+        index, factor = self._index(feature), as_float(factor, "factor", least=None)
+        written = self.activations[..., [index]] * self.sae.W_dec[index] * self.sae.scale(self.x)
         return {self.path: lambda x: x + (factor - 1) * written}
 
-    def _number(self, feature: int) -> int:
+    def _index(self, feature: int) -> int:
         return checked_index(feature, "feature", len(self.sae.b_enc))
 
     def _logits(self, features: Any) -> Array:
@@ -150,19 +150,19 @@ class Features(Analysis):
         )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        most = np.nan_to_num(self.shares).max(axis=0)
-        best = np.sort(np.argsort(-most, kind="stable")[:FEATURES_SHOWN])
-        others = self.shares.sum(axis=-1) - self.shares[:, best].sum(axis=-1)
-        numbers = np.stack([*self.shares.T[best], others, self.bias_share, self.error_share])
-        return numbers, parts_axis(best), positions_of(self._trace)
+        largest = np.nan_to_num(self.shares).max(axis=0)
+        shown = np.sort(np.argsort(-largest, kind="stable")[:FEATURES_SHOWN])
+        others = self.shares.sum(axis=-1) - self.shares[:, shown].sum(axis=-1)
+        numbers = np.stack([*self.shares.T[shown], others, self.bias_share, self.error_share])
+        return numbers, parts_axis(shown), positions_of(self._trace)
 
     def _tables(self) -> Iterator[str | Table]:
         lines = [header("token", "active", "largest", "b_dec", "error")]
         for row, token in enumerate(positions_of(self._trace).labels):
             active = most_active(self.activations[row])
-            largest = (f"#{one} {self.shares[row, one]:z.2f}" for one in active[:OF_TOKEN])
-            rest = f"{self.bias_share[row]:z.2f}", f"{self.error_share[row]:z.2f}"
-            lines.append((token, str(len(active)), "  ".join(largest), *rest))
+            largest = (f"#{n} {self.shares[row, n]:z.2f}" for n in active[:FEATURES_PER_TOKEN])
+            bias, error = f"{self.bias_share[row]:z.2f}", f"{self.error_share[row]:z.2f}"
+            lines.append((token, str(len(active)), "  ".join(largest), bias, error))
         yield Table(lines, left=(0, 2))
 
 
@@ -173,9 +173,9 @@ def most_active(activations: Array) -> NDArray[np.int64]:
 
 def parts_axis(features: NDArray[np.int64]) -> Axis:
     """The axis of some features and of the other parts of x."""
-    named = (Message("feature {feature}", feature=one) for one in features.tolist())
-    rest = Message("other features"), "b_dec", Message("error")
-    return named_axis("part", (*named, *rest))
+    names = (Message("feature {feature}", feature=feature) for feature in features.tolist())
+    others = Message("other features"), "b_dec", Message("error")
+    return named_axis("part", (*names, *others))
 
 
 class TopFeatures(Analysis):
@@ -186,36 +186,39 @@ class TopFeatures(Analysis):
     position : of the token
     features : int64 (k,), indices
     activations : (k,)
-    shares : (k + 3,), of these features, of the other ones, of b_dec and of the error, see
-        `Features`; they sum to 1
+    shares : (k + 3,), the fractions of x that these features, all others, b_dec and the error
+        write, see `Features`; they sum to 1
     """
 
     meaning: ClassVar[str] = Features.meaning
     note: ClassVar[str] = Features.note
     source: ClassVar[str] = SOURCE
 
-    def __init__(self, of: Features, position: int, k: int) -> None:
-        self.title = Message("{title}, position {position}", title=of.title, position=position)
-        self.position, self._of = position, of
-        self.features = read_only(most_active(of.activations[position])[: as_count(k, "k", 1)])
-        self.activations = read_only(of.activations[position, self.features])
-        each, shown = of.shares[position], of.shares[position, self.features]
-        rest = each.sum() - shown.sum(), of.bias_share[position], of.error_share[position]
-        self.shares = read_only(np.array([*shown, *rest]))
+    def __init__(self, text: Features, position: int, k: int) -> None:
+        self.title = Message("{title}, position {position}", title=text.title, position=position)
+        self.position, self._text = position, text
+        self.features = read_only(most_active(text.activations[position])[: as_count(k, "k", 1)])
+        self.activations = read_only(text.activations[position, self.features])
+        shares = text.shares[position, self.features]
+        others = text.shares[position].sum() - shares.sum()
+        bias, error = text.bias_share[position], text.error_share[position]
+        self.shares = read_only(np.array([*shares, others, bias, error]))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.shares[:, np.newaxis], parts_axis(self.features), named_axis("", ("share",))
 
     def _tables(self) -> Iterator[str | Table]:
-        rows, of = range(len(self.shares)), self._of
-        cells, raised = ([""] * len(rows) for _ in range(2))
-        cells[: len(self.features)] = (f"{one:.2f}" for one in self.activations)
-        if of.path.rpartition(".")[2] in IN_STREAM and len(self.features):
-            best = np.argsort(-of._logits(self.features), axis=-1)[:, :RAISED]
-            symbols = ([label(of._trace.vocabulary.token(id).symbol) for id in row] for row in best)
-            raised[: len(best)] = map(" ".join, symbols)
-        shares = (f"{one:z.2f}" for one in self.shares)
-        lines = zip(parts_axis(self.features).labels, cells, shares, raised, strict=True)
+        text, n = self._text, len(self.shares)
+        activations, promoted = [""] * n, [""] * n
+        activations[: len(self.features)] = (f"{number:.2f}" for number in self.activations)
+        if text.path.rpartition(".")[2] in IN_STREAM and len(self.features):
+            ids = np.argsort(-text._logits(self.features), axis=-1)[:, :TOKENS_PROMOTED]
+            vocabulary = text._trace.vocabulary
+            symbols = ([label(vocabulary.token(id).symbol) for id in row] for row in ids)
+            promoted[: len(ids)] = map(" ".join, symbols)
+        shares = (f"{share:z.2f}" for share in self.shares)
+        names = parts_axis(self.features).labels
+        lines = zip(names, activations, shares, promoted, strict=True)
         yield Table([header("part", "activation", "share", "raises"), *lines], left=(0, 3))
 
 
@@ -241,13 +244,13 @@ class FeatureEvaluation(Analysis):
     Attributes
     ----------
     explained : the explained variance
-    density : (n,), the share of tokens on which each feature is active
+    density : (n,), the fraction of tokens on which each feature is active
     active : the mean number of active features of a token, L0
     dead : the number of features that are active on none of these tokens
     losses : (3,), cross-entropy in nats per token, means over texts: the model's own, with x
         replaced by its reconstruction, and with x replaced by b_dec alone
     errors : (3,), their standard errors; NaN for one text
-    each : (3, texts)
+    each : (3, texts), the losses of each text
     """
 
     meaning: ClassVar[str] = (
@@ -277,7 +280,7 @@ class FeatureEvaluation(Analysis):
             unexplained += float(np.square(x - reconstruction).sum(dtype=np.float64))
             counts += np.count_nonzero(activations.reshape(-1, n), axis=0)
             bias = sae.decode(0 * activations, x)
-            runs = trace, *(trace.edited({at_path: one}) for one in (reconstruction, bias))
+            runs = trace, *(trace.edited({at_path: value}) for value in (reconstruction, bias))
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, run in enumerate(runs):
                 each[row, numbers] = losses_of(run.logits[..., :-1, :], ids)

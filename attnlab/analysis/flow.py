@@ -28,8 +28,8 @@ class Rollout(Analysis):
     """
 
     meaning: ClassVar[str] = (
-        "Each number is the share of a position's vector that comes from a token, if every layer "
-        "mixes by (mean weights + I) / 2."
+        "Each number is the fraction of a position's vector that comes from a token, if every "
+        "layer mixes by (mean weights + I) / 2."
     )
     note: ClassVar[str] = (
         "Rollout averages heads, weights attention and the residual connection equally, and "
@@ -83,9 +83,9 @@ class ValueWeighted(Analysis):
     lengths: Array
 
     def __init__(self, trace: Trace, layer: int, head: int) -> None:
-        one = trace.head(layer, head)
-        self.title = Message("{title}: norms of its weighted values", title=one.title)
-        self.lengths = read_only(lengths_of(one.fork()))
+        result = trace.head(layer, head)
+        self.title = Message("{title}: norms of its weighted values", title=result.title)
+        self.lengths = read_only(lengths_of(result.fork()))
         self._queries, self._keys = axes_of(trace, self.lengths)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -111,8 +111,8 @@ class ValueWeightedHeads(Analysis):
         heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
-        self._of_all = Message("Norms of each head's weighted values{title}", title=trace.note)
-        self.title = Message("{title}: for the last token", title=self._of_all)
+        self._plot_title = Message("Norms of each head's weighted values{title}", title=trace.note)
+        self.title = Message("{title}: for the last token", title=self._plot_title)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H, _, Tk = self.lengths.shape
@@ -127,7 +127,7 @@ class ValueWeightedHeads(Analysis):
         axes = self._queries, self._keys
         tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
         with drawn_in(language):
-            return plot_tiles(tiles, *axes, say(self._of_all), ax, tokens)
+            return plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:
@@ -136,9 +136,9 @@ def lengths_of(head: Trace) -> Array:
     return lengths
 
 
-def written_length(written: Array, W_O: Array) -> Array:
-    """‖written W_O‖ of each row, (..., Dh) -> (...)."""
-    return length(written @ W_O)
+def written_length(values: Array, W_O: Array) -> Array:
+    """‖value W_O‖ of each row, (..., Dh) -> (...)."""
+    return length(values @ W_O)
 
 
 def length(x: Array) -> Array:

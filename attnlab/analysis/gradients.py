@@ -86,12 +86,12 @@ class GradientRun(Run):
         return super()._input(path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
-        layer, of_head, _ = path.rpartition(".")[0].rpartition(".heads.")
+        layer, is_of_head, _ = path.rpartition(".")[0].rpartition(".heads.")
         if node.step.name == "memory":  # another name of X
             return self._input(path.removesuffix("memory") + "X")
-        if of_head and node.step.name == "output":  # the layer's output is the sum of the heads'
+        if is_of_head and node.step.name == "output":  # the layer's output is the sum of the heads'
             return self._input(f"{layer}.output")
-        if of_head and node.step.name == "X":
+        if is_of_head and node.step.name == "X":
             return self._through_head(path.removesuffix("X"))
         *_, whole = enclosing_steps(self.graph, path)
         if whole != path:
@@ -119,10 +119,10 @@ class GradientRun(Run):
             parts.append(self._input("rows_of_W_E"))
         if not parts:
             return np.zeros_like(self.run.value(path))
-        first, *rest = parts
-        for other in rest:
-            first = first + other
-        return first
+        total, *others = parts
+        for other in others:
+            total = total + other
+        return total
 
     def _argument(self, name: str, consumer: str, paths: dict[str, str]) -> Any:
         """An argument of the gradient of a consumer's equation."""
@@ -251,9 +251,9 @@ def nearby(graph: Graph, prefix: str) -> Iterator[str]:
         _, layer, *_ = prefix.split(".")
         block = f"blocks.{layer}"
         prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{int(layer) + 1}"]
-    for one in prefixes:
-        parts = one.split(".") if one else []
+    for start in prefixes:
+        parts = start.split(".") if start else []
         if len(parts) > 1 and int(parts[1]) == graph.n_layer:
             continue
         for name in graph.kind_at(parts).steps:
-            yield f"{one}.{name}" if one else name
+            yield f"{start}.{name}" if start else name

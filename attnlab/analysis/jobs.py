@@ -1,4 +1,4 @@
-"""How well heads do known jobs: previous, first or same token, induction."""
+"""How well heads do known jobs: attending to the previous, first or same token; induction."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def same(tokens: Tokens) -> Mask:
 
 def induction(tokens: Tokens) -> Mask:
     """Attend to the token after the last earlier occurrence of the token."""
-    copies = same(tokens)
-    targets = np.zeros_like(copies)
-    rows = np.flatnonzero(copies.any(axis=-1))
-    last = len(tokens) - 1 - copies[rows, ::-1].argmax(axis=-1)
+    occurrences = same(tokens)
+    targets = np.zeros_like(occurrences)
+    rows = np.flatnonzero(occurrences.any(axis=-1))
+    last = len(tokens) - 1 - occurrences[rows, ::-1].argmax(axis=-1)
     targets[rows, last + 1] = True
     return targets
 
@@ -128,13 +128,13 @@ class HeadJobs(Analysis):
         ]
 
     def _tables(self) -> Iterator[str | Table]:
-        def shares(numbers: AnyArray) -> list[str]:
-            return ["" if np.isnan(share) else f"{share:.2f}" for share in numbers]
+        def cells(numbers: AnyArray) -> list[str]:
+            return ["" if np.isnan(number) else f"{number:.2f}" for number in numbers]
 
         lines: list[list[str]] = [[Message("layer"), Message("head"), *self.jobs]]
         for layer, head in np.ndindex(*self.attention.shape[1:]):
-            lines.append([str(layer), str(head), *shares(self.attention[:, layer, head])])
-        yield Table([*lines, [Message("evenly"), "", *shares(self.even)]])
+            lines.append([str(layer), str(head), *cells(self.attention[:, layer, head])])
+        yield Table([*lines, [Message("evenly"), "", *cells(self.even)]])
         for job, even in zip(self.jobs, self.even, strict=True):
             if np.isnan(even):
                 yield Message("No query has keys for the job {job}: its column is empty.", job=job)
@@ -170,18 +170,18 @@ def measure_jobs(
     texts : traces, each with its targets by job, bool (T, T)
     jobs : the jobs' names
     """
-    shares: dict[str, list[AnyArray]] = {job: [] for job in jobs}
-    even: dict[str, list[AnyArray]] = {job: [] for job in shares}
+    attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}
+    even: dict[str, list[AnyArray]] = {job: [] for job in attention}
     for trace, targets in texts:
         weights = np.stack([block.attention.weights for block in trace.blocks])
-        seen = np.arange(1, len(trace.tokens) + 1)
+        visible = np.arange(1, len(trace.tokens) + 1)  # keys of each query
         for job, keys in targets.items():
             rows = keys.any(axis=-1)
-            shares[job].append((weights[:, :, rows] * keys[rows]).sum(axis=-1))
-            even[job].append(keys[rows].sum(axis=-1) / seen[rows])
+            attention[job].append((weights[:, :, rows] * keys[rows]).sum(axis=-1))
+            even[job].append(keys[rows].sum(axis=-1) / visible[rows])
     return HeadJobs(
-        shares,
-        np.array([mean_of(np.concatenate(parts, axis=-1)) for parts in shares.values()]),
+        attention,
+        np.array([mean_of(np.concatenate(parts, axis=-1)) for parts in attention.values()]),
         np.array([mean_of(np.concatenate(parts)) for parts in even.values()]),
     )
 

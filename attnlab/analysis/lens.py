@@ -1,4 +1,4 @@
-"""The logit lens: what the residual stream predicts at each stop."""
+"""The logit lens: what the residual stream predicts after each attention and MLP."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ from attnlab.views.positions import token_index
 from attnlab.views.scale import PROBABILITIES
 from attnlab.views.shown import Axis, Grid, label
 
-AFTER_ALL_STOPS = (
-    "The edit of {} comes after the last stop, so the last row isn't the edited model's prediction."
+EDIT_AFTER_STREAM = (
+    "The edit of {} comes after the residual stream, so the last row isn't the edited model's "
+    "prediction."
 )
 
 # Columns in a printed table.
@@ -39,9 +40,10 @@ COLUMNS_SHOWN = 12
 
 
 class Lens(Analysis):
-    """Tokens with their ranks and probabilities, one row per stop.
+    """Tokens with their ranks and probabilities, one row for each point of the residual stream.
 
-    A stop is a state of the residual stream: the embedding, or what follows an attention or an MLP.
+    The points, called stops in names, are the embedding and the stream after each attention and
+    each MLP.
 
     Attributes
     ----------
@@ -50,19 +52,20 @@ class Lens(Analysis):
     ids : int64 (S, n)
     ranks : int64 (S, n), 1 for the most probable
     probabilities : (S, n)
-    tokens : n tokens for each stop, see `Token`
+    tokens : n tokens for each point, see `Token`
     """
 
     meaning: ClassVar[str] = (
-        "Each cell is a token decoded from a stop; its colour is the token's probability, "
-        "softmax(LayerNorm(stop) W_U)."
+        "Each cell is a token decoded from a point of the residual stream; its colour is the "
+        "token's probability, softmax(LayerNorm(stream) W_U)."
     )
     note: ClassVar[str] = (
-        "Early stops are decoded with the last LayerNorm and W_U, but may represent tokens "
+        "Early layers are decoded with the last LayerNorm and W_U, but may represent tokens "
         "differently: a token that doesn't appear there may still be represented."
     )
     source: ClassVar[str] = (
-        "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of LayerNorm(stop) W_U"
+        "nostalgebraist, “interpreting GPT: the logit lens” (2020); softmax of "
+        "LayerNorm(stream) W_U"
     )
 
     stops: tuple[str, ...]
@@ -71,10 +74,11 @@ class Lens(Analysis):
     probabilities: Array
 
     def __init__(
-        self, title: str, trace: Trace, columns: Axis, readout: tuple[AnyArray, AnyArray, AnyArray]
+        self, title: str, trace: Trace, columns: Axis, numbers: tuple[AnyArray, AnyArray, AnyArray]
     ) -> None:
+        """Set the numbers: ids, ranks and probabilities."""
         self.title, self.stops, self._trace, self._columns = title, stops_of(trace), trace, columns
-        self.ids, self.ranks, self.probabilities = map(read_only, readout)
+        self.ids, self.ranks, self.probabilities = map(read_only, numbers)
 
     @Part
     def tokens(self) -> tuple[tuple[Token, ...], ...]:
@@ -96,9 +100,9 @@ class Lens(Analysis):
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()
-        after = [name for name in ("final", "logits") if self._trace.is_edited(name)]
-        if after:
-            yield Paragraph(AFTER_ALL_STOPS.format(" and ".join(after)))
+        edited = [name for name in ("final", "logits") if self._trace.is_edited(name)]
+        if edited:
+            yield Paragraph(EDIT_AFTER_STREAM.format(" and ".join(edited)))
 
     def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels
@@ -110,10 +114,11 @@ class Lens(Analysis):
 
 
 class OneToken(Lens):
-    """The rank and probability of one token at every stop and position."""
+    """The rank and probability of one token in every row and position."""
 
     meaning: ClassVar[str] = (
-        "Each number is the token's probability decoded from a stop: softmax(LayerNorm(stop) W_U)."
+        "Each number is the token's probability decoded from a point of the residual stream: "
+        "softmax(LayerNorm(stream) W_U)."
     )
 
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
@@ -126,21 +131,25 @@ class OneToken(Lens):
 class LogitLens(Lens):
     """The logit lens, as `Trace.logit_lens` returns it.
 
-    The table shows the most probable token at every stop and position, n = T. `of` shows one token,
-    `top` the most probable tokens at one position.
+    The table shows the most probable token at every point and position, n = T. `of` shows one
+    token, `top` the most probable tokens at one position.
     """
 
     def __init__(self, trace: Trace) -> None:
         title = Message("Logit lens{title}: the most probable token", title=trace.note)
         self._trace = trace
         ids, probabilities = self._most_probable(1, slice(None))
-        readout = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
-        super().__init__(title, trace, positions_of(trace), readout)
+        numbers = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
+        super().__init__(title, trace, positions_of(trace), numbers)
 
     def logits(self, stop: str) -> Array:
-        """The logits at a stop, (T, vocab).
+        """The logits decoded from a point of the stream, (T, vocab).
 
-        The last stop's are the model's, unless `final` or `logits` is edited.
+        At the last point they are the model's, unless `final` or `logits` is edited.
+
+        Parameters
+        ----------
+        stop : one of `stops`
         """
         if not isinstance(stop, str) or stop not in self.stops:
             raise InvalidValueError(
@@ -151,7 +160,7 @@ class LogitLens(Lens):
         return decoded(self._trace, at(self._trace, stop))
 
     def of(self, token: Named) -> OneToken:
-        """Rank and probability of one token at every stop and position.
+        """Rank and probability of one token at every point and position.
 
         Parameters
         ----------
@@ -163,16 +172,16 @@ class LogitLens(Lens):
             return ranks_and_probabilities(np.full((len(logits), 1), target.id), logits)
 
         ranks, probabilities = self._measured(measure, slice(None))
-        readout = np.full(ranks.shape, target.id), ranks, probabilities
+        numbers = np.full(ranks.shape, target.id), ranks, probabilities
         title = Message(
             "Logit lens{title}: probability and rank of {token}",
             title=self._trace.note,
             token=target.symbol,
         )
-        return OneToken(title, self._trace, positions_of(self._trace), readout)
+        return OneToken(title, self._trace, positions_of(self._trace), numbers)
 
     def top(self, k: int = 5, position: int | str = -1) -> Lens:
-        """The k most probable tokens of every stop, at one position.
+        """The k most probable tokens of every point, at one position.
 
         Parameters
         ----------
@@ -192,20 +201,20 @@ class LogitLens(Lens):
         return Lens(title, self._trace, columns, (ids[:, 0], ranks, probabilities[:, 0]))
 
     def _most_probable(self, k: int, rows: slice) -> tuple[Ids, Array]:
-        """Ids and probabilities of the k most probable tokens at every stop, (S, n, k)."""
+        """Ids and probabilities of the k most probable tokens at every point, (S, n, k)."""
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
-            best = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
-            return best, probabilities_of(best, logits)
+            ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
+            return ids, probabilities_of(ids, logits)
 
         return self._measured(measure, rows)
 
     def _measured(
         self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: slice
     ) -> tuple[AnyArray, AnyArray]:
-        """Two measures of the logits of each stop, (S, n, ...).
+        """Two measures of the logits of each point, (S, n, ...).
 
-        Rows of all stops are computed in batches, as each product reads all of W_U.
+        Rows of all points are computed in batches, as each product reads all of W_U.
         """
         streams = np.stack([at(self._trace, stop)[rows] for stop in stops_of(self._trace)])
         S, n, D = streams.shape
@@ -225,7 +234,7 @@ def decoded(trace: Trace, stream: Array) -> Array:
 
 
 def stops_of(trace: Trace) -> tuple[str, ...]:
-    """The paths of the stops."""
+    """The paths of the points that the lens decodes."""
     layers = range(trace.config.n_layer)
     return ("embedding", *(f"blocks.{n}.{name}" for n in layers for name in ("mid", "output")))
 
@@ -251,22 +260,22 @@ def log_probabilities_of(ids: Ids, logits: Array) -> Array:
 
 def _shifted(ids: Ids, logits: Array) -> tuple[Array, Array]:
     """Logits minus the row's largest at some ids (n, k), and Σ exp of all (n, 1)."""
-    chosen, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
+    selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
-    return chosen - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
+    return selected - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
 
 
 def best_of(logits: Array) -> Ids:
     """The most probable id of each row, the lowest of equals, (n, vocab) -> (n, 1)."""
-    best: Ids = logits.argmax(axis=-1)[:, np.newaxis]
-    return best
+    ids: Ids = logits.argmax(axis=-1)[:, np.newaxis]
+    return ids
 
 
 def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
     """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
     logits = logits.astype(np.float64)
-    chosen = np.take_along_axis(logits, ids, -1)[..., 0]
-    return np.asarray((log_sum_exp(logits) - chosen).mean(axis=-1))
+    selected = np.take_along_axis(logits, ids, -1)[..., 0]
+    return np.asarray((log_sum_exp(logits) - selected).mean(axis=-1))
 
 
 def log_sum_exp(logits: Array) -> Array:
@@ -277,7 +286,7 @@ def log_sum_exp(logits: Array) -> Array:
 
 
 def check_next_tokens(traces: TraceSequence) -> None:
-    """Raise if a text has no next token, and so no loss."""
+    """Raise if a text has only one token, and so no loss."""
     short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
     if short:
         raise InvalidValueError(

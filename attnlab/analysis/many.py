@@ -66,12 +66,13 @@ class MeanAttribution(Attribution):
                 attributions[number] = Attribution(trace, tokens[number], others[number], position)
         self.each = tuple(attributions[number] for number in range(len(traces)))
         has_one_target = not isinstance(token, list) and not isinstance(against, list)
+        target = describe_target(self.each[0].target)
+        if not has_one_target:
+            target = Message("a target for each text")
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
             texts=number_of_texts(len(traces)),
-            target=describe_target(self.each[0].target)
-            if has_one_target
-            else Message("a target for each text"),
+            target=target,
         )
         self.standard_errors: dict[str, Any] = {}
         for name in self.names:
@@ -102,7 +103,7 @@ class MeanLens(Analysis):
     Attributes
     ----------
     stops : S paths, as in `Lens`
-    probabilities : (S,), the mean over the texts of a token's probability decoded from each stop
+    probabilities : (S,), the mean over the texts of a token's probability decoded from each point
     ranks : (S,), of its rank
     standard_errors : of the means, by attribute name; NaN for one text
     """

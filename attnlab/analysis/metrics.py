@@ -109,8 +109,8 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         raise InvalidValueError(
             f"clean and corrupted must be pairs; got {len(clean)} and {len(corrupted)} texts"
         )
-    for number, (one, other) in enumerate(zip(clean, corrupted, strict=True)):
-        check_traces(one, other, f" (pair {number})")
+    for number in range(len(clean)):
+        check_traces(clean[number], corrupted[number], f" (pair {number})")
 
 
 @contextmanager
@@ -129,7 +129,7 @@ def for_each_pair(
     analyse: Callable[..., Any],
     progress: bool = False,
 ) -> list[Any]:
-    """`analyse(clean, corrupted, metric)` of each pair; its traces are freed with its group."""
+    """`analyse(clean, corrupted, metric=...)` of each pair; its traces are freed with its group."""
     check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}
@@ -138,6 +138,6 @@ def for_each_pair(
             sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
             for number, *pair in zip(numbers, *sides, strict=True):
                 with in_pair(number):
-                    results[number] = analyse(*pair, metrics[number])
+                    results[number] = analyse(*pair, metric=metrics[number])
                 bar.update()
     return [results[number] for number in range(len(clean))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, ClassVar
 
@@ -54,8 +55,9 @@ from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# Rows of patched runs in a batch: enough for fast matrix products, with little memory.
-ROWS_AT_ONCE = 1024
+# Rows of patched runs in a batch: at most, and enough for fast matrix products. With enough rows,
+# patches that change different rows aren't batched, as all would be computed from the first one.
+ROWS_AT_ONCE, ENOUGH_ROWS = 1024, 128
 
 # Parts that a table names with their standard errors.
 PARTS_SHOWN = 10
@@ -246,8 +248,8 @@ def patch(
 
     restored = (metric(patched) - metric(corrupted)) / (metric(clean) - metric(corrupted))
 
-    Steps before a patch are computed once. Patches of one layer are batched, unless the metric is a
-    function, which gets one trace at a time.
+    Steps before a patch, and rows before the first one that it changes, are computed once. Patches
+    of one layer are batched, unless the metric is a function, which gets one trace at a time.
 
     Parameters
     ----------
@@ -322,30 +324,29 @@ def patch_pairs(
     """`patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics, targets = value_for_each(metric, len(clean), "metric"), []
-    for number, (trace, of_pair) in enumerate(zip(clean, metrics, strict=True)):
+    for number, pair_metric in enumerate(metrics):
         with in_pair(number):
-            targets.append(parse_metric(trace, of_pair)[2])
+            targets.append(parse_metric(clean[number], pair_metric)[2])
     check_lengths(corrupted, by_position)
     description = describe_metric(clean, metric)
     if None in targets or not can_be_batched(corrupted[0], parts):
-
-        def analyse(one: Trace, other: Trace, of_pair: Any) -> Patching:
-            return patch(one, other, parts, metric=of_pair, by_position=by_position, progress=False)
-
+        analyse = partial(patch, parts=parts, by_position=by_position, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         return MeanPatching(corrupted[0], parts, by_position, description, *effects_of(results))
     patches = patches_of(corrupted[0], parts, by_position)
     effects, limits = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
         for numbers in groups_of_pairs(clean, corrupted):
-            one, other = (side.side_by_side(numbers)[0] for side in (clean, corrupted))
+            clean_trace, corrupted_trace = (
+                traces.side_by_side(numbers)[0] for traces in (clean, corrupted)
+            )
             group_targets = [target for target in (targets[number] for number in numbers) if target]
-            directions = np.stack([target.difference(one.W_U) for target in group_targets])
-            for side, trace in enumerate((one, other)):
-                limits[side, numbers] = (trace.final[..., -1, :] * directions).sum(axis=-1)
-            for chosen, final in patched_rows(one, other, patches):
+            directions = np.stack([target.difference(clean_trace.W_U) for target in group_targets])
+            for row, trace in enumerate((clean_trace, corrupted_trace)):
+                limits[row, numbers] = (trace.final[..., -1, :] * directions).sum(axis=-1)
+            for batch, final in patched_rows(clean_trace, corrupted_trace, patches):
                 measured = (final * directions).sum(axis=-1)  # (patches, texts)
-                effects[np.ix_(numbers, chosen)] = measured.T - limits[1, numbers, np.newaxis]
+                effects[np.ix_(numbers, batch)] = measured.T - limits[1, numbers, np.newaxis]
                 bar.update(measured.size)
     return MeanPatching(corrupted[0], parts, by_position, description, effects, limits)
 
@@ -370,25 +371,38 @@ def patched_rows(
 
     Patches of one step are computed side by side, from the first row that they change.
     """
-    run, T, D = corrupted._run, len(corrupted.positions), corrupted.config.n_embd
-    texts = corrupted.embedding.size // (T * D)
+    run, D = corrupted._run, corrupted.config.n_embd
     by_step: dict[str, list[int]] = {}
     for number, (path, _) in enumerate(patches):
         by_step.setdefault(changed_step(run.graph, path), []).append(number)
     for step, numbers in by_step.items():
         numbers.sort(key=lambda number: patches[number][1].start or 0)
-        original, batch, values, start = at(corrupted, step), list[int](), list[AnyArray](), T - 1
-        for number in numbers:
-            path, rows = patches[number]
-            patched = with_rows(at(corrupted, path), at(clean, path), rows)
-            value = edit_run(run, {path: patched}).value(step)
-            batch.append(number)
-            values.append(value)
-            start = min(start, first_change(value, original))
-            if (T - start) * texts * (len(batch) + 1) > ROWS_AT_ONCE or number == numbers[-1]:
-                final = final_row(with_step(run, step, np.stack(values), start))
-                yield batch, final.reshape(len(batch), texts, D)
-                batch, values, start = [], [], T - 1
+        for batch, values, start in batches_of(clean, corrupted, patches, step, numbers):
+            final = final_row(with_step(run, step, np.stack(values), start))
+            yield batch, final.reshape(len(batch), -1, D)
+
+
+def batches_of(
+    clean: Trace, corrupted: Trace, patches: Sequence[Patch], step: str, numbers: Sequence[int]
+) -> Iterator[tuple[list[int], list[AnyArray], int]]:
+    """Numbers of patches of a step, the step's values, and the first row that they change."""
+    T, original = len(corrupted.positions), at(corrupted, step)
+    texts = corrupted.embedding.size // (T * corrupted.config.n_embd)
+    batch, values, start = list[int](), list[AnyArray](), T - 1
+    for number in numbers:
+        path, rows = patches[number]
+        patched = with_rows(at(corrupted, path), at(clean, path), rows)
+        value = edit_run(corrupted._run, {path: patched}).value(step)
+        first = first_change(value, original)
+        is_full = (T - min(start, first)) * texts * (len(batch) + 1) > ROWS_AT_ONCE
+        is_enough = first != start and (T - start) * texts * len(batch) >= ENOUGH_ROWS
+        if batch and (is_full or is_enough):
+            yield batch, values, start
+            batch, values, start = [], [], T - 1
+        batch.append(number)
+        values.append(value)
+        start = min(start, first)
+    yield batch, values, start
 
 
 def first_change(value: AnyArray, original: AnyArray) -> int:
@@ -447,10 +461,7 @@ def attribution_patch(
     if isinstance(clean, TraceSequence):
         check_pairs(clean, corrupted)
         check_lengths(corrupted, by_position)
-
-        def analyse(one: Trace, other: Trace, of_pair: Any) -> Patching:
-            return attribution_patch(one, other, parts, metric=of_pair, by_position=by_position)
-
+        analyse = partial(attribution_patch, parts=parts, by_position=by_position)
         results = for_each_pair(clean, corrupted, metric, analyse)
         description = describe_metric(clean, metric)
         return MeanAttributionPatching(

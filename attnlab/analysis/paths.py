@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -78,12 +79,12 @@ def layer_of(path: str) -> int:
     return int(path.split(".")[1])
 
 
-def check_endpoint(path: object, kinds: Sequence[str], what: str) -> None:
+def check_endpoint(path: object, kinds: Sequence[str], name: str) -> None:
     """Raise unless a path is that of a sender or a receiver."""
     if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in kinds:
         raise InvalidValueError(
-            "{what} must be one of {kinds}; got {path}",
-            what=what,
+            "{name} must be one of {kinds}; got {path}",
+            name=name,
             kinds=", ".join(kinds),
             path=quoted(path),
         )
@@ -197,10 +198,7 @@ def path_patch(
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
     if isinstance(clean, TraceSequence):
-
-        def analyse(one: Trace, other: Trace, pair_metric: Any) -> PathPatching:
-            return path_patch(one, other, sender, receiver, metric=pair_metric, progress=False)
-
+        analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         description, first = describe_metric(clean, metric), corrupted[0]
         means = MeanPathPatching(first, sender, False, description, *effects_of(results))

@@ -30,22 +30,22 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The parser with all subcommands."""
-    whole = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
-    whole.add_argument("--version", action="version", version=f"attnlab {__version__}")
-    whole.add_argument("--json", **AS_JSON)
-    commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    root = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
+    root.add_argument("--version", action="version", version=f"attnlab {__version__}")
+    root.add_argument("--json", **AS_JSON)
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
-        added: Parser = commands.add_parser(name, help=help, description=help)
+        subparser: Parser = commands.add_parser(name, help=help, description=help)
         # A default here would override --json before the subcommand.
-        added.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
+        subparser.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
         if has_model:
-            added.add_argument(
+            subparser.add_argument(
                 "--model",
                 help="a directory, a name on the hub, or pocket (default: ATTNLAB_MODEL if set, "
                 "else GPT-2 if it is in the cache, else pocket)",
             )
-        return added
+        return subparser
 
     trace = command("trace", "print one head's steps, or any others, as tables")
     add_text(trace)
@@ -77,7 +77,6 @@ def parser() -> Parser:
         f"{BY_TEXT_OR_ID} (default: the most probable)",
     )
 
-    add_head(command("walkthrough", "print the published walkthrough, step by step"))
     command("verify", "compare the model with published figures; exit status 1 if they differ")
 
     html = command("html", "write a page to explore one text, or compare two, in any browser")
@@ -86,7 +85,7 @@ def parser() -> Parser:
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
     html.add_argument("--open", action="store_true", help="open the page in the browser")
-    html.add_argument("--force", action="store_true", help="overwrite any file without asking")
+    html.add_argument("--force", action="store_true", help="replace any file")
 
     explore = command("explore", "open a page in the browser to type texts and ablate heads")
     explore.add_argument("texts", nargs="*", metavar="TEXT", help="the first text; - reads stdin")
@@ -108,13 +107,11 @@ def parser() -> Parser:
     playground.add_argument("path", metavar="FILE", help="the page, such as pocket.html")
     playground.add_argument("--text", help="the text to open with")
     playground.add_argument("--open", action="store_true", help="show the page in the browser")
-    playground.add_argument(
-        "--force", action="store_true", help="overwrite any file without asking"
-    )
+    playground.add_argument("--force", action="store_true", help="replace any file")
 
-    following = command("next", "print the most probable next tokens")
-    add_text(following)
-    following.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
+    next_tokens = command("next", "print the most probable next tokens")
+    add_text(next_tokens)
+    next_tokens.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
 
     generate = command("generate", "continue a text")
     add_text(generate, "the text to continue")
@@ -192,7 +189,7 @@ def parser() -> Parser:
     download = command("download", "download a model to the hub's cache", has_model=False)
     download.add_argument("name", help="such as gpt2, gpt2-medium, distilgpt2, or owner/name")
     command("info", "print a model's sizes and where its files are")
-    return whole
+    return root
 
 
 def add_text(command: Parser, help: str = "the text to trace") -> None:

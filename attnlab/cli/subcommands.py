@@ -36,7 +36,7 @@ from attnlab.steps import Result, step_at
 from attnlab.support.checks import as_count
 from attnlab.support.files import LARGEST, as_path, decode_text, read_npz, read_text
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Heading, Table, header, printable
+from attnlab.support.tables import Heading, Table, header
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
@@ -124,10 +124,17 @@ def _trace(options: argparse.Namespace) -> Report:
     title = head.title if all(n in head.parts for n in names) else trace.title
     first, *others = (_which_head(part) for part, _ in parts)
     content = {
-        **_traced(model, trace, options),
+        **_trace_fields(model, trace, options),
         **{kind: n for kind, n in first.items() if all(other.get(kind) == n for other in others)},
         "steps": [
-            {**_step(step), "path": _path(part, name), "axes": [axis.name for axis in step.axes]}
+            {
+                "name": step.name,
+                "path": _path(part, name),
+                "heading": step.heading,
+                "axes": [axis.name for axis in step.axes],
+                "shape": step.array.shape,
+                "values": step.array,
+            }
             for step, (part, name) in zip(steps, parts, strict=True)
         ],
     }
@@ -184,7 +191,7 @@ def _explain(options: argparse.Namespace) -> Report:
     part, name = _step_at(trace, head, options.step)
     explanation = explain(part, name, options.query, options.component, options.key)
     content = {
-        **_traced(model, trace, options),
+        **_trace_fields(model, trace, options),
         **_which_head(part),
         "step": _path(part, name),
         "title": explanation.title,
@@ -193,25 +200,12 @@ def _explain(options: argparse.Namespace) -> Report:
     return Report(content, [explanation])
 
 
-def _walkthrough(options: argparse.Namespace) -> Report:
-    model = _model(options)
-    steps = list(walkthrough.walk(model, layer=options.layer, head=options.head))
-    content = {
-        **_of_model(model),
-        "prompt": walkthrough.PROMPT,
-        "layer": options.layer % model.config.n_layer,
-        "head": options.head % model.config.n_head,
-        "steps": [_step(step) for step in steps],
-    }
-    return Report(content, [f"Prompt: {walkthrough.PROMPT}\n", *steps])
-
-
 def _verify(options: argparse.Namespace) -> Report:
     model = _model(options)
     verdict = walkthrough.reproduce(model)
     tables = [{**asdict(table), "agrees": table.agrees} for table in verdict.tables]
     content = {
-        **_of_model(model),
+        **_model_fields(model),
         "prompt": verdict.prompt,
         "agrees": verdict.agrees,
         "reason": verdict.reason,
@@ -234,7 +228,7 @@ def _html(options: argparse.Namespace) -> Report:
     traces[0].save(options.output, traces[1] if len(traces) > 1 else None)
     if options.open:
         _show_in_browser(file)
-    content = {**_of_model(model), "edits": edits, "path": str(file)}
+    content = {**_model_fields(model), "edits": edits, "path": str(file)}
     return Report(content, [str(file)])
 
 
@@ -244,26 +238,19 @@ def _playground(options: argparse.Namespace) -> Report:
     model.playground(options.path, options.text)
     if options.open:
         _show_in_browser(file)
-    return Report({**_of_model(model), "path": str(file)}, [str(file)])
+    return Report({**_model_fields(model), "path": str(file)}, [str(file)])
 
 
 def _page_to_write(path: str, options: argparse.Namespace) -> Path:
+    """The absolute path of a page; raise if it would replace a file that isn't one."""
     file = as_path(path).absolute()
     if file.is_file() and not options.force and not is_page(file):
-        _ask_to_replace(file)
-    return file
-
-
-def _ask_to_replace(file: Path) -> None:
-    """Raise unless the user agrees to replace a file."""
-    problem = Message("{file} exists and wasn't written by attnlab", file=file)
-    if not (sys.stdin and sys.stdin.isatty()):
         raise WriteError(
-            "{problem}. Use --force to replace it, or -o FILE for another one", problem=problem
+            "{file} exists and wasn't written by attnlab. Use --force to replace it, or another "
+            "file name",
+            file=file,
         )
-    print(printable(f"{problem}. Replace it? [y/N] "), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise WriteError("Not replaced.")
+    return file
 
 
 def _explore(options: argparse.Namespace) -> Report:
@@ -278,9 +265,9 @@ def _explore(options: argparse.Namespace) -> Report:
         explorer = measured_atlas.explore(model, *start, port=options.port)
 
     def serve() -> None:
-        link_or_none = contextlib.nullcontext() if options.no_browser else _link(explorer.url)
+        link_file = contextlib.nullcontext() if options.no_browser else _link(explorer.url)
         try:
-            with explorer, link_or_none as link:
+            with explorer, link_file as link:
                 if link:
                     _show_in_browser(link)
                 explorer.wait()
@@ -289,7 +276,7 @@ def _explore(options: argparse.Namespace) -> Report:
         print("Explorer stopped from the page.", file=sys.stderr)
 
     shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C to stop."]
-    return Report({**_of_model(model), "url": explorer.url}, shown, then=serve)
+    return Report({**_model_fields(model), "url": explorer.url}, shown, then=serve)
 
 
 @contextlib.contextmanager
@@ -316,7 +303,7 @@ def _show_in_browser(page: Path) -> None:
 def _next(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
     tokens = trace.next_tokens(options.k)
-    content = {**_traced(model, trace, options), "next": list(map(_next_token, tokens))}
+    content = {**_trace_fields(model, trace, options), "next": list(map(_next_token, tokens))}
     title = [Heading(trace.title)] if options.edit else []
     return Report(content, [*title, tokens])
 
@@ -336,7 +323,7 @@ def _generate(options: argparse.Namespace) -> Report:
         seed=options.seed,
     )
     content = {
-        **_of_model(model),
+        **_model_fields(model),
         "tokens": _token_list(generation.prompt),
         "edits": edits,
         **{name: getattr(options, name) for name in ("temperature", "top_k", "top_p", "seed")},
@@ -348,12 +335,12 @@ def _generate(options: argparse.Namespace) -> Report:
 
 def _lens(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
-    whole = trace.logit_lens()
-    lens: Lens = whole
+    logit_lens = trace.logit_lens()
+    lens: Lens = logit_lens
     if options.token is not None:
-        lens = whole.of(options.token)
+        lens = logit_lens.of(options.token)
     elif options.position is not None:
-        lens = whole.top(options.k, options.position)
+        lens = logit_lens.top(options.k, options.position)
     stops = []
     for i, stop in enumerate(lens.stops):
         measured = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)
@@ -366,7 +353,7 @@ def _lens(options: argparse.Namespace) -> Report:
                 ],
             }
         )
-    content = {**_traced(model, trace, options), "title": lens.title, "stops": stops}
+    content = {**_trace_fields(model, trace, options), "title": lens.title, "stops": stops}
     return Report(content, [lens])
 
 
@@ -375,7 +362,7 @@ def _attribution(options: argparse.Namespace) -> Report:
     attribution = trace.attribution(options.token, options.against, options.position)
     sums = ("token_embedding", "position_embedding", "bias", "total")
     content = {
-        **_traced(model, trace, options),
+        **_trace_fields(model, trace, options),
         "title": attribution.title,
         "position": attribution.target.position,
         "heads": attribution.heads,
@@ -407,7 +394,7 @@ def _check(options: argparse.Namespace) -> Report:
         ) from None
 
     content = {
-        **_of_model(model),
+        **_model_fields(model),
         "tokens": _token_list(trace.tokens),
         "title": verdict.title,
         "agrees": verdict.agrees,
@@ -453,10 +440,10 @@ def _atlas(options: argparse.Namespace) -> Report:
         if (directory / PAGE).exists():
             shown.append(f"Page: {directory / PAGE}")
         if result.model_given:
-            name_or_path, where = map(shlex.quote, (result.model_given, str(directory)))
-            shown.append(f"Explorer: attnlab explore --model {name_or_path} --atlas {where}")
+            model_name, path = map(shlex.quote, (result.model_given, str(directory)))
+            shown.append(f"Explorer: attnlab explore --model {model_name} --atlas {path}")
     content = {
-        **_of_model(model),
+        **_model_fields(model),
         "texts": result.texts,
         "tokens": result.tokens,
         "faults": [{"text": name, "reason": reason} for name, reason in result.faults],
@@ -481,7 +468,7 @@ def _info(options: argparse.Namespace) -> Report:
     model = _model(options)
     config = asdict(model.config)
     content = {
-        **_of_model(model),
+        **_model_fields(model),
         "config": config,
         "parameters": parameter_count(model.config),
         "dtype": str(model.parameters.dtype),
@@ -490,12 +477,16 @@ def _info(options: argparse.Namespace) -> Report:
     return Report(content, [repr(model), str(Table(settings, left=(0, 1)))])
 
 
-def _traced(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
+def _trace_fields(model: GPT2, trace: Trace, options: argparse.Namespace) -> dict[str, Any]:
     """The model and the traced text, for --json."""
-    return {**_of_model(model), "tokens": _token_list(trace.tokens), "edits": dict(options.edit)}
+    return {
+        **_model_fields(model),
+        "tokens": _token_list(trace.tokens),
+        "edits": dict(options.edit),
+    }
 
 
-def _of_model(model: GPT2) -> dict[str, Any]:
+def _model_fields(model: GPT2) -> dict[str, Any]:
     """The model, for --json."""
     parameters = model.parameters
     directory = str(parameters.directory) if isinstance(parameters, Checkpoint) else None
@@ -504,15 +495,6 @@ def _of_model(model: GPT2) -> dict[str, Any]:
 
 def _title(model: GPT2) -> str:
     return repr(model).partition("\n")[0]
-
-
-def _step(step: Shown) -> dict[str, Any]:
-    return {
-        "name": step.name,
-        "heading": step.heading,
-        "shape": step.array.shape,
-        "values": step.array,
-    }
 
 
 def _token(token: Token) -> dict[str, Any]:
@@ -530,7 +512,6 @@ def _token_list(tokens: Tokens) -> list[dict[str, Any]]:
 COMMANDS: dict[str, Callable[[argparse.Namespace], Report]] = {
     "trace": _trace,
     "explain": _explain,
-    "walkthrough": _walkthrough,
     "verify": _verify,
     "html": _html,
     "explore": _explore,

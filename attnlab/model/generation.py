@@ -39,8 +39,8 @@ class GenerationStep:
     token: NextToken | None
 
     def __repr__(self) -> str:
-        chose = f", chose {self.token.symbol}" if self.token else ", completed the trace"
-        return f"<GenerationStep: {self.computed} computed, {self.cached} cached{chose}>"
+        result = f"chose {self.token.symbol}" if self.token else "completed the trace"
+        return f"<GenerationStep: {self.computed} computed, {self.cached} cached, {result}>"
 
     @property
     def cached(self) -> int:
@@ -64,7 +64,7 @@ class Generation(Document):
     whole_text : prompt and continuation
     chosen : the new tokens, each with its logit, the `probability` that it was sampled with (1 at
         temperature 0), and its `share`, the model's own probability
-    trace : with `trace=True`, one Trace over prompt and new tokens; else None
+    trace : with `trace=True`, one Trace of prompt and new tokens; else None
     steps : with `trace=True`, one step for each new token and one that computes the last token's
         rows; else empty
     """
@@ -117,12 +117,12 @@ def generation_steps(
     ----------
     stops : generation ends when the new text contains one of these byte strings
     edits : applied to each step's trace, as `Trace.edited` takes them
-    complete : whether a last step computes the rows of the last token
+    complete : whether to add a step that computes the rows of the last token
     """
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = sampling.generator()
-    candidates = vocabulary.ids  # other rows of the embedding have no token
+    candidates = vocabulary.ids  # some rows of the embedding may have no token
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:
@@ -141,8 +141,8 @@ def generation_steps(
         trace = run(ids)
         index, probability = sampling.draw(trace.next_logits[candidates], rng)
         id = int(candidates[index])
-        share = float(equations.softmax(trace.next_logits)[id])
-        token = trace.candidate(id, probability, share)
+        model_probability = float(equations.softmax(trace.next_logits)[id])
+        token = trace.candidate(id, probability, model_probability)
         yield GenerationStep(trace, token)
         ids.append(token.id)
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
@@ -168,18 +168,18 @@ def join(
         return Trace(tokens, vocabulary, parameters).edited(edits)
     values: dict[str, Array] = {}
 
-    def joined(path: str, parts: Iterable[Result], name: str) -> None:
+    def concatenate(path: str, parts: Iterable[Result], name: str) -> None:
         rows = [getattr(part, name) for part in parts]
         values[f"{path}{name}"] = np.concatenate(rows, axis=-2)
 
     for layer in range(parameters.config.n_layer):
         blocks = [trace.blocks[layer] for trace in traces]
         for name in ("input", "mid", "output"):
-            joined(f"blocks.{layer}.", blocks, name)
+            concatenate(f"blocks.{layer}.", blocks, name)
         attentions = [block.attention for block in blocks]
         for name in ("QKV", "context"):
-            joined(f"blocks.{layer}.attention.", attentions, name)
-    joined("", traces, "final")
+            concatenate(f"blocks.{layer}.attention.", attentions, name)
+    concatenate("", traces, "final")
     values["next_logits"] = traces[-1].next_logits
     return trace_of(tokens, vocabulary, parameters, values)
 

@@ -235,15 +235,15 @@ class GPT2:
             transformers tokenizer; or Tokens. `<|endoftext|>` in a text is encoded as plain
             characters; for the special token, give `model.tokenizer.encode(text, special=True)`.
             Tokens that the tokenizer adds to every text, such as BERT's `[CLS]`, are included.
-            Several texts are a list of texts or of Tokens, even of one; or a list of at least two
-            lists of ids.
+            To trace several texts, give a list of texts or of Tokens (a list of one also counts as
+            several), or a list of at least two lists of ids.
 
         Returns
         -------
         Trace
             lazy: each step is computed when it is first read; for several texts, `Traces`
         """
-        if is_several(text_or_ids):
+        if is_list_of_texts(text_or_ids):
             from attnlab.model.traces import Traces
 
             texts = [self._checked_tokens(text) for text in text_or_ids]
@@ -294,7 +294,7 @@ class GPT2:
             it, nothing ends generation early, not even `<|endoftext|>`.
         drop_oldest : when the text outgrows n_positions, continue with its last n_positions
             tokens; each step then recomputes all of them
-        trace : keep every step, and join them into one trace over prompt and new tokens
+        trace : whether to keep every step, and join them into one trace of prompt and new tokens
         edits : applied at every step, as `Trace.edited` takes them; a function gets the rows of
             the tokens that the step computes. For example,
             `{"blocks.3.output": lambda x: x + direction}`
@@ -317,8 +317,8 @@ class GPT2:
         tokens, steps = self._steps(
             prompt, max_new_tokens, sampling, stop, drop_oldest, trace, edits
         )
-        kept = tuple(steps) if trace else ()
-        chosen = [step.token for step in kept or steps if step.token is not None]
+        kept_steps = tuple(steps) if trace else ()
+        chosen = [step.token for step in kept_steps or steps if step.token is not None]
         new = Tokens(chosen)
         return Generation(
             prompt=tokens,
@@ -327,8 +327,10 @@ class GPT2:
             text=self.tokenizer.decode(new.ids),
             whole_text=self.tokenizer.decode([*tokens.ids, *new.ids]),
             chosen=tuple(chosen),
-            trace=join(kept, self.parameters, self.tokenizer.vocabulary, edits) if trace else None,
-            steps=kept,
+            trace=join(kept_steps, self.parameters, self.tokenizer.vocabulary, edits)
+            if trace
+            else None,
+            steps=kept_steps,
         )
 
     def stream(
@@ -373,7 +375,7 @@ class GPT2:
                 text_or_ids=quoted(text_or_ids),
             )
         if not isinstance(text_or_ids, str | Tokens):
-            text_or_ids = one_row(text_or_ids)
+            text_or_ids = single_row(text_or_ids)
         return self.tokenizer.tokens(text_or_ids)
 
     def _steps(
@@ -497,16 +499,16 @@ class GPT2:
         return model_view(self)
 
 
-def is_several(texts: Any) -> bool:
+def is_list_of_texts(texts: Any) -> bool:
     """Whether this is a list of texts, of Tokens, or of at least two rows of ids."""
     if not isinstance(texts, list | tuple) or not texts:
         return False
-    if all(isinstance(one, str | Tokens) for one in texts):
+    if all(isinstance(text, str | Tokens) for text in texts):
         return True
-    return len(texts) > 1 and all(isinstance(one, list | tuple) for one in texts)
+    return len(texts) > 1 and all(isinstance(row, list | tuple) for row in texts)
 
 
-def one_row(ids_or_encoding: Any) -> Any:
+def single_row(ids_or_encoding: Any) -> Any:
     """The ids of one text from a tokenizer's output, a batch of one, or a tensor."""
     if isinstance(ids_or_encoding, Mapping):
         if "input_ids" not in ids_or_encoding:
@@ -514,7 +516,7 @@ def one_row(ids_or_encoding: Any) -> Any:
                 "a mapping must have input_ids; got the keys {keys}",
                 keys=quoted(list(ids_or_encoding), 200),
             )
-        mask = one_row(ids_or_encoding.get("attention_mask", 1))
+        mask = single_row(ids_or_encoding.get("attention_mask", 1))
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]
@@ -525,14 +527,14 @@ def one_row(ids_or_encoding: Any) -> Any:
     return ids[0] if ids.ndim == 2 and len(ids) == 1 else ids
 
 
-def _load_tokenizer(directory: Path, given_tokenizer: Any, rows: int) -> Tokenizer:
-    """The given tokenizer, else the directory's, else one for ids alone."""
-    if isinstance(given_tokenizer, (str, os.PathLike)):
-        return Tokenizer.from_directory(given_tokenizer)
-    if given_tokenizer is not None:
+def _load_tokenizer(directory: Path, tokenizer: Any, rows: int) -> Tokenizer:
+    """The tokenizer in the argument, else the directory's, else one for ids alone."""
+    if isinstance(tokenizer, (str, os.PathLike)):
+        return Tokenizer.from_directory(tokenizer)
+    if tokenizer is not None:
         from attnlab.checkpoints.arrays import tokenizer_in_memory
 
-        return tokenizer_in_memory(given_tokenizer, rows)
+        return tokenizer_in_memory(tokenizer, rows)
     return (
         Tokenizer.from_directory(directory) if has_tokenizer_files(directory) else NoTokenizer(rows)
     )

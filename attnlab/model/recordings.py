@@ -69,8 +69,8 @@ class RecordedVocabulary(Vocabulary):
     """
 
     def __init__(self, symbols: list[str | None], raw: bytes, lengths: Iterable[int]) -> None:
-        known = {id: symbol for id, symbol in enumerate(symbols) if symbol is not None}
-        super().__init__(known, size=len(symbols))
+        symbols_by_id = {id: symbol for id, symbol in enumerate(symbols) if symbol is not None}
+        super().__init__(symbols_by_id, size=len(symbols))
         ends = accumulate(lengths)
         pairs = zip(symbols, lengths, ends, strict=True)
         self._raw = [raw[end - length : end] for _, length, end in pairs]

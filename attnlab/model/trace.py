@@ -265,8 +265,8 @@ class Trace(ForwardPass):
         logits, probabilities = self.next_logits, equations.softmax(self.next_logits)
         # Only the candidates are sorted; ties go to the lowest id.
         candidates = np.flatnonzero(logits >= np.partition(logits, -k)[-k])
-        best = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
-        return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in best)
+        ids = candidates[np.argsort(-logits[candidates], kind="stable")][:k]
+        return NextTokens(self.candidate(int(id), float(probabilities[id])) for id in ids)
 
     def logit_lens(self) -> LogitLens:
         """The logit lens: what the residual stream predicts after each attention and MLP.
@@ -450,7 +450,7 @@ class Trace(ForwardPass):
 
         rollout = mixed_L ... mixed_0, where mixed = (mean of the heads' weights + I) / 2
 
-        It ignores values and MLPs: it shows where information may come from, not which.
+        It ignores values and MLPs: it shows where information may come from, not which information.
 
         Source: Abnar and Zuidema, "Quantifying Attention Flow in Transformers" (2020).
         """
@@ -488,7 +488,7 @@ class Trace(ForwardPass):
         Parameters
         ----------
         id, probability : of the token
-        share : the model's own probability, if it was sampled with another one
+        share : the probability before temperature, top_k and top_p; None if they didn't change it
         """
         token = self.vocabulary.token(id)
         return NextToken(
@@ -503,8 +503,8 @@ class Trace(ForwardPass):
 
         Parameters
         ----------
-        other : a second trace to compare with: shown side by side and, where the shapes are equal,
-            as the difference other - this
+        other : a second trace, shown beside this one and, where the shapes are equal, as the
+            difference other - this
         language : "en", or "zh" for Chinese; None for the user's, set by ATTNLAB_LANGUAGE or the
             locale
 
@@ -599,7 +599,7 @@ class NextToken(Token):
     logit : float
     probability : for a sampled token, the one it was sampled with, after temperature, top_k and
         top_p (1 at temperature 0); else equal to `share`
-    share : the model's own probability, softmax(logits)
+    share : the model's probability, softmax(logits), before temperature, top_k and top_p
     """
 
     logit: float

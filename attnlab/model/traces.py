@@ -38,14 +38,14 @@ TEXTS_SHOWN = 20
 class Traces(ReadOnly, TraceSequence, Document):
     """The traces of several texts, as `GPT2.trace` returns them for a list.
 
-    A sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. When a step of one is read, it
-    is computed for all texts of the same length, up to 512 tokens at a time: nothing is padded.
+    A sequence: `traces[2]` is a `Trace`, `traces[2:5]` are Traces. Reading a step of one trace
+    computes it for all texts of the same length, up to 512 tokens at a time; nothing is padded.
     Each number equals that of `model.trace(text)` up to rounding, since a matrix product may round
     differently with more rows: about 1e-12 of its size in float64, 1e-5 in float32. Edits of one
     trace are computed for it alone.
 
-    Steps are kept for all texts once they are read, as in a list of traces. Analyses keep those of
-    one group at a time.
+    Computed steps of all texts are kept, as in a list of traces. Analyses keep those of one group
+    at a time.
     """
 
     texts: tuple[Tokens, ...]
@@ -61,10 +61,10 @@ class Traces(ReadOnly, TraceSequence, Document):
 
     @Part
     def _traces(self) -> tuple[Trace, ...]:
-        by_number: dict[int, Trace] = {}
+        traces: dict[int, Trace] = {}
         for numbers in self.groups():
-            by_number.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
-        return tuple(by_number[number] for number in range(len(self)))
+            traces.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
+        return tuple(traces[number] for number in range(len(self)))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -109,7 +109,9 @@ class Traces(ReadOnly, TraceSequence, Document):
         return stacked, traces
 
     def logit_lens(self, token: Named | list[Named] | None = None, position: int = -1) -> MeanLens:
-        """A token's probability and rank at each stop, means over the texts with standard errors.
+        """A token's mean probability and rank over the texts, with standard errors.
+
+        Decoded from each point of the residual stream, see `Trace.logit_lens`.
 
         Parameters
         ----------
@@ -120,7 +122,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         Returns
         -------
         MeanLens
-            `.probabilities` and `.ranks` (S,) are means, `.standard_errors` theirs by name
+            with means `.probabilities` and `.ranks` (S,) and their `.standard_errors` by name
         """
         return MeanLens(self, token, position)
 
@@ -140,8 +142,8 @@ class Traces(ReadOnly, TraceSequence, Document):
         Returns
         -------
         MeanAttribution
-            `.heads` (L, H), `.mlps` (L,), ... are means, `.standard_errors` theirs by name;
-            `.each[n]` is the n-th text's
+            with means `.heads` (L, H), `.mlps` (L,), ..., their `.standard_errors` by name, and
+            the attribution of text n in `.each[n]`
         """
         return MeanAttribution(self, token, against, position)
 
@@ -163,8 +165,8 @@ class Traces(ReadOnly, TraceSequence, Document):
             value_for_each(of, count, "of"), value_for_each(against, count, "against"), strict=True
         )
         return tuple(
-            trace.gradients(token, other, position)
-            for trace, (token, other) in zip(self, targets, strict=True)
+            trace.gradients(token, second, position)
+            for trace, (token, second) in zip(self, targets, strict=True)
         )
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
@@ -177,7 +179,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         return head_jobs(self.in_groups(), JOBS if jobs is None else jobs)
 
     def in_groups(self) -> Iterator[Trace]:
-        """New traces of all texts, group by group, so that each group's memory is freed."""
+        """New traces of all texts; the memory of each group is freed after its last trace."""
         for numbers in self.groups():
             yield from self.side_by_side(numbers)[1]
 
