@@ -30,7 +30,7 @@ def streams(
     stdin: str = "", encoding: str = "utf-8", terminal: bool = False
 ) -> Iterator[tuple[Stream, Stream]]:
     """Stdout and stderr of this encoding; `stdin`, UTF-8, from a pipe or typed on a terminal."""
-    given = Stream(stdin, encoding, terminal)
+    input_stream = Stream(stdin, encoding, terminal)
     out, err = Stream(encoding=encoding), Stream(encoding=encoding)
-    with mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err):
+    with mock.patch.multiple(sys, stdin=input_stream, stdout=out, stderr=err):
         yield out, err
