@@ -90,11 +90,11 @@ remaining = np.array(differences) / differences[0]
 
 print("\n1.2 What is left of a different first word, some words later")
 later = [n for n in (0, 1, 2, 5, 10, 20) if n < WORDS]
-print(attnlab.table([remaining[later]], rows=["share"], columns=later))
-pictures.curves({"share": remaining}, x_name="words later", y_name="share of the difference")
+print(attnlab.table([remaining[later]], rows=["fraction"], columns=later))
+pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction of the difference")
 
 # %% [markdown]
-# The shares depend on the scale of the words. At `SCALE = 1.0` tanh is often near -1 or 1, where
+# The fractions depend on the scale of the words. At `SCALE = 1.0` tanh is often near -1 or 1, where
 # it is flat: 0.003 of the difference is left after 10 words. At `SCALE = 0.1` tanh is almost a
 # straight line: 0.25 is left, not far from the 0.35 of `KEPT` to the power of 10.
 #
@@ -183,8 +183,8 @@ pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer
 #
 # Could similarity give the weights? Take three words of "The dog dropped the ball because it was
 # tired". Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun? The
-# pronoun stands for something, so it has a bit of each. **Softmax** turns each row into shares: all
-# positive, with the sum 1 ([chapter 3](03_one_head_by_hand.py) works one out).
+# pronoun stands for something, so it has a bit of each. **Softmax** turns each row into weights:
+# all positive, with the sum 1 ([chapter 3](03_one_head_by_hand.py) works one out).
 
 # %%
 words = ["dog", "ball", "it"]
@@ -205,13 +205,13 @@ print()
 for other in (dog, ball):
     terms = " + ".join(f"{a:g}·{b:g}" for a, b in zip(X[it], X[other], strict=True))
     print(f"  {words[it]} · {words[other]:4} = {terms} = {similarity[it, other]:g}")
-shares = attnlab.softmax(similarity)
+of_similarity = attnlab.softmax(similarity)
 print("\nsoftmax(X Xᵀ), row by row")
-print(attnlab.table(shares, rows=words, columns=words))
+print(attnlab.table(of_similarity, rows=words, columns=words))
 
 # %% [markdown]
 # With the numbers above "it" is exactly as close to "dog" as to "ball". No softmax can undo that:
-# equal scores get equal weights. And the largest share of "it" goes to "it" itself.
+# equal scores get equal weights. And "it" gives its largest weight to itself.
 
 # %% [markdown]
 # ## 1.5 A learned question breaks the tie
@@ -254,7 +254,7 @@ head
 W_Q_thing = W_Q.copy()
 W_Q_thing[2] = W_Q[2, ::-1]  # what a pronoun asked of an animal it now asks of a thing
 other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V, tokens=words)
-rows = [shares[it], head.weights[it], other_head.weights[it]]
+rows = [of_similarity[it], head.weights[it], other_head.weights[it]]
 print(f"\nWeights of {words[it]}")
 print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words))
 

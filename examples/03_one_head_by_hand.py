@@ -136,9 +136,9 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 # %% [markdown]
 # ## 3.4 Weights
 #
-# [`softmax`](../attnlab/equations.py) turns scores into shares. Raise `e` to the power of each
-# score: whatever the score, the result is positive. Then divide by their sum, and the shares add up
-# to 1.
+# [`softmax`](../attnlab/equations.py) turns scores into weights. Raise `e` to the power of each
+# score: whatever the score, the result is positive. Then divide by their sum, and the weights add
+# up to 1.
 #
 # First, three round numbers: 1.0, 0.5, 0.1. (Some texts give 0.57, 0.29 and 0.14, which are not
 # their softmax; work it out and see.)
@@ -163,7 +163,7 @@ for power in powers:
 
 # %% [markdown]
 # Now our words. (Above a score of 709 the power of `e` overflows a float64. Adding the same number
-# to all scores of a row changes no share, so `in_reach` shifts a row whose scores are too large.
+# to all scores of a row changes no weight, so `in_reach` shifts a row whose scores are too large.
 # The library always shifts each row's largest score to 0.)
 
 # %%
@@ -206,7 +206,7 @@ print(f"  largest difference  {difference:.7f}")
 # Each word collects the values of all words, in proportion to its weights:
 # [`context`](../attnlab/equations.py) `= weights V`. This weighted sum is what the head passes on.
 # In "The cat ate the fish because it was hungry" the context of "it" can be mostly the value of
-# "cat"; every value is added once, the words' shares sum to 1. In the picture each value is an
+# "cat"; every value is added once, the words' weights sum to 1. In the picture each value is an
 # arrow, scaled by its weight; head to tail they lead to the context of the first word.
 
 # %%
@@ -224,7 +224,7 @@ pictures.arrows(added, title=f"context of {words[0]}")
 # %% [markdown]
 # [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).
 # One score is masked: that of "it" and "dog". Read the sentence with the largest weight of "it".
-# Then press × beside *1 cell of the mask*: the score is back, and the sentence names another word.
+# Then press × next to *1 cell of the mask*: the score is back, and the sentence names another word.
 # Click a cell of the map to open its arithmetic, from the dot product to the context vector.
 
 # %% [markdown]
@@ -337,7 +337,7 @@ print(attnlab.table([he], rows=["他"], columns=["李华", "看见", "张明", "
 #
 # Here a word is a row, and the matrix is on the right: `Q = X W_Q`. Some texts and videos have
 # words as columns and the matrix on the left. Then everything is transposed: `Qᵀ = W_Qᵀ Xᵀ`, and in
-# their table of scores, `K Qᵀ`, the word that asks is a **column**. There the shares of a column
+# their table of scores, `K Qᵀ`, the word that asks is a **column**. There the weights of a column
 # sum to 1. The numbers are the same.
 #
 # PyTorch's `nn.Linear(4, 2)` uses a third convention: words are rows, but its `weight` has the

@@ -199,7 +199,7 @@ causal.plot("masked_scores")
 
 # %% [markdown]
 # Why do the two ways agree? Look at the row of "starts", the third word of six. The first way
-# divides each power of `e` by the sum of all six, then by the share that the first three have in
+# divides each power of `e` by the sum of all six, then by the fraction that the first three have of
 # that sum. The sum of all six is in both divisions and cancels, leaving the sum of three.
 #
 #     (e^score / sum of six) / (sum of three / sum of six)  =  e^score / sum of three
@@ -227,7 +227,7 @@ for j in np.flatnonzero(seen):
 # had taken nearly all of it, it divides 0 by 0.
 #
 # [A head without the causal mask](playground.html#level=head&layer=0&head=3&query=2&ablate=mask).
-# Here every query attends to later tokens, too. Press × beside *no causal mask*, and watch the
+# Here every query attends to later tokens, too. Press × next to *no causal mask*, and watch the
 # weights above the diagonal move to earlier tokens.
 #
 # ## 4.4 Dropout
@@ -265,7 +265,7 @@ print(attnlab.table(once.weights, rows=words, columns=words))
 once.plot()
 
 # %% [markdown]
-# Why multiply by 1 / (1 - p)? So that the **mean** stays the same. Draw many masks: a share p of
+# Why multiply by 1 / (1 - p)? So that the **mean** stays the same. Draw many masks: a fraction p of
 # the draws is 0, the others are larger by that factor, and the mean of all draws is the weight
 # without dropout. Without the factor it would be 1 - p times that weight.
 
@@ -422,7 +422,7 @@ different
 #
 # <details><summary>Answer</summary>
 #
-# No. It sees only itself, and the shares of a row sum to 1. So its context is its own value,
+# No. It sees only itself, and the weights of a row sum to 1. So its context is its own value,
 # -0.0872 and 0.0286, whatever the scores are.
 #
 # </details>

@@ -97,8 +97,8 @@ print(
 #
 # Five scores, and the same five times 8. Why 8? A head of GPT-2 has d = 64 and √64 = 8, so this is
 # what its [`softmax`](../attnlab/equations.py) would get without the division. The order stays the
-# same, the shares do not: with the scores above, one key takes 80 %, and two keep 0.3 % each. Times
-# 64, it is sharper still.
+# same, the weights do not: with the scores above, one key takes 80 %, and two keep 0.3 % each.
+# Times 64, it is sharper still.
 
 # %%
 weights = {factor: attnlab.softmax(factor * scores) for factor in times}
@@ -132,7 +132,7 @@ pictures.heatmap(
 
 # %% [markdown]
 # [A head without division by √d](playground.html#level=head&layer=0&head=3&query=7&ablate=root).
-# In most rows one key has nearly all the weight. Press × beside *no division by √Dk*, and watch
+# In most rows one key has nearly all the weight. Press × next to *no division by √Dk*, and watch
 # the row of "it" spread over several keys.
 
 # %% [markdown]
@@ -171,7 +171,7 @@ print(f"w · (1 - w) and the measured values: at most {apart:.0e} apart")
 #
 # A random query attends to random keys (ten, with the numbers above): how much weight does the
 # winner take? Without division, the wider the keys, the closer the winner comes to taking all.
-# Divided by d or d² the scores shrink as d grows, until all keys get even shares: then the head
+# Divided by d or d² the scores shrink as d grows, until all keys get equal weights: then the head
 # can't select, and the matrices would have to grow to compensate. Only with the root is the
 # winner's weight nearly the same for every d, since only the root cancels exactly the spread of d
 # dice.
@@ -195,7 +195,7 @@ print(
         decimals=2,
     )
 )
-print(f"Even shares would be {1 / choices:.2f}")
+print(f"Equal weights would be {1 / choices:.2f}")
 pictures.curves(
     {
         f"q·k / {name}": line
@@ -249,7 +249,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 # </details>
 #
 # **Exercise 3 (basic).** In the first cell make all five scores 0.7. What does multiplying them by
-# 64 do to their shares?
+# 64 do to their weights?
 #
 # <details><summary>Answer</summary>
 #

@@ -366,8 +366,8 @@ print(
 #
 # <details><summary>Answer</summary>
 #
-# Nothing. Every power of `e` grows by the same factor, 2.7183, and so does their sum, so the shares
-# stay the same. `Ġhot` still gives 0.2901 to `It`. Only differences within a row matter.
+# Nothing. Every power of `e` grows by the same factor, 2.7183, and so does their sum, so the
+# weights stay the same. `Ġhot` still gives 0.2901 to `It`. Only differences within a row matter.
 #
 # </details>
 #

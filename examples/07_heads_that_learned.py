@@ -388,7 +388,7 @@ print(align(grid))
 # A single token is a single sample; a habit shows across all tokens. So here is the mean over all
 # tokens but the first: how much goes to the first token, to the previous one, to the token itself?
 # A token that can attend to n tokens would give each 1/n if it shared evenly, and early tokens have
-# few. So even shares average more than 1/T.
+# few. So equal weights average more than 1/T.
 
 # %%
 i = np.arange(min(1, T - 1), T)  # a single token is the first
@@ -398,7 +398,7 @@ habits = {
     "itself": weights[:, :, i, i].mean(axis=-1),
 }
 even = (1 / (i + 1)).mean()
-print(f"\nMean weight of all tokens but the first (even shares: {even:.2f}; 1/T: {1 / T:.2f})\n")
+print(f"\nMean weight of all tokens but the first (equal weights: {even:.2f}; 1/T: {1 / T:.2f})\n")
 lines = []
 for where, mean in habits.items():
     order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:2]]

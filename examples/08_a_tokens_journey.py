@@ -183,9 +183,10 @@ pictures.heatmap(lengths, rows=list(written), columns=symbols, title="length of 
 
 # %% [markdown]
 # [The whole journey as a picture](playground.html#layer=1&head=2&query=7&ablate=1). The last MLP is
-# ablated, so the stream reaches the logits without its vectors. Press × beside *MLP of layer 1* and
-# read the sentences above the picture again: which word needed that MLP? Then press ▶ *Tour*, and
-# watch where attention brings "it" something from another token, and where an MLP changes it alone.
+# ablated, so the stream reaches the logits without its vectors. Press × next to *MLP of layer 1*
+# and read the sentences above the picture again: which word needed that MLP? Then press ▶ *Tour*,
+# and watch where attention brings "it" something from another token, and where an MLP changes it
+# alone.
 
 # %% [markdown]
 # ## 8.6 From the stream to logits

@@ -158,7 +158,7 @@ pictures.curves(
 # Divided by 8 they differ by one. So the division keeps scores where the curve is steep.
 #
 # [Doubled scores](playground.html#level=head&layer=0&head=3&query=7&ablate=0.3.scores.200).
-# Press × beside *scores × 2*, and watch the row of "it" spread out. In *Lab*, *Edit a step* has a
+# Press × next to *scores × 2*, and watch the row of "it" spread out. In *Lab*, *Edit a step* has a
 # slider for any factor from 0 to 2.
 #
 # ## 13.4 Random queries and keys
@@ -309,8 +309,8 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 
 # %% [markdown]
 # So GPT-2 would not start saturated even without the division, thanks to its small matrices: the
-# largest weight is about one half. With the division it starts near even shares, 1/16 = 0.06, with
-# more room before the matrices, which grow in training, saturate it.
+# largest weight is about one half. With the division it starts near equal weights, 1/16 = 0.06,
+# with more room before the matrices, which grow in training, saturate it.
 #
 # ## 13.8 Predict, change, see
 #

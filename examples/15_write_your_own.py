@@ -115,7 +115,7 @@ for mistake, mine in mistakes.items():
 
 # %% [markdown]
 # A mistake often shows in a picture, too. Masked after the softmax, rows of weights no longer sum
-# to 1: the future got its share, which is then thrown away.
+# to 1: the future got a weight, which is then thrown away.
 
 # %%
 pictures.heatmap(

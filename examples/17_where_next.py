@@ -228,10 +228,10 @@ pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q
 #
 # The other half of a block, the MLP, has two thirds of its parameters ([chapter
 # 9](09_counting_parameters.py)). A **mixture of experts** has many MLPs, and a small matrix, the
-# **router**, that decides for each token which two of them run, and with which shares their outputs
-# are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer and
-# others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; the page on [MoE](later/moe.py)
-# cuts an MLP into experts.)
+# **router**, that decides for each token which two of them run, and with which weights their
+# outputs are added: the **gates**. So the parameters grow, but the computation doesn't. (Shazeer
+# and others, 2017; Switch Transformers: Fedus, Zoph and Shazeer, 2021; the page on
+# [MoE](later/moe.py) cuts an MLP into experts.)
 
 # %%
 experts, working = 4, 2

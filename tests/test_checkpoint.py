@@ -325,6 +325,9 @@ def test_matrices_the_other_way_round(odd: Path) -> None:
     opened = GPT2.from_pretrained(REFERENCE / "odd")
     model = GPT2.from_arrays(opened.config, turned, opened.tokenizer)
     assert np.allclose(model.trace(PROMPT).logits, opened.trace(PROMPT).logits, atol=1e-5)
+    name = "transformer.h.1.attn.c_attn.weight"
+    with pytest.raises(CheckpointError, match=r"wrong shape: h\.1\.attn\.c_attn\.weight .*35"):
+        GPT2.from_arrays(opened.config, turned | {name: turned[name].T}, opened.tokenizer)
 
 
 def test_missing_tensors_are_counted(odd: Path) -> None:

@@ -76,7 +76,18 @@ def check_printed(chapter: Path, output: str) -> None:
         assert HOW_TO_GET_GPT2 in second
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
+# The tests of the other chapters run them in each test run, without pictures.
+FAST = ("12", "16")
+
+
+@pytest.mark.parametrize(
+    "chapter",
+    [
+        pytest.param(chapter, marks=() if chapter.name.startswith(FAST) else pytest.mark.slow)
+        for chapter in CHAPTERS
+    ],
+    ids=name,
+)
 def test_chapter(
     chapter: Path, nothing_cached: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pages import in_base64
 from attnlab import GPT2, Trace, at, equations
 from attnlab.steps import as_data
 from attnlab.views.page import translate
-from attnlab.views.page.page import PRODUCT, source
+from attnlab.views.page.page import EQUATIONS, MODULES, PRODUCTS, source
 from attnlab.views.page.translate import (
     ATTRIBUTES,
     FUNCTIONS,
@@ -436,12 +436,17 @@ def test_the_graph_as_data_is_the_graph() -> None:
 # ---- products in WebAssembly ---------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def compiled(computing: Any) -> Any:
-    for name in ("source.js", PRODUCT, "products.js"):
-        computing.add_script_tag(content=source(name))
-    computing.evaluate("() => { window.made = Products.of(2 ** 20); }")
-    return computing
+@pytest.fixture(scope="module", params=MODULES)
+def compiled(request: pytest.FixtureRequest, browser: Any) -> Iterator[Any]:
+    """A page that computes with one of the modules."""
+    page = browser.new_page()
+    module = f"MODULES.splice(0, {MODULES.index(request.param)});"
+    scripts = map(source, ("arrays.js", EQUATIONS, "run.js", "source.js", PRODUCTS, "products.js"))
+    for script in (*scripts, MESSAGES, module):
+        page.add_script_tag(content=script)
+    page.evaluate("() => { window.made = Products.of(2 ** 20); }")
+    yield page
+    page.close()
 
 
 @pytest.mark.parametrize("is_its", [True, False])
@@ -569,15 +574,18 @@ def test_new_arrays_are_overwritten(line: str, expected: str) -> None:
 @pytest.mark.slow
 def test_what_is_compiled_is_the_source(tmp_path: Path) -> None:
     text = Path(translate.__file__).with_name("product.ts")
-    match = re.search(r"assemblyscript (\S+):\n//   npx (.*) -o product.wasm", text.read_text())
-    assert match is not None
+    lines = text.read_text()
+    (version,) = re.findall(r"assemblyscript (\S+), once", lines)
+    commands = dict(re.findall(r"//   npx asc product.ts (.*) -o (\S+)", lines))
+    assert [*commands.values()] == [*MODULES]
     compiler = os.environ.get("ATTNLAB_ASC") or shutil.which("asc")
     if compiler is None:
-        lacking(f"npm install assemblyscript@{match[1]}, and ATTNLAB_ASC names its asc")
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    if match[1] not in version.stdout:
-        lacking(f"asc is another one than {match[1]}: {version.stdout}")
-    arguments = match[2].replace("asc product.ts", "").split()
-    result = tmp_path / "product.wasm"
-    subprocess.run([compiler, text, *arguments, "-o", result], check=True, capture_output=True)
-    assert result.read_bytes() == text.with_suffix(".wasm").read_bytes()
+        lacking(f"npm install assemblyscript@{version}, and ATTNLAB_ASC names its asc")
+    printed = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    if version not in printed.stdout:
+        lacking(f"asc is another one than {version}: {printed.stdout}")
+    for options, name in commands.items():
+        result = tmp_path / name
+        command = [compiler, text, *options.split(), "-o", result]
+        subprocess.run(command, check=True, capture_output=True)
+        assert result.read_bytes() == text.with_name(name).read_bytes()

@@ -28,6 +28,7 @@ from attnlab.analysis.base import Analysis, named_axis
 from attnlab.analysis.edges import edges
 from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
+from attnlab.analysis.patching import attribution_patch, patch
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidValueError, quoted
 from attnlab.model.gpt2 import GPT2
@@ -628,13 +629,16 @@ def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[N
     """Each part's score by each method that patches: means over the sentences."""
     clean: Traces = model.trace([sentence.clean for sentence in sentences_of_task])
     corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
-    metrics = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
+    metrics: list[Any] = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
     scores = []
     paths = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
-    for results in (
-        [clean.patch(corrupted, path, metrics, False, False) for path in paths],
-        [clean.attribution_patch(corrupted, path, metrics, False) for path in paths],
-    ):
+    patched: list[Any] = [
+        patch(clean, corrupted, path, metric=metrics, progress=False) for path in paths
+    ]
+    estimated: list[Any] = [
+        attribution_patch(clean, corrupted, path, metric=metrics) for path in paths
+    ]
+    for results in (patched, estimated):
         heads, mlps = (result.effects.mean(axis=0) for result in results)
         scores.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
     for steps in (1, 5):

@@ -63,7 +63,7 @@ def test_how_long_vectors_are() -> None:
 
 def test_similarity_is_not_attention() -> None:
     lesson = as_it_is(CHAPTER)
-    similarity, shares, head = lesson["similarity"], lesson["shares"], lesson["head"]
+    similarity, shares, head = lesson["similarity"], lesson["of_similarity"], lesson["head"]
     assert similarity[2].tolist() == [2, 2, 3]
     assert "it · ball = 1·0 + 1·2 + 1·0 = 2" in lesson.printed
     assert shares[2, 0] == shares[2, 1]

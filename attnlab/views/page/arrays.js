@@ -18,7 +18,7 @@ class Nd {
     const { data, shape, strides, offset, size } = this;
     if (stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]))
       return data.subarray(offset, offset + size);
-    const copied = new data.constructor(size);
+    const copied = allocated(data.constructor, size);
     forEachRow(shape, [this], (at, [from], width, [step]) => {
       for (let k = 0; k < width; k++, from += step) copied[at + k] = data[from];
     });
@@ -62,7 +62,7 @@ class Nd {
 /** Reduce along the last axis, which stays with length 1. */
 function reduced(name, x, { axis, keepdims }, f) {
   if (axis !== -1 || !keepdims) throw new Error("reductions need axis=-1 and keepdims");
-  const out = new (typeOf(x))(x.size / x.shape.at(-1));
+  const out = allocated(typeOf(x), x.size / x.shape.at(-1));
   if (!products?.reduce(name, out, x)) {
     let n = 0;
     forEachRow(x.shape, [x], (at, [from], width, [step]) => {
@@ -71,6 +71,19 @@ function reduced(name, x, { axis, keepdims }, f) {
   }
   return new Nd(out, x.shape.with(-1, 1));
 }
+
+/** An array of numbers that aren't set, in fast memory where there is any. */
+const allocated = (type, count) => (type === Float32Array && products?.allocate?.(count)) || new type(count);
+
+/** A contiguous copy in memory of its own. */
+function copyOf(x) {
+  const copy = new Nd(new x.data.constructor(x.size), x.shape);
+  assign(copy, x);
+  return copy;
+}
+
+/** Call f(keep), whose arrays may be in memory that is reused afterwards; `keep` makes one outlive f. */
+const inScratch = (f) => (products?.inScratch ? products.inScratch(f) : f((x) => x));
 
 const sizeOf = (shape) => shape.reduce((product, n) => product * n, 1);
 
@@ -106,17 +119,21 @@ function forEachRow(shape, arrays, f) {
   const last = shape.length - 1;
   const width = last < 0 ? 1 : shape[last];
   const steps = arrays.map(({ strides }) => (last < 0 ? 0 : strides[last]));
+  const offsets = arrays.map(({ offset }) => offset);
   let at = 0;
-  const walk = (axis, offsets) => {
+  const walk = (axis) => {
     if (axis >= last) {
       f(at, offsets, width, steps);
       at += width;
       return;
     }
-    for (let k = 0; k < shape[axis]; k++)
-      walk(axis + 1, offsets.map((offset, n) => offset + k * arrays[n].strides[axis]));
+    const move = (count) => {
+      for (let n = 0; n < arrays.length; n++) offsets[n] += count * arrays[n].strides[axis];
+    };
+    for (let k = 0; k < shape[axis]; k++, move(1)) walk(axis + 1);
+    move(-shape[axis]);
   };
-  walk(0, arrays.map(({ offset }) => offset));
+  walk(0);
 }
 
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
@@ -146,7 +163,7 @@ function elementwise(name, loop) {
     const shape = broadcastShape(arrays.map((x) => x.shape));
     const type = real.length ? typeOf(...real) : Float64Array;
     const isFit = over?.data instanceof type && over.size === sizeOf(shape);
-    const out = isFit ? over.data : new type(sizeOf(shape));
+    const out = isFit ? over.data : allocated(type, sizeOf(shape));
     const [sizes, all] = merged(shape, arrays.map((x) => stretched(x, shape)));
     if (!products?.elementwise(name, out, sizes, all)) {
       const [a, b = a, c = a] = all;
@@ -168,7 +185,7 @@ function matmul(a, b) {
   if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   const [x, y] = [a, b].map((array) => stretched(array, [...leading, ...array.shape.slice(-2)]));
-  const out = new (typeOf(a, b))(sizeOf(leading) * n * p);
+  const out = allocated(typeOf(a, b), sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
   const sizes = [n, m, p];
   let at = 0;
@@ -243,7 +260,7 @@ function byRows(a, i, b, j, out, at, [n, m, p]) {
 /** x[ids]: rows by index, (..., D) from ids (...,) and x (rows, D). */
 function rowsOf(x, ids) {
   const [width] = x.shape.slice(1);
-  const out = new x.data.constructor(ids.size * width);
+  const out = allocated(x.data.constructor, ids.size * width);
   ids.numbers().forEach((id, n) => out.set(item(x, Number(id)).numbers(), n * width));
   return new Nd(out, [...ids.shape, width]);
 }

@@ -6,10 +6,14 @@ const KEPT_BYTES = 64_000_000; // of traces, besides the last two
 // Steps of a block that a run keeps; the others are computed quickly from these.
 const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
+const isKept = (path) => KEPT.test(path);
+
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
-  const seen = Uint8Array.from({ length: T * (cached + T) }, (_, n) => n % (cached + T) <= cached + Math.floor(n / (cached + T)));
-  return new Nd(seen, [T, cached + T]);
+  const Tk = cached + T;
+  const seen = new Float32Array(T * Tk);
+  for (let i = 0; i < T; i++) seen.fill(1, i * Tk, i * Tk + cached + i + 1);
+  return new Nd(seen, [T, Tk]);
 }
 
 /** A text's mask after changes of the causal mask, before those of heads' masks. */
@@ -134,20 +138,27 @@ class Model {
       const prefix = `blocks.${layer}`;
       if (!run.values.has(`${prefix}.output`)) await tick(layer / layers);
       if (run.values.has(`${prefix}.output`)) continue;
-      // One head at a time, to save memory: T x T numbers each.
-      const contexts = Array.from({ length: this.given.n_head }, (_, h) => {
-        const context = run.value(`${prefix}.attention.heads.${h}.context`);
-        run.keep((path) => !path.includes(".heads."));
-        return context;
-      });
-      const [T, Dh] = contexts[0].shape;
-      const joined = new Nd(new Float32Array(contexts.length * T * Dh), [contexts.length, T, Dh]);
-      contexts.forEach((context, h) => assign(nd.item(joined, h), context));
-      run.values.set(`${prefix}.attention.context`, joined);
-      run.value(`${prefix}.output`);
-      run.keep((path) => KEPT.test(path));
+      run.inScratch(() => {
+        for (const name of ["Q", "K", "V"]) run.value(`${prefix}.attention.${name}`); // of all heads
+        run.values.set(`${prefix}.attention.context`, this.#context(run, prefix));
+        run.value(`${prefix}.mid`);
+      }, (path) => KEPT.test(path) || path === `${prefix}.mid`);
+      run.inScratch(() => run.value(`${prefix}.output`), isKept);
     }
     return run;
+  }
+
+  /** All heads' context in a block, one head at a time, to save memory: T x T numbers each. */
+  #context(run, prefix) {
+    const { n_head } = this.given;
+    const T = run.value("ids").size;
+    const contexts = new Nd(new Float32Array(T * this.config.n_embd), [n_head, T, this.config.n_embd / n_head]);
+    for (let head = 0; head < n_head; head++)
+      run.inScratch(
+        () => assign(nd.item(contexts, head), run.value(`${prefix}.attention.heads.${head}.context`)),
+        (path) => !path.includes(".heads."),
+      );
+    return contexts;
   }
 
   idsOf({ text, ids = this.tokenizer.encode(text) }) {
@@ -184,9 +195,7 @@ class Model {
   #editsOf(changes) {
     const stepOf = (ids, path) => {
       const { run } = this.trace(this.idsOf({ ids }), []);
-      const value = run.value(path);
-      run.keep((path) => KEPT.test(path));
-      return value;
+      return run.inScratch(() => run.value(path), isKept);
     };
     const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
     const scalesWithoutRoot = prefixes.map((prefix) => [`${prefix}scale`, this.given[`${prefix}layer_number`] ?? 1]);
@@ -226,13 +235,14 @@ class Model {
   }
 
   async #attention(run, layer, tick) {
+    if (layer < run.first) return this.#attention(run.base, layer, tick);
     await this.#pass(run, layer, tick);
     const prefix = `blocks.${layer}.attention`;
     const packed = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     const numbers = joinedNumbers(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
-    run.keep((path) => KEPT.test(path));
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
     return numbers;
   }
 
@@ -252,7 +262,7 @@ class Model {
     const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
       const [mid, output] = [run.value(`blocks.${n}.mid`), run.value(`blocks.${n}.output`)];
-      run.keep((path) => KEPT.test(path));
+      run.keep(isKept);
       return [mid, nd.subtract(output, mid), output].map(normsOf);
     });
     return joinedNumbers([normsOf(run.value("embedding")), ...blocks.flat()]);
@@ -269,7 +279,7 @@ class Model {
     for (const [layer, head] of this.#candidates(run, before, compared[0])) {
       const prefix = `blocks.${layer}.attention.heads.${head}`;
       const weights = nd.item(run.value(`${prefix}.weights`), last).numbers();
-      run.keep((path) => KEPT.test(path));
+      run.keep(isKept);
       const key = weights.indexOf(Math.max(...weights));
       const ablated = this.#run(ids, { ...run.edits, [`${prefix}.context`]: 0 }, { base: run });
       const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));

@@ -53,8 +53,9 @@ EQUATIONS = "equations"
 # What Python and the scripts share, see `source`.
 CONSTANTS = "constants"
 
-# The matrix product, compiled from `product.ts`.
-PRODUCT = "product.wasm"
+# The matrix product, compiled from `product.ts`; the fastest first.
+PRODUCTS = "products"
+MODULES = ("product_fused.wasm", "product.wasm")
 
 RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
@@ -77,7 +78,7 @@ LIVE_SCRIPTS = (
 WORKER_SCRIPTS = (
     *RUN_SCRIPTS,
     "bpe.js",
-    PRODUCT,
+    PRODUCTS,
     "products.js",
     "opening.js",
     "shares.js",
@@ -300,8 +301,9 @@ def source(name: str) -> str:
             "EXCERPT_LENGTH": EXCERPT_LENGTH,
         }
         return "\n".join(f"const {name} = {json.dumps(value)};" for name, value in values.items())
-    if name == PRODUCT:
-        return f'const PRODUCT = "{b64encode((HERE / name).read_bytes()).decode()}";'
+    if name == PRODUCTS:
+        modules = [b64encode((HERE / module).read_bytes()).decode() for module in MODULES]
+        return f"const MODULES = {json.dumps(modules)};"
     return (HERE / name).read_text(encoding="utf-8")
 
 

@@ -1,25 +1,49 @@
 // Matrix products and elementwise functions in WebAssembly, in AssemblyScript. Compiled beside it by
-// assemblyscript 0.28.20:
+// assemblyscript 0.28.20, once with fused multiplication and addition, and once for browsers without it:
+//   npx asc product.ts -O3 --runtime stub --enable simd --enable relaxed-simd --importMemory --noAssert -o product_fused.wasm
 //   npx asc product.ts -O3 --runtime stub --enable simd --importMemory --noAssert -o product.wasm
 //
-// A (n, m) has its rows one after the other, n a multiple of 4; so has the result O (n, p). Addresses are
-// in bytes, strides in numbers. At `w` there is room for 8 m numbers.
+// Addresses are in bytes, strides in numbers.
 
 /** c + x · y. */
 // @ts-ignore: decorator
 @inline
-function added(c: v128, x: v128, y: v128): v128 {
-  return f32x4.add(c, f32x4.mul(x, y));
+function multiplyAdd(c: v128, x: v128, y: v128): v128 {
+  return ASC_FEATURE_RELAXED_SIMD ? f32x4.relaxed_madd(x, y, c) : f32x4.add(c, f32x4.mul(x, y));
 }
 
-/** Eight columns of B (m, p) at a time, side by side at w; its rows are `down` apart, its columns `across`. */
-export function product(a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, down: i32, across: i32, w: usize): void {
+// Blocks of A that the L2 cache holds, and, of B, eight columns that the L1 cache holds.
+const DEPTH: i32 = 384;
+const ROWS: i32 = 320;
+
+/**
+ * O (n, p) = A (n, m) B (m, p). A's rows are `stride` apart, O's are contiguous; B's rows are `down` apart, its
+ * columns `across`. At w there is room for 8 DEPTH numbers.
+ */
+export function product(a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, stride: i32, down: i32, across: i32, w: usize): void {
+  const next = <usize>down << 2;
+  for (let k = 0; k < m; k += DEPTH) {
+    const depth = min(DEPTH, m - k);
+    for (let i = 0; i < n; i += ROWS)
+      addProduct(
+        a + ((<usize>i * stride + k) << 2), b + <usize>k * next, o + ((<usize>i * p) << 2),
+        min(ROWS, n - i), depth, p, stride, down, across, w, k === 0,
+      );
+  }
+}
+
+/** Add a product to O; for the first one, replace O. */
+function addProduct(
+  a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, stride: i32, down: i32, across: i32, w: usize, isFirst: bool,
+): void {
   const next = <usize>down << 2;
   const step = <usize>across << 2;
-  const s = <usize>m << 2;
+  const s = <usize>stride << 2;
   const u = <usize>p << 2;
+  const zero = f32x4.splat(0);
   let j = 0;
   for (; j + 8 <= p; j += 8) {
+    // Eight columns of B, side by side at w.
     const end = w + (<usize>m << 5);
     if (across === 1)
       for (let t = w, q = b + (<usize>j << 2); t < end; t += 32, q += next) {
@@ -29,39 +53,49 @@ export function product(a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, do
       for (let column: usize = 0; column < 8; column++)
         for (let t = w + (column << 2), q = b + (<usize>j + column) * step; t < end; t += 32, q += next) store<f32>(t, load<f32>(q));
     for (let i = 0; i < n; i += 4) {
-      let c00 = f32x4.splat(0), c01 = c00, c10 = c00, c11 = c00;
-      let c20 = c00, c21 = c00, c30 = c00, c31 = c00;
-      let q = w;
-      let r = a + <usize>i * s;
-      for (let k = 0; k < m; k++) {
-        const b0 = v128.load(q), b1 = v128.load(q, 16);
-        let x = v128.load32_splat(r);
-        c00 = added(c00, x, b0);
-        c01 = added(c01, x, b1);
-        x = v128.load32_splat(r + s);
-        c10 = added(c10, x, b0);
-        c11 = added(c11, x, b1);
-        x = v128.load32_splat(r + 2 * s);
-        c20 = added(c20, x, b0);
-        c21 = added(c21, x, b1);
-        x = v128.load32_splat(r + 3 * s);
-        c30 = added(c30, x, b0);
-        c31 = added(c31, x, b1);
-        q += 32;
-        r += 4;
+      // Four rows of A; beyond the last row, that row again.
+      const i1 = <usize>min(i + 1, n - 1), i2 = <usize>min(i + 2, n - 1), i3 = <usize>min(i + 3, n - 1);
+      const t0 = o + <usize>i * u + (<usize>j << 2);
+      const t1 = o + i1 * u + (<usize>j << 2);
+      const t2 = o + i2 * u + (<usize>j << 2);
+      const t3 = o + i3 * u + (<usize>j << 2);
+      let c00 = zero, c01 = zero, c10 = zero, c11 = zero, c20 = zero, c21 = zero, c30 = zero, c31 = zero;
+      if (!isFirst) {
+        c00 = v128.load(t0), c01 = v128.load(t0, 16);
+        c10 = v128.load(t1), c11 = v128.load(t1, 16);
+        c20 = v128.load(t2), c21 = v128.load(t2, 16);
+        c30 = v128.load(t3), c31 = v128.load(t3, 16);
       }
-      const t = o + <usize>i * u + (<usize>j << 2);
-      v128.store(t, c00), v128.store(t, c01, 16);
-      v128.store(t + u, c10), v128.store(t + u, c11, 16);
-      v128.store(t + 2 * u, c20), v128.store(t + 2 * u, c21, 16);
-      v128.store(t + 3 * u, c30), v128.store(t + 3 * u, c31, 16);
+      let r0 = a + <usize>i * s, r1 = a + i1 * s, r2 = a + i2 * s, r3 = a + i3 * s;
+      // V8 keeps all eight sums in registers; with more of them, or two steps at a time, it is slower.
+      for (let q = w; q < end; q += 32) {
+        const b0 = v128.load(q), b1 = v128.load(q, 16);
+        let x = v128.load32_splat(r0);
+        c00 = multiplyAdd(c00, x, b0);
+        c01 = multiplyAdd(c01, x, b1);
+        x = v128.load32_splat(r1);
+        c10 = multiplyAdd(c10, x, b0);
+        c11 = multiplyAdd(c11, x, b1);
+        x = v128.load32_splat(r2);
+        c20 = multiplyAdd(c20, x, b0);
+        c21 = multiplyAdd(c21, x, b1);
+        x = v128.load32_splat(r3);
+        c30 = multiplyAdd(c30, x, b0);
+        c31 = multiplyAdd(c31, x, b1);
+        r0 += 4, r1 += 4, r2 += 4, r3 += 4;
+      }
+      v128.store(t0, c00), v128.store(t0, c01, 16);
+      v128.store(t1, c10), v128.store(t1, c11, 16);
+      v128.store(t2, c20), v128.store(t2, c21, 16);
+      v128.store(t3, c30), v128.store(t3, c31, 16);
     }
   }
   for (; j < p; j++) {
     for (let i = 0; i < n; i++) {
-      let sum: f32 = 0;
+      const t = o + <usize>i * u + (<usize>j << 2);
+      let sum: f32 = isFirst ? 0 : load<f32>(t);
       for (let k = 0; k < m; k++) sum += load<f32>(a + <usize>i * s + (<usize>k << 2)) * load<f32>(b + <usize>k * next + <usize>j * step);
-      store<f32>(o + <usize>i * u + (<usize>j << 2), sum);
+      store<f32>(t, sum);
     }
   }
 }
@@ -85,10 +119,10 @@ export function rowByRows(a: usize, b: usize, o: usize, m: i32, p: i32, stride: 
     const y0 = f32x4.splat(x0), y1 = f32x4.splat(x1), y2 = f32x4.splat(x2), y3 = f32x4.splat(x3);
     let t = o;
     for (; t < end; t += 16, q0 += 16, q1 += 16, q2 += 16, q3 += 16) {
-      let c = added(v128.load(t), y0, v128.load(q0));
-      c = added(c, y1, v128.load(q1));
-      c = added(c, y2, v128.load(q2));
-      v128.store(t, added(c, y3, v128.load(q3)));
+      let c = multiplyAdd(v128.load(t), y0, v128.load(q0));
+      c = multiplyAdd(c, y1, v128.load(q1));
+      c = multiplyAdd(c, y2, v128.load(q2));
+      v128.store(t, multiplyAdd(c, y3, v128.load(q3)));
     }
     for (const last = o + (<usize>p << 2); t < last; t += 4, q0 += 4, q1 += 4, q2 += 4, q3 += 4)
       store<f32>(t, load<f32>(t) + x0 * load<f32>(q0) + x1 * load<f32>(q1) + x2 * load<f32>(q2) + x3 * load<f32>(q3));
@@ -108,8 +142,8 @@ export function rowByColumns(a: usize, b: usize, o: usize, m: i32, p: i32, strid
     let c0 = f32x4.splat(0), c1 = c0;
     let k: usize = 0;
     for (; k < whole; k += 32) {
-      c0 = added(c0, v128.load(a + k), v128.load(b + k));
-      c1 = added(c1, v128.load(a + k, 16), v128.load(b + k, 16));
+      c0 = multiplyAdd(c0, v128.load(a + k), v128.load(b + k));
+      c1 = multiplyAdd(c1, v128.load(a + k, 16), v128.load(b + k, 16));
     }
     let sum = total(f32x4.add(c0, c1));
     for (; k < s; k += 4) sum += load<f32>(a + k) * load<f32>(b + k);
@@ -165,12 +199,12 @@ function halvings(x: v128): v128 {
 function series(x: v128, n: v128): v128 {
   const r = f32x4.sub(f32x4.sub(x, f32x4.mul(n, f32x4.splat(LN_2))), f32x4.mul(n, f32x4.splat(REST_OF_LN_2)));
   let sum = f32x4.splat(1.0 / 5040);
-  sum = added(f32x4.splat(1.0 / 720), sum, r);
-  sum = added(f32x4.splat(1.0 / 120), sum, r);
-  sum = added(f32x4.splat(1.0 / 24), sum, r);
-  sum = added(f32x4.splat(1.0 / 6), sum, r);
-  sum = added(f32x4.splat(0.5), sum, r);
-  return added(r, f32x4.mul(r, r), sum);
+  sum = multiplyAdd(f32x4.splat(1.0 / 720), sum, r);
+  sum = multiplyAdd(f32x4.splat(1.0 / 120), sum, r);
+  sum = multiplyAdd(f32x4.splat(1.0 / 24), sum, r);
+  sum = multiplyAdd(f32x4.splat(1.0 / 6), sum, r);
+  sum = multiplyAdd(f32x4.splat(0.5), sum, r);
+  return multiplyAdd(r, f32x4.mul(r, r), sum);
 }
 
 /** 2 to the power n, for whole n from -126 to 127. */

@@ -1,13 +1,17 @@
 // Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. A model's
-// parameters are in its memory; other arrays are copied there.
+// parameters are in its memory, and, in `inScratch`, the arrays of a computation; others are copied there.
 
-const ROOM = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 20 }; // how many numbers each buffer holds
-const ROWS_AT_ONCE = 2 ** 17; // numbers of the first matrix that a processor's cache holds
+const ROOM = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 }; // numbers that each buffer holds
+const SCRATCH = 2 ** 24; // numbers of scratch memory
+const ROWS_AT_ONCE = 2 ** 17; // numbers of the first matrix that are copied at a time
 const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
 const MIN_IN_ROW = 32; // numbers of a row; likewise
 const AT_ONCE = 2 ** 12; // numbers that fit in the L1 cache
 
 class Products {
+  #next = 0; // of the scratch memory, the first number that isn't used
+  #isOpen = false; // whether new arrays are in it
+
   /** An instance with memory for this many more numbers; null without WebAssembly. */
   static of(count) {
     try {
@@ -18,22 +22,49 @@ class Products {
   }
 
   constructor(count) {
-    const room = 1024 + 4 * (ROOM.a + ROOM.b + ROOM.o + ROOM.w);
-    const memory = new WebAssembly.Memory({ initial: Math.ceil((room + 4 * count) / 2 ** 16) });
-    const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytesOf(PRODUCT)), { env: { memory, abort() {} } });
-    const part = (start, length) => new Float32Array(memory.buffer, start, length);
-    const a = part(1024, ROOM.a);
-    const b = part(a.byteOffset + a.byteLength, ROOM.b);
-    const o = part(b.byteOffset + b.byteLength, ROOM.o);
-    const w = part(o.byteOffset + o.byteLength, ROOM.w);
-    Object.assign(this, { exports, a, b, o, w, numbers: part(room, count) });
+    const sizes = [ROOM.a, ROOM.b, ROOM.o, ROOM.w, count, SCRATCH];
+    const total = 1024 + 4 * sizes.reduce((sum, size) => sum + size);
+    const memory = new WebAssembly.Memory({ initial: Math.ceil(total / 2 ** 16) });
+    const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes));
+    const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory, abort() {} } });
+    let start = 1024;
+    const [a, b, o, w, numbers, scratch] = sizes.map((size) => {
+      const part = new Float32Array(memory.buffer, start, size);
+      start += 4 * size;
+      return part;
+    });
+    Object.assign(this, { exports, a, b, o, w, numbers, scratch });
   }
+
+  /** Call f with scratch memory for its arrays; `keep` copies one that f made, so that it outlives f. */
+  inScratch(f) {
+    const [next, isOpen] = [this.#next, this.#isOpen];
+    const start = this.scratch.byteOffset + 4 * next; // the scratch memory is the last
+    const keep = (x) => (x instanceof Nd && this.#isIn(x.data) && x.data.byteOffset >= start ? copyOf(x) : x);
+    this.#isOpen = true;
+    try {
+      return f(keep);
+    } finally {
+      [this.#next, this.#isOpen] = [next, isOpen];
+    }
+  }
+
+  /** Memory for numbers in scratch memory, if it is in use and has room. */
+  allocate(count) {
+    const end = this.#next + ((count + 3) & ~3); // functions of rows write four numbers at a time
+    if (!this.#isOpen || end > SCRATCH) return null;
+    const allocated = this.scratch.subarray(this.#next, this.#next + count);
+    this.#next = end;
+    return allocated;
+  }
+
+  #isIn = (data) => data.buffer === this.scratch.buffer;
 
   /** Like `byRows` and `byColumns`; returns false if the matrices aren't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
-    if (n * m * p < MIN_PRODUCTS || 8 * m > ROOM.w || 4 * p > ROOM.o) return false;
+    if (n * m * p < MIN_PRODUCTS || m > ROOM.a || p > ROOM.o) return false;
     const [next, step] = y.strides.slice(-2);
-    const isInMemory = y.data.buffer === this.b.buffer;
+    const isInMemory = this.#isIn(y.data);
     const [lines, width, stride] = step === 1 ? [m, p, next] : [p, m, step];
     if ((step !== 1 && next !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
     if (!isInMemory && m * p > ROOM.b) return false;
@@ -44,25 +75,22 @@ class Products {
       }
     const [from, rowStride] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
     const [down, across] = x.strides.slice(-2);
-    if (n === 1) {
-      for (let k = 0; k < m; k++) this.a[k] = x.data[i + k * across];
-      this.exports[step === 1 ? "rowByRows" : "rowByColumns"](this.a.byteOffset, from, this.o.byteOffset, m, p, rowStride);
-      out.set(this.o.subarray(0, p), at);
-      return true;
-    }
-    const batch = Math.max(4, 4 * Math.floor(Math.min(ROWS_AT_ONCE / m, ROOM.o / p) / 4));
+    const isDirect = across === 1 && this.#isIn(x.data) && this.#isIn(out);
+    const batch = isDirect ? n : Math.max(1, Math.floor(Math.min(ROWS_AT_ONCE / m, ROOM.o / p)));
     for (let start = 0; start < n; start += batch) {
       const count = Math.min(batch, n - start);
-      const whole = (count + 3) & ~3;
-      for (let row = 0; row < whole; row++) {
-        const [at, to] = [i + (start + row) * down, row * m];
-        if (row >= count) this.a.fill(0, to, to + m);
-        else if (across === 1) this.a.set(x.data.subarray(at, at + m), to);
-        else for (let k = 0; k < m; k++) this.a[to + k] = x.data[at + k * across];
+      let [a, o, aStride] = [x.data.byteOffset + 4 * i, out.byteOffset + 4 * at, down];
+      if (!isDirect) {
+        [a, o, aStride] = [this.a.byteOffset, this.o.byteOffset, m];
+        for (let row = 0; row < count; row++) {
+          const from = i + (start + row) * down;
+          if (across === 1) this.a.set(x.data.subarray(from, from + m), row * m);
+          else for (let k = 0; k < m; k++) this.a[row * m + k] = x.data[from + k * across];
+        }
       }
-      const strides = step === 1 ? [rowStride, 1] : [1, rowStride];
-      this.exports.product(this.a.byteOffset, from, this.o.byteOffset, whole, m, p, ...strides, this.w.byteOffset);
-      out.set(this.o.subarray(0, count * p), at + start * p);
+      if (n === 1) this.exports[step === 1 ? "rowByRows" : "rowByColumns"](a, from, o, m, p, rowStride);
+      else this.exports.product(a, from, o, count, m, p, aStride, ...(step === 1 ? [rowStride, 1] : [1, rowStride]), this.w.byteOffset);
+      if (!isDirect) out.set(this.o.subarray(0, count * p), at + start * p);
     }
     return true;
   }
@@ -72,7 +100,11 @@ class Products {
     const f = this.exports[name];
     const isSupported = ({ data, strides }) => strides.at(-1) === 0 || (strides.at(-1) === 1 && !(data instanceof Float64Array));
     if (!f || shape.at(-1) < MIN_IN_ROW || !(out instanceof Float32Array) || !arrays.every(isSupported)) return false;
-    const buffers = [this.a, this.b, this.w];
+    const buffers = [this.a, this.b, this.o];
+    const addresses = buffers.map(({ byteOffset }) => byteOffset);
+    const isDirect = arrays.map(({ data, strides }) => strides.at(-1) === 1 && data instanceof Float32Array && this.#isIn(data));
+    // A row's last four numbers may reach into the next row, which may still be needed.
+    const isOutDirect = this.#isIn(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
     const last = [NaN, NaN, NaN]; // the number that each buffer is filled with
     forEachRow(shape, arrays, (at, starts, width, steps) => {
       for (let done = 0; done < width; done += AT_ONCE) {
@@ -80,11 +112,12 @@ class Products {
         for (let k = 0; k < arrays.length; k++) {
           const { data } = arrays[k];
           const from = starts[k] + done;
-          if (steps[k]) buffers[k].set(data.subarray(from, from + count));
+          if (isDirect[k]) addresses[k] = data.byteOffset + 4 * from;
+          else if (steps[k]) buffers[k].set(data.subarray(from, from + count));
           else if (last[k] !== data[starts[k]]) buffers[k].fill((last[k] = data[starts[k]]), 0, Math.min(AT_ONCE, width));
         }
-        f(...buffers.map(({ byteOffset }) => byteOffset), this.o.byteOffset, count);
-        out.set(this.o.subarray(0, count), at + done);
+        f(...addresses, isOutDirect ? out.byteOffset + 4 * (at + done) : this.w.byteOffset, count);
+        if (!isOutDirect) out.set(this.w.subarray(0, count), at + done);
       }
     });
     return true;
@@ -99,8 +132,9 @@ class Products {
     for (let row = 0; row < out.length; row += most) {
       const count = Math.min(most, out.length - row);
       const from = offset + row * width;
-      this.a.set(data.subarray(from, from + count * width));
-      this.exports[name](this.a.byteOffset, this.o.byteOffset, count, width);
+      const isDirect = this.#isIn(data);
+      if (!isDirect) this.a.set(data.subarray(from, from + count * width));
+      this.exports[name](isDirect ? data.byteOffset + 4 * from : this.a.byteOffset, this.o.byteOffset, count, width);
       out.set(this.o.subarray(0, count), row);
     }
     return true;

@@ -56,6 +56,18 @@ class Run {
     for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
   }
 
+  /** Call f, which computes steps in memory that is reused afterwards; then keep only some, as in `keep`. */
+  inScratch(f, isKept) {
+    return inScratch((keep) => {
+      try {
+        return keep(f());
+      } finally {
+        this.keep(isKept);
+        for (const [path, value] of this.values) this.values.set(path, keep(value));
+      }
+    });
+  }
+
   /** A step without the edit of the step itself. */
   unedited(path) {
     const { equation, take, whole, needs, isGiven } = this.graph.node(path);
