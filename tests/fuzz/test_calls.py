@@ -172,6 +172,8 @@ def ids_in(values: dict[str, Any]) -> list[int]:
         ids, *_ = vocabulary.encoded(str(text), values.get("special") is True)
         return ids or []
     array = np.array(getattr(text, "ids", text))
+    if array.dtype.kind == "U":
+        raise TypeError("a list of texts, which gives several traces")
     return list((array[0] if array.ndim == 2 and len(array) == 1 else array).tolist())
 
 
