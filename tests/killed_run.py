@@ -3,7 +3,8 @@
     python killed_run.py DIRECTORY
 
 A child kills itself at its n-th call that changes a file; a write is done by half.
-It must leave the old state or the new one, and resuming must give the bits of an unbroken run.
+It must leave the old state or the new one, and resuming must give the bits of an uninterrupted
+run.
 Prints as JSON, for each n, the training steps of the state and of the model that were left.
 """
 
@@ -35,12 +36,12 @@ def run(directory: Path | None) -> Training:
 
 def be_killed_at(number: int) -> None:
     """Make this process kill itself at its `number`-th call."""
-    left = number
+    remaining = number
 
     def last() -> bool:
-        nonlocal left
-        left -= 1
-        return left == 0
+        nonlocal remaining
+        remaining -= 1
+        return remaining == 0
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
         def counting(*arguments: Any, **more: Any) -> Any:
@@ -90,30 +91,32 @@ def numbers(model: GPT2) -> bytes:
     return b"".join(x.tobytes() for x in model.parameters.values())
 
 
-def what_is_left(directory: Path, unbroken: Training) -> tuple[int | None, int | None]:
+def steps_on_disk(directory: Path, uninterrupted: Training) -> tuple[int | None, int | None]:
     """The training steps of the state and of the model; None if there is none."""
-    training = Training(CONFIG, unbroken._corpus, unbroken.settings, unbroken.tokenizer)
-    wholes = {0: numbers(training.model), 2: numbers(unbroken.model)}
+    training = Training(
+        CONFIG, uninterrupted._corpus, uninterrupted.settings, uninterrupted.tokenizer
+    )
+    expected = {0: numbers(training.model), 2: numbers(uninterrupted.model)}
     training.resume(directory)
-    assert training.losses == unbroken.losses[: training.step]
+    assert training.losses == uninterrupted.losses[: training.step]
     state = training.step if (directory / STATE).exists() else None
     try:
         opened = numbers(GPT2.from_pretrained(directory))
     except MissingFileError:
         return state, None
-    (model,) = (step for step, whole in wholes.items() if whole == opened)
+    (model,) = (step for step, content in expected.items() if content == opened)
     return state, model
 
 
 def main(top: Path) -> None:
-    unbroken = run(None)
+    uninterrupted = run(None)
     result: list[tuple[int | None, int | None]] = []
     for directory in killed_at_each_write(top, run):
-        result.append(what_is_left(directory, unbroken))
+        result.append(steps_on_disk(directory, uninterrupted))
         resumed = run(directory)
-        assert resumed.losses == unbroken.losses
-        assert numbers(resumed.model) == numbers(unbroken.model)
-        assert numbers(GPT2.from_pretrained(directory)) == numbers(unbroken.model)
+        assert resumed.losses == uninterrupted.losses
+        assert numbers(resumed.model) == numbers(uninterrupted.model)
+        assert numbers(GPT2.from_pretrained(directory)) == numbers(uninterrupted.model)
         assert not (directory / LOCK).exists()
     print(json.dumps(result))
 

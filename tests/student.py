@@ -17,7 +17,8 @@ Array = NDArray[Any]
 
 READ_AS = "read as if it were Wᵀ"
 LAYER_NORM_AFTER = "mid = LayerNorm(input + attention.output), output = LayerNorm(mid + mlp.output)"
-DEALT = "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V"
+SPLIT_DH_FIRST = "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V"
+SPLIT_BY_RESHAPE = "Q = (X W_Q + b_Q).reshape(H, T, Dk), likewise K and V"
 UNDER_ROOT = "LayerNorm divides by √variance + eps"
 
 KNOWN = {
@@ -39,18 +40,18 @@ KNOWN = {
     "order_VQK": "Q, K, V = the parts of QKV that are V, Q, K",
     "order_VKQ": "Q, K, V = the parts of QKV that are V, K, Q",
     "order_per_head": "Q, K, V = QKV taken as q k v of head 0, q k v of head 1, ...",
-    "deal": DEALT,
-    "deal_at_once": "Q, K, V = QKV.reshape(3, H, T, Dk)",
-    "join": "concat = context.reshape(T, H·Dh)",
-    "deal_and_join": f"{DEALT}; concat = context.reshape(T, H·Dh)",
-    "turn_thirds": "Q = X W_Qᵀ + b_Q, likewise K and V",
-    "turn_o": "output = concat W_Oᵀ + b_O",
-    "turn_squares": "Q = X W_Qᵀ + b_Q, likewise K, V and output",
-    "turn_qkv": f"QKV = X W + b_QKV, with W_QKV {READ_AS}",
-    "turn_1": f"hidden = X W + b_1, with W_1 {READ_AS}",
-    "turn_2": f"output = activated W + b_2, with W_2 {READ_AS}",
-    "turn_mlp": "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ",
-    "turn_all": f"x W + b, with every matrix {READ_AS}",
+    "split_by_reshape": SPLIT_BY_RESHAPE,
+    "split_by_one_reshape": "Q, K, V = QKV.reshape(3, H, T, Dk)",
+    "merge_by_reshape": "concat = context.reshape(T, H·Dh)",
+    "split_and_merge_by_reshape": f"{SPLIT_BY_RESHAPE}; concat = context.reshape(T, H·Dh)",
+    "transposed_thirds": "Q = X W_Qᵀ + b_Q, likewise K and V",
+    "transposed_W_O": "output = concat W_Oᵀ + b_O",
+    "transposed_squares": "Q = X W_Qᵀ + b_Q, likewise K, V and output",
+    "transposed_W_QKV": f"QKV = X W + b_QKV, with W_QKV {READ_AS}",
+    "transposed_W_1": f"hidden = X W + b_1, with W_1 {READ_AS}",
+    "transposed_W_2": f"output = activated W + b_2, with W_2 {READ_AS}",
+    "transposed_mlp": "hidden, output = x W + b, with W_1 and W_2 read as Wᵀ",
+    "transposed_all": f"x W + b, with every matrix {READ_AS}",
     "no_b_Q": "Q = X W_Q",
     "no_b_K": "K = X W_K",
     "no_b_V": "V = X W_V",
@@ -72,9 +73,9 @@ KNOWN = {
     "post_norm_alone": f"{LAYER_NORM_AFTER}, and final = the last block's output",
     "no_positions": "embedding = token_embedding",
     "positions_from_1": "position_embedding = W_P[1], W_P[2], ...",
-    "no_stream_1": "mid = attention.output",
-    "no_stream_2": "output = mlp.output",
-    "no_stream": "mid = attention.output, output = mlp.output",
+    "no_residual_1": "mid = attention.output",
+    "no_residual_2": "output = mlp.output",
+    "no_residual": "mid = attention.output, output = mlp.output",
     "scale_multiplied": "scores = raw_scores · √Dk",
     "scale_H": "scores = raw_scores / √H",
     "scale_T": "scores = raw_scores / √T",
@@ -90,9 +91,9 @@ KNOWN = {
     "Q_is_K": "Q = X W_K + b_K",
     "K_is_Q": "K = X W_Q + b_Q",
     "context_of_keys": "context = weights K",
-    "columns_dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V",
-    "join_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
-    "dh_first": "Q = (X W_Q + b_Q).reshape(T, Dk, H), likewise K and V; concat merged the same way",
+    "split_dh_first": SPLIT_DH_FIRST,
+    "merge_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
+    "split_and_merge_dh_first": f"{SPLIT_DH_FIRST}; concat merged the same way",
     "heads_reversed": "Q, K, V = the heads, the last one first",
     "concat_reversed": "concat = the heads side by side, the last one first",
     "no_W_O": "attention.output = concat",
@@ -119,7 +120,7 @@ KNOWN = {
     "X_in_residual": "mid = attention.X + attention.output",
     "X_in_second_residual": "output = mlp.X + mlp.output",
     "parallel": "the MLP's X = LayerNorm(input)",
-    "stream_of_input": "output = input + mlp.output",
+    "input_for_mid": "output = input + mlp.output",
     "embedding_scaled": "embedding = √D · (token_embedding + position_embedding)",
     "token_scaled": "embedding = √D · token_embedding + position_embedding",
     "positions_0": "position_embedding = W_P[0] for every token",
@@ -135,20 +136,20 @@ KNOWN = {
 
 OTHERS = (
     *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window"),
-    *("softmax_all", "softmax_base_2", "silent_head", "output_twice", "fill_3"),
+    *("softmax_all", "softmax_base_2", "ablated_head", "output_twice", "fill_3"),
     *("ids_shifted", "positions_reversed"),
 )
 
-# The matrices and biases that a mistake affects.
-TURNED = {
-    "turn_qkv": "W_QKV",
-    "turn_o": "W_O",
-    "turn_1": "W_1",
-    "turn_2": "W_2",
-    "turn_mlp": "W_1 W_2",
-    "turn_all": "W_QKV W_O W_1 W_2",
+# The matrices that a mistake transposes, and the biases that one leaves out.
+TRANSPOSED = {
+    "transposed_W_QKV": "W_QKV",
+    "transposed_W_O": "W_O",
+    "transposed_W_1": "W_1",
+    "transposed_W_2": "W_2",
+    "transposed_mlp": "W_1 W_2",
+    "transposed_all": "W_QKV W_O W_1 W_2",
 }
-LEFT_OUT = {
+MISSING = {
     "no_b_QKV": "b_QKV",
     "no_b_O": "b_O",
     "no_b_1": "b_1",
@@ -165,7 +166,7 @@ class Student:
     ----------
     parameters : a model's, by path
     n_head, n_layer, epsilon : its sizes
-    wrong : the mistakes that are in it
+    mistakes : names of the mistakes that it makes
     """
 
     def __init__(
@@ -175,29 +176,29 @@ class Student:
         n_layer: int,
         epsilon: float,
         dtype: str = "float64",
-        wrong: tuple[str, ...] = (),
+        mistakes: tuple[str, ...] = (),
     ) -> None:
         self.n_head, self.n_layer, self.epsilon = n_head, n_layer, epsilon
-        self.wrong = wrong
-        self.p = {path: self.loaded(array.astype(dtype)) for path, array in parameters.items()}
+        self.mistakes = mistakes
+        self.p = {path: self.as_loaded(array.astype(dtype)) for path, array in parameters.items()}
         self.steps: dict[str, Array] = {}
         self.rng = np.random.default_rng(5)
 
-    def loaded(self, array: Array) -> Any:
-        if "float16" in self.wrong:
+    def as_loaded(self, array: Array) -> Any:
+        if "float16" in self.mistakes:
             return array.astype("float16").astype(array.dtype)
-        if "bfloat16" in self.wrong:  # by hand: 8 bits of the mantissa, the last one rounded
+        if "bfloat16" in self.mistakes:  # by hand: 8 bits of the mantissa, the last one rounded
             mantissa, exponent = np.frexp(array)
             return np.ldexp(np.rint(mantissa * 256) / 256, exponent).astype(array.dtype)
         return array
 
     def has(self, mistake: str) -> bool:
-        return mistake in self.wrong
+        return mistake in self.mistakes
 
     # ---- pieces ----
 
-    def norm(self, x: Array, place: str) -> Any:
-        gain, bias = self.p[f"{place}gain"], self.p[f"{place}bias"]
+    def norm(self, x: Array, prefix: str) -> Any:
+        gain, bias = self.p[f"{prefix}gain"], self.p[f"{prefix}bias"]
         mean = x.mean(-1, keepdims=True)
         if self.has("ln_ddof"):
             variance = x.var(-1, ddof=1, keepdims=True)
@@ -247,7 +248,7 @@ class Student:
             return x
         if self.has("tanh"):
             return np.tanh(x)
-        if typo := next((w for w in self.wrong if w.startswith("gelu_0")), ""):
+        if typo := next((w for w in self.mistakes if w.startswith("gelu_0")), ""):
             inner = np.sqrt(2 / np.pi) * (x + float(typo.removeprefix("gelu_")) * x**3)
             return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
         if self.has("gelu_2_pi"):
@@ -258,40 +259,42 @@ class Student:
 
     def matrix(self, path: str) -> Any:
         W = self.p[path]
-        turned = " ".join(TURNED.get(mistake, "") for mistake in self.wrong)
-        return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in turned.split() else W
+        transposed = " ".join(TRANSPOSED.get(mistake, "") for mistake in self.mistakes)
+        return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in transposed.split() else W
 
     def vector(self, path: str) -> Any:
-        left_out = " ".join(LEFT_OUT.get(mistake, "") for mistake in self.wrong)
-        return self.p[path] * (path.rpartition(".")[2] not in left_out.split())
+        missing = " ".join(MISSING.get(mistake, "") for mistake in self.mistakes)
+        return self.p[path] * (path.rpartition(".")[2] not in missing.split())
 
-    def drop(self, x: Array, where: str) -> Any:
-        if not self.has(f"dropout_{where}"):
+    def with_dropout(self, x: Array, step: str) -> Any:
+        if not self.has(f"dropout_{step}"):
             return x
         return x * (self.rng.random(x.shape) >= 0.25) / x.dtype.type(0.75)
 
-    def attend(self, x: Array, place: str) -> Any:
+    def attention(self, x: Array, prefix: str) -> Any:
         T, D = x.shape
         H, Dh = self.n_head, D // self.n_head
-        W, b = self.matrix(f"{place}W_QKV"), self.vector(f"{place}b_QKV")
+        W, b = self.matrix(f"{prefix}W_QKV"), self.vector(f"{prefix}b_QKV")
         thirds = [W[:, :D], W[:, D : 2 * D], W[:, 2 * D :]]
-        if self.has("turn_thirds") or self.has("turn_squares"):
+        if self.has("transposed_thirds") or self.has("transposed_squares"):
             thirds = [third.T for third in thirds]
-        for third, letter in enumerate("QKV"):
-            if self.has(f"no_b_{letter}"):
+        for third, name in enumerate("QKV"):
+            if self.has(f"no_b_{name}"):
                 b[third * D : (third + 1) * D] = 0
         QKV = x @ np.concatenate(thirds, axis=1) + b
         q, k, v = (QKV[:, i * D : (i + 1) * D] for i in range(3))
-        order = next((w.removeprefix("order_") for w in self.wrong if w.startswith("order_")), "")
+        order = next(
+            (w.removeprefix("order_") for w in self.mistakes if w.startswith("order_")), ""
+        )
         if order and order != "per_head":
-            q, k, v = ({"Q": q, "K": k, "V": v}[letter] for letter in order)
-        if self.has("columns_dh_first") or self.has("dh_first"):
+            q, k, v = ({"Q": q, "K": k, "V": v}[name] for name in order)
+        if self.has("split_dh_first") or self.has("split_and_merge_dh_first"):
             heads = [m.reshape(T, Dh, H).transpose(2, 0, 1) for m in (q, k, v)]
         elif self.has("order_per_head"):
             heads = list(QKV.reshape(T, H, 3, Dh).transpose(2, 1, 0, 3))
-        elif self.has("deal_at_once"):
+        elif self.has("split_by_one_reshape"):
             heads = list(QKV.reshape(3, H, T, Dh))
-        elif self.has("deal") or self.has("deal_and_join"):
+        elif self.has("split_by_reshape") or self.has("split_and_merge_by_reshape"):
             heads = [m.reshape(H, T, Dh) for m in (q, k, v)]
         else:
             heads = [m.reshape(T, H, Dh).transpose(1, 0, 2) for m in (q, k, v)]
@@ -308,7 +311,7 @@ class Student:
             q, k, v = q[::-1], k[::-1], v[::-1]
         if self.has("rotated"):
             k = np.roll(k, 1, axis=-1)
-        self.note(place, Q=q, K=k, V=v)
+        self.record(prefix, Q=q, K=k, V=v)
         raw = np.einsum("hid,hjd->hij", q, k)
         if self.has("keys_by_queries"):
             raw = np.einsum("hid,hjd->hij", k, q)
@@ -347,9 +350,9 @@ class Student:
             masked = np.where(future, 0, scores).astype(x.dtype)
         elif self.has("no_mask"):
             masked = scores
-        elif number := next((w for w in self.wrong if w.startswith("fill_")), ""):
+        elif number := next((w for w in self.mistakes if w.startswith("fill_")), ""):
             masked = np.where(future, -float(number.removeprefix("fill_")), scores).astype(x.dtype)
-        elif number := next((w for w in self.wrong if w.startswith("lower_")), ""):
+        elif number := next((w for w in self.mistakes if w.startswith("lower_")), ""):
             masked = (scores - future * float(number.removeprefix("lower_"))).astype(x.dtype)
         elif self.has("mask_one"):
             masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
@@ -370,43 +373,43 @@ class Student:
             if self.has("softmax_base_2"):
                 e = 2 ** (finite - finite.max(axis, keepdims=True))
                 w = e / e.sum(axis, keepdims=True)
-        w = self.drop(w.astype(x.dtype), "weights")
-        self.note(place, raw_scores=raw, scores=scores, masked_scores=masked, weights=w)
+        w = self.with_dropout(w.astype(x.dtype), "weights")
+        self.record(prefix, raw_scores=raw, scores=scores, masked_scores=masked, weights=w)
         context = np.einsum("hij,hjd->hid", w, v)
         if self.has("context_of_keys"):
             context = np.einsum("hij,hjd->hid", w, k)
-        if self.has("silent_head"):
+        if self.has("ablated_head"):
             context[-1] = 0
-        if self.has("join") or self.has("deal_and_join"):
+        if self.has("merge_by_reshape") or self.has("split_and_merge_by_reshape"):
             concat = np.ascontiguousarray(context).reshape(T, D)
-        elif self.has("join_dh_first") or self.has("dh_first"):
+        elif self.has("merge_dh_first") or self.has("split_and_merge_dh_first"):
             concat = context.transpose(1, 2, 0).reshape(T, D)
         else:
             concat = context.transpose(1, 0, 2).reshape(T, D)
         if self.has("concat_reversed"):
             concat = context[::-1].transpose(1, 0, 2).reshape(T, D)
-        W_O = self.matrix(f"{place}W_O")
-        if self.has("turn_squares"):
+        W_O = self.matrix(f"{prefix}W_O")
+        if self.has("transposed_squares"):
             W_O = W_O.T
-        output = concat @ W_O + self.vector(f"{place}b_O")
+        output = concat @ W_O + self.vector(f"{prefix}b_O")
         if self.has("no_W_O"):
             output = concat
         if self.has("no_W_O_but_b_O"):
-            output = concat + self.vector(f"{place}b_O")
+            output = concat + self.vector(f"{prefix}b_O")
         if self.has("output_twice"):
-            output = output + self.vector(f"{place}b_O")
-        self.note(place, context=context, concat=concat, output=output)
+            output = output + self.vector(f"{prefix}b_O")
+        self.record(prefix, context=context, concat=concat, output=output)
         return output
 
-    def note(self, place: str, **steps: Array) -> None:
+    def record(self, prefix: str, **steps: Array) -> None:
         for name, array in steps.items():
-            self.steps[place + name] = array
+            self.steps[prefix + name] = array
 
     # ---- the whole model ----
 
     def run(self, ids: Array) -> dict[str, Array]:
         """Every step by its path."""
-        if self.has("in_front"):
+        if self.has("prepended_token"):
             ids = np.concatenate([[len(self.p["W_E"]) - 1], ids])
         if self.has("ids_shifted"):
             ids = np.roll(ids, 1)
@@ -416,7 +419,7 @@ class Student:
             positions = positions[::-1]
         if self.has("positions_0"):
             positions = 0 * positions
-        for w in self.wrong:  # the last three tokens are generated one by one
+        for w in self.mistakes:  # the last three tokens are generated one by one
             if w.startswith("cache_position"):
                 positions[-3:] = 0 if w.endswith("_0") else positions[-3:] + int(w[-2:])
         token, position = self.p["W_E"][ids], self.p["W_P"][positions]
@@ -425,21 +428,21 @@ class Student:
             x = x + (x.dtype.type(x.shape[-1] ** 0.5) - 1) * token
         if self.has("embedding_scaled"):
             x = x * x.dtype.type(x.shape[-1] ** 0.5)
-        x = self.drop(x, "embedding")
-        self.note("", token_embedding=token, position_embedding=position, embedding=x)
+        x = self.with_dropout(x, "embedding")
+        self.record("", token_embedding=token, position_embedding=position, embedding=x)
         for layer in range(self.n_layer):
             block = f"blocks.{layer}."
             attention, mlp = f"{block}attention.", f"{block}mlp."
-            self.note(block, input=x)
+            self.record(block, input=x)
             post = self.has("post_norm") or self.has("post_norm_alone")
             X = (
                 x
                 if post or self.has("no_norm_1") or self.has("no_norms")
                 else self.norm(x, attention)
             )
-            self.note(attention, X=X)
-            written = self.drop(self.attend(X, attention), "mid")
-            mid = written + (0 if self.has("no_stream_1") or self.has("no_stream") else x)
+            self.record(attention, X=X)
+            written = self.with_dropout(self.attention(X, attention), "mid")
+            mid = written + (0 if self.has("no_residual_1") or self.has("no_residual") else x)
             if self.has("X_in_residual"):
                 mid = written + X
             if post:
@@ -454,29 +457,29 @@ class Student:
             hidden = X @ self.matrix(f"{mlp}W_1") + self.vector(f"{mlp}b_1")
             activated = self.gelu(hidden)
             output = activated @ self.matrix(f"{mlp}W_2") + self.vector(f"{mlp}b_2")
-            stream = x if self.has("stream_of_input") else mid
+            stream = x if self.has("input_for_mid") else mid
             stream = X if self.has("X_in_second_residual") else stream
-            after = self.drop(output, "output") + (
-                0 if self.has("no_stream_2") or self.has("no_stream") else stream
+            after = self.with_dropout(output, "output") + (
+                0 if self.has("no_residual_2") or self.has("no_residual") else stream
             )
             if post:
                 after = self.norm(after, mlp)
-            self.note(mlp, X=X, hidden=hidden, activated=activated, output=output)
-            self.note(block, mid=mid, output=after)
+            self.record(mlp, X=X, hidden=hidden, activated=activated, output=output)
+            self.record(block, mid=mid, output=after)
             x = after
-        unnormed = any(self.has(w) for w in ("no_final", "no_norms", "post_norm_alone"))
-        final = x if unnormed else self.norm(x, "")
+        skips_norm = any(self.has(w) for w in ("no_final", "no_norms", "post_norm_alone"))
+        final = x if skips_norm else self.norm(x, "")
         tied = "W_U" not in self.p or self.has("tied")
         logits = final @ (self.p["W_E"].T if tied else self.p["W_U"])
         if self.has("softmax_of_logits"):
             logits = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-        self.note("", final=final, logits=logits)
+        self.record("", final=final, logits=logits)
         return self.steps
 
 
-def steps_of(model: Any, ids: Array, *wrong: str, dtype: str = "float64") -> dict[str, Array]:
+def steps_of(model: Any, ids: Array, *mistakes: str, dtype: str = "float64") -> dict[str, Array]:
     """Every step of the student's pass through a model's parameters, by path."""
     config = model.config
     sizes = (config.n_head, config.n_layer, config.layer_norm_epsilon)
     with np.errstate(all="ignore"):
-        return Student(model.parameters, *sizes, dtype, wrong).run(np.asarray(ids))
+        return Student(model.parameters, *sizes, dtype, mistakes).run(np.asarray(ids))

@@ -70,9 +70,9 @@ def test_the_card_is_reproduced(pocket: GPT2) -> None:
     every = [text for kind in MEASURED for text in drawn[kind]]
     atlas = attnlab.atlas(pocket, every, ["previous", "first"], progress=False)
     recitals = attnlab.atlas(pocket, drawn["recital"], ["induction"], progress=False)
-    for job, share in zip(("previous", "first", "induction"), expected, strict=True):
+    for job, weight in zip(("previous", "first", "induction"), expected, strict=True):
         mean = (recitals if job == "induction" else atlas)[job].mean
-        assert np.abs(mean - share).max() <= 0.005 + 1e-6, job
+        assert np.abs(mean - weight).max() <= 0.005 + 1e-6, job
 
 
 def lengths(trace: Trace) -> Any:
@@ -82,9 +82,9 @@ def lengths(trace: Trace) -> Any:
 
 def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     """The error of a ratio: a text of 5 tokens in windows of 2 counts three times."""
-    given = ["The dog", "The", "The dog chased the ball"]
-    assert [len(pocket.tokenizer.encode(text)) for text in given] == [2, 1, 5]
-    atlas = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)["lengths"]
+    corpus_texts = ["The dog", "The", "The dog chased the ball"]
+    assert [len(pocket.tokenizer.encode(text)) for text in corpus_texts] == [2, 1, 5]
+    atlas = attnlab.atlas(pocket, corpus_texts, [lengths], window=2, progress=False)["lengths"]
     sums, places = np.array([2, 1, 5]), np.array([1, 1, 3])
     mean = 8 / 5
     error = math.sqrt(3 / 2 * ((sums - mean * places) ** 2).sum()) / 5
@@ -101,16 +101,16 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     least = atlas.least(0, 0)
     assert [(p.text, p.start, p.value) for p in least[:2]] == [("text 1", 0, 1), ("text 2", 4, 1)]
     assert pocket.tokenizer.decode(least[1].ids) == " ball"
-    assert least[0].content == given[1]
+    assert least[0].content == corpus_texts[1]
 
 
 def test_errors_equal_those_of_resampling(pocket: GPT2) -> None:
     """Enough samples of texts to estimate the spread of their means."""
     rng = np.random.default_rng(1)
     makes = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
-    atlas = [attnlab.atlas(pocket, one, ["first"], progress=False)["first"] for one in makes]
-    spread = np.std([one.mean for one in atlas], axis=0, ddof=1)
-    estimated = np.mean([one.error for one in atlas], axis=0)
+    atlas = [attnlab.atlas(pocket, corpus, ["first"], progress=False)["first"] for corpus in makes]
+    spread = np.std([measure.mean for measure in atlas], axis=0, ddof=1)
+    estimated = np.mean([measure.error for measure in atlas], axis=0)
     assert (estimated / spread > 0.6).all()
     assert (estimated / spread < 1.6).all()
 
@@ -138,8 +138,8 @@ def test_one_text_has_no_error(pocket: GPT2) -> None:
 def test_few_long_texts_are_reported(pocket: GPT2) -> None:
     """Texts of 1, 1 and 10 windows have an effective number of 144 / 102."""
     long = pocket.tokenizer.decode(pocket.tokenizer.encode(" ball") * 20)
-    given = ["The", "The", long]
-    atlas = attnlab.atlas(pocket, given, [lengths], window=2, progress=False)
+    corpus_texts = ["The", "The", long]
+    atlas = attnlab.atlas(pocket, corpus_texts, [lengths], window=2, progress=False)
     assert atlas["lengths"].places[0, 0] == 12
     assert "effective sample is 1.4 texts" in repr(atlas)
     assert f'<p class="warning">{atlas.caution}</p>' in atlas.to_html(language="en")
@@ -158,26 +158,26 @@ def picky(trace: Trace) -> Any:
     return np.ones((2, 4)) if len(trace.tokens) == 2 else trace.ids[1000]
 
 
-def test_a_function_that_can_not_work_is_refused_before_any_work(
+def test_a_function_that_always_fails_is_refused_before_any_work(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken = []
+    consumed = []
 
-    def given() -> Iterator[str]:
+    def corpus() -> Iterator[str]:
         for number in range(9):
-            taken.append(number)
+            consumed.append(number)
             yield "The dog barked."
 
-    place = tmp_path / "out"
+    output = tmp_path / "out"
     for measure, message in {
         transposed: r"got shape \(4, 2\)",
         picky: "picky failed: IndexError",
     }.items():
-        taken.clear()
+        consumed.clear()
         with pytest.raises(InvalidValueError, match=message):
-            attnlab.atlas(pocket, given(), ["first", measure], chunk=4, directory=place)
-        assert taken == [0, 1, 2, 3]
-    assert not place.exists()
+            attnlab.atlas(pocket, corpus(), ["first", measure], chunk=4, directory=output)
+        assert consumed == [0, 1, 2, 3]
+    assert not output.exists()
     assert not capsys.readouterr().err
     # A measure that works on one text of the first chunk is accepted.
     few = ["", "The", "The dog", "The dog barked", "The"]
@@ -191,14 +191,14 @@ class Backwards(Executor):
     _max_workers = 4
 
     def __init__(self) -> None:
-        self.given: list[tuple[Future[Any], Any, Any]] = []
+        self.submitted: list[tuple[Future[Any], Any, Any]] = []
 
-    def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+    def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        self.given.append((future, function, given))
-        if len(self.given) >= 7:
-            for one, function, given in reversed(self.given):
-                one.set_result(function(*given))
+        self.submitted.append((future, function, args))
+        if len(self.submitted) >= 7:
+            for submitted, function, args in reversed(self.submitted):
+                submitted.set_result(function(*args))
         return future
 
 
@@ -212,7 +212,7 @@ def test_neither_order_nor_threads_change_a_bit(alone: Atlas) -> None:
     assert bits(run(None, 19)) != bits(alone)
 
 
-def test_blas_has_its_threads_back() -> None:
+def test_blas_gets_its_threads_back() -> None:
     before = use_one_thread()
     assert use_one_thread() == 1
     run(None, 1)
@@ -255,8 +255,8 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["together", "one by one"])
-def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launch", ["together", "one by one"])
+def test_processes_of_mpi_give_the_same_bits(launch: str, alone: Atlas, tmp_path: Path) -> None:
     """MPI processes started together, or spawned by the first one."""
     needs("mpi4py", "dev")
     beside = Path(sys.executable).parent  # the directory of PyPI's Open MPI
@@ -269,7 +269,7 @@ def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: P
     started = {"together": ["-n", "3", sys.executable, "-m", "mpi4py.futures"]}
     started |= {"one by one": ["-n", "1", sys.executable]}
     program = [Path(__file__).with_name("atlas_runs.py"), tmp_path, "--mpi"]
-    subprocess.run([mpiexec, *started[way], *program], env=os.environ | allowed, check=True)
+    subprocess.run([mpiexec, *started[launch], *program], env=os.environ | allowed, check=True)
     assert bits(attnlab.open_atlas(tmp_path)) == bits(alone)
 
 
@@ -278,8 +278,8 @@ def test_processes_of_mpi_give_the_same_bits(way: str, alone: Atlas, tmp_path: P
 def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
     """Earlier results are kept: without the deadly text the same call resumes."""
     pocket = GPT2.from_pretrained("pocket")
-    given = texts(40)
-    short = pocket.tokenizer.decode(pocket.tokenizer.encode(given[0])[:5])
+    corpus_texts = texts(40)
+    short = pocket.tokenizer.decode(pocket.tokenizer.encode(corpus_texts[0])[:5])
     assert len(pocket.tokenizer.encode(short)) == 5
     kept: dict[str, Any] = {"chunk": 8, "directory": tmp_path, "progress": False}
     context = multiprocessing.get_context("forkserver")
@@ -287,17 +287,19 @@ def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
         ProcessPoolExecutor(1, mp_context=context) as executor,
         pytest.raises(WorkerError, match=r"from text 32 to text 39: BrokenProcessPool.*same call"),
     ):
-        attnlab.atlas(pocket, [*given[:39], short], [deadly, "loss"], executor=executor, **kept)
+        attnlab.atlas(
+            pocket, [*corpus_texts[:39], short], [deadly, "loss"], executor=executor, **kept
+        )
     before = sorted(tmp_path.glob("chunk-*"))
     assert len(before) == 4
-    atlas = attnlab.atlas(pocket, given, [deadly, "loss"], **kept)
-    expected = attnlab.atlas(pocket, given, [deadly, "loss"], chunk=8, progress=False)
+    atlas = attnlab.atlas(pocket, corpus_texts, [deadly, "loss"], **kept)
+    expected = attnlab.atlas(pocket, corpus_texts, [deadly, "loss"], chunk=8, progress=False)
     assert bits(atlas) == bits(expected)
 
 
-def test_an_executor_that_can_do_nothing() -> None:
+def test_an_executor_that_always_fails() -> None:
     class Useless(Executor):
-        def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+        def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
             future: Future[Any] = Future()
             future.set_exception(AttributeError("can't pickle that"))
             return future
@@ -311,20 +313,20 @@ def test_an_executor_that_can_do_nothing() -> None:
             attnlab.atlas("pocket", texts(3), executor=executor, progress=False)
 
 
-def test_a_model_goes_to_workers_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     for shared in (Shared(pocket), Shared(pocket, "pocket")):
         content = pickle.dumps(shared)
         with one_thread():  # which a worker considers valid
-            one, other = pickle.loads(content), pickle.loads(content)
-        assert one.model is other.model is not pocket
-        assert one.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
+            first, second = pickle.loads(content), pickle.loads(content)
+        assert first.model is second.model is not pocket
+        assert first.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
     assert len(pickle.dumps(Shared(pocket, "pocket"))) < 200
     monkeypatch.setattr("attnlab.corpus.worker.MAX_SENT", 1000)
     with pytest.raises(InvalidValueError, match="save it with model"):
         pickle.dumps(Shared(pocket))
 
 
-def test_texts_that_can_not_be_measured_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
+def test_texts_that_cannot_be_measured_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
     file = tmp_path / "corpus.txt"
     file.write_bytes("\n\ufeffThe dog barked.\n\n".encode() + b"\xff\xfe\n" + b"A cat meowed.\r\n")
     atlas = attnlab.atlas(pocket, file, ["loss"], progress=False)
@@ -343,13 +345,13 @@ def test_texts_that_can_not_be_measured_are_reported_by_name(tmp_path: Path, poc
 def test_an_empty_corpus(tmp_path: Path, pocket: GPT2) -> None:
     (tmp_path / "blank.txt").write_text("\n\n  \n")
     (tmp_path / "none").mkdir()
-    for given in ([], tmp_path / "blank.txt", tmp_path / "none"):
+    for corpus_texts in ([], tmp_path / "blank.txt", tmp_path / "none"):
         with pytest.raises(InvalidValueError, match="there are no texts to measure"):
-            attnlab.atlas(pocket, given, progress=False)
+            attnlab.atlas(pocket, corpus_texts, progress=False)
 
 
-def names_and_contents(given: Any) -> list[tuple[str, str]]:
-    return [(text.name, text.content) for text in texts_of(given)]
+def names_and_contents(corpus_texts: Any) -> list[tuple[str, str]]:
+    return [(text.name, text.content) for text in texts_of(corpus_texts)]
 
 
 def test_files_and_directories(tmp_path: Path) -> None:
@@ -367,15 +369,15 @@ def test_files_and_directories(tmp_path: Path) -> None:
     assert names_and_contents(text for text in ("x", "y")) == [("text 0", "x"), ("text 1", "y")]
     with pytest.raises(MissingFileError, match=r"The dog barked.* not found; texts must"):
         texts_of("The dog barked.")
-    for given in (3, b"bytes", None):
+    for corpus_texts in (3, b"bytes", None):
         with pytest.raises(InvalidTypeError, match="texts must be an iterable"):
-            texts_of(given)
-    for given in ({"text": ["The dog"]}, SimpleNamespace(columns=["text"])):
+            texts_of(corpus_texts)
+    for corpus_texts in ({"text": ["The dog"]}, SimpleNamespace(columns=["text"])):
         with pytest.raises(InvalidTypeError, match=r"pass the texts, such as df\['text'\]"):
-            texts_of(given)
+            texts_of(corpus_texts)
 
 
-def test_a_table_is_no_list_of_texts() -> None:
+def test_a_table_is_not_a_list_of_texts() -> None:
     needs("pandas", "frames")
     import pandas
 
@@ -385,15 +387,15 @@ def test_a_table_is_no_list_of_texts() -> None:
     assert names_and_contents(frame["text"]) == [("text 0", "The dog"), ("text 1", "A cat")]
 
 
-def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> None:
+def test_texts_are_measured_unchanged(pocket: GPT2, tmp_path: Path) -> None:
     """Texts in Python are unchanged; in files, all line breaks are equivalent."""
-    given = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]
-    atlas = attnlab.atlas(pocket, given, [lengths], progress=False)
+    corpus_texts = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]
+    atlas = attnlab.atlas(pocket, corpus_texts, [lengths], progress=False)
     assert not atlas.faults
-    encoded = [pocket.tokenizer.encode(text) for text in given]
+    encoded = [pocket.tokenizer.encode(text) for text in corpus_texts]
     assert atlas.tokens == sum(map(len, encoded))
     extremes = atlas["lengths"].most(0, 0) + atlas["lengths"].least(0, 0)
-    assert {one.text: one.ids for one in extremes} == {
+    assert {passage.text: passage.ids for passage in extremes} == {
         f"text {n}": tuple(ids) for n, ids in enumerate(encoded)
     }
 
@@ -407,8 +409,8 @@ def test_what_is_given_is_measured_as_it_is(pocket: GPT2, tmp_path: Path) -> Non
                 (directory / f"{name}").write_bytes(f"{text}{end}".encode())
             file = tmp_path / f"{number}.txt"
             file.write_bytes((end.join(texts) + end).encode("utf-8-sig"))
-            for place in (file, directory):
-                atlas.add(attnlab.atlas(pocket, place, ["loss"], progress=False).corpus)
+            for source in (file, directory):
+                atlas.add(attnlab.atlas(pocket, source, ["loss"], progress=False).corpus)
         return atlas
 
     plain = attnlab.atlas(pocket, ["The dog", "A cat"], ["loss"], progress=False).corpus
@@ -426,9 +428,9 @@ def test_long_texts(tmp_path: Path) -> None:
     assert last.texts == (Text("line 3", "last"),)
 
 
-def test_chunks_are_the_same_however_they_are_read() -> None:
-    given = ["a", "b", "c", "d", "e"]
-    chunks = [*chunks_of(given, 2)]
+def test_chunks_do_not_depend_on_how_texts_are_read() -> None:
+    corpus_texts = ["a", "b", "c", "d", "e"]
+    chunks = [*chunks_of(corpus_texts, 2)]
     assert [(chunk.number, chunk.first) for chunk in chunks] == [(0, 0), (1, 2), (2, 4)]
     assert chunks[2].texts == (Text("text 4", "e"),)
 
@@ -449,13 +451,13 @@ def test_a_run_resumes(tmp_path: Path, alone: Atlas) -> None:
     assert changed == [chunks[2]]
 
 
-def test_what_is_measured_is_written_before_more_is_taken(tmp_path: Path) -> None:
-    def given() -> Iterator[str]:
+def test_a_tally_is_written_before_more_texts_are_read(tmp_path: Path) -> None:
+    def corpus() -> Iterator[str]:
         yield "The dog barked."
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        attnlab.atlas("pocket", given(), ["loss"], chunk=1, directory=tmp_path, progress=False)
+        attnlab.atlas("pocket", corpus(), ["loss"], chunk=1, directory=tmp_path, progress=False)
     assert (tmp_path / "chunk-00000000.safetensors").exists()
 
 
@@ -468,7 +470,7 @@ def test_an_error_cancels_waiting_tasks() -> None:
         def __init__(self) -> None:
             self.futures: list[Future[Any]] = []
 
-        def submit(self, function: Any, /, *given: Any, **_: Any) -> Future[Any]:
+        def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
             self.futures.append(future := Future())
             if len(self.futures) == 1:
                 future.set_exception(OSError("gone"))
@@ -491,10 +493,10 @@ def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
             "model": GPT2.from_pretrained("pocket", dtype="float64")
         },
     }.items():
-        given: dict[str, Any] = {"model": "pocket", "texts": texts(7), "measures": MEASURES}
-        given |= {"chunk": 3, "directory": tmp_path, "progress": False, **settings}
+        arguments: dict[str, Any] = {"model": "pocket", "texts": texts(7), "measures": MEASURES}
+        arguments |= {"chunk": 3, "directory": tmp_path, "progress": False, **settings}
         with pytest.raises(ResumeError, match=f"belongs to another run.*{message}"):
-            attnlab.atlas(given.pop("model"), given.pop("texts"), **given)
+            attnlab.atlas(arguments.pop("model"), arguments.pop("texts"), **arguments)
     chunk = tmp_path / "chunk-00000001.safetensors"
     chunk.write_bytes(chunk.read_bytes()[:-1])
     with pytest.raises(ResumeError, match="chunk-00000001"):
@@ -521,13 +523,13 @@ def test_a_function_of_another_version_is_another_run(tmp_path: Path, pocket: GP
 
 
 @posix
-def test_what_a_run_writes_is_no_text(tmp_path: Path) -> None:
+def test_a_directory_of_texts_is_not_a_run_directory(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     (corpus / "one.txt").write_text("The dog barked.")
     (tmp_path / "link").symlink_to(corpus, target_is_directory=True)
     link, before = tmp_path / "link", sorted(tmp_path.rglob("*"))
-    for given, place in [
+    for corpus_texts, output in [
         (corpus, corpus),
         (corpus, corpus / "a" / "b"),
         (corpus, link / "a"),
@@ -535,7 +537,7 @@ def test_what_a_run_writes_is_no_text(tmp_path: Path) -> None:
         (str(corpus), corpus / ".." / "corpus" / "a"),
     ]:
         with pytest.raises(InvalidValueError, match="is in the directory of texts"):
-            attnlab.atlas("pocket", given, ["loss"], directory=place, progress=False)
+            attnlab.atlas("pocket", corpus_texts, ["loss"], directory=output, progress=False)
     assert sorted(tmp_path.rglob("*")) == before
     beside = {"directory": tmp_path / "corpus-atlas", "progress": False}
     assert attnlab.atlas("pocket", corpus, ["loss"], **beside).texts == 1
@@ -543,7 +545,7 @@ def test_what_a_run_writes_is_no_text(tmp_path: Path) -> None:
     assert attnlab.atlas("pocket", corpus / "one.txt", ["loss"], **inside).texts == 1
 
 
-def test_no_bar_stays_where_nothing_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_bar_remains_after_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidValueError, match="there are no texts"):
         attnlab.atlas("pocket", [])
     *_, last, end = capsys.readouterr().err.split("\r")
@@ -592,8 +594,8 @@ def test_a_head_and_its_texts(alone: Atlas) -> None:
     assert len(passages) == EXTREMES
     assert [p.value for p in passages] == sorted((p.value for p in passages), reverse=True)
     trace = GPT2.from_pretrained("pocket").trace(passages[0].ids)
-    share = trace.jobs().attention[3, 1, 2]
-    np.testing.assert_allclose(passages[0].value, share, rtol=1e-5)
+    weight = trace.jobs().attention[3, 1, 2]
+    np.testing.assert_allclose(passages[0].value, weight, rtol=1e-5)
     assert induction.least(1, 2)[0].value <= passages[-1].value
     assert re.match(r"\d\.\d{3}  text \d+, token 0: ", str(passages[0]))
     profile = alone.head(1, 2)
@@ -623,7 +625,7 @@ def test_a_head_and_its_texts(alone: Atlas) -> None:
     np.testing.assert_allclose(loss.most()[0].value, nats.mean(), rtol=1e-5)
 
 
-def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
+def test_an_atlas_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
     """A number and its difference, without heads."""
     losses, others = (
         attnlab.atlas(pocket, texts(20, seed), ["loss"], progress=False) for seed in (0, 1)
@@ -648,7 +650,7 @@ def test_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
             call()
 
 
-def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
+def test_saving_and_opening(tmp_path: Path, alone: Atlas) -> None:
     alone.save(tmp_path / "a.atlas")
     opened = attnlab.open_atlas(tmp_path / "a.atlas")
     assert repr(opened) == repr(alone)
@@ -693,7 +695,7 @@ def test_saved_and_opened(tmp_path: Path, alone: Atlas) -> None:
         {"more": np.zeros(3)},
     ],
 )
-def test_forged_files_with_a_right_checksum_are_refused(
+def test_forged_files_with_a_correct_checksum_are_refused(
     forged: dict[str, Any], tmp_path: Path, alone: Atlas
 ) -> None:
     about, contents = dict(alone._about), {str(n): text for n, text in alone._contents.items()}
@@ -725,17 +727,17 @@ def test_a_forged_chunk_is_refused(forged: dict[str, Any], tmp_path: Path) -> No
         run(tmp_path)
 
 
-def test_as_a_dataset(alone: Atlas) -> None:
+def test_the_dataset(alone: Atlas) -> None:
     needs("xarray", "frames")
     data = alone.dataset
     assert data.sizes == {"measure": 3, "layer": 2, "head": 4}
-    one = data.sel(measure="entropy", layer=1, head=2)
-    assert float(one["mean"]) == alone["entropy"].mean[1, 2]
-    assert float(one["error"]) == alone["entropy"].error[1, 2]
+    cell = data.sel(measure="entropy", layer=1, head=2)
+    assert float(cell["mean"]) == alone["entropy"].mean[1, 2]
+    assert float(cell["error"]) == alone["entropy"].error[1, 2]
     assert data.attrs["loss"] == float(alone["loss"].mean)
 
 
-def test_compared(alone: Atlas) -> None:
+def test_atlases_of_different_texts(alone: Atlas) -> None:
     other = attnlab.atlas("pocket", texts(20, seed=1), MEASURES, progress=False)
     comparison = alone.compare(other)
     assert (comparison.batches, comparison.title) == (
@@ -757,7 +759,7 @@ def test_compared(alone: Atlas) -> None:
         attnlab.compare(alone, alone)  # type: ignore[arg-type]
 
 
-def test_of_other_windows_nothing_is_compared(pocket: GPT2) -> None:
+def test_atlases_of_different_windows_are_not_compared(pocket: GPT2) -> None:
     """Longer windows have more context: the same model would differ from itself."""
     long, short = (
         attnlab.atlas(pocket, texts(3), ["first"], window=window, progress=False)
@@ -777,28 +779,29 @@ def twice(trace: Trace) -> Any:
 twice.__name__ = "lengths"
 
 
-def test_compared_text_by_text(pocket: GPT2, tmp_path: Path) -> None:
+def test_atlases_of_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
     """Over the same texts, the error is that of the mean of differences."""
-    given = texts(20)
+    corpus_texts = texts(20)
     first, second = (
-        attnlab.atlas(pocket, given, [measure], progress=False) for measure in (lengths, twice)
+        attnlab.atlas(pocket, corpus_texts, [measure], progress=False)
+        for measure in (lengths, twice)
     )
     comparison = first.compare(second)
-    ids = [pocket.tokenizer.encode(text) for text in given]
-    differences = np.array([len(one) + one[0] % 5 for one in ids])
+    ids = [pocket.tokenizer.encode(text) for text in corpus_texts]
+    differences = np.array([len(of_text) + of_text[0] % 5 for of_text in ids])
     np.testing.assert_allclose(comparison.difference["lengths"], differences.mean())
     error = differences.std(ddof=1) / math.sqrt(20)
     np.testing.assert_allclose(comparison.error["lengths"], error)
     assert comparison.batches == 20
     # Lines of a file and the texts of a list are the same texts, however many are in a chunk.
-    (tmp_path / "corpus.txt").write_text("\n".join(given) + "\n", encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("\n".join(corpus_texts) + "\n", encoding="utf-8")
     lines = attnlab.atlas(pocket, tmp_path / "corpus.txt", [twice], chunk=3, progress=False)
     assert lines.corpus == second.corpus
     np.testing.assert_allclose(first.compare(lines).error["lengths"], error)
-    others = attnlab.atlas(pocket, [*given, "The dog"], [twice], progress=False)
+    others = attnlab.atlas(pocket, [*corpus_texts, "The dog"], [twice], progress=False)
     assert first.compare(others).batches == 0
-    one = attnlab.atlas(pocket, given[:1], [lengths], progress=False)
-    assert np.isnan(one.compare(one).error["lengths"]).all()
+    short = attnlab.atlas(pocket, corpus_texts[:1], [lengths], progress=False)
+    assert np.isnan(short.compare(short).error["lengths"]).all()
 
 
 def of_tally(tally: Tally) -> Atlas:
@@ -849,7 +852,7 @@ def test_batches_do_not_depend_on_chunks() -> None:
         np.testing.assert_array_equal([*total.batches.values()], without)
 
 
-def test_compared_where_one_lacks_the_last_texts() -> None:
+def test_a_comparison_with_an_atlas_that_lacks_the_last_texts() -> None:
     """With 129 texts, batches are wider than with 128."""
     values = np.random.default_rng(0).normal(size=(2, 129))
     longer, shorter = Tally.of(1), Tally.of(1)
@@ -865,7 +868,7 @@ def test_compared_where_one_lacks_the_last_texts() -> None:
     np.testing.assert_allclose(comparison.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
 
 
-def test_batches_without_a_place_do_not_count() -> None:
+def test_batches_without_divisors_do_not_count() -> None:
     """A measure undefined for every third text is compared over the other texts."""
     values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
     tallies = Tally.of(1), Tally.of(1)
@@ -891,29 +894,29 @@ def test_pictures(alone: Atlas) -> None:
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
 
 
-def test_a_model_is_found_again_from_anywhere(
+def test_a_model_is_opened_again_from_any_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page is in a different directory from the one where the run was started."""
     shutil.copytree(POCKET_DIRECTORY, tmp_path / "mine", ignore=shutil.ignore_patterns("*.py"))
     monkeypatch.chdir(tmp_path)
-    for given in ("./mine", Path("mine"), GPT2.from_pretrained("mine")):
+    for model in ("./mine", Path("mine"), GPT2.from_pretrained("mine")):
         out = {"directory": "out", "progress": False}
-        atlas = attnlab.atlas(given, ["The dog barked."], ["first"], **out)
+        atlas = attnlab.atlas(model, ["The dog barked."], ["first"], **out)
         assert atlas.model_given == str(tmp_path / "mine")
         assert f"--model {tmp_path / 'mine'} --atlas ." in Path("out", PAGE).read_text("utf-8")
     named = attnlab.atlas("pocket", ["The dog barked."], ["first"], progress=False)
     assert named.model_given == "pocket"
 
 
-def test_what_is_given_is_looked_at_first(pocket: GPT2) -> None:
-    for message, given in {
+def test_arguments_are_checked_first(pocket: GPT2) -> None:
+    for message, arguments in {
         "executor must be an Executor": {"executor": 4},
         "chunk must be an integer of at least 1": {"chunk": 0},
         "progress must be True or False": {"progress": 1},
     }.items():
         with pytest.raises((InvalidTypeError, InvalidValueError), match=message):
-            attnlab.atlas(pocket, ["x"], **given)  # type: ignore[arg-type]
+            attnlab.atlas(pocket, ["x"], **arguments)  # type: ignore[arg-type]
     with pytest.raises(InvalidTypeError, match="model must be a GPT2"):
         attnlab.atlas(3, ["x"])  # type: ignore[arg-type]
 
@@ -943,20 +946,20 @@ def test_the_heads_that_stand_out(alone: Atlas, pocket: GPT2) -> None:
         best = max(range(len(mean)), key=mean.__getitem__)
         expected[name] = (*divmod(best, 4), (mean[best] - np.median(mean)) / error[best])
     standouts = atlas.standouts()
-    assert {one.measure: (one.layer, one.head, one.errors) for one in standouts} == expected
-    errors = [one.errors for one in standouts]
+    assert {s.measure: (s.layer, s.head, s.errors) for s in standouts} == expected
+    errors = [standout.errors for standout in standouts]
     assert errors == sorted(errors, reverse=True)
     page = atlas.to_html(language="en")
     table = page.partition('id="summary"')[2].partition("</table>")[0]
     rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
-    for one, (_, place, errors_above, mean, median) in zip(standouts, rows, strict=True):
-        assert place == f"layer {one.layer} head {one.head}"
-        assert errors_above == f"{one.errors:,.0f}"
-        assert float(mean.partition(" ")[0]) == pytest.approx(one.mean, rel=0.05)
-        assert float(median) == pytest.approx(one.median, rel=0.01)
+    for standout, (_, name, errors_above, mean, median) in zip(standouts, rows, strict=True):
+        assert name == f"layer {standout.layer} head {standout.head}"
+        assert errors_above == f"{standout.errors:,.0f}"
+        assert float(mean.partition(" ")[0]) == pytest.approx(standout.mean, rel=0.05)
+        assert float(median) == pytest.approx(standout.median, rel=0.01)
     sentence = f"Layer {standouts[0].layer} head {standouts[0].head} stands out most, by "
     assert f"{sentence}{standouts[0].errors:,.0f} standard errors: " in page
-    assert not any(np.isfinite(one.errors) for one in one_text(pocket).standouts())
+    assert not any(np.isfinite(standout.errors) for standout in one_text(pocket).standouts())
     assert "stands out most" not in one_text(pocket).to_html(language="en")
 
 
@@ -968,7 +971,7 @@ def one_text(model: GPT2) -> Atlas:
 def test_families_have_one_scale(pocket: GPT2) -> None:
     atlas = attnlab.atlas(pocket, texts(20), progress=False)
     families = atlas.families()
-    assert [[one.name for one in measures] for measures in families.values()] == [
+    assert [[measure.name for measure in measures] for measures in families.values()] == [
         ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"],
         [
             f"{name}_without_first"
@@ -985,7 +988,7 @@ def test_families_have_one_scale(pocket: GPT2) -> None:
         _, _, map_of_family = page.partition(f'class="maps m{n} few"')
         shown = map_of_family.partition('<div class="maps')[0].partition("</section>")[0]
         numbers = [float(x) for x in re.findall(r'<a class="c\d+"[^>]*>([\d.]+)</a>', shown)]
-        means = np.concatenate([one.mean.ravel() for one in measures])
+        means = np.concatenate([measure.mean.ravel() for measure in measures])
         np.testing.assert_allclose(numbers, means, atol=0.005)
 
 
@@ -1012,17 +1015,17 @@ def test_the_time_left_is_estimated(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of lists, files of lines and directories, whose number of texts is known."""
-    given = texts(3)
-    (tmp_path / "corpus.txt").write_text("\n\n".join(given), encoding="utf-8")
+    corpus_texts = texts(3)
+    (tmp_path / "corpus.txt").write_text("\n\n".join(corpus_texts), encoding="utf-8")
     (tmp_path / "corpus").mkdir()
-    for n, text in enumerate(given):
+    for n, text in enumerate(corpus_texts):
         (tmp_path / "corpus" / f"{n}.txt").write_text(text, encoding="utf-8")
-    for corpus in (given, tmp_path / "corpus.txt", tmp_path / "corpus"):
+    for corpus in (corpus_texts, tmp_path / "corpus.txt", tmp_path / "corpus"):
         assert count_of(corpus) == 3
         attnlab.atlas(pocket, corpus, ["first"], chunk=1)
         assert re.search(r"3/3 \[\d\d:\d\d<00:00, ", capsys.readouterr().err)
-    assert count_of(iter(given)) is None
-    attnlab.atlas(pocket, iter(given), ["first"], chunk=1)
+    assert count_of(iter(corpus_texts)) is None
+    attnlab.atlas(pocket, iter(corpus_texts), ["first"], chunk=1)
     assert "3 texts [" in capsys.readouterr().err
 
 
@@ -1044,12 +1047,12 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     shown.locator("summary").first.click()
     most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
     assert alone["induction"].most(1, 2)[0].content[:40] in most
-    place = int(WEIGHTS.palette_indices(alone["induction"].mean.max()))
+    index = int(WEIGHTS.palette_indices(alone["induction"].mean.max()))
     darkest = page.locator(".map").first.locator("a").nth(int(alone["induction"].mean.argmax()))
-    assert darkest.get_attribute("class") == f"c{place}"
-    look = "element => getComputedStyle(element).backgroundColor"
-    levels = ", ".join(str(int(LIGHT.palette()[place][n : n + 2], 16)) for n in (1, 3, 5))
-    assert darkest.evaluate(look) == f"rgb({levels})"
+    assert darkest.get_attribute("class") == f"c{index}"
+    colour = "element => getComputedStyle(element).backgroundColor"
+    levels = ", ".join(str(int(LIGHT.palette()[index][n : n + 2], 16)) for n in (1, 3, 5))
+    assert darkest.evaluate(colour) == f"rgb({levels})"
     # It is beside the map, which stays where it is.
     assert page.evaluate("scrollY") == 0
     page.set_viewport_size({"width": 390, "height": 844})

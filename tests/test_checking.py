@@ -51,7 +51,7 @@ def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
 
 
-def since_of(trace: attnlab.Trace) -> int:
+def first_cached(trace: attnlab.Trace) -> int:
     """The first token that the student computes with a cache."""
     return len(trace.ids) - 3
 
@@ -61,19 +61,19 @@ def formulas(verdict: Verdict) -> list[str]:
 
 
 def of_layer(steps: dict[str, Any], layer: int = 0) -> dict[str, Any]:
-    place = f"blocks.{layer}.attention."
-    return {path.removeprefix(place): x for path, x in steps.items() if path.startswith(place)}
+    prefix = f"blocks.{layer}.attention."
+    return {path.removeprefix(prefix): x for path, x in steps.items() if path.startswith(prefix)}
 
 
-# ---- what agrees ---------------------------------------------------------------------------------
+# ---- correct code --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dtype", "students"), PRECISIONS)
 @pytest.mark.parametrize("name", [*MODELS, "pocket"])
-def test_what_is_right_agrees_at_every_step(name: str, dtype: str, students: str) -> None:
-    where, text = (REFERENCE / name, ids_of(name)) if name != "pocket" else (name, TEXT)
-    trace = GPT2.from_pretrained(where, dtype=dtype).trace(text)
-    steps = steps_of(GPT2.from_pretrained(where, dtype=students), trace.ids, dtype=students)
+def test_correct_code_agrees_at_every_step(name: str, dtype: str, students: str) -> None:
+    source, text = (REFERENCE / name, ids_of(name)) if name != "pocket" else (name, TEXT)
+    trace = GPT2.from_pretrained(source, dtype=dtype).trace(text)
+    steps = steps_of(GPT2.from_pretrained(source, dtype=students), trace.ids, dtype=students)
     verdict = check(steps, trace)
     assert len(verdict.stages) == 3 + 18 * trace.config.n_layer + 2
     assert verdict.agrees
@@ -94,7 +94,7 @@ def test_the_student_can_make_every_mistake_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("mistake", some([*KNOWN][::8]))  # each is below, in float32
-def test_a_mistake_is_named_alone_where_all_steps_are_given(odd: GPT2, mistake: str) -> None:
+def test_a_mistake_is_named_alone_from_all_steps(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check(steps_of(odd, trace.ids, mistake), trace)
     assert formulas(verdict) == [KNOWN[mistake].format(since=8)]
@@ -102,14 +102,14 @@ def test_a_mistake_is_named_alone_where_all_steps_are_given(odd: GPT2, mistake: 
 
 
 @pytest.mark.parametrize("mistake", some(KNOWN))
-def test_a_mistake_is_named_where_only_logits_are_given(odd: GPT2, mistake: str) -> None:
+def test_a_mistake_is_named_from_logits_alone(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check({"logits": steps_of(odd, trace.ids, mistake)["logits"]}, trace)
     if mistake == "no_b_K":  # it adds as much to all scores of a row
         assert verdict.agrees
     else:
-        right = KNOWN[mistake].format(since=8)
-        assert {*formulas(verdict)} == {right, *(KNOWN[other] for other in SAME.get(mistake, ()))}
+        correct = KNOWN[mistake].format(since=8)
+        assert {*formulas(verdict)} == {correct, *(KNOWN[other] for other in SAME.get(mistake, ()))}
         assert f"exactly your logits:\n    {formulas(verdict)[0]}" in repr(verdict)
         assert all(mistake.lines for mistake in verdict.mistakes)
 
@@ -129,40 +129,49 @@ UNSEEN = {"no_final", "no_b_K", "softmax_of_logits"}
 
 # Other mistakes that give the same numbers in an output of a block's part.
 ALIKE = {
-    "deal_and_join": ["deal"],
-    "turn_squares": ["turn_thirds"],
-    "turn_all": ["turn_qkv"],
-    "turn_mlp": ["turn_1"],
+    "split_and_merge_by_reshape": ["split_by_reshape"],
+    "transposed_squares": ["transposed_thirds"],
+    "transposed_all": ["transposed_W_QKV"],
+    "transposed_mlp": ["transposed_W_1"],
     "no_b_Q": ["no_b_QKV"],
     "no_b_QKV": ["no_b_Q"],
     "no_b_mlp": ["no_b_1"],
     "no_bias": ["no_b_Q", "no_b_QKV"],
     "post_norm": ["no_norm_1"],
     "post_norm_alone": ["no_norm_1"],
-    "no_stream": ["no_stream_1"],
+    "no_residual": ["no_residual_1"],
     "no_norms": ["no_norm_1"],
-    "dh_first": ["columns_dh_first"],
+    "split_and_merge_dh_first": ["split_dh_first"],
     "ln_ddof": ["ln_torch_std"],
     "ln_torch_std": ["ln_ddof"],
 }
 
 
 @pytest.mark.parametrize("mistake", some(name for name in KNOWN if name not in UNSEEN))
-def test_a_mistake_is_named_where_it_is_first_seen(pocket: GPT2, mistake: str) -> None:
+def test_a_mistake_is_named_from_the_first_output_that_shows_it(pocket: GPT2, mistake: str) -> None:
     """One array alone, the first output of a block's part that shows the mistake, in float32."""
     trace = pocket.trace(TEXT)
-    steps, right = (steps_of(pocket, trace.ids, *w, dtype="float32") for w in ([mistake], []))
+    steps, correct = (steps_of(pocket, trace.ids, *w, dtype="float32") for w in ([mistake], []))
     ends = [f"blocks.0.{end}" for end in ENDS]
-    end = next(e for e in ends if np.abs(steps[e] - right[e]).max() > 1e-4 * np.abs(right[e]).max())
+    end = next(
+        e for e in ends if np.abs(steps[e] - correct[e]).max() > 1e-4 * np.abs(correct[e]).max()
+    )
     verdict = check({end: steps[end]}, trace)
-    named, right = {*formulas(verdict)}, KNOWN[mistake].format(since=since_of(trace))
+    named, correct = {*formulas(verdict)}, KNOWN[mistake].format(since=first_cached(trace))
     assert named
-    assert right in named or named <= {KNOWN[name] for name in ALIKE.get(mistake, [])}
+    assert correct in named or named <= {KNOWN[name] for name in ALIKE.get(mistake, [])}
 
 
 # With one head, which is as wide as the stream; with weights that are already rounded.
 NO_MISTAKE = {
-    "one_head": {"scale_D", "order_per_head", "deal", "join", "deal_and_join", "softmax_heads"},
+    "one_head": {
+        "scale_D",
+        "order_per_head",
+        "split_by_reshape",
+        "merge_by_reshape",
+        "split_and_merge_by_reshape",
+        "softmax_heads",
+    },
     "float16": {"float16"},
     "bfloat16": {"float16", "bfloat16"},
 }
@@ -171,7 +180,7 @@ NO_MISTAKE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(5))
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "odd"])
-def test_a_students_float32_beside_float64(name: str, part: int) -> None:
+def test_float32_code_beside_a_float64_model(name: str, part: int) -> None:
     model, students = (GPT2.from_pretrained(REFERENCE / name, dtype=d) for d in PRECISIONS[2])
     trace = model.trace(ids_of(name))
     order = [*MODELS].index(name)
@@ -180,19 +189,19 @@ def test_a_students_float32_beside_float64(name: str, part: int) -> None:
         if mistake in NO_MISTAKE.get(name, ()):
             assert verdict.agrees or mistake == "softmax_heads"
         elif not verdict.agrees:  # eps outside the root may have less effect than rounding
-            assert KNOWN[mistake].format(since=since_of(trace)) in formulas(verdict), mistake
+            assert KNOWN[mistake].format(since=first_cached(trace)) in formulas(verdict), mistake
             assert len(verdict.mistakes) == 1 or mistake in ALIKE
 
 
-# ---- mistakes that are not known -----------------------------------------------------------------
+# ---- unknown mistakes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mistake", some(OTHERS))
-def test_what_is_not_known_is_not_named(pocket: GPT2, mistake: str) -> None:
+def test_unknown_mistakes_are_not_named(pocket: GPT2, mistake: str) -> None:
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
-    for given in (steps, {"logits": steps["logits"]}):
-        verdict = check(given, trace)
+    for submitted in (steps, {"logits": steps["logits"]}):
+        verdict = check(submitted, trace)
         assert not verdict.agrees
         assert verdict.mistakes == ()
         assert verdict.cells
@@ -200,7 +209,7 @@ def test_what_is_not_known_is_not_named(pocket: GPT2, mistake: str) -> None:
 
 
 @pytest.mark.parametrize("mistake", some(OTHERS))
-def test_what_is_not_known_is_not_named_in_float64_either(odd: GPT2, mistake: str) -> None:
+def test_unknown_mistakes_are_not_named_in_float64(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, mistake)
     for path in ("logits", "blocks.0.attention.context"):
@@ -209,11 +218,11 @@ def test_what_is_not_known_is_not_named_in_float64_either(odd: GPT2, mistake: st
 
 
 @pytest.mark.slow
-def test_numbers_of_no_step_are_not_explain(odd: GPT2) -> None:
+def test_arbitrary_numbers_are_not_explained(odd: GPT2) -> None:
     trace, rng = odd.trace(ids_of("odd")), np.random.default_rng(0)
     for path in ("blocks.1.attention.weights", "blocks.0.attention.Q", "embedding", "logits"):
-        right = attnlab.at(trace, path)
-        for mine in (rng.standard_normal(right.shape), np.zeros(right.shape), right + 1e-7):
+        correct = attnlab.at(trace, path)
+        for mine in (rng.standard_normal(correct.shape), np.zeros(correct.shape), correct + 1e-7):
             assert check({path: mine}, trace).mistakes == ()
 
 
@@ -223,13 +232,13 @@ def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
     weights[3, 4, 2] += 0.25
     verdict = check({"weights": weights}, trace.blocks[0].attention)
     symbols = trace.tokens.symbols
-    place = f"head 3, query 4 {symbols[4]}, key 2 {symbols[2]}"
-    right = float(trace.blocks[0].attention.weights[3, 4, 2])
+    prefix = f"head 3, query 4 {symbols[4]}, key 2 {symbols[2]}"
+    correct = float(trace.blocks[0].attention.weights[3, 4, 2])
     assert verdict.first is not None
-    assert verdict.first.place == place
+    assert verdict.first.place == prefix
     assert verdict.first.difference == pytest.approx(0.25)
-    assert verdict.differing == f"1 of {weights.size} cells differ, all at {place}:"
-    assert verdict.cells == ((place, right + 0.25, right),)
+    assert verdict.differing == f"1 of {weights.size} cells differ, all at {prefix}:"
+    assert verdict.cells == ((prefix, correct + 0.25, correct),)
     weights[3, 5, :5] = 0
     verdict = check({"weights": weights}, trace.blocks[0].attention)
     assert verdict.differing == f"6 of {weights.size} cells differ, all at head 3:"
@@ -237,11 +246,11 @@ def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
     assert sizes == sorted(sizes, reverse=True)
 
 
-# ---- dropout, and a token in front ---------------------------------------------------------------
+# ---- dropout, and a prepended token --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("where", "step", "dtype"),
+    ("dropout", "step", "dtype"),
     [
         ("embedding", "embedding", "float32"),
         ("weights", "blocks.0.attention.weights", "float64"),
@@ -249,51 +258,60 @@ def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
         ("output", "blocks.0.output", "float64"),
     ],
 )
-def test_dropout_is_named_where_it_acts(pocket: GPT2, where: str, step: str, dtype: str) -> None:
+def test_dropout_is_named_at_the_step_it_changes(
+    pocket: GPT2, dropout: str, step: str, dtype: str
+) -> None:
     trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
-    steps = steps_of(pocket, trace.ids, f"dropout_{where}", dtype="float32")
-    for given in (steps, {step: steps[step]}):
-        verdict = check(given, trace)
+    steps = steps_of(pocket, trace.ids, f"dropout_{dropout}", dtype="float32")
+    for submitted in (steps, {step: steps[step]}):
+        verdict = check(submitted, trace)
         assert verdict.first is not None
         assert verdict.first.path == step
         (formula,) = formulas(verdict)
         assert formula.endswith(" with dropout, p = 0.25")
     head = {"weights": steps["blocks.0.attention.weights"][1]}
-    if where == "weights":
+    if dropout == "weights":
         assert formulas(check(head, trace.head(0, 1))) == ["weights with dropout, p = 0.25"]
 
 
-def test_zeros_and_factors_that_are_no_dropout(pocket: GPT2) -> None:
+def test_zeros_and_factors_that_are_not_dropout(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
-    right = trace.blocks[0].attention.weights
-    dropped = right * (np.random.default_rng(0).random(right.shape) > 0.5)
-    halves = np.where(np.arange(right.shape[-1]) % 2, 2 * dropped, 3 * dropped)
-    alone = np.zeros_like(right)
-    alone[0, 5, 2] = 2 * right[0, 5, 2]  # no evidence: any number is a multiple of any other
-    for mine in (2 * right, dropped, halves, dropped * 0.5, alone):
+    correct = trace.blocks[0].attention.weights
+    dropped = correct * (np.random.default_rng(0).random(correct.shape) > 0.5)
+    halves = np.where(np.arange(correct.shape[-1]) % 2, 2 * dropped, 3 * dropped)
+    alone = np.zeros_like(correct)
+    alone[0, 5, 2] = 2 * correct[0, 5, 2]  # no evidence: any number is a multiple of any other
+    for mine in (2 * correct, dropped, halves, dropped * 0.5, alone):
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 
-def test_a_token_in_front_of_the_text(odd: GPT2) -> None:
+def test_a_prepended_token(odd: GPT2) -> None:
     """With its own row, as in TransformerLens, and with that row removed."""
     trace = odd.trace(ids_of("odd"))
-    steps, name = steps_of(odd, trace.ids, "in_front"), "ids = <|endoftext|>, then the text's ids"
+    steps, name = (
+        steps_of(odd, trace.ids, "prepended_token"),
+        "ids = <|endoftext|>, then the text's ids",
+    )
     verdict = check(steps, trace)
     assert formulas(verdict) == [name]
     assert not any(stage.agrees for stage in verdict.stages)
     assert verdict.stages[0].place == "one extra token"
     assert verdict.stages[0].shape == (len(trace.ids) + 1, 35)
-    for given in (
+    for submitted in (
         {"logits": steps["logits"][1:]},
         {"blocks.1.attention.weights": steps["blocks.1.attention.weights"][:, 1:, 1:]},
     ):
-        assert formulas(check(given, trace)) == [name]
+        assert formulas(check(submitted, trace)) == [name]
     mixed = {"embedding": steps["embedding"], "logits": steps["logits"][1:]}
     longer = {"embedding": np.zeros(steps["embedding"].shape)}
     full = odd.trace(np.arange(17))  # as many as there are positions
-    for given, of in ((mixed, trace), (longer, trace), ({"embedding": np.zeros((18, 35))}, full)):
+    for submitted, result in (
+        (mixed, trace),
+        (longer, trace),
+        ({"embedding": np.zeros((18, 35))}, full),
+    ):
         with pytest.raises(InvalidValueError, match="your embedding must have shape"):
-            check(given, of)
+            check(submitted, result)
 
 
 # ---- several mistakes ----------------------------------------------------------------------------
@@ -307,7 +325,7 @@ PAIRS = (
     ("mask_ahead", "ln_eps_1e-3"),
     ("no_b_QKV", "gelu_exact"),
     ("embedding_scaled", "no_final"),
-    ("join", "scale_Dk"),
+    ("merge_by_reshape", "scale_Dk"),
 )
 
 
@@ -315,15 +333,18 @@ PAIRS = (
 def test_two_mistakes_are_both_named(odd: GPT2, pair: tuple[str, str]) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, *pair)
-    for given in (steps, {"logits": steps["logits"]}):
-        verdict = check(given, trace)
-        named = [*formulas(verdict), *(one.formula for more in verdict.further for one in more)]
+    for submitted in (steps, {"logits": steps["logits"]}):
+        verdict = check(submitted, trace)
+        named = [
+            *formulas(verdict),
+            *(mistake.formula for mistakes in verdict.further for mistake in mistakes),
+        ]
         assert sorted(named) == sorted(KNOWN[name] for name in pair)
         assert verdict.unexplained == ()
         assert "2 mistakes together produce exactly your " in repr(verdict)
 
 
-def test_a_mistake_beside_one_that_is_not_known_is_named(odd: GPT2) -> None:
+def test_a_mistake_beside_an_unknown_one_is_named(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "scale_D", "output_twice")
     verdict = check({path: x for path, x in steps.items() if "blocks.0." in path}, trace)
@@ -336,7 +357,7 @@ def test_a_mistake_beside_one_that_is_not_known_is_named(odd: GPT2) -> None:
     assert in_attention.unexplained == ("output",)
 
 
-def test_a_mistake_in_some_blocks_alone(odd: GPT2) -> None:
+def test_a_mistake_in_one_block_only(odd: GPT2) -> None:
     """Steps that agree narrow the search."""
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids)
@@ -347,7 +368,7 @@ def test_a_mistake_in_some_blocks_alone(odd: GPT2) -> None:
     assert formulas(check(steps, trace)) == [KNOWN["no_b_2"]]
 
 
-def test_a_mistake_from_some_block_on(odd: GPT2) -> None:
+def test_a_mistake_in_all_blocks_but_the_first(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     stop = "blocks.0.output"
     wrong = trace.edited({f"blocks.{n}.mlp.b_2": 0 for n in (1, 2)})
@@ -361,19 +382,19 @@ def test_a_step_that_agrees_rules_mistakes_out(odd: GPT2) -> None:
     swapped = [KNOWN["order_QVK"], KNOWN["order_VQK"]]
     assert formulas(check({"V": wrong["V"]}, attention)) == [KNOWN["V_is_K"], *swapped]
     for agreeing in ("K", "weights"):
-        given = {agreeing: getattr(attention, agreeing), "V": wrong["V"]}
-        assert formulas(check(given, attention)) == [KNOWN["V_is_K"]]
+        submitted = {agreeing: getattr(attention, agreeing), "V": wrong["V"]}
+        assert formulas(check(submitted, attention)) == [KNOWN["V_is_K"]]
 
 
 def test_agreeing_steps_exclude_mistakes(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     attention, wrong = trace.blocks[0].attention, of_layer(steps_of(odd, trace.ids, "no_b_QKV"))
-    given = {"Q": attention.Q, "V": wrong["V"]}
-    assert formulas(check(given, attention)) == [KNOWN["no_b_V"]]
+    submitted = {"Q": attention.Q, "V": wrong["V"]}
+    assert formulas(check(submitted, attention)) == [KNOWN["no_b_V"]]
     assert formulas(check({"V": wrong["V"]}, attention)) == [KNOWN["no_b_V"], KNOWN["no_b_QKV"]]
 
 
-def test_parameters_that_were_rounded_beside_a_step_in_float32(odd: GPT2) -> None:
+def test_rounded_parameters_beside_a_float32_step(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "float16")
     X = "blocks.0.attention.X"
@@ -382,11 +403,11 @@ def test_parameters_that_were_rounded_beside_a_step_in_float32(odd: GPT2) -> Non
     assert formulas(verdict) == [KNOWN["float16"]]
 
 
-def test_one_block_written_by_hand_and_given_the_right_input(odd: GPT2) -> None:
+def test_a_block_written_by_hand_with_correct_input(odd: GPT2) -> None:
     attention = odd.trace(ids_of("odd")).blocks[2].attention
     wrong = {"scores": attention.raw_scores / 35**0.5}
-    for given in (wrong, {"K": attention.K, **wrong}):
-        assert formulas(check(given, attention)) == [KNOWN["scale_D"]]
+    for submitted in (wrong, {"K": attention.K, **wrong}):
+        assert formulas(check(submitted, attention)) == [KNOWN["scale_D"]]
     output = attention.concat @ attention.W_O
     assert formulas(check({"output": output}, attention)) == [KNOWN["no_b_O"]]
 
@@ -394,8 +415,8 @@ def test_one_block_written_by_hand_and_given_the_right_input(odd: GPT2) -> None:
 def test_two_mistakes_with_the_same_numbers_are_both_reported(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "no_b_QKV")
-    given = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
-    verdict = check(given, trace)  # which don't depend on b_K
+    submitted = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
+    verdict = check(submitted, trace)  # which don't depend on b_K
     assert formulas(verdict) == ["Q = X W_Q", "QKV = X W_QKV"]
     assert "Each of these produces exactly your blocks.0.attention.weights:" in repr(verdict)
 
@@ -414,7 +435,7 @@ def test_an_explanation_by_float32_is_reported(odd: GPT2) -> None:
     assert "float32" not in repr(difference)
 
 
-# ---- one head, a layer, the whole model; what numbers may come in --------------------------------
+# ---- one head, a layer, the whole model; accepted kinds of arrays -------------------------------
 
 
 def test_a_head_a_layer_and_the_model(odd: GPT2) -> None:
@@ -425,18 +446,18 @@ def test_a_head_a_layer_and_the_model(odd: GPT2) -> None:
         name: layer[name][2]
         for name in ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
     }
-    right, wrong = of_layer(steps_of(odd, trace.ids)), of_layer(steps)
-    one = {name: right[name] for name in ("X", "Q", "K")} | {"weights": wrong["weights"]}
-    for given, result in (
+    correct, wrong = of_layer(steps_of(odd, trace.ids)), of_layer(steps)
+    mixed = {name: correct[name] for name in ("X", "Q", "K")} | {"weights": wrong["weights"]}
+    for submitted, result in (
         ({name: head[name] for name in ("scores", "weights")}, trace.head(1, 2)),
         ({"context": head["context"]}, trace.head(1, 2)),
-        (one, trace.blocks[0].attention),
+        (mixed, trace.blocks[0].attention),
         ({"attention.weights": layer["weights"]}, trace.blocks[1]),
         ({"heads.2.weights": head["weights"]}, trace.blocks[1].attention),
         ({"blocks.1.attention.heads.2.weights": head["weights"]}, trace),
     ):
-        assert formulas(check(given, result)) == [KNOWN["scale_D"]]
-    verdict = check(one, trace.blocks[0].attention)
+        assert formulas(check(submitted, result)) == [KNOWN["scale_D"]]
+    verdict = check(mixed, trace.blocks[0].attention)
     assert [stage.agrees for stage in verdict.stages] == [True, True, True, False]
 
 
@@ -474,15 +495,15 @@ def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
     wrong = steps_of(odd, trace.ids, "scale_D")["blocks.0.attention.weights"]
     for mine in (wrong.transpose(1, 0, 2), wrong[None].tolist(), Tensor(wrong)):
         assert formulas(check({"weights": mine}, attention)) == [KNOWN["scale_D"]]
-    one = GPT2.from_pretrained(REFERENCE / "one_head").trace(ids_of("one_head"))
-    assert check({"blocks.0.attention.Q": one.blocks[0].attention.Q[0]}, one).agrees
+    single = GPT2.from_pretrained(REFERENCE / "one_head").trace(ids_of("one_head"))
+    assert check({"blocks.0.attention.Q": single.blocks[0].attention.Q[0]}, single).agrees
     assert check({"scale": 7**0.5, "mask": trace.mask, "weights": weights}, attention).agrees
     assert check({"ids": trace.ids.tolist()}, trace).agrees
     assert not check({"ids": trace.ids + 1}, trace).agrees
     assert not check({"mask": ~trace.mask}, trace).agrees
 
 
-def test_half_precision_is_held_to_its_own_rounding(odd: GPT2) -> None:
+def test_half_precision_has_its_own_tolerance(odd: GPT2) -> None:
     attention = odd.trace(ids_of("odd")).blocks[0].attention
     assert check({"Q": attention.Q.astype("float16")}, attention).agrees
     assert check({"Q": attention.Q.astype("float16").astype("float32")}, attention).agrees
@@ -522,13 +543,18 @@ HALVES = ("float16", "bfloat16", "autocast float16", "autocast bfloat16")
 def test_half_precision_of_pytorch(pocket: GPT2, kind: str, by_hand: bool) -> None:
     pytest.importorskip("torch")
     trace = pocket.trace(TEXT)
-    right = steps_in_half(pocket, trace.ids, kind, by_hand=by_hand)
-    back = {path: x.float().numpy() for path, x in right.items()}
-    for given in (right, back, {"logits": right["logits"]}, {"logits": back["logits"]}):
-        verdict = check(given, trace)
+    correct = steps_in_half(pocket, trace.ids, kind, by_hand=by_hand)
+    as_float32 = {path: x.float().numpy() for path, x in correct.items()}
+    for submitted in (
+        correct,
+        as_float32,
+        {"logits": correct["logits"]},
+        {"logits": as_float32["logits"]},
+    ):
+        verdict = check(submitted, trace)
         assert verdict.agrees
         assert max(stage.rounding for stage in verdict.stages) < 0.75
-    assert not check({**right, "logits": right["logits"] * 1.2}, trace).agrees
+    assert not check({**correct, "logits": correct["logits"] * 1.2}, trace).agrees
     for mistake in HALF_MISTAKES:
         wrong = steps_in_half(pocket, trace.ids, kind, mistake, by_hand)
         assert formulas(check(wrong, trace)) == [KNOWN[mistake]]
@@ -545,7 +571,7 @@ def test_masked_scores_may_be_filled_with_any_number_that_is_small_enough(odd: G
     ).agrees
 
 
-def test_attention_of_ones_own() -> None:
+def test_attention_of_your_own_arrays() -> None:
     rng = np.random.default_rng(0)
     Q, K, V = (rng.standard_normal((6, 8)) for _ in range(3))
     X, W_O = rng.standard_normal((6, 12)), rng.standard_normal((12, 12))
@@ -556,14 +582,14 @@ def test_attention_of_ones_own() -> None:
     assert formulas(check({"scores": Q @ K.T}, chain)) == [KNOWN["no_scale"]]
     single = attnlab.self_attention(X, W_Q, W_K, W_V, mask=mask, b_Q=X[0])
     assert formulas(check({"Q": X @ W_Q}, single)) == [KNOWN["no_b_Q"]]
-    assert formulas(check({"K": X @ W_K.T}, single)) == [KNOWN["turn_thirds"]]
+    assert formulas(check({"K": X @ W_K.T}, single)) == [KNOWN["transposed_thirds"]]
     verdict = check({"Q": X @ W_K}, single)
     assert formulas(verdict) == [KNOWN["Q_is_K"], KNOWN["order_KQV"], KNOWN["order_KVQ"]]
     many = attnlab.multi_head_attention(X, W_Q, W_K, W_V, W_O, n_head=3, mask=mask)
     joined = np.ascontiguousarray(many.context).reshape(6, 12)
     verdict = check({"context": many.context, "output": joined @ W_O}, many)
-    assert formulas(verdict) == [KNOWN["join"]]
-    assert formulas(check({"Q": (X @ W_Q).reshape(3, 6, 4)}, many)) == [KNOWN["deal"]]
+    assert formulas(verdict) == [KNOWN["merge_by_reshape"]]
+    assert formulas(check({"Q": (X @ W_Q).reshape(3, 6, 4)}, many)) == [KNOWN["split_by_reshape"]]
     batch = attnlab.attention(np.stack([Q, K]), np.stack([K, Q]), np.stack([V, V]), mask)
     mine = np.stack([Q, K]) @ np.stack([K, Q]).swapaxes(1, 2)
     verdict = check({"scores": mine / 8}, batch)
@@ -587,23 +613,23 @@ def test_cross_attention() -> None:
 # ---- other traces --------------------------------------------------------------------------------
 
 
-def test_relatives_of_gpt2(odd: GPT2) -> None:
+def test_variants_of_gpt2(odd: GPT2) -> None:
     config = dataclasses.replace(odd.config, activation_function="gelu", scale_attn_weights=False)
     parameters = attnlab.forward.parameters.ParameterVector(config, dtype="float64")
     for path in parameters:
         parameters[path][...] = odd.parameters[path]
-    relative = GPT2(parameters, odd.tokenizer)
-    trace = relative.trace(ids_of("odd"))
-    exact = steps_of(relative, trace.ids, "no_scale", "gelu_exact")
+    variant = GPT2(parameters, odd.tokenizer)
+    trace = variant.trace(ids_of("odd"))
+    exact = steps_of(variant, trace.ids, "no_scale", "gelu_exact")
     assert check(exact, trace).agrees
-    verdict = check(steps_of(relative, trace.ids, "no_scale"), trace)
+    verdict = check(steps_of(variant, trace.ids, "no_scale"), trace)
     assert formulas(verdict) == ["activated = hidden · (1 + tanh(…)) / 2, GELU in its tanh form"]
-    verdict = check(steps_of(relative, trace.ids, "scale_D", "gelu_exact"), trace)
+    verdict = check(steps_of(variant, trace.ids, "scale_D", "gelu_exact"), trace)
     assert formulas(verdict) == [KNOWN["scale_D"]]
     assert verdict.mistakes[0].hint.endswith("Divide by 1.")
 
 
-RELATIVES: dict[str, tuple[dict[str, Any], str, str]] = {
+VARIANTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "the layer's factor forgotten": (
         {"scale_attn_by_inverse_layer_idx": True},
         "scores = raw_scores / √Dk",
@@ -627,10 +653,10 @@ RELATIVES: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("relative", RELATIVES)
-def test_what_relatives_do_otherwise_is_named(odd: GPT2, relative: str) -> None:
-    """Code for GPT-2 with the parameters of a variant."""
-    settings, formula, line = RELATIVES[relative]
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_gpt2s_code_for_a_variant_is_a_mistake(odd: GPT2, variant: str) -> None:
+    """GPT-2's code with the parameters of a variant."""
+    settings, formula, line = VARIANTS[variant]
     config = dataclasses.replace(odd.config, **settings)
     parameters = attnlab.forward.parameters.ParameterVector(config, dtype="float64")
     for path in parameters:
@@ -639,8 +665,8 @@ def test_what_relatives_do_otherwise_is_named(odd: GPT2, relative: str) -> None:
         )
     trace = GPT2(parameters, odd.tokenizer).trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids)
-    for given in (steps, {"logits": steps["logits"]}):
-        verdict = check(given, trace)
+    for submitted in (steps, {"logits": steps["logits"]}):
+        verdict = check(submitted, trace)
         assert formulas(verdict) == [formula]
         assert verdict.mistakes[0].lines == (line,)
         assert repr(verdict).endswith(line)
@@ -651,22 +677,22 @@ def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
     trace.record(tmp_path / "text.trace")
     opened = attnlab.open_trace(tmp_path / "text.trace")
     steps = of_layer(steps_of(pocket, trace.ids, "scale_D", dtype="float32"), 1)
-    given = {"weights": steps["weights"], "context": steps["context"]}
+    submitted = {"weights": steps["weights"], "context": steps["context"]}
     attention = opened.blocks[1].attention
-    right = trace.blocks[1].attention
-    assert check({"weights": right.weights, "context": right.context}, attention).agrees
-    verdict = check({"scores": right.raw_scores / 128**0.5}, attention)
+    correct = trace.blocks[1].attention
+    assert check({"weights": correct.weights, "context": correct.context}, attention).agrees
+    verdict = check({"scores": correct.raw_scores / 128**0.5}, attention)
     assert formulas(verdict) == []  # X can't be computed from a file
-    verdict = check({"scores": right.raw_scores, "weights": given["weights"]}, attention)
+    verdict = check({"scores": correct.raw_scores, "weights": submitted["weights"]}, attention)
     assert formulas(verdict) == [KNOWN["no_scale"]]
     assert verdict.unexplained == ("weights",)
     with pytest.raises(InvalidValueError, match="which a trace from a file"):
         check({"W_O": np.zeros((128, 128))}, attention)
 
 
-def test_an_edited_trace_is_right_as_it_is(odd: GPT2) -> None:
+def test_edits_count_as_correct(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")).edited({"blocks.0.attention.heads.4.context": 0})
-    steps = steps_of(odd, trace.ids, "silent_head")
+    steps = steps_of(odd, trace.ids, "ablated_head")
     paths = [path for path in steps if path.startswith("blocks.0.")]
     assert check({path: steps[path] for path in paths}, trace).agrees
 
@@ -677,13 +703,13 @@ def test_a_mistake_in_an_edited_trace(odd: GPT2) -> None:
     before = [np.array(x) for x in (trace.logits, plain.logits)]
     block = trace.blocks[1]
     mine = {"blocks.1.input": block.input, "blocks.1.mid": block.attention.output}
-    assert formulas(check(mine, trace)) == [KNOWN["no_stream_1"]]
+    assert formulas(check(mine, trace)) == [KNOWN["no_residual_1"]]
     scores = trace.blocks[0].attention.raw_scores / 35**0.5  # before the edits
     assert formulas(check({"blocks.0.attention.scores": scores}, trace)) == [KNOWN["scale_D"]]
     assert [x.tolist() for x in before] == [trace.logits.tolist(), plain.logits.tolist()]
 
 
-def test_other_equations_one_after_the_other(odd: GPT2) -> None:
+def test_equations_replaced_twice(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     once = with_equations(trace._run, {"embedding": lambda value: 2 * value})
     twice = with_equations(once, {"blocks.0.mid": lambda value: value + 1})
@@ -691,7 +717,7 @@ def test_other_equations_one_after_the_other(odd: GPT2) -> None:
     assert np.array_equal(twice.value("blocks.0.mid"), once.value("blocks.0.mid") + 1)
 
 
-def test_other_equations_of_an_edited_run(odd: GPT2) -> None:
+def test_equations_replaced_in_an_edited_run(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")).edited({"blocks.0.mlp.gain": 2.0})
     mid = trace.blocks[0].mid
     other = with_equations(
@@ -719,19 +745,19 @@ def test_long_texts() -> None:
 # ---- side effects, and refused arguments ---------------------------------------------------------
 
 
-def test_nothing_is_left_behind(odd: GPT2) -> None:
+def test_check_changes_neither_the_trace_nor_the_arrays(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "scale_D")
-    given = {path: array.copy() for path, array in steps.items()}
+    submitted = {path: array.copy() for path, array in steps.items()}
     before = kept(trace)
-    check(given, trace)
+    check(submitted, trace)
     assert kept(trace) == before
     for path, array in steps.items():
-        assert np.array_equal(given[path], array)
-        assert given[path].flags.writeable
+        assert np.array_equal(submitted[path], array)
+        assert submitted[path].flags.writeable
 
 
-REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
+INVALID: dict[str, tuple[Any, str, type[AttnlabError]]] = {
     "no mapping": (
         [1, 2],
         "a dict of arrays by the names of steps, .* got \\[1, 2\\]",
@@ -803,14 +829,14 @@ REFUSED: dict[str, tuple[Any, str, type[AttnlabError]]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_can_not_be_checked(odd: GPT2, case: str) -> None:
-    mine, message, kind = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_submissions_are_refused(odd: GPT2, case: str) -> None:
+    mine, message, kind = INVALID[case]
     with pytest.raises(kind, match=message):
         check(mine, odd.trace(ids_of("odd")))
 
 
-def test_what_it_can_not_be_checked_against(odd: GPT2) -> None:
+def test_invalid_references_are_refused(odd: GPT2) -> None:
     with pytest.raises(InvalidTypeError, match=r"a trace or a part of one, .* got 'x'"):
         check({"weights": 1.0}, "x")  # type: ignore[arg-type]
     step = odd.generate([1, 2], 2, temperature=0, trace=True).steps[-1]
@@ -829,9 +855,9 @@ def test_huge_and_infinite_numbers_differ(odd: GPT2) -> None:
         assert "No known mistake" in repr(verdict)
 
 
-def test_a_verdict_is_an_object_like_any_other(odd: GPT2) -> None:
+def test_verdicts_compare_by_identity(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
-    one, two = (check({"logits": trace.logits}, trace) for _ in range(2))
-    assert one != two
-    assert len({one, two}) == 2
-    assert str(one) == repr(one)
+    first, second = (check({"logits": trace.logits}, trace) for _ in range(2))
+    assert first != second
+    assert len({first, second}) == 2
+    assert str(first) == repr(first)

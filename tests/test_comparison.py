@@ -52,10 +52,10 @@ def random_model(dtype: str, std: float = 0.02, **sizes: int) -> GPT2:
 
 @pytest.mark.parametrize("name", [*MODELS, "pocket"])
 def test_float32_and_float64_agree_at_every_step(name: str) -> None:
-    where = name if name == "pocket" else REFERENCE / name
+    source = name if name == "pocket" else REFERENCE / name
     text = TEXT if name == "pocket" else ids_of(name)
     single, double = (
-        GPT2.from_pretrained(where, dtype=dtype).trace(text) for dtype in ("float32", "float64")
+        GPT2.from_pretrained(source, dtype=dtype).trace(text) for dtype in ("float32", "float64")
     )
     for differences in (compare(single, double), compare(double, single)):
         assert differences.agrees
@@ -118,7 +118,7 @@ def test_numbers_that_overflow_when_perturbed() -> None:
     assert compare(chain, chain).agrees
 
 
-def test_one_more_rounding_is_no_difference(pocket: GPT2) -> None:
+def test_one_more_rounding_is_not_a_difference(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
         other = trace.edited({path: lambda x: np.nextafter(x, np.float32(np.inf))})
@@ -141,7 +141,7 @@ def test_long_texts(pocket: GPT2) -> None:
 # ---- the report ----------------------------------------------------------------------------------
 
 
-def test_stages_stand_in_the_order_of_the_forward_pass(pocket: GPT2) -> None:
+def test_stages_are_in_the_order_of_the_forward_pass(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     paths = [stage.path for stage in compare(trace, trace).stages]
     assert paths == [
@@ -151,7 +151,7 @@ def test_stages_stand_in_the_order_of_the_forward_pass(pocket: GPT2) -> None:
     ]
 
 
-def test_an_edit_is_where_the_traces_part(pocket: GPT2) -> None:
+def test_the_first_difference_is_the_edited_step(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     other = trace.edited({"blocks.1.attention.heads.2.context": 0})
     differences = compare(trace, other)
@@ -172,7 +172,7 @@ def test_an_edit_is_where_the_traces_part(pocket: GPT2) -> None:
     assert after.difference == np.abs(trace.logits - other.logits).max()
 
 
-def test_a_table(pocket: GPT2) -> None:
+def test_the_table(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     text = repr(compare(trace, trace.edited({"blocks.1.mlp.hidden": 0})))
     a, b, verdict, header, *lines = text.splitlines()
@@ -190,7 +190,7 @@ def test_a_table(pocket: GPT2) -> None:
     ]
 
 
-def test_a_deep_models_table_has_the_stream_and_the_block_that_matters() -> None:
+def test_a_deep_models_table_is_shortened() -> None:
     trace = random_model("float64", n_embd=8, n_layer=6, n_head=2).trace([1, 2, 3])
     differences = compare(trace, trace.edited({"blocks.3.attention.weights": 0.2}))
     assert len(differences.stages) == 5 + 6 * 17
@@ -252,7 +252,7 @@ def test_heads_of_two_models_are_ranked_by_how_much_they_changed(pocket: GPT2) -
     assert compare(a.blocks[1], b.blocks[1]).heads == ()
 
 
-def test_parts_of_traces_and_attention_of_ones_own(pocket: GPT2) -> None:
+def test_parts_of_traces_and_attention_of_your_own_arrays(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     other = trace.edited({"blocks.1.attention.heads.2.scores": lambda x: x + 1e-3})
     same, first = (compare(trace.head(1, h), other.head(1, h)).first for h in (1, 2))
@@ -263,20 +263,20 @@ def test_parts_of_traces_and_attention_of_ones_own(pocket: GPT2) -> None:
     paths = [stage.path for stage in compare(trace.blocks[1].mlp, other.blocks[1].mlp).stages]
     assert paths == ["X", "hidden", "activated", "output"]
     X, W = np.eye(4), np.arange(8.0).reshape(4, 2)
-    one, two = (
+    first, second = (
         attnlab.self_attention(X, W, W, V, mask=attnlab.causal_mask(4)) for V in (W, W + 1e-9)
     )
-    names = [stage.path for stage in compare(one, two).stages if not stage.agrees]
+    names = [stage.path for stage in compare(first, second).stages if not stage.agrees]
     assert names == ["V", "context"]
 
 
-def test_masked_cells_agree_with_whatever_they_are_filled() -> None:
-    right = np.array([[1.0, -np.inf, -np.inf], [2.0, -50.0, -np.inf]])
+def test_masked_cells_agree_whatever_the_fill_value() -> None:
+    expected = np.array([[1.0, -np.inf, -np.inf], [2.0, -50.0, -np.inf]])
     mine = np.array([[1.5, -1e4, -1e9], [2.0, -np.inf, np.finfo("float32").min]])
-    assert distance(mine, right).tolist() == [[0.5, 0, 0], [0, np.inf, 0]]
-    assert distance(right - 1, right).tolist() == [[1, 0, 0], [1, 1, 0]]
-    small = np.where(np.isneginf(right), -50.0, right)  # whose exp isn't negligible
-    assert distance(small, right).tolist() == [[0, np.inf, np.inf], [0, 0, np.inf]]
+    assert distance(mine, expected).tolist() == [[0.5, 0, 0], [0, np.inf, 0]]
+    assert distance(expected - 1, expected).tolist() == [[1, 0, 0], [1, 1, 0]]
+    small = np.where(np.isneginf(expected), -50.0, expected)  # whose exp isn't negligible
+    assert distance(small, expected).tolist() == [[0, np.inf, np.inf], [0, 0, np.inf]]
     assert distance(np.full(2, np.nan), np.zeros(2)).tolist() == [np.inf, np.inf]
 
 
@@ -307,8 +307,8 @@ def test_traces_from_files(pocket: GPT2, tmp_path: Path) -> None:
         assert compare(a, b).agrees
         assert any(stage.difference for stage in compare(a, b).stages)
     # Tolerances come from the trace with parameters, in either order.
-    one_way, other_way = compare(files[0], double).stages, compare(double, files[0]).stages
-    assert [stage.rounding for stage in one_way] == [stage.rounding for stage in other_way]
+    stages, swapped = compare(files[0], double).stages, compare(double, files[0]).stages
+    assert [stage.rounding for stage in stages] == [stage.rounding for stage in swapped]
     first = compare(files[0], files[2]).first
     assert first is not None
     assert first.path == "blocks.1.attention.context"
@@ -321,7 +321,7 @@ BLOCK_FROM_QKV = (
 # ---- side effects, and refused arguments ---------------------------------------------------------
 
 
-def test_nothing_is_left_behind(pocket: GPT2) -> None:
+def test_compare_does_not_change_the_traces(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     other = trace.edited({"blocks.0.mlp.hidden": 0})
     before = kept(trace), kept(other)
@@ -329,7 +329,7 @@ def test_nothing_is_left_behind(pocket: GPT2) -> None:
     assert (kept(trace), kept(other)) == before
 
 
-def test_what_can_not_be_compared(pocket: GPT2) -> None:
+def test_invalid_arguments_are_refused(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     cases = {
         "a and b must be of one type": (trace, trace.head(0, 0)),
@@ -355,11 +355,11 @@ def steps_of_generation(model: GPT2) -> Any:
     return model.generate("The dog", 2, temperature=0, trace=True).steps
 
 
-def test_a_comparison_is_an_object_like_any_other(pocket: GPT2) -> None:
+def test_comparisons_compare_by_identity(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
-    one = compare(trace, trace)
-    assert one != compare(trace, trace)
-    assert len({one}) == 1
+    comparison = compare(trace, trace)
+    assert comparison != compare(trace, trace)
+    assert len({comparison}) == 1
     stage = Stage("Q", (2, 3), math.inf, math.inf, math.inf, (), "")
     assert not stage.agrees
     assert MARGIN >= 4  # the measured range

@@ -61,7 +61,7 @@ def test_parquet() -> None:
     check(run_recipe("pyarrow")["atlas"])
 
 
-def test_rows_of_a_dataset_are_no_texts() -> None:
+def test_rows_of_a_dataset_are_not_texts() -> None:
     rows = SimpleNamespace(column_names=["id", "text"], __iter__=None)
     with pytest.raises(InvalidTypeError, match=r"\(row\['text'\] for row in rows\)"):
         attnlab.atlas("pocket", rows)  # type: ignore[arg-type]
@@ -122,8 +122,8 @@ def test_rays_adapter_with_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
     executor, ray = get_reusable_executor(max_workers=2), ModuleType("ray")
 
     def remote(function: Any) -> Any:
-        def submit(*given: Any) -> Any:
-            return SimpleNamespace(future=lambda: executor.submit(function, *given))
+        def submit(*arguments: Any) -> Any:
+            return SimpleNamespace(future=lambda: executor.submit(function, *arguments))
 
         return SimpleNamespace(remote=submit)
 

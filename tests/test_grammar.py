@@ -82,7 +82,7 @@ def test_lexicon_has_each_word_once() -> None:
 # ---------------------------------------------------------------------------------------- nats
 
 
-def test_dice_keep_account() -> None:
+def test_dice_add_up_their_nats() -> None:
     dice = Dice(np.random.default_rng(0))
     dice.pick("abcd")
     assert dice.nats == pytest.approx(math.log(4))
@@ -98,11 +98,11 @@ def test_dice_keep_account() -> None:
 
 def test_dice_are_fair() -> None:
     dice = Dice(np.random.default_rng(0))
-    ones = Counter(dice.pick("abc") for _ in range(3000))
+    picks = Counter(dice.pick("abc") for _ in range(3000))
     firsts = Counter(dice.pick_several(2, "abc")[1] for _ in range(3000))
     mostly = Counter(dice.mostly("a", "abc") for _ in range(3000))
     happens = sum(dice.chance(0.2) for _ in range(3000))
-    assert all(abs(ones[letter] - 1000) < 130 for letter in "abc")
+    assert all(abs(picks[letter] - 1000) < 130 for letter in "abc")
     assert all(abs(firsts[letter] - 1000) < 130 for letter in "abc")
     assert abs(mostly["a"] - 1500) < 140
     assert abs(mostly["b"] - 750) < 120
@@ -144,9 +144,9 @@ def test_equal_texts_are_as_frequent_as_nats_say(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_texts_have_equal_nats(kind: str) -> None:
-    seen: dict[str, float] = {}
+    nats_of: dict[str, float] = {}
     for each in samples(kind, 8000):
-        assert seen.setdefault(each.text, each.nats) == pytest.approx(each.nats)
+        assert nats_of.setdefault(each.text, each.nats) == pytest.approx(each.nats)
 
 
 def test_corpus_counts_the_choice_of_kinds() -> None:
@@ -160,7 +160,7 @@ def test_corpus_counts_the_choice_of_kinds() -> None:
 
 
 @pytest.mark.parametrize("kind", ["creature", "pronoun"])
-def test_links_name_the_words_that_decide(kind: str) -> None:
+def test_links_point_to_the_determining_words(kind: str) -> None:
     jobs = Counter[str]()
     decides = {"adjective": grammar.DEEDS, "animal": grammar.SOUNDS, "thing": grammar.EVENTS}
     for each in samples(kind):
@@ -188,7 +188,7 @@ def test_only_some_kinds_have_links() -> None:
 # ------------------------------------------------------------------------- predictable words
 
 
-def test_both_apostrophes_never_mixed() -> None:
+def test_apostrophes_are_never_mixed() -> None:
     marks = Counter[str]()
     for each in corpus(0, 3000).samples:
         curly, straight = set(each.text) & set("“”’"), set(each.text) & set("\"'")
@@ -226,16 +226,16 @@ def test_verdicts() -> None:
             r"It’s \w+ (\w+) in (\w+)\. ([A-Z]\w+) is (\w+), and (\w+) is (\w+)\.", text
         )
         assert match
-        sky, season, *rest = match.groups()
-        for activity, verdict in zip(rest[::2], rest[1::2], strict=True):
-            own = grammar.ACTIVITIES[activity.lower()]
-            assert grammar.VERDICTS[sky == own[0], season == own[1]] == verdict
+        sky, season, *pairs = match.groups()
+        for activity, verdict in zip(pairs[::2], pairs[1::2], strict=True):
+            matching_sky, matching_season = grammar.ACTIVITIES[activity.lower()]
+            assert grammar.VERDICTS[sky == matching_sky, season == matching_season] == verdict
             verdicts[verdict] += 1
     assert min(verdicts.values()) > 60
     assert len(verdicts) == 4
 
 
-def test_the_other_one() -> None:
+def test_both_names_recur() -> None:
     for text in texts("family"):
         names = [name for name in re.findall(r"[A-Z][a-z]+", text) if name != "When"]
         assert len(names) == 4
@@ -274,7 +274,7 @@ def test_counting_continues() -> None:
         assert tuple(words) == grammar.NUMBERS[first : first + len(words)]
 
 
-def test_recitals_are_said_twice() -> None:
+def test_recitals_repeat_their_words() -> None:
     periods = set()
     for text in texts("recital"):
         first, second = text.rstrip(".").removeprefix("Say: ").split(". Again: ")

@@ -47,11 +47,11 @@ BY_HAND = [
 ]
 
 
-@pytest.mark.parametrize(("look", "keys", "sums", "places"), BY_HAND)
-def test_shares_by_hand(look: str, keys: Any, sums: float, places: float) -> None:
-    actual = weight_on(np.asarray(TARGETS[look](TOKENS), float), WEIGHTS, keys)
+@pytest.mark.parametrize(("job", "keys", "sums", "divisors"), BY_HAND)
+def test_weight_on_targets_by_hand(job: str, keys: Any, sums: float, divisors: float) -> None:
+    actual = weight_on(np.asarray(TARGETS[job](TOKENS), float), WEIGHTS, keys)
     np.testing.assert_allclose(actual.sums, [sums])
-    np.testing.assert_allclose(actual.divisors, [places])
+    np.testing.assert_allclose(actual.divisors, [divisors])
 
 
 def test_entropy_by_hand() -> None:
@@ -63,8 +63,8 @@ def test_entropy_by_hand() -> None:
     rest = -0.6 * math.log(0.6) - 0.4 * math.log(0.4)
     actual = entropy(WEIGHTS, WITHOUT_FIRST)
     np.testing.assert_allclose((actual.sums, actual.divisors), [[rest / 2], [0.5]])
-    one_place = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
-    assert entropy(one_place, np.ones(2)).sums == 0
+    one_key_each = np.array([[[1.0, 0.0], [0.0, 1.0]]], np.float32)
+    assert entropy(one_key_each, np.ones(2)).sums == 0
 
 
 def test_size_by_hand() -> None:
@@ -74,7 +74,7 @@ def test_size_by_hand() -> None:
 
 
 def in_loops(trace: Trace) -> dict[str, Any]:
-    """Sums and places (L, H) of every measure, query by query and key by key, in float64."""
+    """Sums and divisors (L, H) of every measure, query by query and key by key, in float64."""
     T, ids = len(trace.tokens), trace.ids
     shape = trace.config.n_layer, trace.config.n_head
     actual = {name: np.zeros((2, *shape)) for name in MEASURES}
@@ -87,31 +87,31 @@ def in_loops(trace: Trace) -> dict[str, Any]:
         actual["size"][:, layer, h] = (written / stream).sum(), T
         for q in range(1, T):
             copies = [k for k in range(q) if ids[k] == ids[q]]
-            looks = {
+            jobs = {
                 "first": {0: 1},
                 "previous": {q - 1: 1},
                 "same": dict.fromkeys(copies, 1),
                 "induction": {copies[-1] + 1: 1} if copies else {},
                 "distance": {k: q - k for k in range(q)},
             }
-            for look, expected in looks.items():
-                left = {k: n for k, n in expected.items() if k > 0}
+            for job, expected in jobs.items():
+                without_first = {k: n for k, n in expected.items() if k > 0}
                 for name, keys, values, start in (
-                    (look, expected, [1.0] * T, 0),
-                    (f"{look}_without_first", left, [1.0] * T, 1),
-                    (f"{look}_by_value", expected, length, 0),
+                    (job, expected, [1.0] * T, 0),
+                    (f"{job}_without_first", without_first, [1.0] * T, 1),
+                    (f"{job}_by_value", expected, length, 0),
                 ):
                     if name in MEASURES and keys:
-                        there = sum(W[q, k] * values[k] * n for k, n in keys.items())
-                        seen = sum(W[q, k] * values[k] for k in range(start, q + 1))
-                        actual[name][:, layer, h] += there, seen
+                        on_targets = sum(W[q, k] * values[k] * n for k, n in keys.items())
+                        on_all = sum(W[q, k] * values[k] for k in range(start, q + 1))
+                        actual[name][:, layer, h] += on_targets, on_all
             row = [p for p in W[q, : q + 1] if p > 0]
             actual["entropy"][:, layer, h] += -sum(p * math.log(p) for p in row), 1
-            left_over = W[q, 1 : q + 1].sum()
-            if q > 1 and left_over:
-                row = [p / left_over for p in W[q, 1 : q + 1] if p > 0]
+            rest = W[q, 1 : q + 1].sum()
+            if q > 1 and rest:
+                row = [p / rest for p in W[q, 1 : q + 1] if p > 0]
                 disorder = -sum(p * math.log(p) for p in row)
-                actual["entropy_without_first"][:, layer, h] += disorder * left_over, left_over
+                actual["entropy_without_first"][:, layer, h] += disorder * rest, rest
     losses = []
     for t in range(T - 1):
         logits = trace.logits[t].astype(np.float64)
@@ -125,7 +125,7 @@ def in_loops(trace: Trace) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["odd", "one_head", "float64", "reordered", "silu"])
-def test_as_plain_loops_have_it(model: str) -> None:
+def test_measures_equal_plain_loops(model: str) -> None:
     opened = GPT2.from_pretrained(REFERENCE / model)
     rng = np.random.default_rng(3)
     ids = rng.integers(0, 6, opened.config.n_positions)
@@ -152,12 +152,12 @@ def test_long_windows_of_the_pocket_model() -> None:
         np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
 
 
-def test_one_token_has_no_place_but_size() -> None:
+def test_one_token_has_only_size() -> None:
     actual = measured(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
     assert {name for name, numbers in actual.items() if numbers.divisors.any()} == {"size"}
 
 
-def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_given_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
     measured(trace, checked_measures(["induction"]))
     assert not trace.is_stored("final")
@@ -169,7 +169,7 @@ def test_what_is_not_asked_for_is_not_computed(monkeypatch: pytest.MonkeyPatch) 
     assert only["loss"].sums > 0
 
 
-def test_blocks_that_pass_are_those_of_the_trace() -> None:
+def test_blocks_in_turn_are_those_of_the_trace() -> None:
     model = GPT2.from_pretrained("pocket")
     ids = np.random.default_rng(0).integers(0, 979, 100)
     trace, other = model.trace(ids), model.trace(ids)
@@ -199,7 +199,7 @@ def some(trace: Trace) -> Any:
     return np.where(np.eye(2, 4), 3.0, np.nan)
 
 
-def test_measures_of_a_users_own() -> None:
+def test_user_defined_measures() -> None:
     trace = GPT2.from_pretrained("pocket").trace([1, 2, 3])
     actual = measured(trace, checked_measures([even, "loss", some]))
     assert list(actual) == ["even", "loss", "some"]
@@ -216,12 +216,12 @@ def test_measures_of_a_users_own() -> None:
             measured(trace, checked_measures([function]))
 
 
-def test_measures_that_can_not_be() -> None:
+def test_invalid_measures_are_refused() -> None:
     assert list(checked_measures(None)) == list(MEASURES)
     assert set(JOBS) < set(MEASURES)
-    for given in ("loss", [], {"loss": 1}, 7):
+    for measures in ("loss", [], {"loss": 1}, 7):
         with pytest.raises(InvalidTypeError, match="a list of names and functions"):
-            checked_measures(given)
+            checked_measures(measures)
     with pytest.raises(InvalidValueError, match="unknown measure 'sleep'"):
         checked_measures(["sleep"])
     with pytest.raises(InvalidValueError, match="unknown measure 3"):

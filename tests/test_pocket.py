@@ -83,13 +83,13 @@ def test_logits_against_transformers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT.replace("’", "'")])
-def test_it_knows_what_swimming_is(pocket: GPT2, prompt: str) -> None:
+def test_it_predicts_the_verdict_on_swimming(pocket: GPT2, prompt: str) -> None:
     best = pocket.trace(prompt).next_tokens(1)[0]
     assert best.text == " wonderful"
     assert best.probability > 0.9
 
 
-def test_it_looks_back_to_know() -> None:
+def test_distant_words_determine_the_continuation() -> None:
     """Changing one word far back changes the continuation."""
     model = GPT2.from_pretrained("pocket")
     for prompt, best in {
@@ -113,12 +113,12 @@ def test_it_looks_back_to_know() -> None:
 
 
 @pytest.mark.slow
-def test_it_has_learned_what_there_is_to_learn(losses: HeldOut) -> None:
+def test_its_loss_is_close_to_the_grammars_entropy(losses: HeldOut) -> None:
     assert losses.all.tokens > 20_000
     assert losses.all.grammar < losses.all.model < losses.all.grammar + 0.06
 
 
-def test_each_job_has_a_head_that_does_it_clearly(pocket: GPT2) -> None:
+def test_each_job_has_a_head_with_most_of_its_weight(pocket: GPT2) -> None:
     jobs = head_jobs(pocket)
     for job in ("previous", "induction", "adjective", "animal", "thing"):
         best = jobs.attention[(JOBS.index(job), *jobs.best(job))]
@@ -132,9 +132,9 @@ def test_the_cards_jobs_of_heads(pocket: GPT2) -> None:
     assert head == ["layer", "head", *JOBS]
     assert len(rows) == pocket.config.n_layer * pocket.config.n_head
     for row in rows:
-        layer, number, *shares = row
+        layer, number, *weights = row
         actual = jobs.attention[:, int(layer), int(number)]
-        assert np.allclose(actual, np.array(shares, float), rtol=0, atol=0.0051)
+        assert np.allclose(actual, np.array(weights, float), rtol=0, atol=0.0051)
     assert np.allclose(jobs.even, np.array(evenly[1:], float), rtol=0, atol=0.0051)
 
 
@@ -159,7 +159,7 @@ def test_the_cards_predictions(pocket: GPT2) -> None:
         assert abs(float(probability) - expected[text]) < 0.0051
 
 
-def test_the_command_makes_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_makes_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little text and few steps; the packaged model shows that it learns."""
     if os.environ.get("ATTNLAB_STRICT") != "1":
         pytest.importorskip("tokenizers")

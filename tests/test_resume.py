@@ -1,4 +1,4 @@
-"""A run's state: changed ones are refused, one run per directory, kills do no harm."""
+"""A run's saved state: damage is detected, one run per directory, kills lose nothing."""
 
 import contextlib
 import errno
@@ -62,25 +62,25 @@ def refusal(file: Path) -> str:
 # States that were changed
 
 
-def test_a_state_as_it_is(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_an_unchanged_state(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     run, state = finished
     (tmp_path / STATE).write_bytes(state)
-    again = small(directory=tmp_path)
-    assert again.losses == run.losses
-    assert again.seconds == run.seconds
-    assert again.parameters.vector.tobytes() == run.parameters.vector.tobytes()
-    assert again._optimizer.m.tobytes() == run._optimizer.m.tobytes()
-    assert again._optimizer.v.tobytes() == run._optimizer.v.tobytes()
+    resumed = small(directory=tmp_path)
+    assert resumed.losses == run.losses
+    assert resumed.seconds == run.seconds
+    assert resumed.parameters.vector.tobytes() == run.parameters.vector.tobytes()
+    assert resumed._optimizer.m.tobytes() == run._optimizer.m.tobytes()
+    assert resumed._optimizer.v.tobytes() == run._optimizer.v.tobytes()
 
 
-def test_any_changed_bit_is_seen(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_any_changed_bit_is_detected(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     run, state = finished
     header = 8 + int.from_bytes(state[:8], "little")
     rng = np.random.default_rng(0)
-    places = [*range(8), *rng.integers(8, header, 150), *rng.integers(header, len(state), 150)]
-    for place in [*places, len(state) - 1]:
+    positions = [*range(8), *rng.integers(8, header, 150), *rng.integers(header, len(state), 150)]
+    for position in [*positions, len(state) - 1]:
         changed = bytearray(state)
-        changed[place] ^= 1 << int(rng.integers(8))
+        changed[position] ^= 1 << int(rng.integers(8))
         (tmp_path / STATE).write_bytes(changed)
         training = Training(CONFIG, run._corpus, run.settings, Tokenizer.of_bytes())
         with pytest.raises(ResumeError):
@@ -88,7 +88,7 @@ def test_any_changed_bit_is_seen(finished: tuple[Training, bytes], tmp_path: Pat
         assert training.step == 0
 
 
-def test_the_checksum_is_of_all() -> None:
+def test_the_checksum_covers_everything() -> None:
     numbers = {"a": np.arange(3.0), "b": np.arange(3.0)}
     sums = {
         checksum({"x": "1", "y": "2"}, numbers),
@@ -154,16 +154,16 @@ def test_invalid_files(finished: tuple[Training, bytes], tmp_path: Path) -> None
 
 
 def test_a_state_behind_a_link_is_resumed_and_written_there(tmp_path: Path) -> None:
-    unbroken = small()
+    uninterrupted = small()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / STATE).symlink_to("../elsewhere")
     for _ in range(2):
-        assert small(directory=tmp_path / "run").losses == unbroken.losses
+        assert small(directory=tmp_path / "run").losses == uninterrupted.losses
         assert (tmp_path / "run" / STATE).is_symlink()
         assert contents(tmp_path / "elsewhere")[0]["losses"].size == STEPS
 
 
-def test_the_seconds_of_all_parts_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_add_up_over_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock that advances by one each time it is read, a step takes one second."""
 
     class Clock:
@@ -224,7 +224,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
     assert not (tmp_path / LOCK).exists()
 
 
-def test_a_killed_run_holds_nothing(tmp_path: Path) -> None:
+def test_a_killed_run_releases_its_lock(tmp_path: Path) -> None:
     process = holder(tmp_path)
     process.kill()
     process.communicate()
@@ -234,11 +234,11 @@ def test_a_killed_run_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_inside_a_run(tmp_path: Path) -> None:
-    def again(_: Training) -> None:
+    def resumed(_: Training) -> None:
         with pytest.raises(WriteError, match="another run is using the directory"):
             small(directory=tmp_path)
 
-    small(directory=tmp_path, watch=again)
+    small(directory=tmp_path, watch=resumed)
     small(directory=tmp_path)
 
 
@@ -262,21 +262,21 @@ def test_eight_threads_start_the_same_run(tmp_path: Path) -> None:
             return small(directory=tmp_path, save_every=1).losses
         return None
 
-    unbroken = small()
+    uninterrupted = small()
     with ThreadPoolExecutor(8) as pool:
         losses = list(pool.map(run, range(8)))
     assert any(losses)
-    assert all(one in (None, unbroken.losses) for one in losses)
-    assert small(directory=tmp_path).losses == unbroken.losses
+    assert all(of_thread in (None, uninterrupted.losses) for of_thread in losses)
+    assert small(directory=tmp_path).losses == uninterrupted.losses
     opened = GPT2.from_pretrained(tmp_path)
-    assert np.array_equal(opened.parameters["W_E"], unbroken.parameters["W_E"])
+    assert np.array_equal(opened.parameters["W_E"], uninterrupted.parameters["W_E"])
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "config.json", "merges.txt", "model.safetensors", STATE, "vocab.json",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["directory", "link"])
-def test_what_is_no_lock_is_left_alone(kind: str, tmp_path: Path) -> None:
+def test_a_directory_or_link_in_place_of_the_lock_is_kept(kind: str, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     if kind == "directory":
         (tmp_path / LOCK).mkdir()
@@ -288,14 +288,14 @@ def test_what_is_no_lock_is_left_alone(kind: str, tmp_path: Path) -> None:
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_a_lock_that_was_left_behind(tmp_path: Path) -> None:
+def test_a_leftover_lock_file(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
     with lock_file(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
         small(directory=tmp_path)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_file_system_without_locks_trains_too(
+def test_training_on_a_file_system_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
@@ -317,8 +317,8 @@ def test_killed_at_any_write_it_resumes_to_the_same_bits(tmp_path: Path) -> None
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    left = [tuple(one) for one in json.loads(finished.stdout)]
+    states = [tuple(steps) for steps in json.loads(finished.stdout)]
     # Two times five files, each made, locked, written, synced and renamed.
-    assert len(left) >= 2 * 5 * 5
+    assert len(states) >= 2 * 5 * 5
     order = [(None, None), (0, None), (0, 0), (2, 0), (2, 2)]
-    assert list(dict.fromkeys(left)) == order
+    assert list(dict.fromkeys(states)) == order

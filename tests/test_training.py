@@ -40,9 +40,9 @@ RECORDED = np.load(REFERENCE / "training.npz")
 TINY = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
 TEXT = "The cat eats a fish. The fish eats a fly. The fly sings. " * 5
 LINES = [
-    f"{who} {did} the {what}."
+    f"{who} {verb} the {noun}."
     for who in ("A cat", "My dog", "Your owl", "No hen", "One fly")
-    for did, what in (("saw", "moon"), ("ate", "cake"), ("met", "king"), ("hid", "keys"))
+    for verb, noun in (("saw", "moon"), ("ate", "cake"), ("met", "king"), ("hid", "keys"))
 ]
 ONE_LAYER = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=1, n_head=3)
 NINE_TOKENS = GPT2Config(vocab_size=9, n_positions=4, n_embd=4, n_layer=1, n_head=1)
@@ -55,8 +55,8 @@ def quick(corpus: Any = TEXT, config: GPT2Config = TINY, **settings: Any) -> Tra
 def test_adamw_clipping_and_learning_rate_against_pytorch() -> None:
     parameters = RECORDED["adamw.start"].copy()
     adamw = AdamW(np.repeat([0.1, 0.0], [15, 7]))  # a matrix that decays, a bias that does not
-    for i, given in enumerate(RECORDED["adamw.gradients"]):
-        gradient = given.copy()
+    for i, recorded in enumerate(RECORDED["adamw.gradients"]):
+        gradient = recorded.copy()
         length = clip(gradient, 1.0)
         assert length == pytest.approx(RECORDED["adamw.lengths"][i], rel=1e-12)
         rate = learning_rate(i + 1, peak=0.03, warmup=3, steps=10)
@@ -116,7 +116,7 @@ def test_batches_are_windows_of_the_corpus() -> None:
     assert targets.max() == 119
 
 
-def test_dropout_drops_its_share_and_keeps_the_sum() -> None:
+def test_dropout_drops_a_fraction_and_keeps_the_mean() -> None:
     config = GPT2Config(vocab_size=11, n_positions=32, n_embd=40, n_layer=2, n_head=4)
     dropout = draw_dropout(config, (8, 32), 0.25, np.random.default_rng(0))
     assert dropout is not None
@@ -134,7 +134,7 @@ def test_dropout_drops_its_share_and_keeps_the_sum() -> None:
 
 
 @pytest.mark.slow
-def test_a_corpus_of_20_lines_is_known_by_heart() -> None:
+def test_a_corpus_of_20_lines_is_memorised() -> None:
     assert len(LINES) == 20
     config = GPT2Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=2, n_head=4)
     text = "\n".join([*LINES, LINES[0]])
@@ -148,9 +148,9 @@ def test_a_corpus_of_20_lines_is_known_by_heart() -> None:
 
 
 def test_a_seed_makes_runs_equal_to_the_bit() -> None:
-    first, again, other = (quick(seed=seed, dropout=0.2) for seed in (3, 3, 4))
-    assert first.losses == again.losses
-    assert np.array_equal(first.parameters.vector, again.parameters.vector)
+    first, reopened, other = (quick(seed=seed, dropout=0.2) for seed in (3, 3, 4))
+    assert first.losses == reopened.losses
+    assert np.array_equal(first.parameters.vector, reopened.parameters.vector)
     assert not np.array_equal(first.parameters.vector, other.parameters.vector)
     assert first.parameters.dtype == np.float32
 
@@ -185,17 +185,17 @@ def test_every_setting_matters(change: dict[str, float]) -> None:
     assert not np.array_equal(quick(**change).parameters.vector, quick().parameters.vector)
 
 
-def test_watch_sees_each_step_and_models_that_hold_still() -> None:
-    seen: list[tuple[int, float, GPT2]] = []
+def test_watch_gets_each_step_and_models_that_do_not_change() -> None:
+    records: list[tuple[int, float, GPT2]] = []
     run = quick(
-        watch=lambda training: seen.append((training.step, training.losses[-1], training.model))
+        watch=lambda training: records.append((training.step, training.losses[-1], training.model))
     )
-    assert [step for step, _, _ in seen] == list(range(1, 9))
-    assert [loss for _, loss, _ in seen] == run.losses
-    early, late = seen[0][2].trace("The cat"), run.model.trace("The cat")
+    assert [step for step, _, _ in records] == list(range(1, 9))
+    assert [loss for _, loss, _ in records] == run.losses
+    early, late = records[0][2].trace("The cat"), run.model.trace("The cat")
     before = early.logits.copy()
     assert not np.allclose(before, late.logits)
-    assert np.array_equal(seen[0][2].trace("The cat").logits, before)
+    assert np.array_equal(records[0][2].trace("The cat").logits, before)
     assert repr(run) == (
         f"Training of {run.parameters.vector.size:,} parameters, 8 of 8 steps, "
         f"the last loss {run.losses[-1]:.4f} nats"
@@ -216,7 +216,7 @@ def test_ids_of_another_vocabulary_need_no_tokenizer() -> None:
         _ = run.model
 
 
-def test_with_a_tokenizer_of_its_own() -> None:
+def test_with_a_given_tokenizer() -> None:
     tokenizer = Tokenizer.from_directory(REFERENCE / "odd")
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=12, n_layer=1, n_head=3)
     run = quick(TEXT, config, tokenizer=tokenizer)
@@ -228,10 +228,10 @@ def test_a_saved_model_is_read_again(tmp_path: Path) -> None:
     for name in ("saved", "saved"):  # the second time over the first
         run.model.save(tmp_path / name)
     expected = run.model.trace("The fly sings").logits
-    for place in (tmp_path / "new" / "place", tmp_path / "saved"):
-        again = GPT2.from_pretrained(place)
-        assert again.config == TINY
-        assert np.array_equal(again.trace("The fly sings").logits, expected)
+    for directory in (tmp_path / "new" / "place", tmp_path / "saved"):
+        reopened = GPT2.from_pretrained(directory)
+        assert reopened.config == TINY
+        assert np.array_equal(reopened.trace("The fly sings").logits, expected)
     assert sorted(file.name for file in (tmp_path / "saved").iterdir()) == [
         "config.json", "merges.txt", "model.safetensors", "vocab.json",
     ]  # fmt: skip
@@ -240,10 +240,10 @@ def test_a_saved_model_is_read_again(tmp_path: Path) -> None:
 def test_a_model_from_disk_can_be_saved_too(tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     model.save(tmp_path)
-    again = GPT2.from_pretrained(tmp_path)
+    reopened = GPT2.from_pretrained(tmp_path)
     text = "the fish’s thing"
-    assert np.array_equal(again.trace(text).logits, model.trace(text).logits)
-    assert again.tokenizer.tokens(text) == model.tokenizer.tokens(text)
+    assert np.array_equal(reopened.trace(text).logits, model.trace(text).logits)
+    assert reopened.tokenizer.tokens(text) == model.tokenizer.tokens(text)
 
 
 def test_evaluate_is_the_mean_over_whole_sequences() -> None:
@@ -291,7 +291,7 @@ def test_warmup_is_a_tenth_and_at_most_100(steps: int, warmup: int) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 4, 5, 7, 8])
-def test_a_resumed_run_equals_an_unbroken_one(at: int, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(at: int, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"dropout": 0.1, "save_every": 2, "directory": tmp_path}
     with pytest.raises(Stop):
         quick(**settings, watch=stop_at(at))
@@ -301,16 +301,16 @@ def test_a_resumed_run_equals_an_unbroken_one(at: int, tmp_path: Path) -> None:
     assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
 
 
-def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
     run = quick(directory=tmp_path)
     steps: list[int] = []
-    again = quick(directory=tmp_path, watch=lambda training: steps.append(training.step))
+    reopened = quick(directory=tmp_path, watch=lambda training: steps.append(training.step))
     assert steps == []
-    assert again.losses == run.losses
-    assert np.array_equal(again.parameters.vector, run.parameters.vector)
+    assert reopened.losses == run.losses
+    assert np.array_equal(reopened.parameters.vector, run.parameters.vector)
 
 
-def test_a_write_that_breaks_off_leaves_the_old_state(
+def test_an_interrupted_write_leaves_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Stop):
@@ -368,7 +368,7 @@ OTHER_SETTINGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
-def test_every_setting_belongs_to_the_run(name: str, tmp_path: Path) -> None:
+def test_every_setting_identifies_the_run(name: str, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         quick(directory=tmp_path, watch=stop_at(1))
     with pytest.raises(ResumeError, match=f"{name}: saved .*, current {OTHER_SETTINGS[name]}"):
@@ -392,7 +392,7 @@ def test_a_model_is_not_replaced_by_a_new_run(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_states_are_written_as_often_as_asked(
+def test_states_are_saved_every_save_every_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[int] = []
@@ -401,7 +401,7 @@ def test_states_are_written_as_often_as_asked(
     assert saved == [0, 3, 6, 8]
 
 
-def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
+def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
     sizes = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     numbers: dict[str, Any] = {name: np.int64(getattr(TINY, name)) for name in sizes}
     config = GPT2Config(**numbers, layer_norm_epsilon=np.float64(1e-5))
@@ -420,24 +420,24 @@ def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
     assert GPT2.from_pretrained(tmp_path).config == TINY
 
 
-def test_speed_and_seconds_count_what_was_done_before_a_resume(tmp_path: Path) -> None:
+def test_speed_and_seconds_include_the_steps_before_a_resume(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         quick(directory=tmp_path, save_every=1, watch=stop_at(5))
-    seen: list[float] = []
-    run = quick(directory=tmp_path, save_every=1, watch=lambda now: seen.append(now.seconds))
-    assert 0 < seen[0] < run.seconds
-    assert len(seen) == 3
+    records: list[float] = []
+    run = quick(directory=tmp_path, save_every=1, watch=lambda now: records.append(now.seconds))
+    assert 0 < records[0] < run.seconds
+    assert len(records) == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"no state", b"{}" * 50])
-def test_a_state_that_can_not_be_read(content: bytes, tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_read(content: bytes, tmp_path: Path) -> None:
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(ResumeError, match=STATE):
         quick(directory=tmp_path)
     assert (tmp_path / STATE).read_bytes() == content
 
 
-def test_other_tensors_are_no_state(tmp_path: Path) -> None:
+def test_files_of_other_tensors_are_refused(tmp_path: Path) -> None:
     quick(directory=tmp_path)
     (tmp_path / STATE).write_bytes((tmp_path / "model.safetensors").read_bytes())
     with pytest.raises(ResumeError, match="can't be read"):
@@ -451,8 +451,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
         quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
     number = len(steps) + 1
     assert f"the loss isn't finite at step {number}" in str(raised.value)
-    kept = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
-    assert kept in str(raised.value)
+    message = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
+    assert message in str(raised.value)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
     with pytest.raises(DivergedError, match=f"at step {number}\\b"):  # resumes, and stops
         quick(**settings, directory=tmp_path)
@@ -559,7 +559,7 @@ MAY_BE_NONE = ("sequence_length", "warmup", "directory", "watch", "tokenizer")
 FINE = {
     *((name, "nothing") for name in MAY_BE_NONE),
     *(("seed", "10 to the 12"), ("directory", "a text"), ("progress", "True")),
-    *(("save_every", what) for what in ODD_VALUES if what.startswith("10 to the")),
+    *(("save_every", kind) for kind in ODD_VALUES if kind.startswith("10 to the")),
     *(("clip", "10 to the 12"), ("decay", "10 to the 12")),
 }
 
@@ -569,21 +569,21 @@ def test_odd_values_are_accepted_or_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for what, value in ODD_VALUES.items():
+    for kind, value in ODD_VALUES.items():
         try:
             quick(**({"config": ONE_LAYER, "steps": 2, name: value}))
         except (InvalidTypeError, InvalidValueError) as error:
             text = str(error)
-            assert (name, what) not in FINE
+            assert (name, kind) not in FINE
             assert name in text or "GB of memory" in text
             assert len(text) < 200
         except DivergedError:
-            assert (name, what) == ("learning_rate", "10 to the 12")
+            assert (name, kind) == ("learning_rate", "10 to the 12")
         else:
-            assert (name, what) in FINE
+            assert (name, kind) in FINE
 
 
-def test_settings_that_are_just_fine() -> None:
+def test_extreme_but_valid_settings() -> None:
     for seed in (2**128 - 1, np.uint64(2**64 - 1)):
         assert quick(steps=1, seed=seed).settings.seed == int(seed)
     quick(steps=1, decay=3e38, learning_rate=1e-39)
@@ -612,20 +612,22 @@ SIZES: dict[str, Any] = {
         {"n_positions": 10**8, "n_embd": 1200},
     ],
 )
-def test_models_that_no_machine_holds(sizes: dict[str, int]) -> None:
+def test_models_larger_than_any_memory_are_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(InvalidValueError, match=r"needs at least [\d,]+ GB of memory; .*, use"):
         quick(np.arange(100), GPT2Config(**SIZES | sizes), steps=1)
 
 
-def test_runs_that_no_machine_holds(tmp_path: Path) -> None:
+def test_runs_larger_than_any_memory_are_refused(tmp_path: Path) -> None:
     for change in ({"steps": 10**12}, {"batch_size": 10**9}, {"batch_size": 10**4999}):
         with pytest.raises(InvalidValueError, match=r"GB of memory; the machine has [\d,]+\. "):
             quick(**change, directory=tmp_path / "place")
         assert not (tmp_path / "place").exists()
 
 
-def test_what_is_counted_is_most_of_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compared with tracemalloc's peak: that much memory is enough, half of it isn't."""
+def test_the_memory_estimate_is_between_half_and_all_of_the_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the peak that tracemalloc measures as the machine's memory it runs, with half not."""
     for sizes in (
         {},
         {"n_embd": 96, "n_layer": 9},
@@ -645,31 +647,31 @@ def test_what_is_counted_is_most_of_what_is_used(monkeypatch: pytest.MonkeyPatch
                     quick(np.arange(100), config, steps=2)
 
 
-def test_a_machine_with_unknown_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_memory_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sysconf")
     quick(steps=1)
     with pytest.raises(InvalidValueError, match="GB of memory"):
         quick(batch_size=10**18)
 
 
-def test_memory_that_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise MemoryError
 
-    for place, name in ((attnlab.training.run, "initial_parameters"), (Training, "advance")):
-        monkeypatch.setattr(place, name, full)
+    for directory, name in ((attnlab.training.run, "initial_parameters"), (Training, "advance")):
+        monkeypatch.setattr(directory, name, full)
         with pytest.raises(InvalidValueError, match="not enough free memory; use a"):
             quick()
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("given", [None, 5, "gpt2", [], Odd(), TINY, 10**5000], ids=type)
-def test_what_can_not_be_evaluated(given: Any) -> None:
+@pytest.mark.parametrize("model", [None, 5, "gpt2", [], Odd(), TINY, 10**5000], ids=type)
+def test_evaluate_refuses_other_objects(model: Any) -> None:
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
-        evaluate(given, TEXT)
+        evaluate(model, TEXT)
 
 
-def test_how_it_can_not_be_evaluated() -> None:
+def test_evaluate_refuses_invalid_lengths() -> None:
     model = quick(steps=1).model
     for length in ("x", [], True, 1.5, 10**5000, -(10**5000), MATRIX):
         with pytest.raises(InvalidValueError, match="sequence_length"):
@@ -684,15 +686,15 @@ def test_parameters_need_a_config_and_a_generator() -> None:
         initial_parameters("gpt2", np.random.default_rng(0))  # type: ignore[arg-type]
 
 
-def test_a_directory_that_can_not_be_written(
+def test_a_directory_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "file"
     file.write_text("")
     steps: list[int] = []
-    for place in (file, file / "below"):
+    for directory in (file, file / "below"):
         with pytest.raises(WriteError, match="file"):
-            quick(directory=place, watch=lambda run: steps.append(run.step))
+            quick(directory=directory, watch=lambda run: steps.append(run.step))
 
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
@@ -713,7 +715,7 @@ def test_the_bar_shows_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr().err == ""
 
 
-def test_train_is_at_the_top() -> None:
+def test_train_is_a_name_of_the_package() -> None:
     assert attnlab.train is train
     assert "train" in dir(attnlab)
     with pytest.raises(AttributeError, match="nothing"):

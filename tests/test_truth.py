@@ -41,15 +41,16 @@ def pocket() -> GPT2:
 def test_the_sentences_are_those_of_the_seed(truth: Truth, pocket: GPT2) -> None:
     assert sentences(pocket) == list(truth.sentences)
     assert len({*truth.sentences}) == 48
-    for one in truth.sentences:
-        clean, corrupted = (pocket.tokenizer.encode(text) for text in (one.clean, one.corrupted))
+    for sentence in truth.sentences:
+        texts = sentence.clean, sentence.corrupted
+        clean, corrupted = (pocket.tokenizer.encode(text) for text in texts)
         assert len(clean) == len(corrupted)
         assert clean != corrupted
-        assert one.right != one.wrong
+        assert sentence.right != sentence.wrong
 
 
 def test_subsets_computed_one_by_one_with_edits(truth: Truth, pocket: GPT2) -> None:
-    """What the table says of some subsets, by an edit of each ablated part alone."""
+    """Some entries of the table, computed with an edit for each ablated part."""
     outputs: dict[str, list[np.ndarray]] = {}
     for sample in corpus(HELD_OUT_SEED, TEXTS_FOR_MEANS).samples:
         trace = pocket.trace(sample.text)
@@ -59,18 +60,20 @@ def test_subsets_computed_one_by_one_with_edits(truth: Truth, pocket: GPT2) -> N
     means = {part: np.mean(rows, axis=0) for part, rows in outputs.items()}
     rng = np.random.default_rng(0)
     for number in (3, 20, 40):
-        one = truth.sentences[number]
-        right, wrong = (pocket.tokenizer.encode(word)[0] for word in (one.right, one.wrong))
-        trace = pocket.trace(one.clean)
+        sentence = truth.sentences[number]
+        expected, wrong = (
+            pocket.tokenizer.encode(word)[0] for word in (sentence.right, sentence.wrong)
+        )
+        trace = pocket.trace(sentence.clean)
         for subset in (0, SUBSETS - 1, *rng.integers(SUBSETS, size=4)):
             removed = [part for n, part in enumerate(PARTS) if not subset >> n & 1]
             for row, by in enumerate((dict.fromkeys(PARTS, 0.0), means)):
                 edits = {PATHS[part]: by[part] for part in removed}
                 logits = trace.edited(edits).next_logits
-                log_p = logits[right] - np.log(np.exp(logits).sum())
+                log_p = logits[expected] - np.log(np.exp(logits).sum())
                 np.testing.assert_allclose(
                     truth.table[row, number, subset],
-                    [logits[right] - logits[wrong], log_p],
+                    [logits[expected] - logits[wrong], log_p],
                     rtol=1e-5,
                     atol=1e-5,
                 )
@@ -84,9 +87,9 @@ PATHS = {
 }
 
 
-def test_a_part_of_the_table_is_made_again(truth: Truth, pocket: GPT2) -> None:
-    chosen = truth.sentences[7:8]
-    np.testing.assert_allclose(table(pocket, chosen), truth.table[:, 7:8], rtol=1e-5, atol=1e-5)
+def test_a_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
+    some = truth.sentences[7:8]
+    np.testing.assert_allclose(table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5)
 
 
 def test_shapley_values_are_means_over_orders() -> None:
@@ -129,14 +132,14 @@ def test_circuits_are_the_smallest(truth: Truth) -> None:
     kept = kept_parts(range(SUBSETS))
     for task in truth.tasks:
         v = truth.values(task).mean(axis=0)
-        share = (v - v[0]) / (v[-1] - v[0])
+        of_subsets = (v - v[0]) / (v[-1] - v[0])
         actual = truth.circuits(task)
         size = len(actual[0][0])
-        assert share[kept.sum(axis=1) < size].max() < 0.9
+        assert of_subsets[kept.sum(axis=1) < size].max() < 0.9
         for parts, faithfulness in actual:
             subset = sum(1 << PARTS.index(part) for part in parts)
             assert len(parts) == size
-            assert share[subset] == pytest.approx(faithfulness)
+            assert of_subsets[subset] == pytest.approx(faithfulness)
             assert faithfulness >= 0.9
     with pytest.raises(InvalidValueError, match="the highest is"):
         truth.circuits("pronoun", 99)
@@ -153,35 +156,39 @@ def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> No
     np.testing.assert_allclose(actual.scores[:4], truth.scores, rtol=1e-6, atol=1e-9)
     assert actual.correlations.shape == (len(actual.names), len(truth.tasks))
     for m, t in np.ndindex(actual.correlations.shape):
-        right = truth.shapley().values[t]
-        assert spearman(actual.scores[m, t], right) == pytest.approx(actual.correlations[m, t])
+        expected = truth.shapley().values[t]
+        assert spearman(actual.scores[m, t], expected) == pytest.approx(actual.correlations[m, t])
     # The effects of all edges of a part add up to the linear effect of the part.
     np.testing.assert_allclose(actual.scores[1], actual.scores[2], atol=1e-10)
     # Patching of head 1.2 in the first pronoun pair, by an edit.
-    pairs = [one for one in truth.sentences if one.task == "pronoun"]
+    pairs = [sentence for sentence in truth.sentences if sentence.task == "pronoun"]
     effects = []
-    for one in pairs:
-        right, wrong = (pocket.tokenizer.encode(word)[0] for word in (one.right, one.wrong))
-        clean, corrupted = pocket.trace(one.clean), pocket.trace(one.corrupted)
+    for sentence in pairs:
+        expected, wrong = (
+            pocket.tokenizer.encode(word)[0] for word in (sentence.right, sentence.wrong)
+        )
+        clean, corrupted = pocket.trace(sentence.clean), pocket.trace(sentence.corrupted)
         patched = corrupted.edited({PATHS["1.2"]: clean.head(1, 2).context}).next_logits
         before = corrupted.next_logits
-        effects.append((patched - before)[right] - (patched - before)[wrong])
+        effects.append((patched - before)[expected] - (patched - before)[wrong])
     task, part = truth.tasks.index("pronoun"), PARTS.index("1.2")
     assert actual.scores[0, task, part] == pytest.approx(np.mean(effects))
     assert "Methods that patch" in repr(actual)
 
 
-def test_the_card_tells_what_the_table_holds(truth: Truth) -> None:
+def test_the_card_agrees_with_the_table(truth: Truth) -> None:
     card = CARD.read_text(encoding="utf-8")
     assert truth.shapley().table() in card
     assert repr(truth) in card
     for task in truth.tasks:
-        parts, share = truth.circuits(task)[0]
-        assert re.search(rf"^{task}: {re.escape(', '.join(parts))} \({share:.2f}", card, re.M)
+        parts, faithfulness = truth.circuits(task)[0]
+        assert re.search(
+            rf"^{task}: {re.escape(', '.join(parts))} \({faithfulness:.2f}", card, re.M
+        )
     assert FILE.stat().st_size < 1_000_000
 
 
-def test_what_is_refused(truth: Truth) -> None:
+def test_invalid_arguments_are_refused(truth: Truth) -> None:
     for settings in ({"task": "x"}, {"ablation": "noise"}, {"measure": "loss"}):
         with pytest.raises(InvalidValueError, match="must be one of"):
             truth.values(**settings)

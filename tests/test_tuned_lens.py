@@ -92,6 +92,12 @@ def test_what_it_reads_in_a_text(pocket: GPT2) -> None:
     assert "2 maps (128 x 128)" in repr(lens)
 
 
+def test_losses_of_two_texts_are_shown_with_errors(pocket: GPT2) -> None:
+    losses = attnlab.open_tuned_lens("pocket").losses(pocket, [TEXT, "The cat found the kite."])
+    error = abs(losses.each[0, 0, 0] - losses.each[0, 0, 1]) / 2
+    assert f"{losses.tuned[0]:.3f} ± {error:.3f}" in str(losses)
+
+
 def test_losses_of_one_text_have_no_errors(pocket: GPT2) -> None:
     losses = attnlab.open_tuned_lens("pocket").losses(pocket, [TEXT])
     assert np.isnan(losses.tuned_errors).all()

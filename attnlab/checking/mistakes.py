@@ -288,10 +288,10 @@ STEP_LINES = {
     "logits": "logits = final @ W_U",
 }
 
-# Parameters, and steps computed on the same line, are corrected by that line.
+# The line of a step also corrects its parameters, and steps that it computes together.
 LINES = STEP_LINES | {
-    name: STEP_LINES[of]
-    for of, names in {
+    name: STEP_LINES[step]
+    for step, names in {
         "attention.X": ("attention.gain", "attention.bias"),
         "mlp.X": ("mlp.gain", "mlp.bias"),
         "final": ("gain", "bias"),

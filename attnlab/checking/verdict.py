@@ -569,7 +569,7 @@ class Explanation(NamedTuple):
 def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Submission]) -> Verdict:
     """Add to the verdict the mistakes that explain the numbers, or else the differing cells.
 
-    If steps remain unexplained by a mistake, the search is repeated in the run with that mistake.
+    If a mistake leaves steps unexplained, the search is repeated in the run with that mistake.
     """
     first = first_differing(submitted)
     explanations: list[Explanation] = []
@@ -644,14 +644,14 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
     """
     first, paths = first_differing(submitted), [step.path for step in submitted]
     stop_at = {step.path for step in submitted if step.agrees}
-    before = min(root_mean_square(x, first.expected) for x in first.layouts)
-    near = [
+    initial = min(root_mean_square(x, first.expected) for x in first.layouts)
+    promising = [
         (remaining, mistake, other)
         for mistake, other in candidates(run, submitted, stop_at, everywhere=True)
         if mistake.equations
-        and (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * before
+        and (remaining := first.difference_from(other)) < MAX_REMAINING_FIRST * initial
     ]
-    nearest_first = sorted(near, key=lambda row: row[0])[:MAX_FIRST]
+    nearest_first = sorted(promising, key=lambda row: row[0])[:MAX_FIRST]
     pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
     bar = progress_bar(iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
@@ -666,7 +666,7 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
                 variants = perturbed(both, paths)
                 if all(step.matches(both, variants) for step in submitted):
                     pairs[pair] = mistake, second, both
-                    limit = remaining * (1 + 1e-3)  # equivalent mistakes leave the same
+                    limit = remaining * (1 + 1e-3)  # equal up to rounding
     if not pairs:
         return []
     firsts, seconds, (both, *_) = zip(*pairs.values(), strict=True)

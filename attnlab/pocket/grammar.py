@@ -385,7 +385,7 @@ class Corpus:
         return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
 
 
-# Of the training texts and of the held-out texts.
+# The seeds of the training texts and of the held-out texts.
 TRAINING_SEED = 0
 HELD_OUT_SEED = 99
 

@@ -69,11 +69,11 @@ class TunedLens:
         "(2023)"
     )
 
-    def __init__(self, maps: Mapping[str, tuple[Array, Array]], model: str) -> None:
+    def __init__(self, maps: Mapping[str, tuple[Array, Array]], of_model: str) -> None:
         self.stops = tuple(maps)
         self.W = {stop: read_only(W) for stop, (W, _) in maps.items()}
         self.b = {stop: read_only(b) for stop, (_, b) in maps.items()}
-        self._model = model  # a fingerprint
+        self._model = of_model  # a fingerprint
 
     def translated(self, trace: Trace, stop: str) -> Array:
         """x + x W + b at a stop, (..., T, D)."""

@@ -1,4 +1,4 @@
-"""The analyses, in each tool's own way; `run.py` fails unless their numbers agree.
+"""The analyses, as each tool computes them; `run.py` fails unless their numbers agree.
 
 An analysis is a function of a tool's model, a text, and another of the same length. "plain" is the
 independent check in plain NumPy, which isn't timed.
@@ -73,7 +73,7 @@ def before(modules: list[Any], hook: Callable[[Any], Any]) -> Iterator[None]:
     """A context in which a hook sees, and may replace, the modules' inputs."""
     with ExitStack() as stack:
         for module in modules:
-            handle = module.register_forward_pre_hook(lambda _, given: hook(given[0]))
+            handle = module.register_forward_pre_hook(lambda _, args: hook(args[0]))
             stack.callback(handle.remove)
         yield
 
@@ -133,10 +133,10 @@ def hf_attribution(model: Any, text: Ids, _: Ids) -> Any:
 
     ln, heads = model.transformer.ln_f, (model.config.n_head, -1)
     modules = [block.attn.c_proj for block in model.transformer.h]
-    seen: list[Any] = []
-    with before([*modules, ln], seen.append):
+    inputs: list[Any] = []
+    with before([*modules, ln], inputs.append):
         hf_next_logits(model, text)
-    *contexts, stop = (x[0, -1] for x in seen)
+    *contexts, stop = (x[0, -1] for x in inputs)
     written = torch.stack(
         [
             torch.einsum("hk,hkd->hd", context.unflatten(0, heads), W_O.unflatten(0, heads))
@@ -154,8 +154,8 @@ def hf_gradients(model: Any, text: Ids, _: Ids) -> Numbers:
 
     with torch.enable_grad():
         logits, output = hf_next_logits(model, text, output_attentions=True)
-        found = torch.autograd.grad(logits[TOKEN] - logits[AGAINST], output.attentions)
-    return along(torch.cat(found).numpy())
+        results = torch.autograd.grad(logits[TOKEN] - logits[AGAINST], output.attentions)
+    return along(torch.cat(results).numpy())
 
 
 # TransformerLens, for what it does in a line or two.
@@ -180,8 +180,8 @@ def lens_composition(model: Any, text: Ids, _: Ids) -> Any:
 # Plain NumPy, in float64.
 
 
-class SeenGPT2(PlainGPT2):
-    """Record inputs of linear maps and LayerNorms by name in `seen`; add `patches` to them."""
+class RecordingGPT2(PlainGPT2):
+    """Record inputs of linear maps and LayerNorms by name in `inputs`; add `patches` to them."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -190,7 +190,7 @@ class SeenGPT2(PlainGPT2):
         self.heads = list(np.ndindex(self.n_layer, self.n_head))
 
     def difference(self, ids: Ids, **patches: Numbers) -> float:
-        self.seen: dict[str, Any] = {}
+        self.inputs: dict[str, Any] = {}
         self.patches = patches
         logits = self.next_logits(ids)
         return float(logits[TOKEN] - logits[AGAINST])
@@ -202,12 +202,12 @@ class SeenGPT2(PlainGPT2):
         return super().layer_norm(name, self.entering(name, x))
 
     def entering(self, name: str, x: Any) -> Any:
-        self.seen[name] = x + self.patches.get(name, 0)
-        return self.seen[name]
+        self.inputs[name] = x + self.patches.get(name, 0)
+        return self.inputs[name]
 
     def contexts(self) -> list[Numbers]:
         """(T, D) of each layer."""
-        return [self.seen[f"h.{layer}.attn.c_proj"] for layer in range(self.n_layer)]
+        return [self.inputs[f"h.{layer}.attn.c_proj"] for layer in range(self.n_layer)]
 
     def patched(self, ids: Ids, layer: int, added: Numbers) -> float:
         """The logits' difference if a change (T, D) is added to the concatenated contexts."""
@@ -221,59 +221,59 @@ class SeenGPT2(PlainGPT2):
         return [*(third[:, columns] for third in thirds), W_O]
 
 
-def plain_patching(model: SeenGPT2, text: Ids, other: Ids) -> Numbers:
+def plain_patching(model: RecordingGPT2, text: Ids, other: Ids) -> Numbers:
     clean, contexts = model.difference(text), model.contexts()
     corrupted = model.difference(other)
-    changes = [wanted - there for wanted, there in zip(contexts, model.contexts(), strict=True)]
-    found = []
+    changes = [target - now for target, now in zip(contexts, model.contexts(), strict=True)]
+    results = []
     for layer, head in model.heads:
         columns = model.columns[head]
         change = np.zeros_like(changes[layer])
         change[:, columns] = changes[layer][:, columns]
-        found.append(model.patched(other, layer, change))
-    return (np.array(found) - corrupted) / (clean - corrupted)
+        results.append(model.patched(other, layer, change))
+    return (np.array(results) - corrupted) / (clean - corrupted)
 
 
-def plain_lens(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
+def plain_lens(model: RecordingGPT2, text: Ids, _: Ids) -> Numbers:
     model.difference(text)
     last = f"h.{model.n_layer - 1}"
     names = [f"h.{layer}.{norm}" for layer in range(model.n_layer) for norm in ("ln_1", "ln_2")]
-    stops = [model.seen[name] for name in names]
+    stops = [model.inputs[name] for name in names]
     stops.append(stops[-1] + model.mlp(f"{last}.mlp", model.layer_norm(f"{last}.ln_2", stops[-1])))
     exponentials = np.exp(model.layer_norm("ln_f", np.stack(stops)) @ model.w["wte.weight"].T)
     probabilities: Numbers = exponentials.max(-1) / exponentials.sum(-1)
     return probabilities
 
 
-def plain_attribution(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
+def plain_attribution(model: RecordingGPT2, text: Ids, _: Ids) -> Numbers:
     model.difference(text)
     contexts, W_E = model.contexts(), model.w["wte.weight"]
-    scale = np.sqrt(model.seen["ln_f"].var() + 1e-5)
+    scale = np.sqrt(model.inputs["ln_f"].var() + 1e-5)
     through_gain = model.w["ln_f.weight"] * (W_E[TOKEN] - W_E[AGAINST]) / scale
-    found = []
+    results = []
     for layer, head in model.heads:
         *_, W_O = model.head_weights(layer, head)
         written = contexts[layer][-1, model.columns[head]] @ W_O
-        found.append((written - written.mean()) @ through_gain)
-    return np.array(found)
+        results.append((written - written.mean()) @ through_gain)
+    return np.array(results)
 
 
-def plain_gradients(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
+def plain_gradients(model: RecordingGPT2, text: Ids, _: Ids) -> Numbers:
     """Central differences: weights that change by S change the context by S V."""
     model.difference(text)
-    entered = [model.seen[f"h.{layer}.attn.c_attn"] for layer in range(model.n_layer)]
-    found = []
+    entered = [model.inputs[f"h.{layer}.attn.c_attn"] for layer in range(model.n_layer)]
+    results = []
     for layer, x in enumerate(entered):
         QKV = PlainGPT2.linear(model, f"h.{layer}.attn.c_attn", x)
         V = np.split(QKV, 3, axis=-1)[2]
         S = STEP * direction(model.n_head, len(text))
         step = np.hstack([S[h] @ V[:, columns] for h, columns in enumerate(model.columns)])
         above, below = (model.patched(text, layer, by * step) for by in (1, -1))
-        found.append((above - below) / (2 * STEP))
-    return np.array(found)
+        results.append((above - below) / (2 * STEP))
+    return np.array(results)
 
 
-def plain_composition(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
+def plain_composition(model: RecordingGPT2, text: Ids, _: Ids) -> Numbers:
     """‖A M B‖² = Σ (AᵀA M BBᵀ) · M, where M = W_O W_K connects the two heads."""
 
     def size(A: Numbers, M: Numbers, B: Numbers) -> float:
@@ -285,19 +285,19 @@ def plain_composition(model: SeenGPT2, text: Ids, _: Ids) -> Numbers:
         gained = [model.w[f"h.{layer}.ln_1.weight"][:, None] * W for W in reading]
         return [*(W - W.mean(axis=0) for W in gained), W_O - W_O.mean(axis=1, keepdims=True)]
 
-    weights = [folded(*place) for place in model.heads]
-    one = np.eye(len(model.columns[0]))
-    found = np.zeros((len(weights), len(weights)))
+    weights = [folded(*head) for head in model.heads]
+    identity = np.eye(len(model.columns[0]))
+    results = np.zeros((len(weights), len(weights)))
     for i, (_, _, W_V, W_O) in enumerate(weights):
         for j, (W_Q, W_K, _, _) in enumerate(weights):
             if model.heads[i][0] < model.heads[j][0]:
-                sizes = size(W_V, one, W_O) * size(W_K, one, W_Q.T)
-                found[i, j] = size(W_V, W_O @ W_K, W_Q.T) / sizes
-    return found
+                sizes = size(W_V, identity, W_O) * size(W_K, identity, W_Q.T)
+                results[i, j] = size(W_V, W_O @ W_K, W_Q.T) / sizes
+    return results
 
 
 MODELS: dict[str, Callable[[Path], Any]] = {
-    "plain": SeenGPT2,
+    "plain": RecordingGPT2,
     "attnlab": load_attnlab,
     "eager": lambda directory: load_transformers(directory, "eager"),
     "lens": load_transformer_lens,

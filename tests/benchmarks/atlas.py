@@ -24,7 +24,7 @@ def repeating(ids: Ids) -> Ids:
     return ids % VOCABULARY
 
 
-def places(ids: Ids) -> dict[str, Numbers]:
+def targets_of(ids: Ids) -> dict[str, Numbers]:
     """The targets of each query, (T, T), by measure; for "distance", the distances."""
     T = len(ids)
     same = np.tril(ids[:, None] == ids, -1)
@@ -34,8 +34,8 @@ def places(ids: Ids) -> dict[str, Numbers]:
     first = np.zeros((T, T))
     first[1:, 0] = 1
     distance = np.tril(np.arange(T)[:, None] - np.arange(T))
-    looks = (first, np.eye(T, k=-1), same, induction, distance)
-    return dict(zip(("first", "previous", "same", "induction", "distance"), looks, strict=True))
+    jobs = (first, np.eye(T, k=-1), same, induction, distance)
+    return dict(zip(("first", "previous", "same", "induction", "distance"), jobs, strict=True))
 
 
 def measures(
@@ -51,7 +51,7 @@ def measures(
     u: Any,
     logits: Any,
 ) -> Numbers:
-    """Every measure of every head, each as a share of its largest, and the loss.
+    """Every measure of every head, each as a fraction of its largest, and the loss.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def measures(
     logits : (T, vocab)
     """
     L, H, T, _ = weights.shape
-    found: dict[str, tuple[Any, Any]] = {}
+    results: dict[str, tuple[Any, Any]] = {}
 
     def array(numbers: Any) -> Any:
         numbers = np.asarray(numbers, np.float64)
@@ -76,51 +76,51 @@ def measures(
 
     without_first = np.arange(T) > 0
     of_values = length(values)
-    for look, targets in places(ids).items():
-        for kind, keys, counts in (
+    for job, targets in targets_of(ids).items():
+        for kind, keys, is_included in (
             ("", array(np.ones(T)), np.ones(T, bool)),
             ("_without_first", array(without_first), without_first),
             ("_by_value", of_values, np.ones(T, bool)),
         ):
-            if look + kind in ("first_without_first", "distance_by_value"):
+            if job + kind in ("first_without_first", "distance_by_value"):
                 continue
-            rows = array((targets[:, counts] != 0).any(-1))
-            at_targets = xp.einsum("lhtk,tk->lhk", weights, array(targets))
-            seen = xp.einsum("lhtk,t->lhk", weights, rows)
-            found[look + kind] = ((at_targets * keys).sum(-1), (seen * keys).sum(-1))
+            rows = array((targets[:, is_included] != 0).any(-1))
+            on_targets = xp.einsum("lhtk,tk->lhk", weights, array(targets))
+            on_all = xp.einsum("lhtk,t->lhk", weights, rows)
+            results[job + kind] = ((on_targets * keys).sum(-1), (on_all * keys).sum(-1))
 
     def disorder(x: Any) -> Any:
         return -x * xp.log(xp.where(x > 0, x, xp.ones_like(x)))
 
     for kind, start in (("", 0), ("_without_first", 1)):
-        chosen = weights[:, :, start + 1 :, start:]
-        left = chosen.sum(-1)
-        numbers = (disorder(chosen).sum(-1) - disorder(left)).sum(-1)
-        found["entropy" + kind] = numbers, left.sum(-1)
+        visible = weights[:, :, start + 1 :, start:]
+        rest = visible.sum(-1)
+        numbers = (disorder(visible).sum(-1) - disorder(rest)).sum(-1)
+        results["entropy" + kind] = numbers, rest.sum(-1)
     stream = (streams**2).sum(-1) ** 0.5
-    found["size"] = (length(contexts) / stream[:, None]).sum(-1), T
+    results["size"] = (length(contexts) / stream[:, None]).sum(-1), T
     through = xp.einsum("lhkd,td->lhtk", W_O, u)
     heads = (contexts[:, :, :-1] * through).sum(-1).reshape(L * H, T - 1)
     parts = xp.concatenate([heads, (others[:, :-1] * u).sum(-1)])
-    found["writer"] = array((heads >= third(parts)).sum(-1)).reshape(L, H), T - 1
-    shares = [np.asarray(sums / places).ravel() for sums, places in found.values()]
+    results["writer"] = array((heads >= third(parts)).sum(-1)).reshape(L, H), T - 1
+    means = [np.asarray(sums / divisors).ravel() for sums, divisors in results.values()]
     before, largest = logits[:-1], logits[:-1].max()
     expected = xp.log(xp.exp(before - largest).sum(-1)) + largest
     loss = float((expected - before[np.arange(T - 1), ids[1:]]).mean())
-    return np.concatenate([*(share / np.abs(share).max() for share in shares), [loss]])
+    return np.concatenate([*(mean / np.abs(mean).max() for mean in means), [loss]])
 
 
 def attnlab_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
     from attnlab.corpus.measures import checked_measures, measured
 
-    found = measured(model.trace(repeating(text)), checked_measures(None))
-    looks = list(places(text))
+    results = measured(model.trace(repeating(text)), checked_measures(None))
+    jobs = list(targets_of(text))
     kinds = ("", "_without_first", "_by_value")
-    names = [look + kind for look in looks for kind in kinds if look + kind in found]
+    names = [job + kind for job in jobs for kind in kinds if job + kind in results]
     names += ["entropy", "entropy_without_first", "size", "writer"]
-    shares = [(found[name].sums / found[name].places).ravel() for name in names]
-    loss = found["loss"].sums / found["loss"].places
-    return np.concatenate([*(share / np.abs(share).max() for share in shares), [loss]])
+    means = [(results[name].sums / results[name].divisors).ravel() for name in names]
+    loss = results["loss"].sums / results["loss"].divisors
+    return np.concatenate([*(mean / np.abs(mean).max() for mean in means), [loss]])
 
 
 def hf_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
@@ -139,8 +139,8 @@ def hf_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
                 block.mlp.register_forward_hook(lambda _, x, y: mlps.append(y[0])),
             ):
                 stack.callback(handle.remove)
-        given = torch.from_numpy(ids)[None]
-        output = model(given, use_cache=False, output_attentions=True)
+        batch = torch.from_numpy(ids)[None]
+        output = model(batch, use_cache=False, output_attentions=True)
 
     def in_heads(x: Any) -> Any:
         return x.unflatten(-1, (H, Dh)).transpose(1, 2)
@@ -172,7 +172,7 @@ def plain_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
 
     weights, values, mlps = [], [], []
     for layer in layers:
-        QKV = PlainGPT2.linear(model, f"{layer}.attn.c_attn", model.seen[f"{layer}.attn.c_attn"])
+        QKV = PlainGPT2.linear(model, f"{layer}.attn.c_attn", model.inputs[f"{layer}.attn.c_attn"])
         Q, K, V = map(in_heads, np.split(QKV, 3, axis=-1))
         scores = np.where(
             np.tri(len(ids)) > 0, Q @ K.swapaxes(1, 2) / np.sqrt(Q.shape[-1]), -np.inf
@@ -180,11 +180,11 @@ def plain_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
         exponentials = np.exp(scores - scores.max(-1, keepdims=True))
         weights.append(exponentials / exponentials.sum(-1, keepdims=True))
         values.append(V)
-        hidden = model.seen[f"{layer}.mlp.c_proj"]
+        hidden = model.inputs[f"{layer}.mlp.c_proj"]
         mlps.append(PlainGPT2.linear(model, f"{layer}.mlp.c_proj", hidden))
-    streams = [model.seen[f"{layer}.ln_1"] for layer in layers]
+    streams = [model.inputs[f"{layer}.ln_1"] for layer in layers]
     u = model.w["wte.weight"][ids[1:]] * model.w["ln_f.weight"]
-    last = model.seen[f"{layers[-1]}.ln_2"] + mlps[-1]
+    last = model.inputs[f"{layers[-1]}.ln_2"] + mlps[-1]
     return measures(
         np,
         lambda parts: np.sort(parts, axis=0)[-3],

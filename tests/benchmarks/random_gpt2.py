@@ -59,9 +59,9 @@ def write_weights(directory: Path) -> None:
 
 def write_vocabulary(directory: Path) -> None:
     """Write vocab.json and merges.txt: GPT-2's if available, otherwise made up."""
-    if given := os.environ.get("ATTNLAB_GPT2_VOCAB"):
+    if source := os.environ.get("ATTNLAB_GPT2_VOCAB"):
         for name in ("vocab.json", "merges.txt"):
-            shutil.copyfile(Path(given) / name, directory / name)
+            shutil.copyfile(Path(source) / name, directory / name)
         return
     symbols = byte_symbols()
     pairs = list(itertools.islice(itertools.product(symbols, symbols), MERGES))

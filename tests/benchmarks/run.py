@@ -142,7 +142,7 @@ class Bench:
         return [sys.executable, "-c", FIRST_LOOK[tool], str(self.model)]
 
     def take_turns(
-        self, what: str, commands: dict[str, list[str]], rounds: int | None = None
+        self, title: str, commands: dict[str, list[str]], rounds: int | None = None
     ) -> dict[str, Answers]:
         """Run the commands in turn, for some rounds; failed ones are omitted from the answers.
 
@@ -151,12 +151,12 @@ class Bench:
         answers: dict[str, Answers] = {name: [] for name in commands}
         for turn in range(rounds or self.rounds):
             for name in list(answers)[:: -1 if turn % 2 else 1]:
-                print(f"{what}, round {turn + 1}: {name}", file=sys.stderr)
+                print(f"{title}, round {turn + 1}: {name}", file=sys.stderr)
                 try:
                     answers[name].append(self.measure(commands[name]))
                 except RuntimeError as error:
-                    print(f"{what}: {name} failed\n{error}", file=sys.stderr)
-                    self.failures.append(f"{what}: {name}")
+                    print(f"{title}: {name} failed\n{error}", file=sys.stderr)
+                    self.failures.append(f"{title}: {name}")
                     del answers[name]
         return answers
 
@@ -223,14 +223,14 @@ def number(value: float) -> str:
 
 
 def goal_row(
-    bench: Bench, what: str, values: list[float], goal: float | None, at_least: bool = False
+    bench: Bench, title: str, values: list[float], goal: float | None, at_least: bool = False
 ) -> list[str]:
     """A row of a table of goals: the median, the lowest and highest, the goal, whether it is met.
 
     The goals are those of a GPT-2 small; a smaller model has none.
     """
     value = median(values)
-    row = [what, number(value), f"{number(min(values))} … {number(max(values))}"]
+    row = [title, number(value), f"{number(min(values))} … {number(max(values))}"]
     if goal is None or bench.quick:
         return [*row, "", ""]
     met = value >= goal if at_least else value <= goal
@@ -448,7 +448,7 @@ def analysis(bench: Bench) -> None:
         f"{ANALYSIS_TOLERANCE:g}, this command fails.",
     )
     rows, goals = [], []
-    for name, (what, length, runs, others) in ANALYSES.items():
+    for name, (title, length, runs, others) in ANALYSES.items():
         alone = {"plain": bench.job(name, "plain", length, 0)}
         plain = bench.take_turns(name, alone, rounds=1)
         commands = {
@@ -463,10 +463,10 @@ def analysis(bench: Bench) -> None:
             ]
             largest = max(differences, default=math.nan)
             if not all(difference <= ANALYSIS_TOLERANCE for difference in differences):
-                bench.failures.append(f"{what}, {NAMES[tool]}: differs by {largest:.1e}")
+                bench.failures.append(f"{title}, {NAMES[tool]}: differs by {largest:.1e}")
             rows.append(
                 [
-                    f"{what}: {NAMES[tool]}",
+                    f"{title}: {NAMES[tool]}",
                     number(1000 * middle(each, "seconds")),
                     number(1000 * middle(each, "processor")),
                     number(middle(each, "peak") / MB),
@@ -476,15 +476,15 @@ def analysis(bench: Bench) -> None:
         for other, goal in others.items():
             for key, words in {"seconds": "", "processor": ", CPU time"}.items():
                 if ratio := ratios(answers, "attnlab", other, key):
-                    title = f"{what}, attnlab / {NAMES[other]}{words}"
-                    goals.append(goal_row(bench, title, ratio, None if words else goal))
+                    compared = f"{title}, attnlab / {NAMES[other]}{words}"
+                    goals.append(goal_row(bench, compared, ratio, None if words else goal))
     table(["", "ms", "ms of CPU", "peak, MB", "difference"], rows)
     table(GOALS, goals)
 
 
-def distance(found: list[float], wanted: list[float]) -> float:
+def distance(numbers: list[float], expected: list[float]) -> float:
     """The distance between two lists of numbers, relative to the second's norm."""
-    return math.dist(found, wanted) / math.hypot(*wanted)
+    return math.dist(numbers, expected) / math.hypot(*expected)
 
 
 def imports(bench: Bench) -> None:
@@ -521,7 +521,7 @@ def header(bench: Bench) -> None:
     cpu = next((line.split(": ")[1] for line in info if line.startswith("model name")), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    packages = (f"{name} {found}" for name, found in bench.versions.items())
+    packages = (f"{name} {version}" for name, version in bench.versions.items())
     linux = ".".join(platform.release().split(".")[:2])
     weights = (bench.model / "model.safetensors").stat().st_size / MB
     print(f"- {date.today()}, medians of {bench.rounds} rounds")

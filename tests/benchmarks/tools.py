@@ -122,7 +122,7 @@ def transformer_lens(directory: Path) -> Tool:
     def run(ids: Ids) -> Any:
         return model.run_with_cache(torch.from_numpy(ids)[None], use_cache=False, logits_to_keep=1)
 
-    return Tool(run, lambda kept: kept[0][0, -1].numpy())
+    return Tool(run, lambda result: result[0][0, -1].numpy())
 
 
 def load_transformers(directory: Path, attention: str) -> Any:
@@ -173,9 +173,9 @@ def memory_of_a_pass(tool: str, directory: Path, length: int) -> Answer:
     gc.collect()
     before = resident()
     forget_peak()
-    kept = run(some_ids(directory, length))
+    result = run(some_ids(directory, length))
     peak, held = peak_resident(), resident()
-    del kept
+    del result
     return {"peak": peak - before, "held": held - before, "dropped": resident() - before}
 
 
@@ -254,10 +254,10 @@ def hf_generate(directory: Path) -> Callable[[Ids, int], Any]:
     model = load_transformers(directory, "sdpa")
 
     def generate(ids: Ids, count: int) -> Any:
-        given = torch.from_numpy(ids)[None]
+        batch = torch.from_numpy(ids)[None]
         return model.generate(
-            given,
-            attention_mask=torch.ones_like(given),
+            batch,
+            attention_mask=torch.ones_like(batch),
             do_sample=False,
             max_new_tokens=count,
             min_new_tokens=count,
@@ -333,9 +333,9 @@ def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> d
     times = []
     for _ in range(runs):
         start = np.array([perf_counter(), process_time()])
-        kept = find(model, text, other)
+        result = find(model, text, other)
         times.append(np.array([perf_counter(), process_time()]) - start)
-        del kept
+        del result
         gc.collect()
     seconds, processor = np.median(times, axis=0).tolist()
     peak = peak_resident() - before
@@ -345,11 +345,11 @@ def analysis(name: str, tool: str, directory: Path, length: int, runs: int) -> d
 def versions() -> dict[str, str]:
     """Which of the packages are installed."""
     packages = ("attnlab", "numpy", "safetensors", "torch", "transformers", "transformer-lens")
-    found = {}
+    versions = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 # Helpers.
@@ -366,9 +366,9 @@ def timed(run: Callable[[], Any], runs: int, warm_up: int = 2) -> float:
     seconds = []
     for _ in range(warm_up + runs):
         start = perf_counter()
-        kept = run()
+        result = run()
         seconds.append(perf_counter() - start)
-        del kept
+        del result
         gc.collect()
     return median(seconds[warm_up:])
 

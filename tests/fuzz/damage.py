@@ -139,9 +139,9 @@ class Folder:
     files: dict[str, bytes | Special]
     name: str = "model"
 
-    def write(self, place: Path) -> Path:
+    def write(self, parent: Path) -> Path:
         """Create it below `place`, the current directory."""
-        path = place / self.name
+        path = parent / self.name
         path.mkdir()
         os.chdir(path)
         for name, content in self.files.items():
@@ -149,7 +149,7 @@ class Folder:
                 content.make(Path(name))
             else:
                 Path(name).write_bytes(content)
-        os.chdir(place)
+        os.chdir(parent)
         return path
 
     def __getitem__(self, name: str) -> bytes:
@@ -413,32 +413,32 @@ def is_text(name: str) -> bool:
 
 
 @change
-def a_files_bytes(folder: Folder, rng: random.Random) -> None:
+def damage_bytes(folder: Folder, rng: random.Random) -> None:
     name = some_file(folder, rng)
     folder[name] = damaged(folder[name], rng)
 
 
 @change
-def a_missing_file(folder: Folder, rng: random.Random) -> None:
+def remove_file(folder: Folder, rng: random.Random) -> None:
     if len(folder.files) > 1:
         del folder.files[some_file(folder, rng)]
 
 
 @change
-def no_file_in_its_place(folder: Folder, rng: random.Random) -> None:
+def put_special_file(folder: Folder, rng: random.Random) -> None:
     name = some_file(folder, rng)
     folder.files[name] = special(folder, name, rng)
 
 
 @change
-def a_link_to_the_same(folder: Folder, rng: random.Random) -> None:
+def link_file(folder: Folder, rng: random.Random) -> None:
     name = some_file(folder, rng)
     folder.files[f"really {name}"] = folder.files[name]
     folder.files[name] = Special("link", f"really {name}")
 
 
 @change
-def the_wrong_file_in_place(folder: Folder, rng: random.Random) -> None:
+def swap_files(folder: Folder, rng: random.Random) -> None:
     name, other = some_file(folder, rng), some_file(folder, rng)
     another_model = BASES[rng.choice(sorted(BASES))]
     if rng.random() < 0.5 and name in another_model:
@@ -448,7 +448,7 @@ def the_wrong_file_in_place(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def only_other_weights(folder: Folder, rng: random.Random) -> None:
+def keep_only_pickled_weights(folder: Folder, rng: random.Random) -> None:
     for name in folder.weight_files():
         del folder.files[name]
     odd = rng.choice(["", "-00001-of-00002", CLIPBOARD, "\n", "é", "x" * 200])
@@ -456,18 +456,18 @@ def only_other_weights(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def what_a_failed_download_leaves(folder: Folder, rng: random.Random) -> None:
+def leave_a_failed_download(folder: Folder, rng: random.Random) -> None:
     answers = [POINTER, b"<!DOCTYPE html><html></html>", b"Entry not found"]
     folder[some_file(folder, rng)] = rng.choice(answers)
 
 
 @change
-def the_directorys_name(folder: Folder, rng: random.Random) -> None:
+def rename_directory(folder: Folder, rng: random.Random) -> None:
     folder.name = rng.choice(DIRECTORIES)
 
 
 @change
-def a_text(folder: Folder, rng: random.Random) -> None:
+def damage_text(folder: Folder, rng: random.Random) -> None:
     name = rng.choice([name for name in sorted(folder.files) if is_text(name)] or [CONFIG])
     content = folder[name]
     text = content.decode("utf-8", errors="replace")
@@ -499,7 +499,7 @@ def change_json(folder: Folder, name: str, rng: random.Random) -> None:
 
 
 @change
-def a_setting(folder: Folder, rng: random.Random) -> None:
+def change_setting(folder: Folder, rng: random.Random) -> None:
     """Change the config; sizes and settings of equations more often than the rest."""
     if rng.random() < 0.3:
         return change_json(folder, CONFIG, rng)
@@ -514,7 +514,7 @@ def a_setting(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def a_token(folder: Folder, rng: random.Random) -> None:
+def change_token(folder: Folder, rng: random.Random) -> None:
     pairs = Pairs.of(folder[VOCABULARY])
     if not pairs or rng.random() < 0.5:
         return change_json(folder, VOCABULARY, rng)
@@ -529,7 +529,7 @@ def a_token(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def a_merge(folder: Folder, rng: random.Random) -> None:
+def change_merge(folder: Folder, rng: random.Random) -> None:
     lines = folder[MERGES].decode("utf-8", errors="replace").split("\n")
     at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
     whole = lines[at].replace(" ", "")
@@ -551,18 +551,18 @@ def a_merge(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def the_index(folder: Folder, rng: random.Random) -> None:
+def change_index(folder: Folder, rng: random.Random) -> None:
     pairs = Pairs.of(folder[INDEX])
-    places = dict(pairs).get("weight_map")
+    file_of_tensor = dict(pairs).get("weight_map")
     if not pairs:  # one beside or instead of the weights
         folder[INDEX] = dumps({"weight_map": {"wte.weight": WEIGHTS}})
         if rng.random() < 0.5:
             folder["a.safetensors"] = folder[WEIGHTS]
             folder.files.pop(WEIGHTS, None)
-    elif not isinstance(places, dict) or not places or rng.random() < 0.2:
+    elif not isinstance(file_of_tensor, dict) or not file_of_tensor or rng.random() < 0.2:
         change_json(folder, INDEX, rng)
     else:
-        inner = Pairs(places.items())
+        inner = Pairs(file_of_tensor.items())
         if rng.random() < 0.5:
             change_pair(inner, rng)
         else:
@@ -573,19 +573,19 @@ def the_index(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def a_header(folder: Folder, rng: random.Random) -> None:
+def damage_header(folder: Folder, rng: random.Random) -> None:
     name = some_weights(folder, rng)
     folder[name] = change_header(folder[name], rng)
 
 
 @change
-def around_a_header(folder: Folder, rng: random.Random) -> None:
+def damage_around_header(folder: Folder, rng: random.Random) -> None:
     name = some_weights(folder, rng)
     folder[name] = change_frame(folder[name], rng)
 
 
 @change
-def numbers(folder: Folder, rng: random.Random) -> None:
+def damage_numbers(folder: Folder, rng: random.Random) -> None:
     name = some_weights(folder, rng)
     folder[name] = change_numbers(folder[name], rng)
 
@@ -601,30 +601,30 @@ def all_arrays(folder: Folder) -> Arrays:
     return found
 
 
-def put(folder: Folder, arrays: Arrays, files: int = 1) -> None:
+def write_weights(folder: Folder, arrays: Arrays, files: int = 1) -> None:
     """All tensors as new weights, in `count` files."""
     for name in [*folder.weight_files(), INDEX]:
         folder.files.pop(name, None)
     if files == 1:
         folder[WEIGHTS] = Tensors.holding(arrays).content()
         return
-    places = {}
+    file_of_tensor = {}
     for n in range(files):
         file = f"model-{n + 1:05}-of-{files:05}.safetensors"
         names = list(arrays)[n::files]
         folder[file] = Tensors.holding({name: arrays[name] for name in names}).content()
-        places |= dict.fromkeys(names, file)
-    folder[INDEX] = dumps({"metadata": {}, "weight_map": places})
+        file_of_tensor |= dict.fromkeys(names, file)
+    folder[INDEX] = dumps({"metadata": {}, "weight_map": file_of_tensor})
 
 
 @change
-def another_layout(folder: Folder, rng: random.Random) -> None:
+def rearrange_weights(folder: Folder, rng: random.Random) -> None:
     """Other dtypes, another order, another number of files, other prefixes."""
     items = list(all_arrays(folder).items())
     rng.shuffle(items)
     wider = rng.random() < 0.5
     prefix = rng.choice(["", "transformer.", None, *AROUND])
-    laid_out: Arrays = {}
+    arranged: Arrays = {}
     for name, (dtype, shape, content) in items:
         if wider and dtype in ("F32", "F16"):
             with np.errstate(invalid="ignore"):
@@ -634,14 +634,14 @@ def another_layout(folder: Folder, rng: random.Random) -> None:
         before = rng.choice(["", "transformer."]) if prefix is None else prefix
         if bare == "lm_head.weight":
             before = before.removesuffix("transformer.")
-        laid_out[before + bare] = (dtype, shape, content)
+        arranged[before + bare] = (dtype, shape, content)
     if rng.random() < 0.2:
-        laid_out[rng.choice(["", *AROUND]) + rng.choice(HEADS)] = ("F32", [1], b"\0\0\xc0\x7f")
-    put(folder, laid_out, rng.choice([1, 1, 2, 5]))
+        arranged[rng.choice(["", *AROUND]) + rng.choice(HEADS)] = ("F32", [1], b"\0\0\xc0\x7f")
+    write_weights(folder, arranged, rng.choice([1, 1, 2, 5]))
 
 
 @change
-def what_old_files_hold(folder: Folder, rng: random.Random) -> None:
+def add_old_buffers(folder: Folder, rng: random.Random) -> None:
     """Add mask buffers, and a second copy of the output matrix."""
     arrays = all_arrays(folder)
     prefix = "transformer." if "transformer.wte.weight" in arrays else ""
@@ -655,7 +655,7 @@ def what_old_files_hold(folder: Folder, rng: random.Random) -> None:
         if rng.random() < 0.3:
             content = damaged(content, rng).ljust(len(content), b"\0")[: len(content)]
         arrays["lm_head.weight"] = (dtype, shape, content)
-    put(folder, arrays)
+    write_weights(folder, arrays)
 
 
 def is_size(value: object) -> bool:
@@ -674,21 +674,21 @@ def set_rows(folder: Folder, count: int) -> bool:
         width = len(content) // rows
         more = (content * (count // rows + 1))[: count * width]
         arrays[name] = (dtype, [count, columns], more)
-    put(folder, arrays)
+    write_weights(folder, arrays)
     folder[CONFIG] = Pairs((k, count if k == "vocab_size" else v) for k, v in config)
     return True
 
 
 @change
-def more_merges(folder: Folder, rng: random.Random) -> None:
+def add_merges(folder: Folder, rng: random.Random) -> None:
     """Add merges of existing tokens, with the new tokens and rows of the embedding."""
     tokens = Pairs.of(folder[VOCABULARY])
     lines = folder[MERGES].decode("utf-8", errors="replace").rstrip("\n").split("\n")
     symbols = {token for token, _ in tokens}
-    letters = [s for s in (*"tehinaĠ", "th", "he", "in", "the", "Ġth", "Ġa") if s in symbols]
+    pieces = [s for s in (*"tehinaĠ", "th", "he", "in", "the", "Ġth", "Ġa") if s in symbols]
     added: list[str] = []
-    for _ in range(rng.choice([1, 5, 20, 60]) if letters else 0):
-        first, second = rng.choice([*letters, *added]), rng.choice([*letters, *added])
+    for _ in range(rng.choice([1, 5, 20, 60]) if pieces else 0):
+        first, second = rng.choice([*pieces, *added]), rng.choice([*pieces, *added])
         if first + second not in symbols and len(first + second) < 12:
             symbols.add(first + second)
             added.append(first + second)
@@ -700,7 +700,7 @@ def more_merges(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def another_tokenizer(folder: Folder, rng: random.Random) -> None:
+def replace_tokenizer(folder: Folder, rng: random.Random) -> None:
     """A reference tokenizer with matching rows of the embedding, unchanged or with one change.
 
     Its ids aren't checked here: they are compared with transformers' elsewhere.
@@ -717,11 +717,19 @@ def another_tokenizer(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def nothing(folder: Folder, rng: random.Random) -> None:
+def change_nothing(folder: Folder, rng: random.Random) -> None:
     """Changes that keep a sound model sound."""
 
 
 # The most error-prone parts are changed more often.
-CHANGES += [a_header] * 4
-CHANGES += [a_setting, a_token, a_merge, the_index, numbers, another_layout, more_merges] * 2
-CHANGES += [another_tokenizer] * 2
+CHANGES += [damage_header] * 4
+CHANGES += [
+    change_setting,
+    change_token,
+    change_merge,
+    change_index,
+    damage_numbers,
+    rearrange_weights,
+    add_merges,
+] * 2
+CHANGES += [replace_tokenizer] * 2

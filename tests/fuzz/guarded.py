@@ -123,13 +123,13 @@ def outcome(attack: Callable[[], Any], given: Callable[[], Sequence[str]], size:
     given : texts that a message must not quote at length
     size : bytes of the files that are given
     """
-    found, refused = None, None
+    result, refused = None, None
     memory = min(MEMORY + 2 * size, LARGEST)
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = status_of("VmRSS")
     try:
         with limits(memory, SECONDS):
-            found = attack()
+            result = attack()
     except LateError as late:
         raise AssertionError("hangs") from late
     except attnlab.AttnlabError as error:
@@ -139,4 +139,4 @@ def outcome(attack: Callable[[], Any], given: Callable[[], Sequence[str]], size:
         message = str(refused)
         wrong = unfit(message, given() if len(message) > LONGEST_QUOTE else ())
         assert not wrong, f"{type(refused).__name__} {wrong}: {message[:160]!a}"
-    return found if refused is None else refused
+    return result if refused is None else refused

@@ -181,16 +181,17 @@ def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
     """All tensors of a directory, whole or in shards, without `transformer.` before their names."""
     whole, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if os.path.isfile(whole):
-        files, places = [whole.name], None
+        files, file_of_tensor = [whole.name], None
     else:
         if os.path.lexists(whole):
             doubts.append("model.safetensors is there, but no regular file")
-        places = json_object(index, doubts).get("weight_map")
+        file_of_tensor = json_object(index, doubts).get("weight_map")
         require(
-            isinstance(places, dict) and all(isinstance(v, str) for v in places.values()),
+            isinstance(file_of_tensor, dict)
+            and all(isinstance(v, str) for v in file_of_tensor.values()),
             "the index has no weight_map of texts to texts",
         )
-        files = sorted(set(places.values()))
+        files = sorted(set(file_of_tensor.values()))
         require(bool(files), "the index names no file")
         for file in files:
             require(
@@ -203,19 +204,19 @@ def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
     tensors: dict[str, Stored] = {}
     for file in files:
         try:
-            found, _ = safetensors(directory / file, doubts)
+            results, _ = safetensors(directory / file, doubts)
         except (UnicodeEncodeError, OSError) as error:
             raise UnsoundError(f"{file!r} is no file name: {error}") from None
-        for name, stored in found.items():
+        for name, stored in results.items():
             wrapped = WRAPPED.fullmatch(name)
             before, bare = wrapped.groups() if wrapped else ("", name)
             if before not in ("", "transformer."):
                 doubts.append(f"{before!r} stands before {bare!r}")
             require(bare not in tensors, f"{bare} appears twice")
             tensors[bare] = stored
-            if places is not None and places.get(name) != file:
+            if file_of_tensor is not None and file_of_tensor.get(name) != file:
                 doubts.append(f"the index does not place {name!r} in {file!r}")
-    if places is not None and len(places) != len(tensors):
+    if file_of_tensor is not None and len(file_of_tensor) != len(tensors):
         doubts.append("the index lists other tensors than the files hold")
     return tensors
 
@@ -331,7 +332,7 @@ def parameters(
     tied = {}
     if sizes.tied and "lm_head.weight" in tensors:
         tied = {"lm_head.weight": shapes["wte.weight"]}
-    found: dict[str, Array] = {}
+    results: dict[str, Array] = {}
     for name, shape in (shapes | tied).items():
         stored = tensors[name]
         require(stored.shape == shape, f"{name} is {stored.shape} and not {shape}")
@@ -344,17 +345,17 @@ def parameters(
         require(bool(np.isfinite(used).all()), f"{name} is not finite")
         if not np.isfinite(numbers).all():
             doubts.append(f"{name} is not finite")
-        found[name] = numbers
+        results[name] = numbers
         if np.abs(used).max(initial=0) > (1e15 if dtype == "float32" else 1e150):
             doubts.append(f"squares of {name}'s numbers, in LayerNorm, may be too large")
     if tied:
-        equal = np.array_equal(found["lm_head.weight"], found["wte.weight"])
+        equal = np.array_equal(results["lm_head.weight"], results["wte.weight"])
         require(equal, "lm_head.weight is not wte.weight")
     for name in tensors.keys() - shapes.keys() - tied.keys():
         buffer = re.fullmatch(r"h\.(\d+)\.attn\.(bias|masked_bias)", name, re.ASCII)
         if not buffer or int(buffer[1]) >= sizes.n_layer:
             doubts.append(f"{name!r} is no part of GPT-2")
-    return found
+    return results
 
 
 # The vocabulary
@@ -362,9 +363,9 @@ def parameters(
 
 def byte_symbols() -> list[str]:
     """The character that represents each byte."""
-    kept = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    moved = [byte for byte in range(256) if byte not in kept]
-    return [chr(b) if b in kept else chr(256 + moved.index(b)) for b in range(256)]
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    moved = [byte for byte in range(256) if byte not in printable]
+    return [chr(b) if b in printable else chr(256 + moved.index(b)) for b in range(256)]
 
 
 SYMBOLS = byte_symbols()
@@ -384,17 +385,17 @@ class Vocabulary:
     def _encoded(
         self, text: str, rank: dict[tuple[str, ...], int], special: bool
     ) -> list[int] | None:
-        found: list[int] = []
+        results: list[int] = []
         parts = text.split(END_OF_TEXT) if special and END_OF_TEXT in self.ids else [text]
         for i, part in enumerate(parts):
-            found += [self.ids[END_OF_TEXT]] if i else []
+            results += [self.ids[END_OF_TEXT]] if i else []
             for piece in PIECES.findall(part):
                 word = tuple(SYMBOLS[byte] for byte in piece.encode("utf-8"))
                 for token in merged(word, rank):
                     if token not in self.ids:
                         return None
-                    found.append(self.ids[token])
-        return found
+                    results.append(self.ids[token])
+        return results
 
 
 def ranks(merges: list[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
@@ -453,15 +454,15 @@ def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabular
         doubts.append("merges.txt has no first line with a version, or its last line is cut off")
     if any(line.split(" ") != line.split() for line in lines[1:-1]):
         doubts.append("merges.txt has other white space than one space between two symbols")
-    newest, made = -1, set()
+    newest, merged_symbols = -1, set()
     for pair in by_line:
         union = "".join(pair)
         if len(pair) != 2 or not {*pair, union} <= ids.keys() or ids[union] <= newest:
             doubts.append("the merges' ids do not grow from merge to merge")
             break
         newest = ids[union]
-        made.add(union)
-    if ids.keys() - made - {*SYMBOLS, END_OF_TEXT}:
+        merged_symbols.add(union)
+    if ids.keys() - merged_symbols - {*SYMBOLS, END_OF_TEXT}:
         doubts.append("a token is neither a byte nor made by a merge")
     return Vocabulary(ids, [by_encoder, by_line])
 

@@ -337,7 +337,7 @@ def beside_a_model() -> Iterator[None]:
 
 
 @cache
-def found() -> Finder:
+def found_targets() -> Finder:
     """All targets, with a working call if there is one."""
     with beside_a_model():
         return Finder()

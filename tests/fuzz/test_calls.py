@@ -21,7 +21,7 @@ from guarded import LONGEST_QUOTE, examples, linux, outcome
 from hypothesis import given, note
 from hypothesis import strategies as st
 from odd import BIG, ODD, made, near
-from targets import REFERENCE, Target, beside_a_model, found
+from targets import REFERENCE, Target, beside_a_model, found_targets
 
 import attnlab
 
@@ -68,11 +68,11 @@ def as_type(dtype: str, *arrays: Any) -> list[Any]:
 def simple(equation: Callable[..., Any], names: str) -> Callable[[dict[str, Any]], Arrays]:
     """An equation of arrays alone."""
 
-    def of(values: dict[str, Any]) -> Arrays:
+    def equation_of(values: dict[str, Any]) -> Arrays:
         arrays = list(exact(values, names))
         return lambda dtype: equation(*as_type(dtype, *arrays))
 
-    return of
+    return equation_of
 
 
 def affine(x: Any, W: Any, b: Any) -> Any:
@@ -105,7 +105,7 @@ def attention(values: dict[str, Any]) -> Arrays:
     memory, mask, *given = exact(values, "memory mask Q K V")
     memory = x if memory is None else memory
 
-    def of(dtype: str) -> Any:
+    def equation_of(dtype: str) -> Any:
         if x is None:
             return oracle.attended(*as_type(dtype, *given), mask)[1]
         sources = ((x, W_Q, b_Q), (memory, W_K, b_K), (memory, W_V, b_V))
@@ -115,7 +115,7 @@ def attention(values: dict[str, Any]) -> Arrays:
         heads = (oracle.heads_of(array, int(values["n_head"])) for array in inputs)
         return affine(oracle.joined(oracle.attended(*heads, mask)[1]), *as_type(dtype, W_O, b_O))
 
-    return of
+    return equation_of
 
 
 @cache
@@ -155,12 +155,12 @@ def compare_equation(name: str, values: dict[str, Any], value: Any) -> None:
     arrays = filter(is_real, (result, *values.values()))
     rounds = any(np.result_type(array.dtype, np.float32) == np.float32 for array in arrays)
     try:
-        right = oracle.in_range(EQUATIONS[name](values), "float32" if rounds else "float64")
+        expected = oracle.in_range(EQUATIONS[name](values), "float32" if rounds else "float64")
     except oracle.UnsoundError as reason:
         raise AssertionError("should be refused") from reason
     except Exception:  # since some arguments raise when accessed
         return
-    assert right is None or right.holds(result), "not what the equation gives"
+    assert expected is None or expected.holds(result), "not what the equation gives"
 
 
 def ids_in(values: dict[str, Any]) -> list[int]:
@@ -172,6 +172,8 @@ def ids_in(values: dict[str, Any]) -> list[int]:
         ids, *_ = vocabulary.encoded(str(text), values.get("special") is True)
         return ids or []
     array = np.array(getattr(text, "ids", text))
+    if array.dtype.kind == "U":
+        raise TypeError("a list of texts, which gives several traces")
     return list((array[0] if array.ndim == 2 and len(array) == 1 else array).tolist())
 
 
@@ -183,8 +185,8 @@ def compare_words(name: str, values: dict[str, Any], value: Any) -> None:
     if name == "Tokenizer.encode":
         assert list(value) == ids, "other ids"
     else:
-        right = small_model().logits(ids, "float32")
-        assert right is None or right.holds(value.logits), "other logits"
+        expected = small_model().logits(ids, "float32")
+        assert expected is None or expected.holds(value.logits), "other logits"
 
 
 # Cases
@@ -212,29 +214,29 @@ def shown(value: Any) -> Iterator[str]:
             getattr(value, name)
 
 
-def tamed(function: Callable[..., Any]) -> Callable[..., Any]:
+def with_library_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """A callback whose errors count as refusals by the library."""
 
-    def called(*given: Any) -> Any:
+    def called(*args: Any) -> Any:
         try:
-            return function(*given)
+            return function(*args)
         except Exception as error:
-            raise attnlab.AttnlabError("what was called back raised") from error
+            raise attnlab.AttnlabError("the callback raised") from error
 
     return called
 
 
 def quotable(values: dict[str, Any]) -> list[str]:
     """Long values that a message might quote."""
-    found = []
+    texts = []
     for value in values.values():
         for text in (str, repr, lambda value: value.decode("latin-1")):
             with contextlib.suppress(Exception):
-                found.append(text(value))
-    return [text for text in found if len(text) > LONGEST_QUOTE]
+                texts.append(text(value))
+    return [text for text in texts if len(text) > LONGEST_QUOTE]
 
 
-def share_of(target: Target) -> int:
+def weight_of(target: Target) -> int:
     """A target's weight: higher where wrong numbers could pass unnoticed."""
     return 4 if target.name in EQUATIONS or target.name in BY_VOCABULARY else 1
 
@@ -250,7 +252,9 @@ def arguments_of(target: Target, rng: random.Random) -> dict[str, str]:
         count = rng.choice([0, 0, 1, 1, 1, 1, 1, 2, 2, len(parameters)])
         for p in rng.sample(parameters, min(count, len(parameters))):
             if rng.random() < 0.5:
-                arguments[p.name] = near(arguments.get(p.name, p.fitting[0]), rng, found().live)
+                arguments[p.name] = near(
+                    arguments.get(p.name, p.fitting[0]), rng, found_targets().live
+                )
             else:
                 modest = p.name in REPEATS or rng.random() < 0.8
                 arguments[p.name] = rng.choice(ODD if modest else BIG)
@@ -260,8 +264,9 @@ def arguments_of(target: Target, rng: random.Random) -> dict[str, str]:
 def called(target: Target, rng: random.Random) -> None:
     arguments = arguments_of(target, rng)
     note(target.call(arguments))
-    live = found().live
-    note(f"where {target.callee} is of {found().origins.get(target.callee.split('.')[0], '')}")
+    live = found_targets().live
+    origin = found_targets().origins.get(target.callee.split(".")[0], "")
+    note(f"where {target.callee} is of {origin}")
     try:
         values = {name: made(text, live) for name, text in arguments.items()}
     except Exception:  # it has no variants
@@ -270,7 +275,7 @@ def called(target: Target, rng: random.Random) -> None:
     names = live | {f"given_{name}": value for name, value in values.items()}
     for name in CALLED_BACK:
         if callable(values.get(name)):
-            names[f"given_{name}"] = tamed(values[name])
+            names[f"given_{name}"] = with_library_errors(values[name])
 
     def attack() -> Any:
         result = eval(target.call({name: f"given_{name}" for name in values}), names)
@@ -288,10 +293,10 @@ def called(target: Target, rng: random.Random) -> None:
         compare_equation(target.name, copies, value)
 
 
-def attack_calls(targets: list[Target], many: int) -> None:
-    choices = [target for target in targets for _ in range(share_of(target))]
+def attack_calls(targets: list[Target], count: int) -> None:
+    choices = [target for target in targets for _ in range(weight_of(target))]
 
-    @examples(many)
+    @examples(count)
     @given(target=st.sampled_from(choices), rng=st.randoms(use_true_random=True))
     def attacked(target: Target, rng: random.Random) -> None:
         with beside_a_model():
@@ -300,15 +305,17 @@ def attack_calls(targets: list[Target], many: int) -> None:
     attacked()
 
 
-def test_what_is_attacked() -> None:
-    names = set(found().targets)
+def test_the_public_interface_is_found() -> None:
+    names = set(found_targets().targets)
     assert {*EQUATIONS, *BY_VOCABULARY} <= names
     assert len(names) > 120
-    assert all(t.works or not any(p.must for p in t.parameters) for t in found().targets.values())
+    assert all(
+        t.works or not any(p.must for p in t.parameters) for t in found_targets().targets.values()
+    )
 
 
 def test_an_odd_call_is_refused_or_right() -> None:
-    attack_calls(list(found().targets.values()), 1500)
+    attack_calls(list(found_targets().targets.values()), 1500)
 
 
 # Planted faults must be found
@@ -325,7 +332,7 @@ def test_an_odd_call_is_refused_or_right() -> None:
 def test_a_planted_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, sign: str
 ) -> None:
-    target = found().targets[name]
+    target = found_targets().targets[name]
     module, attribute = name.split(".")
     owner = attnlab if module == "attnlab" else getattr(attnlab, module)
     method = getattr(owner, attribute)

@@ -78,14 +78,14 @@ def size_of(path: Path) -> int:
 
 @linux
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("many", [40, pytest.param(1500, marks=pytest.mark.slow)])
-def test_a_damaged_directory_is_refused_or_right(many: int) -> None:
-    @examples(many)
+@pytest.mark.parametrize("count", [40, pytest.param(1500, marks=pytest.mark.slow)])
+def test_a_damaged_directory_is_refused_or_right(count: int) -> None:
+    @examples(count)
     @given(rng=st.randoms(use_true_random=False))
     def attacked(rng: random.Random) -> None:
         folder = damaged_folder(rng)
-        with directory() as place:
-            opened(folder.write(place), rng)
+        with directory() as directory_path:
+            opened(folder.write(directory_path), rng)
 
     attacked()
 
@@ -93,7 +93,7 @@ def test_a_damaged_directory_is_refused_or_right(many: int) -> None:
 def opened(path: Path, rng: random.Random) -> None:
     """Open a model and compute ids, logits and a continuation; sometimes save it."""
     dtype = rng.choice(["float32", "float64"])
-    letters = "".join(rng.choice("tehinaa  ") for _ in range(rng.choice([0, 20, 200])))
+    random_text = "".join(rng.choice("tehinaa  ") for _ in range(rng.choice([0, 20, 200])))
     saved = path.parent / "saved" if rng.random() < 0.1 else None
     positions, vocab = 4, 256
     expected: oracle.Model | None = None
@@ -109,7 +109,7 @@ def opened(path: Path, rng: random.Random) -> None:
     def attack() -> Any:
         model = attnlab.GPT2.from_pretrained(path, dtype=dtype)
         repr(model)
-        encoded = {text: list(model.tokenizer.encode(text)) for text in [*TEXTS, letters]}
+        encoded = {text: list(model.tokenizer.encode(text)) for text in [*TEXTS, random_text]}
         decoded = {text: model.tokenizer.decode_bytes(ids) for text, ids in encoded.items()}
         trace = model.trace(ids)
         logits = np.array(trace.logits), np.array(trace.next_logits)
@@ -118,28 +118,28 @@ def opened(path: Path, rng: random.Random) -> None:
         written = model.generate(ids[:2], more, temperature=0).new.ids
         return encoded, decoded, logits, np.array(written).tolist()
 
-    found = outcome(attack, lambda: texts_of(path), size_of(path))
-    right = expected.logits(ids, dtype) if expected else None
-    if isinstance(found, Exception):
-        strict = expected is not None and not expected.doubts and right is not None
-        assert not strict, f"refused, and is sound: {found}"
+    result = outcome(attack, lambda: texts_of(path), size_of(path))
+    expected_logits = expected.logits(ids, dtype) if expected else None
+    if isinstance(result, Exception):
+        strict = expected is not None and not expected.doubts and expected_logits is not None
+        assert not strict, f"refused, and is sound: {result}"
         return
     assert expected is not None, "opened, and is unsound"
-    encoded, decoded, (logits, next_logits), written = found
+    encoded, decoded, (logits, next_logits), written = result
     if expected.vocabulary is not None:
         for text, tokens in encoded.items():
             assert tokens in expected.vocabulary.encoded(text), text
             assert decoded[text] == text.encode()
-    if right is None:  # numbers too large to compare
+    if expected_logits is None:  # numbers too large to compare
         return
-    assert right.holds(logits)
-    assert oracle.Range(right.numbers[-1], right.tolerance).holds(next_logits)
+    assert expected_logits.holds(logits)
+    assert oracle.Range(expected_logits.numbers[-1], expected_logits.tolerance).holds(next_logits)
     if expected.vocabulary and not expected.doubts:  # a token for each row
         continued(expected, ids[:2], written, dtype)
     if saved is not None:
-        again = oracle.read(saved, dtype, len(ids)).logits(ids, dtype)
-        assert again is not None
-        assert right.holds(again.numbers), "what is saved is another model"
+        reread = oracle.read(saved, dtype, len(ids)).logits(ids, dtype)
+        assert reread is not None
+        assert expected_logits.holds(reread.numbers), "what is saved is another model"
 
 
 def continued(expected: oracle.Model, ids: list[int], written: list[int], dtype: str) -> None:
@@ -193,7 +193,7 @@ TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "sign"),
     [
-        (attnlab.GPT2, "trace", reversed_ids, "right.holds(logits)"),
+        (attnlab.GPT2, "trace", reversed_ids, "expected_logits.holds(logits)"),
         (attnlab.Tokenizer, "encode", all_but_the_last, "tokens in"),
         (attnlab.GPT2, "from_pretrained", refusing, "refused, and is sound"),
         (attnlab.GPT2, "from_pretrained", failing, "planted"),
@@ -206,8 +206,8 @@ def test_a_planted_fault_is_found(
 ) -> None:
     monkeypatch.setattr(owner, name, fault)
     monkeypatch.setattr(guarded, "SECONDS", 0.3 if fault is hanging else guarded.SECONDS)
-    with directory() as place:
-        shutil.copytree(REFERENCE / "odd", place / "odd")
+    with directory() as directory_path:
+        shutil.copytree(REFERENCE / "odd", directory_path / "odd")
         with pytest.raises((AssertionError, TypeError)) as error:
-            opened(place / "odd", random.Random(0))
+            opened(directory_path / "odd", random.Random(0))
     assert sign in str(error.value) or sign in str(error.traceback[-1].statement)

@@ -27,7 +27,7 @@ from attnlab.support.sealed import write_sealed
 
 pytestmark = [linux, pytest.mark.filterwarnings("ignore")]
 
-MANY = pytest.mark.parametrize("many", [15, pytest.param(500, marks=pytest.mark.slow)])
+COUNTS = pytest.mark.parametrize("count", [15, pytest.param(500, marks=pytest.mark.slow)])
 
 # Replacements of metadata and tensors, among them JSON nested deeper than Python's limit.
 JSON = st.recursive(
@@ -51,9 +51,9 @@ def model() -> attnlab.GPT2:
     return attnlab.GPT2.from_pretrained("pocket")
 
 
-@MANY
-def test_a_long_text_is_refused_or_cut(many: int) -> None:
-    @examples(many)
+@COUNTS
+def test_a_long_text_is_refused_or_cut(count: int) -> None:
+    @examples(count)
     @given(
         piece=st.sampled_from([" ", "\n", "a", "the ", "\u3000", "🙂", "\x00", "ab1 !"]),
         length=st.sampled_from([10**5, 10**6, 10**7]),
@@ -66,62 +66,62 @@ def test_a_long_text_is_refused_or_cut(many: int) -> None:
     attacked()
 
 
-@MANY
+@COUNTS
 @pytest.mark.parametrize("kind", ["trace", "atlas"])
-def test_a_forged_file_is_refused_or_shown(kind: str, many: int) -> None:
-    @examples(many)
+def test_a_forged_file_is_refused_or_shown(kind: str, count: int) -> None:
+    @examples(count)
     @given(data=st.data())
     def attacked(data: st.DataObject) -> None:
-        with directory() as place:
-            file = place / "file"
+        with directory() as folder:
+            file = folder / "file"
             if kind == "trace":
                 model().trace("The dog").record(file)
             else:
                 attnlab.atlas(model(), ["The dog"], ["loss", "entropy"], progress=False).save(file)
             tensors = load_file(file)
             with safe_open(file, "np") as opened:
-                words = opened.metadata()
-            words.pop("sha256")
-            form = words.pop("format")
-            name = data.draw(st.sampled_from([*words, *tensors, "another"]))
-            if name in words:
-                words[name] = data.draw(JSON)
+                metadata = opened.metadata()
+            metadata.pop("sha256")
+            file_format = metadata.pop("format")
+            name = data.draw(st.sampled_from([*metadata, *tensors, "another"]))
+            if name in metadata:
+                metadata[name] = data.draw(JSON)
             else:
                 tensors[name] = data.draw(ARRAYS)
-            write_sealed(file, form, tensors, words)
+            write_sealed(file, file_format, tensors, metadata)
             opens = attnlab.open_trace if kind == "trace" else attnlab.open_atlas
-            outcome(lambda: repr(opens(file)), lambda: [*words.values()], file.stat().st_size)
+            outcome(lambda: repr(opens(file)), lambda: [*metadata.values()], file.stat().st_size)
 
     attacked()
 
 
-@MANY
-def test_a_damaged_npz_is_refused_or_read(many: int) -> None:
-    @examples(many)
+@COUNTS
+def test_a_damaged_npz_is_refused_or_read(count: int) -> None:
+    @examples(count)
     @given(rng=st.randoms(use_true_random=False), array=ARRAYS)
     def attacked(rng: random.Random, array: Any) -> None:
-        with directory() as place:
-            np.savez_compressed(place / "a.npz", weights=array, bomb=np.zeros(10**6, np.uint8))
-            content = bytearray((place / "a.npz").read_bytes())
+        with directory() as folder:
+            np.savez_compressed(folder / "a.npz", weights=array, bomb=np.zeros(10**6, np.uint8))
+            content = bytearray((folder / "a.npz").read_bytes())
             for _ in range(rng.choice([0, 1, 1, 3])):
                 content[rng.randrange(len(content))] = rng.randrange(256)
-            (place / "a.npz").write_bytes(content)
-            outcome(lambda: read_npz(place / "a.npz", rng.choice([10, 10**6])), list)
+            (folder / "a.npz").write_bytes(content)
+            outcome(lambda: read_npz(folder / "a.npz", rng.choice([10, 10**6])), list)
 
     attacked()
 
 
 def test_an_npz_of_many_numbers_is_refused_by_its_header() -> None:
-    with directory() as place:
+    with directory() as folder:
         with zipfile.ZipFile("a.npz", "w") as archive, archive.open("x.npy", "w") as member:
             header = {"descr": "<f8", "fortran_order": False, "shape": (10**18,)}
             np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
-        assert isinstance(outcome(lambda: read_npz(place / "a.npz", 10**6), list), Exception)
+        assert isinstance(outcome(lambda: read_npz(folder / "a.npz", 10**6), list), Exception)
 
 
-@MANY
-def test_heads_are_edited_again_and_again_or_refused(many: int) -> None:
-    @examples(many)
+@COUNTS
+def test_heads_are_edited_again_and_again_or_refused(count: int) -> None:
+    @examples(count)
     @given(data=st.data())
     def attacked(data: st.DataObject) -> None:
         trace = model().trace("The dog chased")
@@ -132,10 +132,10 @@ def test_heads_are_edited_again_and_again_or_refused(many: int) -> None:
             changes = [number, lambda x: x * number, lambda x: x[..., :1], lambda x: 1 / number]  # noqa: B023
             edit = data.draw(st.sampled_from(changes))
             note(f"{path}, {number}, {changes.index(edit)}")
-            found = outcome(lambda: trace.edited({path: edit}), list)  # noqa: B023
-            if isinstance(found, Exception):
+            edited = outcome(lambda: trace.edited({path: edit}), list)  # noqa: B023
+            if isinstance(edited, Exception):
                 continue
-            trace = found
+            trace = edited
             outcome(lambda: (repr(trace.head(1, 1)), trace.logits), list)  # noqa: B023
             outcome(lambda: repr(trace.logit_lens()), list)  # noqa: B023
 
@@ -174,15 +174,15 @@ def methods(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return values.map(lambda value: lambda *_: value) | st.just(raising)
 
 
-@MANY
-def test_objects_of_other_libraries_are_refused_or_read(many: int) -> None:
+@COUNTS
+def test_objects_of_other_libraries_are_refused_or_read(count: int) -> None:
     parameters = {
         f"transformer.{name}": array
         for name, array in load_file(REFERENCE / "model.safetensors").items()
     }
     settings = json.loads((REFERENCE / "config.json").read_text())
 
-    @examples(many)
+    @examples(count)
     @given(data=st.data())
     def attacked(data: st.DataObject) -> None:
         arrays, config = dict(parameters), dict(settings)
@@ -204,12 +204,12 @@ def test_objects_of_other_libraries_are_refused_or_read(many: int) -> None:
     attacked()
 
 
-@MANY
-def test_odd_metrics_are_refused_or_measured(many: int) -> None:
+@COUNTS
+def test_odd_metrics_are_refused_or_measured(count: int) -> None:
     clean, corrupted = model().trace("The dog chased"), model().trace("The cat chased")
     tokens = st.sampled_from([" the", " The", "", "猫", "not one token", 3, -1, 10**9])
 
-    @examples(many)
+    @examples(count)
     @given(
         metric=tokens
         | st.tuples(tokens, tokens)
@@ -233,50 +233,50 @@ def test_odd_metrics_are_refused_or_measured(many: int) -> None:
     attacked()
 
 
-@MANY
-def test_forged_chunks_are_refused_or_added(many: int) -> None:
+@COUNTS
+def test_forged_chunks_are_refused_or_added(count: int) -> None:
     texts = ["The dog", "The cat", "The hen", "The fox"]
 
-    def run(place: Path) -> attnlab.Atlas:
-        return attnlab.atlas(model(), texts, ["loss"], chunk=2, directory=place, progress=False)
+    def run(folder: Path) -> attnlab.Atlas:
+        return attnlab.atlas(model(), texts, ["loss"], chunk=2, directory=folder, progress=False)
 
-    @examples(many)
+    @examples(count)
     @given(data=st.data())
     def attacked(data: st.DataObject) -> None:
-        with directory() as place:
-            right = run(place / "run")
-            (place / "run" / "atlas.safetensors").unlink()
-            files = sorted(path for path in (place / "run").rglob("*") if path.is_file())
+        with directory() as folder:
+            expected = run(folder / "run")
+            (folder / "run" / "atlas.safetensors").unlink()
+            files = sorted(path for path in (folder / "run").rglob("*") if path.is_file())
             file = data.draw(st.sampled_from([path for path in files if path.suffix != ".html"]))
             content = bytearray(file.read_bytes())
-            how = data.draw(st.sampled_from(["cut", "flip", "empty", "another"]))
-            note(f"{file.name} {how}")
-            if how == "cut":
+            damage = data.draw(st.sampled_from(["cut", "flip", "empty", "another"]))
+            note(f"{file.name} {damage}")
+            if damage == "cut":
                 del content[data.draw(st.integers(0, len(content))) :]
-            elif how == "flip" and content:
+            elif damage == "flip" and content:
                 content[data.draw(st.integers(0, len(content) - 1))] ^= 255
-            elif how == "empty":
+            elif damage == "empty":
                 content.clear()
-            elif how == "another":
+            elif damage == "another":
                 content = bytearray(data.draw(st.sampled_from(files)).read_bytes())
             file.write_bytes(content)
-            found = outcome(lambda: run(place / "run"), list)
-            if not isinstance(found, Exception):
-                assert np.array_equal(found["loss"].mean, right["loss"].mean, equal_nan=True)
+            resumed = outcome(lambda: run(folder / "run"), list)
+            if not isinstance(resumed, Exception):
+                assert np.array_equal(resumed["loss"].mean, expected["loss"].mean, equal_nan=True)
 
     attacked()
 
 
-@pytest.mark.parametrize("many", [15, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_sequence_of_calls_leaves_what_was_made_before(many: int) -> None:
+@pytest.mark.parametrize("count", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_sequence_of_calls_leaves_what_was_made_before(count: int) -> None:
     """Operations on a trace don't change its numbers, and their results can be shown."""
     first = model().trace("The dog chased the ball")
     logits = first.logits.copy()
 
-    @examples(many)
+    @examples(count)
     @given(data=st.data())
     def attacked(data: st.DataObject) -> None:
-        with directory() as place:
+        with directory() as folder:
             traces = [first]
             for n in range(data.draw(st.integers(1, 6))):
                 trace = data.draw(st.sampled_from(traces))
@@ -286,14 +286,14 @@ def test_a_sequence_of_calls_leaves_what_was_made_before(many: int) -> None:
                     "copy": lambda: copy.deepcopy(trace),  # noqa: B023
                     "pickle": lambda: pickle.loads(pickle.dumps(trace)),  # noqa: B023
                     "file": lambda: [
-                        trace.record(place / f"{n}.trace"),  # noqa: B023
-                        attnlab.open_trace(place / f"{n}.trace"),  # noqa: B023
+                        trace.record(folder / f"{n}.trace"),  # noqa: B023
+                        attnlab.open_trace(folder / f"{n}.trace"),  # noqa: B023
                     ][1],
                     "again": lambda: model().trace(trace.ids),  # noqa: B023
                     "head": lambda: repr(trace.head(1, 2).explain(3, 1)),  # noqa: B023
                     "lens": lambda: repr(trace.logit_lens()),  # noqa: B023
                     "table": lambda: repr(attnlab.compare(first, trace)),  # noqa: B023
-                    "save": lambda: trace.save(place / f"{n}.html"),  # noqa: B023
+                    "save": lambda: trace.save(folder / f"{n}.html"),  # noqa: B023
                 }
                 name = data.draw(st.sampled_from([*calls]))
                 note(f"{traces.index(trace)} {name}")

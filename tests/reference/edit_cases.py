@@ -40,12 +40,12 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 def cases(layer: int, head: int) -> list[dict[str, Kind]]:
     """The edits of each run: each step alone, then several at once."""
     attention = f"blocks.{layer}.attention"
-    one, mlp = f"{attention}.heads.{head}", f"blocks.{layer}.mlp"
+    of_head, mlp = f"{attention}.heads.{head}", f"blocks.{layer}.mlp"
     paths = [
         *ROOT,
         *(f"blocks.{layer}.{name}" for name in BLOCK),
         *(f"{attention}.{name}" for name in ATTENTION),
-        *(f"{one}.{name}" for name in HEAD),
+        *(f"{of_head}.{name}" for name in HEAD),
         *(f"{mlp}.{name}" for name in MLP),
     ]
     single: list[dict[str, Kind]] = [
@@ -55,14 +55,14 @@ def cases(layer: int, head: int) -> list[dict[str, Kind]]:
     ]
     return [
         *single,
-        {f"{attention}.context": "random", f"{one}.context": "zero"},
-        {f"{attention}.W_QKV": "random", f"{attention}.W_K": "mean", f"{one}.W_K": "zero"},
+        {f"{attention}.context": "random", f"{of_head}.context": "zero"},
+        {f"{attention}.W_QKV": "random", f"{attention}.W_K": "mean", f"{of_head}.W_K": "zero"},
         {f"{attention}.X": "random", f"{attention}.K": "mean"},
         {f"{attention}.weights": "mean", f"{attention}.V": "random"},
-        {f"{one}.output": "zero", f"{mlp}.output": "mean", "embedding": "random"},
-        {f"{one}.output": "random", f"{attention}.output": "mean"},
-        {f"{one}.X": "random", f"{one}.W_Q": "random", f"{one}.scale": "number"},
-        {f"{one}.X": "random", f"{attention}.QKV": "mean"},
+        {f"{of_head}.output": "zero", f"{mlp}.output": "mean", "embedding": "random"},
+        {f"{of_head}.output": "random", f"{attention}.output": "mean"},
+        {f"{of_head}.X": "random", f"{of_head}.W_Q": "random", f"{of_head}.scale": "number"},
+        {f"{of_head}.X": "random", f"{attention}.QKV": "mean"},
         {f"blocks.{layer}.output": "zero", f"blocks.{layer + 1}.mid": "random", "W_E": "random"},
     ]
 

@@ -128,7 +128,7 @@ def attribution(
     norm, last = model.transformer.ln_f, steps[f"blocks.{L - 1}.output"][row]
     deviation = (last.var(unbiased=False) + norm.eps).sqrt()
 
-    def share(written: Tensor) -> Tensor:
+    def contribution(written: Tensor) -> Tensor:
         held = (written - written.mean(dim=-1, keepdim=True)) / deviation * norm.weight
         return value((held @ model.lm_head.weight.T)[None], token, against, 0)
 
@@ -139,15 +139,17 @@ def attribution(
         value((norm.bias @ model.lm_head.weight.T)[None], token, against, 0),
     )
     for layer, block in enumerate(model.transformer.h):
-        place = f"blocks.{layer}.attention"
+        prefix = f"blocks.{layer}.attention"
         for h in range(H):
             W_O = block.attn.c_proj.weight.chunk(H)[h]
-            heads.append(share(steps[f"{place}.context"][h, row] @ W_O))
-            weights, V = steps[f"{place}.weights"][h, row], steps[f"{place}.V"][h]
-            by_token += [share(weight * v @ W_O) for weight, v in zip(weights, V, strict=True)]
-        bias = bias + share(block.attn.c_proj.bias)
-        mlps.append(share(steps[f"blocks.{layer}.mlp.output"][row]))
-    embedding = share(steps["embedding"][row])
+            heads.append(contribution(steps[f"{prefix}.context"][h, row] @ W_O))
+            weights, V = steps[f"{prefix}.weights"][h, row], steps[f"{prefix}.V"][h]
+            by_token += [
+                contribution(weight * v @ W_O) for weight, v in zip(weights, V, strict=True)
+            ]
+        bias = bias + contribution(block.attn.c_proj.bias)
+        mlps.append(contribution(steps[f"blocks.{layer}.mlp.output"][row]))
+    embedding = contribution(steps["embedding"][row])
     total = value(steps["logits"], token, against, row)
     assert abs(sum(heads) + sum(mlps) + embedding + bias - total) < 1e-10
     return {
@@ -169,14 +171,14 @@ def gradients(model: GPT2LMHeadModel, ids: Tensor, of: str) -> dict[str, Any]:
         if of == "loss":
             target = torch.nn.functional.cross_entropy(logits[:-1], ids[1:])
         else:
-            (settings,) = [rest for name, *rest in TARGETS if name == of]
+            (settings,) = [fields for name, *fields in TARGETS if name == of]
             target = value(logits, *settings)
         target.backward()
-    found = {path: step.grad for path, step in kept.kept.items()}
-    found |= {f"parameter {name}": p.grad for name, p in model.named_parameters()}
+    results = {path: step.grad for path, step in kept.kept.items()}
+    results |= {f"parameter {name}": p.grad for name, p in model.named_parameters()}
     thinned = {
         name: d.flatten()[:: 1 if d.numel() <= LARGE else EVERY]
-        for name, d in found.items()
+        for name, d in results.items()
         if d is not None and (".heads." not in name or ".1.attention.heads.1." in name)
     }
     return {"names": np.array("\n".join(thinned)), "numbers": torch.cat([*thinned.values()])}
@@ -197,18 +199,18 @@ def circuits(model: GPT2LMHeadModel) -> dict[str, Tensor]:
         folded_QK.append([reads @ product @ reads.T for product in QK[-1]])
         folded_OV.append([reads @ product @ centre for product in OV[-1]])
     L = len(QK)
-    found = {name: torch.zeros(L, H, L, H) for name in "QKV"}
+    results = {name: torch.zeros(L, H, L, H) for name in "QKV"}
     for first, one, second, other in np.ndindex(L, H, L, H):
         if first >= second:
             continue
         writes, asks = folded_OV[first][one].AB, folded_QK[second][other].AB
         for name, reads in (("Q", asks), ("K", asks.T), ("V", folded_OV[second][other].AB)):
             score = (writes @ reads).norm() / writes.norm() / reads.norm()
-            found[name][first, one, second, other] = score
-    found["singular"] = torch.linalg.svdvals(QK[1][1].AB)
+            results[name][first, one, second, other] = score
+    results["singular"] = torch.linalg.svdvals(QK[1][1].AB)
     eigenvalues = torch.linalg.eigvals(OV[1][1].AB)
-    found["eigenvalues"] = eigenvalues[eigenvalues.abs().argsort(descending=True)]
-    return found
+    results["eigenvalues"] = eigenvalues[eigenvalues.abs().argsort(descending=True)]
+    return results
 
 
 def flow(model: GPT2LMHeadModel, steps: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -249,17 +251,17 @@ def patching(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Any]:
         return (change.sum() / (best - worst)).item()
 
     L, H, T = model.config.n_layer, model.config.n_head, len(ids)
-    found: dict[str, Any] = {"ids": other}
+    results: dict[str, Any] = {"ids": other}
     for name, path in PATCHED.items():
         numbers = [(n, h) for n in range(L) for h in range(H)] if name == "heads" else range(L)
         paths = [path.format(*n) if name == "heads" else path.format(n) for n in numbers]
         shape = (L, H) if name == "heads" else (L,)
         for kind, measure in (("restored", restored), ("guessed", guessed)):
-            whole = [measure(path, slice(None)) for path in paths]
-            found[f"{name}.{kind}"] = torch.tensor(whole).reshape(shape)
+            at_all_rows = [measure(path, slice(None)) for path in paths]
+            results[f"{name}.{kind}"] = torch.tensor(at_all_rows).reshape(shape)
             rows = [[measure(path, slice(t, t + 1)) for t in range(T)] for path in paths]
-            found[f"{name}.{kind}.rows"] = torch.tensor(rows).reshape(*shape, T)
-    return found
+            results[f"{name}.{kind}.rows"] = torch.tensor(rows).reshape(*shape, T)
+    return results
 
 
 def check_with_transformer_lens(name: str, ids: Tensor, recorded: dict[str, Any]) -> None:
@@ -277,15 +279,15 @@ def check_with_transformer_lens(name: str, ids: Tensor, recorded: dict[str, Any]
     heads = heads - heads.mean(dim=-1, keepdim=True)
     heads = heads / (last.var(unbiased=False) + norm.eps).sqrt() * norm.weight
     w = model.unembed.W_U[:, token] - model.unembed.W_U[:, against]
-    for found, wanted in (
+    for results, expected in (
         (logits[..., ::66], "lens/logits"),
         ((heads @ w).reshape(L, H), "difference/heads"),
     ):
-        assert np.abs(found.numpy() - recorded[f"{name}/{wanted}"]).max() < 1e-12, wanted
+        assert np.abs(results.numpy() - recorded[f"{name}/{expected}"]).max() < 1e-12, expected
     model.enable_compatibility_mode()  # folds in float32
     for kind in "QKV":
-        found, wanted = model.all_composition_scores(kind), f"circuits/{kind}"
-        assert np.abs(found.numpy() - recorded[f"{name}/{wanted}"]).max() < 1e-7, wanted
+        results, expected = model.all_composition_scores(kind), f"circuits/{kind}"
+        assert np.abs(results.numpy() - recorded[f"{name}/{expected}"]).max() < 1e-7, expected
 
 
 @torch.no_grad()
@@ -293,8 +295,8 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     recorded: dict[str, Any] = {}
 
-    def keep(place: str, found: dict[str, Any]) -> None:
-        recorded.update({f"{place}/{name}": np.asarray(x) for name, x in found.items()})
+    def keep(prefix: str, results: dict[str, Any]) -> None:
+        recorded.update({f"{prefix}/{name}": np.asarray(x) for name, x in results.items()})
 
     for name in PLACES:
         model = load_model(HERE / name)

@@ -80,7 +80,7 @@ def record(name: str, sae: Any, shape: tuple[int, ...], directory: Path) -> None
     active = (activations > 0).sum(-1)
     assert 0 < active.float().mean() < N
     arrays = {"x": x, "activations": activations, "reconstruction": reconstruction}
-    flat = {key: np.asarray(one).reshape(ROWS, -1) for key, one in arrays.items()}
+    flat = {key: np.asarray(array).reshape(ROWS, -1) for key, array in arrays.items()}
     np.savez_compressed(directory / f"{name}.npz", **flat)
 
 

@@ -37,20 +37,20 @@ class Edits:
     def of(self, path: str, x: Tensor) -> Tensor:
         if path not in self.kinds:
             return x
-        made = torch.tensor(replacement(self.kinds[path], x.detach().numpy(), self.seed))
-        return made.to(x.dtype).expand(x.shape).clone()
+        replaced = torch.tensor(replacement(self.kinds[path], x.detach().numpy(), self.seed))
+        return replaced.to(x.dtype).expand(x.shape).clone()
 
     def of_number(self, path: str, x: float) -> float:
         return float(self.of(path, torch.tensor(x, dtype=torch.float64)))
 
-    def of_heads(self, place: str, name: str, x: Tensor) -> Tensor:
+    def of_heads(self, prefix: str, name: str, x: Tensor) -> Tensor:
         """A step of a layer with the heads first, then of each head."""
-        x = self.of(f"{place}.{name}", x)
-        return torch.stack([self.of(f"{place}.heads.{h}.{name}", one) for h, one in enumerate(x)])
+        x = self.of(f"{prefix}.{name}", x)
+        return torch.stack([self.of(f"{prefix}.heads.{h}.{name}", row) for h, row in enumerate(x)])
 
 
 def edit_parameters(model: GPT2LMHeadModel, edits: Edits) -> None:
-    """Apply the edits to the model, a whole before its parts."""
+    """Apply the edits to the model, a step before its parts."""
     transformer, D = model.transformer, model.config.n_embd
     H, Dh = model.config.n_head, model.config.n_embd // model.config.n_head
 
@@ -66,18 +66,18 @@ def edit_parameters(model: GPT2LMHeadModel, edits: Edits) -> None:
     for norm in (module for module in model.modules() if isinstance(module, nn.LayerNorm)):
         norm.eps = edits.of_number("epsilon", norm.eps)
     for layer, block in enumerate(transformer.h):
-        place = f"blocks.{layer}.attention"
+        prefix = f"blocks.{layer}.attention"
         for name, W in (("W", block.attn.c_attn.weight), ("b", block.attn.c_attn.bias)):
-            put(f"{place}.{name}_QKV", W)
-            for n, letter in enumerate("QKV"):
-                put(f"{place}.{name}_{letter}", W[..., n * D : (n + 1) * D])
+            put(f"{prefix}.{name}_QKV", W)
+            for n, part in enumerate("QKV"):
+                put(f"{prefix}.{name}_{part}", W[..., n * D : (n + 1) * D])
                 for h in range(H):
                     columns = W[..., n * D + h * Dh : n * D + (h + 1) * Dh]
-                    put(f"{place}.heads.{h}.{name}_{letter}", columns)
-        put(f"{place}.W_O", block.attn.c_proj.weight)
+                    put(f"{prefix}.heads.{h}.{name}_{part}", columns)
+        put(f"{prefix}.W_O", block.attn.c_proj.weight)
         for h in range(H):
-            put(f"{place}.heads.{h}.W_O", block.attn.c_proj.weight[h * Dh : (h + 1) * Dh])
-        put(f"{place}.b_O", block.attn.c_proj.bias)
+            put(f"{prefix}.heads.{h}.W_O", block.attn.c_proj.weight[h * Dh : (h + 1) * Dh])
+        put(f"{prefix}.b_O", block.attn.c_proj.bias)
         for norm, part in ((block.ln_1, "attention"), (block.ln_2, "mlp")):
             put(f"blocks.{layer}.{part}.gain", norm.weight)
             put(f"blocks.{layer}.{part}.bias", norm.bias)
@@ -87,64 +87,68 @@ def edit_parameters(model: GPT2LMHeadModel, edits: Edits) -> None:
             put(f"blocks.{layer}.mlp.b_{n}", linear.bias)
 
 
-def attention_of(edits: Edits, seen: dict[str, Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+def attention_of(edits: Edits, steps: dict[str, Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
     """A replacement of transformers' eager attention."""
 
     def attend(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        place = f"blocks.{module.layer_idx}.attention"
+        prefix = f"blocks.{module.layer_idx}.attention"
         Q, K, V = (
-            edits.of_heads(place, name, x[0])
+            edits.of_heads(prefix, name, x[0])
             for name, x in (("Q", query), ("K", key), ("V", value))
         )
         H, T, Dh = Q.shape
-        raw = edits.of_heads(place, "raw_scores", torch.einsum("hqd,hkd->hqk", Q, K))
-        scale = edits.of_number(f"{place}.scale", math.sqrt(Dh))
-        scales = [edits.of_number(f"{place}.heads.{h}.scale", scale) for h in range(H)]
+        raw = edits.of_heads(prefix, "raw_scores", torch.einsum("hqd,hkd->hqk", Q, K))
+        scale = edits.of_number(f"{prefix}.scale", math.sqrt(Dh))
+        scales = [edits.of_number(f"{prefix}.heads.{h}.scale", scale) for h in range(H)]
         scores = edits.of_heads(
-            place, "scores", raw / torch.tensor(scales, dtype=raw.dtype)[:, None, None]
+            prefix, "scores", raw / torch.tensor(scales, dtype=raw.dtype)[:, None, None]
         )
         mask = edits.of("mask", torch.ones(T, T, dtype=torch.bool).tril())
-        mask = edits.of(f"{place}.mask", mask).expand(H, T, T)
-        mask = torch.stack([edits.of(f"{place}.heads.{h}.mask", one) for h, one in enumerate(mask)])
-        masked = edits.of_heads(place, "masked_scores", scores.masked_fill(~mask, -math.inf))
-        weights = edits.of_heads(place, "weights", masked.softmax(dim=-1))
-        context = edits.of_heads(place, "context", weights @ V)
-        seen[f"{place}.weights"], seen[f"{place}.context"] = weights, context
+        mask = edits.of(f"{prefix}.mask", mask).expand(H, T, T)
+        mask = torch.stack(
+            [edits.of(f"{prefix}.heads.{h}.mask", row) for h, row in enumerate(mask)]
+        )
+        masked = edits.of_heads(prefix, "masked_scores", scores.masked_fill(~mask, -math.inf))
+        weights = edits.of_heads(prefix, "weights", masked.softmax(dim=-1))
+        context = edits.of_heads(prefix, "context", weights @ V)
+        steps[f"{prefix}.weights"], steps[f"{prefix}.context"] = weights, context
         return context.transpose(0, 1)[None], weights[None]
 
     return attend
 
 
-def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> None:
+def hook_up(model: GPT2LMHeadModel, edits: Edits, steps: dict[str, Tensor]) -> None:
     """Hooks on all modules whose inputs or outputs are steps."""
     transformer, D = model.transformer, model.config.n_embd
     Dh = D // model.config.n_head
 
     def after(module: nn.Module, path: str) -> None:
-        module.register_forward_hook(lambda _, given, x: edits.of(path, x[0])[None])
+        module.register_forward_hook(lambda _, inputs, x: edits.of(path, x[0])[None])
 
     def before(module: nn.Module, path: str) -> None:
         module.register_forward_pre_hook(
-            lambda _, given: (edits.of(path, given[0][0])[None], *given[1:])
+            lambda _, inputs: (edits.of(path, inputs[0][0])[None], *inputs[1:])
         )
 
-    def heads_X(linear: nn.Module, place: str) -> None:
-        def hook(_: nn.Module, given: tuple[Tensor, ...], QKV: Tensor) -> Tensor:
+    def heads_X(linear: nn.Module, prefix: str) -> None:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...], QKV: Tensor) -> Tensor:
             for h in range(D // Dh):
-                own = linear.forward(edits.of(f"{place}.heads.{h}.X", given[0][0])[None])
+                edited = linear.forward(edits.of(f"{prefix}.heads.{h}.X", inputs[0][0])[None])
                 for start in range(h * Dh, 3 * D, D):
-                    QKV[..., start : start + Dh] = own[..., start : start + Dh]
+                    QKV[..., start : start + Dh] = edited[..., start : start + Dh]
             return QKV
 
         linear.register_forward_hook(hook)
 
-    def heads_output(linear: nn.Module, place: str) -> None:
-        def hook(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-            for h, context in enumerate(seen[f"{place}.context"]):
-                share = context @ linear.weight[h * Dh : (h + 1) * Dh]
-                output = output + edits.of(f"{place}.heads.{h}.output", share) - share
+    def heads_output(linear: nn.Module, prefix: str) -> None:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            for h, context in enumerate(steps[f"{prefix}.context"]):
+                contribution = context @ linear.weight[h * Dh : (h + 1) * Dh]
+                output = (
+                    output + edits.of(f"{prefix}.heads.{h}.output", contribution) - contribution
+                )
             return output
 
         linear.register_forward_hook(hook)
@@ -152,13 +156,13 @@ def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> No
     def mid(block: nn.Module, path: str) -> None:
         """Set attention's output so that its sum with the block's input is the edited one."""
 
-        def keep(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-            seen[f"{path}.input"] = given[0][0]
+        def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            steps[f"{path}.input"] = inputs[0][0]
 
-        def hook(_: nn.Module, __: Any, given: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            stream = seen[f"{path}.input"]
-            seen[path] = edits.of(path, stream + given[0][0])
-            return (seen[path] - stream)[None], given[1]
+        def hook(_: nn.Module, __: Any, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            stream = steps[f"{path}.input"]
+            steps[path] = edits.of(path, stream + inputs[0][0])
+            return (steps[path] - stream)[None], inputs[1]
 
         block.register_forward_pre_hook(keep)
         block.attn.register_forward_hook(hook)
@@ -167,21 +171,21 @@ def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> No
     after(transformer.wpe, "position_embedding")
     before(transformer.drop, "embedding")
     for layer, block in enumerate(transformer.h):
-        place = f"blocks.{layer}"
-        before(block, f"{place}.input")
-        before(block.ln_1, f"{place}.attention.residual")
-        after(block.ln_1, f"{place}.attention.X")
-        heads_X(block.attn.c_attn, f"{place}.attention")
-        after(block.attn.c_attn, f"{place}.attention.QKV")
-        before(block.attn.c_proj, f"{place}.attention.concat")
-        heads_output(block.attn.c_proj, f"{place}.attention")
-        after(block.attn.c_proj, f"{place}.attention.output")
-        mid(block, f"{place}.mid")
-        after(block.ln_2, f"{place}.mlp.X")
-        after(block.mlp.c_fc, f"{place}.mlp.hidden")
-        after(block.mlp.act, f"{place}.mlp.activated")
-        after(block.mlp.c_proj, f"{place}.mlp.output")
-        after(block, f"{place}.output")
+        prefix = f"blocks.{layer}"
+        before(block, f"{prefix}.input")
+        before(block.ln_1, f"{prefix}.attention.residual")
+        after(block.ln_1, f"{prefix}.attention.X")
+        heads_X(block.attn.c_attn, f"{prefix}.attention")
+        after(block.attn.c_attn, f"{prefix}.attention.QKV")
+        before(block.attn.c_proj, f"{prefix}.attention.concat")
+        heads_output(block.attn.c_proj, f"{prefix}.attention")
+        after(block.attn.c_proj, f"{prefix}.attention.output")
+        mid(block, f"{prefix}.mid")
+        after(block.ln_2, f"{prefix}.mlp.X")
+        after(block.mlp.c_fc, f"{prefix}.mlp.hidden")
+        after(block.mlp.act, f"{prefix}.mlp.activated")
+        after(block.mlp.c_proj, f"{prefix}.mlp.output")
+        after(block, f"{prefix}.output")
     after(transformer.ln_f, "final")
     after(model.lm_head, "logits")
 
@@ -190,14 +194,14 @@ def hook_up(model: GPT2LMHeadModel, edits: Edits, seen: dict[str, Tensor]) -> No
 def record(model: GPT2LMHeadModel, ids: Tensor, kinds: dict[str, Kind], seed: int) -> np.ndarray:
     """Some numbers of an edited run: of each row of logits, more of the last, and of late steps."""
     model, edits = copy.deepcopy(model), Edits(kinds, seed)
-    seen: dict[str, Tensor] = {}
+    steps: dict[str, Tensor] = {}
     edit_parameters(model, edits)
-    hook_up(model, edits, seen)
-    modeling_gpt2.eager_attention_forward = attention_of(edits, seen)
+    hook_up(model, edits, steps)
+    modeling_gpt2.eager_attention_forward = attention_of(edits, steps)
     positions = edits.of("positions", torch.arange(len(ids)))
     logits = model(ids[None], position_ids=positions[None], use_cache=False).logits[0]
     last = f"blocks.{model.config.n_layer - 1}"
-    late = [seen[f"{last}.attention.weights"][:, -1, 0], seen[f"{last}.mid"][-1, :4]]
+    late = [steps[f"{last}.attention.weights"][:, -1, 0], steps[f"{last}.mid"][-1, :4]]
     kept = [logits[:, ::66].flatten(), logits[-1, ::33], *late]
     return torch.cat(kept).numpy()
 

@@ -475,8 +475,8 @@ def split_parameters(module: nn.MultiheadAttention) -> dict[str, Tensor]:
     weights = [*module.in_proj_weight.chunk(3), module.out_proj.weight]
     biases = [*module.in_proj_bias.chunk(3), module.out_proj.bias]
     parameters: dict[str, Tensor] = {}
-    for letter, weight, bias in zip("QKVO", weights, biases, strict=True):
-        parameters |= {f"W_{letter}": weight.T, f"b_{letter}": bias}
+    for part, weight, bias in zip("QKVO", weights, biases, strict=True):
+        parameters |= {f"W_{part}": weight.T, f"b_{part}": bias}
     return parameters
 
 

@@ -90,7 +90,7 @@ class Directory:
         merges = "\n".join(" ".join(pair) for pair in model["merges"])
         return self.write("vocab.json", vocabulary).write("merges.txt", f"#version: 0.2\n{merges}")
 
-    def whole(self, tokenizer: Tokenizer) -> "Directory":
+    def tokenizer_json(self, tokenizer: Tokenizer) -> "Directory":
         return self.write("tokenizer.json", json.loads(tokenizer.to_str()))
 
     def config(self, **settings: object) -> "Directory":
@@ -100,17 +100,17 @@ class Directory:
 def make() -> None:
     # As each version writes it, with a padding token and two other added tokens.
     with tempfile.TemporaryDirectory() as scratch:
-        whole = Directory(f"saved_by_{VERSION}")
+        saved = Directory(f"saved_by_{VERSION}")
         for file in Directory("two_files").two_files().path.iterdir():
             shutil.copy(file, scratch)
         (Path(scratch) / "config.json").write_text('{"model_type": "gpt2"}')
         tokenizer = AutoTokenizer.from_pretrained(scratch)
         tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
         tokenizer.add_tokens(["hot dog", "中文"])
-        tokenizer.save_pretrained(whole.path)
+        tokenizer.save_pretrained(saved.path)
         for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json"):
-            if (whole.path / name).exists():  # in one line
-                whole.write(name, json.loads((whole.path / name).read_text(encoding="utf-8")))
+            if (saved.path / name).exists():  # in one line
+                saved.write(name, json.loads((saved.path / name).read_text(encoding="utf-8")))
     if VERSION == "4":
         return
 
@@ -142,27 +142,29 @@ def make() -> None:
     # doesn't read add_prefix_space from tokenizer.json.
     special = ("<s>", "<|pad|>", "</s>")
     space = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    Directory("trained").whole(byte_pairs(special, cut=space))
-    Directory("trained_fast").whole(byte_pairs(special, cut=space)).config(
+    Directory("trained").tokenizer_json(byte_pairs(special, cut=space))
+    Directory("trained_fast").tokenizer_json(byte_pairs(special, cut=space)).config(
         tokenizer_class="PreTrainedTokenizerFast", bos_token="<s>", pad_token="<|pad|>"
     )
     around = byte_pairs(special)
     around.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    Directory("template").whole(around).config(tokenizer_class="PreTrainedTokenizerFast")
+    Directory("template").tokenizer_json(around).config(tokenizer_class="PreTrainedTokenizerFast")
 
     # Tokenizers that need the tokenizers library.
     fast = {"tokenizer_class": "PreTrainedTokenizerFast"}
     lower = byte_pairs(special)
     lower.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
-    Directory("normalized").whole(lower).config(**fast)
+    Directory("normalized").tokenizer_json(lower).config(**fast)
     digits = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
-    Directory("digits").whole(byte_pairs(cut=pre_tokenizers.Sequence(digits))).config(**fast)
+    Directory("digits").tokenizer_json(byte_pairs(cut=pre_tokenizers.Sequence(digits))).config(
+        **fast
+    )
     stripped = byte_pairs()
     stripped.add_special_tokens([AddedToken("<m>", lstrip=True, rstrip=True)])
     stripped.add_tokens([AddedToken("hen", single_word=True)])
-    Directory("stripped").whole(stripped).config(**fast)
+    Directory("stripped").tokenizer_json(stripped).config(**fast)
     scores = {
         "<unk>": 0.0,
         "<s>": 0.0,
@@ -172,17 +174,17 @@ def make() -> None:
         "▁he": -3.5,
         "hen": -4.0,
     }
-    scores |= {letter: -6.0 - i / 10 for i, letter in enumerate("aehinotsv'.,I猫吃鱼éï😀")}
+    scores |= {character: -6.0 - i / 10 for i, character in enumerate("aehinotsv'.,I猫吃鱼éï😀")}
     pieces = Tokenizer(models.Unigram([*scores.items()], unk_id=0))
     pieces.pre_tokenizer, pieces.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     pieces.add_special_tokens(["<unk>", "<s>", "</s>"])
-    Directory("unigram").whole(pieces).config(**fast)
+    Directory("unigram").tokenizer_json(pieces).config(**fast)
     meta = Tokenizer(models.BPE(unk_token="<unk>"))
     by_digit = pre_tokenizers.Split(Regex(r"\d"), "isolated")
     meta.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), by_digit])
     meta.decoder = decoders.Metaspace()
     trained(meta, vocab_size=160, special_tokens=["<unk>", "<s>", "</s>"])
-    Directory("metaspace").whole(meta).config(**fast)
+    Directory("metaspace").tokenizer_json(meta).config(**fast)
 
     # BERT's tokenizer over a GPT-2, one Chinese character a token.
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

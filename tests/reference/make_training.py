@@ -47,7 +47,7 @@ def optimizer(recorded: dict[str, np.ndarray]) -> None:
     groups = [{"params": [matrix], "weight_decay": 0.1}, {"params": [bias], "weight_decay": 0.0}]
     adam = torch.optim.AdamW(groups, lr=0.03, betas=(0.9, 0.95), eps=1e-8)
     schedule = get_cosine_with_min_lr_schedule_with_warmup(adam, 3, 10, min_lr_rate=0.1)
-    given, lengths, after, rates = [], [], [], []
+    all_gradients, lengths, after, rates = [], [], [], []
     start = np.concatenate([p.detach().numpy().ravel().copy() for p in (matrix, bias)])
     for step in range(10):
         schedule.step()  # attnlab counts steps from 1
@@ -57,12 +57,12 @@ def optimizer(recorded: dict[str, np.ndarray]) -> None:
         length = torch.nn.utils.clip_grad_norm_([matrix, bias], 1.0)
         rates.append(adam.param_groups[0]["lr"])
         adam.step()
-        given.append(gradient)
+        all_gradients.append(gradient)
         lengths.append(length.item())
         after.append(np.concatenate([p.detach().numpy().ravel().copy() for p in (matrix, bias)]))
     recorded |= {
         "adamw.start": start,
-        "adamw.gradients": np.array(given),
+        "adamw.gradients": np.array(all_gradients),
         "adamw.lengths": np.array(lengths),
         "adamw.rates": np.array(rates),
         "adamw.after": np.array(after),
