@@ -71,11 +71,11 @@ def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
 
 @THEMES
 def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
-    """CSS's color-mix in OKLab, painted on a canvas."""
+    """CSS's color-mix in sRGB, painted on a canvas."""
     page = browser.new_page()
     fractions = np.arange(-SHADES, SHADES + 1) / SHADES
     mixed = [
-        f"color-mix(in oklab, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
+        f"color-mix(in srgb, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
         f"{theme.zero})"
         for x in fractions
     ]
