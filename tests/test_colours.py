@@ -18,7 +18,7 @@ from attnlab import GPT2, Trace
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.page.page import style
 from attnlab.views.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
-from attnlab.views.shown import shown
+from attnlab.views.shown import labelled_step
 from attnlab.views.terminal import Terminal
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
@@ -175,7 +175,7 @@ def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> lis
     for name, value in (("TERM", "xterm"), ("COLORTERM", "truecolor"), ("COLUMNS", "200")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    Terminal().show(shown(trace.head(1, 3), step))
+    Terminal().show(labelled_step(trace.head(1, 3), step))
     monkeypatch.undo()
     levels = re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m", stdout.text())
     return ["#" + bytes(map(int, colour)).hex() for colour in levels]

@@ -32,14 +32,14 @@ from attnlab.views.shown import (
     TOKENS_SHOWN,
     Axis,
     Grid,
+    LabelledStep,
     Result,
-    Shown,
     Token,
     axis_of,
-    cut_word,
     indices_of,
     label,
-    shown,
+    labelled_step,
+    omission_note,
 )
 from attnlab.views.terms import Line, translate
 
@@ -220,7 +220,7 @@ def _prediction(trace: Result) -> str:
 
 def _all_heads(trace: Result) -> str:
     """The weights of all heads: a row of small images for each layer."""
-    steps = [shown(block.attention, "weights") for block in trace.blocks]
+    steps = [labelled_step(block.attention, "weights") for block in trace.blocks]
     H, _, Tk = steps[0].array.shape
     size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
     numbers = "".join(f"<th width={(Tk + 1) * size}>{h}</th>" for h in range(H))
@@ -247,7 +247,7 @@ def _all_heads(trace: Result) -> str:
     return f"<div>{escape(title)}</div>{layers}{_scale(steps[0])}"
 
 
-def _pixels(step: Shown) -> AnyArray:
+def _pixels(step: LabelledStep) -> AnyArray:
     """All heads side by side as colour indices: 0 gap, 1 masked, then weights from 0 to 1."""
     cells = step.scale.palette_indices(np.clip(step.array, 0, 1)) - SHADES + 2
     if step.masked is not None:
@@ -485,7 +485,7 @@ def _largest(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
 def _left_out(axis: Axis, indices: list[int | None]) -> str:
     """What is left out along an axis of a result's heatmap; "" if nothing is."""
     if axis.is_of_tokens or len(indices) == len(axis.positions):
-        return cut_word(axis, indices)
+        return omission_note(axis, indices)
     return say(
         "the {shown} of {count}{named} with the largest numbers",
         shown=len(indices),
@@ -550,10 +550,10 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     fork = attention.fork()
     dimensions = fork.weights.ndim
     if dimensions == fork.V.ndim == 2:
-        weights = shown(fork, "weights")
+        weights = labelled_step(fork, "weights")
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in COLLAPSED:
-            step = shown(fork, name)
+            step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{details}</details>"
     elif "concat" in attention.parts and dimensions == 3:
@@ -564,13 +564,13 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
 
 def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights of a layer's heads as small heatmaps without labels."""
-    weights = shown(attention, "weights")
+    weights = labelled_step(attention, "weights")
     _, *axes = weights.axes
     indices = _indices(axes, SMALL_SHOWN, tokens)
     yield f"<div>{escape(say(weights.heading))}</div>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        head = Shown(weights.name, weights.heading, matrix, tuple(axes), masked)
+        head = LabelledStep(weights.name, weights.heading, matrix, tuple(axes), masked)
         cells = _cells(head, indices, kind="map", size=8, has_labels=False)
         style = "style=display:inline-block;margin-right:10px"
         yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
@@ -578,7 +578,7 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     yield _tokens_note(axes, indices, tokens)
 
 
-def _heatmap(step: Shown, tokens: slice | None) -> str:
+def _heatmap(step: LabelledStep, tokens: slice | None) -> str:
     """One matrix with labels, legend and a note on what is left out."""
     indices = _indices(step.axes, TOKENS_SHOWN, tokens)
     size = 18 if max(len(axis.labels) for axis in step.axes) <= COLUMNS_SHOWN else 13
@@ -604,14 +604,14 @@ def _tokens_note(
     axes: Sequence[Axis], indices: Sequence[list[int | None]], tokens: slice | None
 ) -> str:
     """A note on the rows and columns that are left out."""
-    words = [*map(cut_word, axes, indices)]
+    words = [*map(omission_note, axes, indices)]
     is_cut = any(word and axis.is_of_tokens for axis, word in zip(axes, words, strict=True))
     hint = f"; .show(...): {say(SHOW_ALL)}" if is_cut and tokens is None else ""
     return _cut_note(words, hint)
 
 
 def _cells(
-    step: Shown | Grid,
+    step: LabelledStep | Grid,
     indices: Sequence[list[int | None]],
     *,
     kind: str,
@@ -674,7 +674,7 @@ def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
     return f'<th class={kind} title="{tooltip}">{escape(axis.labels[index])}</th>'
 
 
-def _scale(step: Shown | Grid) -> str:
+def _scale(step: LabelledStep | Grid) -> str:
     """The legend: colours with their range."""
     scale = step.scale
     styles = (
