@@ -22,7 +22,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import MODEL, recognised, say
+from attnlab.support.messages import say
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.scale import SHADES
@@ -337,47 +337,6 @@ def explanation_view(explanation: Any) -> str:
             rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
-
-
-def numbered_view(results: Any) -> str:
-    """Numbered results: their titles, with their tables collapsed below."""
-    kind = results.kind
-    body = []
-    for n, result in enumerate(results):
-        title = safe(say(getattr(result, "title", "")) or f"{say(kind)} {n}")
-        body.append(
-            f"<details><summary>{title}</summary><pre>{escape(_steps(result))}</pre></details>"
-        )
-    count = len(results)
-    noun = say(kind if count == 1 else f"{kind}s")
-    return _page(say("{count} {kind}, 0 to {last}", count=count, kind=noun, last=count - 1), *body)
-
-
-def _steps(result: Any) -> str:
-    return result._table() if hasattr(result, "_table") else repr(result)
-
-
-def model_view(model: Any) -> str:
-    """A model's sizes and origin."""
-    first, _, origin = repr(model).partition("\n")
-    config = model.config
-    sizes = {
-        say("layers"): config.n_layer,
-        say("heads"): config.n_head,
-        say("width"): config.n_embd,
-        say("width of a head"): config.d_head,
-        say("width of the MLP"): config.d_mlp,
-        say("positions"): config.n_positions,
-        say("tokens of the vocabulary"): config.vocab_size,
-    }
-    rows = [[name, f"{size:,}"] for name, size in sizes.items()]
-    hint = say("model.trace(text) computes every step; model.generate(text, 20) continues a text")
-    return _page(
-        say(recognised(first, MODEL)),
-        f"<div class=faint>{safe(say(recognised(origin, 'from {origin}')), 200)}</div>",
-        _table(Table([["", ""], *rows])),
-        _faint(hint),
-    )
 
 
 @dataclass(frozen=True, repr=False)
