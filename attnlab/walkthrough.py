@@ -25,12 +25,14 @@ from attnlab.model.trace import Trace
 from attnlab.support.console import exit_status
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
-from attnlab.views.shown import Shown, shown
+from attnlab.views.shown import LabelledStep, labelled_step
 
 PROMPT = "It’s very hot in summer. Swimming is"
 
 
-def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) -> Iterator[Shown]:
+def walk(
+    model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0
+) -> Iterator[LabelledStep]:
     """Return the steps from tokens to one head's context vectors, with formulas and numbers.
 
     Token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked scores,
@@ -50,7 +52,7 @@ def walk(model: GPT2, prompt: str = PROMPT, *, layer: int = 0, head: int = 0) ->
         *("scores", "masked_scores", "weights", "context"),
     )
     steps = [(trace, name) for name in trace_steps] + [(one_head, name) for name in head_steps]
-    return (shown(result, name) for result, name in steps)
+    return (labelled_step(result, name) for result, name in steps)
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,7 +18,7 @@ from attnlab import GPT2, Trace
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.page.page import style
 from attnlab.views.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
-from attnlab.views.shown import shown
+from attnlab.views.shown import labelled_step
 from attnlab.views.terminal import Terminal
 
 THEMES = pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
@@ -71,11 +71,11 @@ def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
 
 @THEMES
 def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
-    """CSS's color-mix in OKLab, painted on a canvas."""
+    """CSS's color-mix in sRGB, painted on a canvas."""
     page = browser.new_page()
     fractions = np.arange(-SHADES, SHADES + 1) / SHADES
     mixed = [
-        f"color-mix(in oklab, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
+        f"color-mix(in srgb, {theme.positive if x > 0 else theme.negative} {100 * abs(x)}%, "
         f"{theme.zero})"
         for x in fractions
     ]
@@ -175,7 +175,7 @@ def in_terminal(trace: Trace, step: str, monkeypatch: pytest.MonkeyPatch) -> lis
     for name, value in (("TERM", "xterm"), ("COLORTERM", "truecolor"), ("COLUMNS", "200")):
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    Terminal().show(shown(trace.head(1, 3), step))
+    Terminal().show(labelled_step(trace.head(1, 3), step))
     monkeypatch.undo()
     levels = re.findall(r"\x1b\[48;2;(\d+);(\d+);(\d+)m", stdout.text())
     return ["#" + bytes(map(int, colour)).hex() for colour in levels]

@@ -31,7 +31,7 @@ from attnlab.errors import DisagreementError, InvalidValueError
 from attnlab.forward.edits import FIXED
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
-from attnlab.views.shown import shown
+from attnlab.views.shown import labelled_step
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
@@ -1063,7 +1063,7 @@ def test_an_edited_number_under_the_mask_is_seen(odd: GPT2) -> None:
         (put, "weights", hidden & (np.eye(4, k=2) == 0)),
         (put, "mask", hidden),
     ):
-        assert np.array_equal(shown(one.head(1, 2), name).masked, masked)
+        assert np.array_equal(labelled_step(one.head(1, 2), name).masked, masked)
     assert trace.head(1, 2)._repr_html_().count("masked") > edited.head(1, 2)._repr_html_().count(
         "masked"
     )

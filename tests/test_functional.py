@@ -27,8 +27,8 @@ from attnlab import (
 from attnlab.equations import Array
 from attnlab.errors import InvalidTypeError
 from attnlab.forward.attention import Attention
-from attnlab.forward.functional import sample_dropout
-from attnlab.views.shown import shown
+from attnlab.forward.functional import sampled_dropout
+from attnlab.views.shown import labelled_step
 
 TORCH = np.load(REFERENCE / "ops.npz")
 
@@ -230,7 +230,7 @@ def test_more_heads_than_columns() -> None:
 
 
 def labels(result: Attention, name: str = "weights") -> list[tuple[str, ...]]:
-    return [axis.labels for axis in shown(result, name).axes]
+    return [axis.labels for axis in labelled_step(result, name).axes]
 
 
 def matrices(Tq: int, Tk: int) -> tuple[Array, Array, Array]:

@@ -581,7 +581,7 @@ def test_what_holds_arrays_is_compared_as_an_object() -> None:
                     result.add(kind.__name__)
                     assert kind.__eq__ is object.__eq__, kind
     assert result == {
-        "Shown",
+        "LabelledStep",
         "Grid",
         "Generation",
         "GenerationStep",

@@ -106,9 +106,9 @@ class Analysis(Document):
             displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
             and `.alt`, the alt text.
         """
-        from attnlab.views.plot import drawn_in, plot_table
+        from attnlab.views.plot import drawing_in, plot_table
 
-        with drawn_in(language):
+        with drawing_in(language):
             return plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
 
 

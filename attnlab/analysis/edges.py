@@ -133,10 +133,10 @@ class Edges(Analysis):
         ax : matplotlib Axes to draw into; None for a new figure
         language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
         """
-        from attnlab.views.plot import drawn_in, plot_graph
+        from attnlab.views.plot import drawing_in, plot_graph
 
         n = as_count(n, "n", least=1)
-        with drawn_in(language):
+        with drawing_in(language):
             edges = [
                 (node_name(sender), node_name(receiver), input_name(receiver), effect)
                 for sender, receiver, effect in self.strongest(min(n, self._count))

@@ -122,12 +122,12 @@ class ValueWeightedHeads(Analysis):
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
         from attnlab.support.messages import say
-        from attnlab.views.plot import drawn_in, plot_tiles, tile_of
+        from attnlab.views.plot import drawing_in, plot_tiles, tile_of
 
         axes = self._queries, self._keys
         tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
-        with drawn_in(language):
-            return plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
+        with drawing_in(language):
+            return plot_tiles(tiles, *axes, say(self._of_all), ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:

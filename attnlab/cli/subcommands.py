@@ -40,7 +40,7 @@ from attnlab.support.tables import Heading, Table, header
 from attnlab.text.tokens import Token, Tokens
 from attnlab.views.explain import PROBABILITIES, explain
 from attnlab.views.page.page import is_page
-from attnlab.views.shown import Shown, check_step, shown
+from attnlab.views.shown import LabelledStep, check_step, labelled_step
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _path(part: Result, name: str) -> str:
     return f"{part.path}.{name}".lstrip(".")
 
 
-def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
+def _shown_at(part: Result, name: str, *, is_path: bool) -> LabelledStep:
     """A step as a table; if it was given by path, the heading names its part."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
@@ -179,7 +179,7 @@ def _shown_at(part: Result, name: str, *, is_path: bool) -> Shown:
             "the largest, and attnlab explain --step probabilities the "
             "arithmetic of one"
         )
-    step = shown(part, name)
+    step = labelled_step(part, name)
     if not is_path:
         return step
     return replace(step, name=_path(part, name), heading=f"{say(part.title)}: {say(step.heading)}")
@@ -495,6 +495,15 @@ def _model_fields(model: GPT2) -> dict[str, Any]:
 
 def _title(model: GPT2) -> str:
     return repr(model).partition("\n")[0]
+
+
+def _step(step: LabelledStep) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "heading": step.heading,
+        "shape": step.array.shape,
+        "values": step.array,
+    }
 
 
 def _token(token: Token) -> dict[str, Any]:

@@ -277,12 +277,12 @@ class HeadProfile(Analysis):
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
         from attnlab.support.messages import say
-        from attnlab.views.plot import drawn_in, plot_profile
+        from attnlab.views.plot import drawing_in, plot_profile
 
         numbers = np.stack([measure.mean.ravel() for measure in self._measured])
         errors = np.stack([measure.error.ravel() for measure in self._measured])
         selected = int(np.ravel_multi_index(self._at, self._measured[0].mean.shape))
-        with drawn_in(language):
+        with drawing_in(language):
             return plot_profile([*self.measures], numbers, errors, selected, say(self.title), ax)
 
     def _repr_html_(self) -> str:

@@ -155,9 +155,9 @@ class Attention(Result):
             a notebook displays it, `.save("picture.svg")` writes it; it has `.axes`, `.figure` and
             `.alt`, a description
         """
-        from attnlab.views.plot import drawn_in, plot_step
+        from attnlab.views.plot import drawing_in, plot_step
 
-        with drawn_in(language):
+        with drawing_in(language):
             return plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:

@@ -493,11 +493,6 @@ class GPT2:
         )
         return "\n".join(map(say, (sizes, recognised(self.parameters.origin, "from {origin}"))))
 
-    def _repr_html_(self) -> str:
-        from attnlab.views.notebook import model_view
-
-        return model_view(self)
-
 
 def is_list_of_texts(texts: Any) -> bool:
     """Whether this is a list of texts, of Tokens, or of at least two rows of ids."""

@@ -185,9 +185,9 @@ class Trace(ForwardPass):
             displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
             and `.alt`, the alt text.
         """
-        from attnlab.views.plot import drawn_in, plot_heads
+        from attnlab.views.plot import drawing_in, plot_heads
 
-        with drawn_in(language):
+        with drawing_in(language):
             return plot_heads(self, step, ax, tokens)
 
     def plot_tokens(
@@ -207,9 +207,9 @@ class Trace(ForwardPass):
         query : the attending token: its index, which may be negative, or its text, such as "it"
         ax, language : as for `plot`
         """
-        from attnlab.views.plot import drawn_in, plot_tokens
+        from attnlab.views.plot import drawing_in, plot_tokens
 
-        with drawn_in(language):
+        with drawing_in(language):
             return plot_tokens(self, layer, head, query, ax)
 
     def to_xarray(

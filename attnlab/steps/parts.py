@@ -86,8 +86,3 @@ class Numbered(PrintedAnywhere, tuple[Value, ...]):
 
     def __repr__(self) -> str:
         return "\n".join(say(getattr(result, "title", repr(result))) for result in self)
-
-    def _repr_html_(self) -> str:
-        from attnlab.views.notebook import numbered_view
-
-        return numbered_view(self)

@@ -136,9 +136,9 @@ class Training:
 
     def plot(self, ax: Axes | None = None) -> Picture:
         """Plot the loss of each step, and a smoothed line, into `ax` or a new figure."""
-        from attnlab.views.plot import drawn_in, plot_losses
+        from attnlab.views.plot import drawing_in, plot_losses
 
-        with drawn_in():
+        with drawing_in():
             return plot_losses(self.losses, repr(self), ax)
 
     def advance(self) -> None:

@@ -143,12 +143,12 @@ class StepNumber:
             case ("if", str(condition), yes, no):
                 return self.without_absent(yes if self.needs[condition][1] else no)
             case (operation, *operands) if operation != "if":
-                kept = [
+                present = [
                     operand for operand in map(self.without_absent, operands) if operand is not None
                 ]
-                if len(kept) < len(operands):
-                    return kept[0] if kept else None
-                return (operation, *kept)
+                if len(present) < len(operands):
+                    return present[0] if present else None
+                return (operation, *present)
         return tree
 
     def value(self, tree: Tree) -> Rounded:
@@ -161,10 +161,11 @@ class StepNumber:
             case str() | ("at", *_):
                 return Rounded(np.asarray(self.numbers_at(tree), np.float64), self.bound_of(tree))
             case ("if", condition, yes, no):
-                chosen = self.numbers_at(condition)
+                is_true = self.numbers_at(condition)
                 first, second = self.value(yes), self.value(no)
                 return Rounded(
-                    np.where(chosen, first.value, second.value), np.where(chosen, first.bound, 0.0)
+                    np.where(is_true, first.value, second.value),
+                    np.where(is_true, first.bound, 0.0),
                 )
             case (operation, *operands):
                 return OPERATIONS[operation](*map(self.value, operands))

@@ -83,6 +83,13 @@ def activation(*lines: Formula) -> Derivation:
 
 X = {"x": "hidden[row, column]"}
 
+
+def share_of_x(formula: str, words: str) -> Derivation:
+    """An activation function whose share takes one formula."""
+    heading = "share of x = {x} that passes: " + words
+    return activation(Formula("share", formula, heading, where=X))
+
+
 ACTIVATIONS: dict[Any, Derivation] = {
     equations.gelu: activation(
         Formula(
@@ -97,38 +104,15 @@ ACTIVATIONS: dict[Any, Derivation] = {
             "share of x that passes: ½ (1 + tanh(√(2/π) (x + 0.044715 x³)))",
         ),
     ),
-    equations.exact_gelu: activation(
-        Formula(
-            "share",
-            "0.5 * (1 + erf(hidden[row, column] / sqrt(2)))",
-            "share of x = {x} that passes: Φ(x), how much of a normal distribution lies below x",
-            where=X,
-        ),
+    equations.exact_gelu: share_of_x(
+        "0.5 * (1 + erf(hidden[row, column] / sqrt(2)))",
+        "Φ(x), how much of a normal distribution lies below x",
     ),
-    equations.quick_gelu: activation(
-        Formula(
-            "share",
-            "0.5 * (1 + tanh(0.5 * (1.702 * hidden[row, column])))",
-            "share of x = {x} that passes: 1 / (1 + e^(-1.702 x))",
-            where=X,
-        ),
+    equations.quick_gelu: share_of_x(
+        "0.5 * (1 + tanh(0.5 * (1.702 * hidden[row, column])))", "1 / (1 + e^(-1.702 x))"
     ),
-    equations.silu: activation(
-        Formula(
-            "share",
-            "0.5 * (1 + tanh(0.5 * hidden[row, column]))",
-            "share of x = {x} that passes: 1 / (1 + e^(-x))",
-            where=X,
-        ),
-    ),
-    equations.relu: activation(
-        Formula(
-            "share",
-            "hidden[row, column] > 0",
-            "share of x = {x} that passes: 1 above 0, otherwise 0",
-            where=X,
-        ),
-    ),
+    equations.silu: share_of_x("0.5 * (1 + tanh(0.5 * hidden[row, column]))", "1 / (1 + e^(-x))"),
+    equations.relu: share_of_x("hidden[row, column] > 0", "1 above 0, otherwise 0"),
 }
 
 EXPLANATIONS: dict[Callable[..., Any], Derivation | dict[Any, Derivation]] = {

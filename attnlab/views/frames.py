@@ -15,7 +15,14 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import as_texts
 from attnlab.support.messages import Message, say
-from attnlab.views.shown import Axis, Result, missing_extra, per_head, shown, shown_matrix
+from attnlab.views.shown import (
+    Axis,
+    Result,
+    labelled_matrix,
+    labelled_step,
+    missing_extra,
+    per_head,
+)
 
 try:
     import pandas as pd
@@ -26,7 +33,7 @@ except ModuleNotFoundError as error:
 
 def dataframe(attention: Result, name: str) -> pd.DataFrame:
     """A step of one head as a DataFrame, see `Attention.to_dataframe`."""
-    step = shown_matrix(attention, name, Message("take all of them with trace.to_xarray()"))
+    step = labelled_matrix(attention, name, Message("take all of them with trace.to_xarray()"))
     rows, *columns = step.axes
     names = _index(columns[0]) if columns else pd.Index([name])
     frame = pd.DataFrame(step.array, index=_index(rows), columns=names)
@@ -54,7 +61,7 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     coordinates: dict[str, Any] = {}
     for name in steps:
         dimensions, results = _results_with(trace, name)
-        parts = [shown(result, name) for result in results]
+        parts = [labelled_step(result, name) for result in results]
         axes = parts[0].axes
         array = np.stack([part.array for part in parts]) if dimensions else parts[0].array
         names = [*dimensions, *("head" if axis.name == "H" else axis.name for axis in axes)]

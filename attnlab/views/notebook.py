@@ -22,7 +22,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import MODEL, recognised, say
+from attnlab.support.messages import say
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.scale import SHADES
@@ -32,14 +32,14 @@ from attnlab.views.shown import (
     TOKENS_SHOWN,
     Axis,
     Grid,
+    LabelledStep,
     Result,
-    Shown,
     Token,
     axis_of,
-    cut_word,
     indices_of,
     label,
-    shown,
+    labelled_step,
+    omission_note,
 )
 from attnlab.views.terms import Line, translate
 
@@ -220,7 +220,7 @@ def _prediction(trace: Result) -> str:
 
 def _all_heads(trace: Result) -> str:
     """The weights of all heads: a row of small images for each layer."""
-    steps = [shown(block.attention, "weights") for block in trace.blocks]
+    steps = [labelled_step(block.attention, "weights") for block in trace.blocks]
     H, _, Tk = steps[0].array.shape
     size = max(2, min(8, ROW_WIDTH // (H * (Tk + 1))))
     numbers = "".join(f"<th width={(Tk + 1) * size}>{h}</th>" for h in range(H))
@@ -247,7 +247,7 @@ def _all_heads(trace: Result) -> str:
     return f"<div>{escape(title)}</div>{layers}{_scale(steps[0])}"
 
 
-def _pixels(step: Shown) -> AnyArray:
+def _pixels(step: LabelledStep) -> AnyArray:
     """All heads side by side as colour indices: 0 gap, 1 masked, then weights from 0 to 1."""
     cells = step.scale.palette_indices(np.clip(step.array, 0, 1)) - SHADES + 2
     if step.masked is not None:
@@ -337,47 +337,6 @@ def explanation_view(explanation: Any) -> str:
             rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
     return _page(say(explanation.title), *body)
-
-
-def numbered_view(results: Any) -> str:
-    """Numbered results: their titles, with their tables collapsed below."""
-    kind = results.kind
-    body = []
-    for n, result in enumerate(results):
-        title = safe(say(getattr(result, "title", "")) or f"{say(kind)} {n}")
-        body.append(
-            f"<details><summary>{title}</summary><pre>{escape(_steps(result))}</pre></details>"
-        )
-    count = len(results)
-    noun = say(kind if count == 1 else f"{kind}s")
-    return _page(say("{count} {kind}, 0 to {last}", count=count, kind=noun, last=count - 1), *body)
-
-
-def _steps(result: Any) -> str:
-    return result._table() if hasattr(result, "_table") else repr(result)
-
-
-def model_view(model: Any) -> str:
-    """A model's sizes and origin."""
-    first, _, origin = repr(model).partition("\n")
-    config = model.config
-    sizes = {
-        say("layers"): config.n_layer,
-        say("heads"): config.n_head,
-        say("width"): config.n_embd,
-        say("width of a head"): config.d_head,
-        say("width of the MLP"): config.d_mlp,
-        say("positions"): config.n_positions,
-        say("tokens of the vocabulary"): config.vocab_size,
-    }
-    rows = [[name, f"{size:,}"] for name, size in sizes.items()]
-    hint = say("model.trace(text) computes every step; model.generate(text, 20) continues a text")
-    return _page(
-        say(recognised(first, MODEL)),
-        f"<div class=faint>{safe(say(recognised(origin, 'from {origin}')), 200)}</div>",
-        _table(Table([["", ""], *rows])),
-        _faint(hint),
-    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -485,7 +444,7 @@ def _largest(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
 def _left_out(axis: Axis, indices: list[int | None]) -> str:
     """What is left out along an axis of a result's heatmap; "" if nothing is."""
     if axis.is_of_tokens or len(indices) == len(axis.positions):
-        return cut_word(axis, indices)
+        return omission_note(axis, indices)
     return say(
         "the {shown} of {count}{named} with the largest numbers",
         shown=len(indices),
@@ -550,10 +509,10 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     fork = attention.fork()
     dimensions = fork.weights.ndim
     if dimensions == fork.V.ndim == 2:
-        weights = shown(fork, "weights")
+        weights = labelled_step(fork, "weights")
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in COLLAPSED:
-            step = shown(fork, name)
+            step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{details}</details>"
     elif "concat" in attention.parts and dimensions == 3:
@@ -564,13 +523,13 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
 
 def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights of a layer's heads as small heatmaps without labels."""
-    weights = shown(attention, "weights")
+    weights = labelled_step(attention, "weights")
     _, *axes = weights.axes
     indices = _indices(axes, SMALL_SHOWN, tokens)
     yield f"<div>{escape(say(weights.heading))}</div>"
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
-        head = Shown(weights.name, weights.heading, matrix, tuple(axes), masked)
+        head = LabelledStep(weights.name, weights.heading, matrix, tuple(axes), masked)
         cells = _cells(head, indices, kind="map", size=8, has_labels=False)
         style = "style=display:inline-block;margin-right:10px"
         yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
@@ -578,7 +537,7 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     yield _tokens_note(axes, indices, tokens)
 
 
-def _heatmap(step: Shown, tokens: slice | None) -> str:
+def _heatmap(step: LabelledStep, tokens: slice | None) -> str:
     """One matrix with labels, legend and a note on what is left out."""
     indices = _indices(step.axes, TOKENS_SHOWN, tokens)
     size = 18 if max(len(axis.labels) for axis in step.axes) <= COLUMNS_SHOWN else 13
@@ -604,14 +563,14 @@ def _tokens_note(
     axes: Sequence[Axis], indices: Sequence[list[int | None]], tokens: slice | None
 ) -> str:
     """A note on the rows and columns that are left out."""
-    words = [*map(cut_word, axes, indices)]
+    words = [*map(omission_note, axes, indices)]
     is_cut = any(word and axis.is_of_tokens for axis, word in zip(axes, words, strict=True))
     hint = f"; .show(...): {say(SHOW_ALL)}" if is_cut and tokens is None else ""
     return _cut_note(words, hint)
 
 
 def _cells(
-    step: Shown | Grid,
+    step: LabelledStep | Grid,
     indices: Sequence[list[int | None]],
     *,
     kind: str,
@@ -674,7 +633,7 @@ def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
     return f'<th class={kind} title="{tooltip}">{escape(axis.labels[index])}</th>'
 
 
-def _scale(step: Shown | Grid) -> str:
+def _scale(step: LabelledStep | Grid) -> str:
     """The legend: colours with their range."""
     scale = step.scale
     styles = (

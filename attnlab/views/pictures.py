@@ -23,7 +23,7 @@ from attnlab.support.checks import as_reals, check_kind
 from attnlab.support.messages import say
 from attnlab.support.tables import labels
 from attnlab.views.colours import LIGHT
-from attnlab.views.plot import Picture, Words, axes_for, drawn_in, finished, of, plot_matrix
+from attnlab.views.plot import Picture, Words, axes_for, drawing_in, finish, of_title, plot_matrix
 from attnlab.views.shown import Axis, label, missing_extra
 
 try:
@@ -70,7 +70,7 @@ Label = tuple[str, AnyArray, str]  # text, point, colour
 Stroke = tuple[AnyArray, AnyArray]  # the two ends of a line
 
 
-@drawn_in()
+@drawing_in()
 def heatmap(
     array: ArrayLike,
     rows: Sequence[object] | None = None,
@@ -99,7 +99,7 @@ def heatmap(
     return plot_matrix(matrix, _axis(rows, m, "rows"), _axis(columns, n, "columns"), title, ax)
 
 
-@drawn_in()
+@drawing_in()
 def plane(
     matrices: ArrayLike | tuple[ArrayLike, ArrayLike] | Mapping[str, Any],
     points: Mapping[str, ArrayLike] | None = None,
@@ -121,7 +121,7 @@ def plane(
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
     by_name = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
-    named = _named(by_name, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
+    named = _checked_mapping(by_name, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
     maps = [(say("before"), np.eye(2), np.zeros(2))]
     maps += [
         (
@@ -131,7 +131,7 @@ def plane(
         for name, matrix in named.items()
     ]
     dots = {} if points is None else _vectors(points, "points")
-    words = _words([*(name for name, _, _ in maps), *dots], title)
+    words = _words_for([*(name for name, _, _ in maps), *dots], title)
     farthest = max([GRID, *(float(np.abs(point).max()) for point in dots.values())])
     reach = math.ceil(farthest) if farthest <= GRID_LINES else farthest
     along = np.linspace(-reach, reach, 2 * min(math.ceil(reach), GRID_LINES) + 1)
@@ -150,8 +150,8 @@ def plane(
         )
         for name, W, b in maps[1:]
     )
-    alt = say("Maps of the plane{of}: {items}", of=of(title), items=items)
-    picture = finished(outer, ax, words, title, [], alt)
+    alt = say("Maps of the plane{of}: {items}", of=of_title(title), items=items)
+    picture = finish(outer, ax, words, title, [], alt)
     labelled = []
     for n, (name, W, b) in enumerate(maps):
         row, column = divmod(n, across)
@@ -160,13 +160,15 @@ def plane(
         panel = outer.inset_axes(bounds)
         panel.set(xlim=(-size, size), ylim=(-size, size), aspect="equal")
         panel.tick_params(labelsize="small")
-        panel.set_title(_cut(words, name), fontsize="medium", parse_math=False, family=words.fonts)
+        panel.set_title(
+            _short_label(words, name), fontsize="medium", parse_math=False, family=words.fonts
+        )
         labelled.append((panel, *_put_map(panel, W, b, np.array(grid), dots)))
     _put_labels(words, labelled)
     return picture
 
 
-@drawn_in()
+@drawing_in()
 def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
     """2-D vectors, each starting where the last one ends, and their sum as a thicker arrow.
 
@@ -181,14 +183,14 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     starts, total = ends - [*named.values()], ends[-1]
     alt = say(
         "Arrows head to tail{of}: {items}; their sum is {total}",
-        of=of(title),
-        items=_listed(named),
+        of=of_title(title),
+        items=_in_words(named),
         total=_pair(total),
     )
     return _arrows_from(starts, named, title, ax, alt, total)
 
 
-@drawn_in()
+@drawing_in()
 def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = None) -> Picture:
     """2-D vectors as arrows from the origin.
 
@@ -199,7 +201,7 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _vectors(vectors, "vectors")
-    alt = say("Arrows from the origin{of}: {items}", of=of(title), items=_listed(named))
+    alt = say("Arrows from the origin{of}: {items}", of=of_title(title), items=_in_words(named))
     return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
 
 
@@ -213,7 +215,7 @@ def _arrows_from(
 ) -> Picture:
     """Arrows from their starts (n, 2), labelled at their tips, or halfway if a total is drawn."""
     vectors = np.array([*named.values()])
-    words, ax = _words([*named], title), _plane(into, np.vstack([starts, starts + vectors]))
+    words, ax = _words_for([*named], title), _plane(into, np.vstack([starts, starts + vectors]))
     labelled: list[Label] = []
     strokes: list[Stroke] = [*zip(starts, starts + vectors, strict=True)]
     if total is not None:
@@ -223,12 +225,12 @@ def _arrows_from(
     _arrows(ax, starts, vectors, LIGHT.negative)
     points = starts + vectors / (1 if total is None else 2)
     labelled += [(text, point, LIGHT.ink) for text, point in zip(named, points, strict=True)]
-    picture = finished(ax, into, words, title, [], alt)
+    picture = finish(ax, into, words, title, [], alt)
     _put_labels(words, [(ax, labelled, strokes)])
     return picture
 
 
-@drawn_in()
+@drawing_in()
 def curves(
     curves: Mapping[str, ArrayLike],
     x: ArrayLike | None = None,
@@ -249,7 +251,9 @@ def curves(
     """
     lines = {
         name: _row(numbers, f"curve {quoted(name)}")
-        for name, numbers in _named(curves, "curves", "{'loss': losses}", MAX_CURVES).items()
+        for name, numbers in _checked_mapping(
+            curves, "curves", "{'loss': losses}", MAX_CURVES
+        ).items()
     }
     along = None if x is None else _row(x, "x")
     for name, numbers in lines.items():
@@ -262,7 +266,7 @@ def curves(
             )
     check_kind(x_name, str, "x_name")
     check_kind(y_name, str, "y_name")
-    words = _words([*lines, x_name, y_name], title)
+    words = _words_for([*lines, x_name, y_name], title)
     axes = axes_for(ax, 5.5, 3.6)
     descriptions = []
     for n, (name, numbers) in enumerate(lines.items()):
@@ -285,8 +289,8 @@ def curves(
     axes.set_ylabel(words.escaped(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
-    alt = say("Curves{of}: {items}", of=of(title), items="; ".join(descriptions))
-    return finished(axes, ax, words, title, notes, alt)
+    alt = say("Curves{of}: {items}", of=of_title(title), items="; ".join(descriptions))
+    return finish(axes, ax, words, title, notes, alt)
 
 
 def _put_map(
@@ -378,7 +382,7 @@ def _label(
     taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners in pixels
     for text, point, colour in labelled:
         note = ax.annotate(
-            _cut(words, text),
+            _short_label(words, text),
             tuple(point),
             (0, 0),
             textcoords="offset points",
@@ -426,7 +430,7 @@ def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
         handlelength=3.2,
     )
     for text, (name, _) in zip(legend.get_texts(), drawn, strict=True):
-        text.set(text=_cut(words, name), parse_math=False, family=words.fonts)
+        text.set(text=_short_label(words, name), parse_math=False, family=words.fonts)
 
 
 def _last(numbers: AnyArray) -> float:
@@ -443,7 +447,7 @@ def _ends_in_words(xs: AnyArray, numbers: AnyArray) -> str:
     return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
 
-def _named(value: object, name: str, example: str, most: int) -> dict[str, Any]:
+def _checked_mapping(value: object, name: str, example: str, most: int) -> dict[str, Any]:
     """A checked mapping from labels."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
@@ -461,7 +465,7 @@ def _named(value: object, name: str, example: str, most: int) -> dict[str, Any]:
 
 def _vectors(value: object, name: str) -> dict[str, AnyArray]:
     """Checked 2-D vectors by label."""
-    named = _named(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
+    named = _checked_mapping(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
     return {text: _finite(xy, f"{name}[{quoted(text)}]", (2,)) for text, xy in named.items()}
 
 
@@ -519,12 +523,12 @@ def _axis(value: Sequence[object] | None, count: int, of: str) -> Axis:
     return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
 
 
-def _words(texts: Sequence[str], title: str) -> Words:
+def _words_for(texts: Sequence[str], title: str) -> Words:
     check_kind(title, str, "title")
     return Words([Axis("", range(len(texts)), (None,) * len(texts), tuple(texts))], title)
 
 
-def _cut(words: Words, text: str) -> str:
+def _short_label(words: Words, text: str) -> str:
     return words.escaped(label(text, LABEL_LENGTH))
 
 
@@ -533,5 +537,5 @@ def _pair(vector: AnyArray, digits: int = 4) -> str:
     return f"({x:z.{digits}g}, {y:z.{digits}g})"
 
 
-def _listed(vectors: Mapping[str, AnyArray]) -> str:
+def _in_words(vectors: Mapping[str, AnyArray]) -> str:
     return say(", ").join(f"{text} {_pair(vector)}" for text, vector in vectors.items())

@@ -40,13 +40,13 @@ from attnlab.views.shown import (
     Axis,
     Result,
     Token,
-    cut_word,
     indices_of,
     label,
+    labelled_matrix,
+    labelled_step,
     missing_extra,
+    omission_note,
     per_head,
-    shown,
-    shown_matrix,
 )
 
 try:
@@ -90,7 +90,7 @@ _font_note: ContextVar[str] = ContextVar("font note", default="")
 
 
 @contextmanager
-def drawn_in(language: str | None = None) -> Iterator[None]:
+def drawing_in(language: str | None = None) -> Iterator[None]:
     """Draw in a language, by default the user's, or in English if no font has Chinese."""
     language = language_of(language)
     if language == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
@@ -142,11 +142,11 @@ class Picture(PrintedAnywhere):
         write_whole(file, self._encoded(kind, PIXELS * self.figure.dpi))
 
     def _encoded(self, kind: str, dpi: float) -> bytes:
-        written = io.BytesIO()
+        file = io.BytesIO()
         metadata = {DESCRIPTIONS[kind]: self.alt} if kind in DESCRIPTIONS else None
         with rc_context({"svg.fonttype": "none"}):
-            self.figure.savefig(written, format=kind, dpi=dpi, metadata=metadata)
-        return written.getvalue()
+            self.figure.savefig(file, format=kind, dpi=dpi, metadata=metadata)
+        return file.getvalue()
 
     def __repr__(self) -> str:
         return self.alt
@@ -172,7 +172,7 @@ def plot_step(
     attention: Result, name: str, ax: Axes | None, tokens: slice | None = None
 ) -> Picture:
     """One step of one head as a heatmap, with tokens along both axes."""
-    step = shown_matrix(attention, name, Message("draw all of them with trace.plot()"))
+    step = labelled_matrix(attention, name, Message("draw all of them with trace.plot()"))
     rows, columns = step.axes if len(step.axes) == 2 else (Axis("", range(1), (None,)), *step.axes)
     array = np.atleast_2d(step.array).astype(np.float64)
     if step.masked is not None:
@@ -230,7 +230,7 @@ def plot_matrix(
     if width * len(column_indices) > MAX_INCHES or into is not None:
         texts, width = [], height
     ax = axes_for(into, len(column_indices) * width + 2.5, len(row_indices) * height + 2)
-    _image(ax, _cut(array, row_indices, column_indices), words, scale)
+    _image(ax, _with_gaps(array, row_indices, column_indices), words, scale)
     for axis, shown_indices, set_ticks, span in (
         (rows, row_indices, ax.set_yticks, ax.axhspan),
         (columns, column_indices, ax.set_xticks, ax.axvspan),
@@ -270,13 +270,13 @@ def plot_matrix(
     names_of_axes = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {cell}",
-        of=of(title),
+        of=of_title(title),
         size=say(", ").join(filter(None, (size, names_of_axes))),
         largest=largest,
         cell=say(", ").join(axis.in_words(shown_indices[n]) for axis, shown_indices, n in labelled),
     )
     alt = say("; ").join([alt, *cut])
-    return finished(ax, into, words, title, [*cut, *hint], alt)
+    return finish(ax, into, words, title, [*cut, *hint], alt)
 
 
 def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
@@ -290,7 +290,7 @@ def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None
         )
     layers, is_weights = [], True
     for block in trace.blocks:
-        step = shown(block.attention, name)
+        step = labelled_step(block.attention, name)
         _, rows, columns = step.axes
         is_weights = is_weights and step.is_weights
         tile = tile_of(step.array, rows, columns, tokens)
@@ -350,7 +350,7 @@ def plot_tiles(
     alt = say(
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
         "head {head}",
-        of=of(title),
+        of=of_title(title),
         L=L,
         H=H,
         largest=largest,
@@ -358,7 +358,7 @@ def plot_tiles(
         head=at[1] // width,
     )
     alt = say("; ").join([alt, *cut])
-    return finished(ax, into, words, title, [*cut, *hint], alt)
+    return finish(ax, into, words, title, [*cut, *hint], alt)
 
 
 def plot_tokens(
@@ -366,13 +366,13 @@ def plot_tokens(
 ) -> Picture:
     """Lines from one token to the tokens it attends to, thicker for larger weights."""
     attention = trace.head(layer, head)
-    step = shown(attention, "weights")
+    step = labelled_step(attention, "weights")
     queries, keys = step.axes
     query = token_index(attention, "query", query, len(queries.positions))
     weights = step.array[query]
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
-    rest = len(weights) - len(largest)
+    omitted = len(weights) - len(largest)
     of_query = say("weights of query {query}", query=queries.positions[query])
     title = f"{say(attention.title)}\n{of_query}"
     words = Words([queries, keys], title)
@@ -382,7 +382,7 @@ def plot_tokens(
     for y, key in enumerate(largest):
         colour = LIGHT.faint if masked[key] else LIGHT.ink
         number = say("masked") if masked[key] else f"{weights[key]:.2f}"
-        number_of_key = f"{keys.positions[key]} " if rest else ""
+        number_of_key = f"{keys.positions[key]} " if omitted else ""
         text = f"{number_of_key}{words.of(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
@@ -395,27 +395,31 @@ def plot_tokens(
                 alpha=0.3 + 0.7 * strength,
                 solid_capstyle="butt",
             )
-    if rest:
+    if omitted:
         others = f"{np.delete(weights, largest).sum():.2f}"
-        text = f"{ELLIPSIS} {say('{rest} more, {sum} together', rest=rest, sum=others)}"
+        text = f"{ELLIPSIS} {say('{rest} more, {sum} together', rest=omitted, sum=others)}"
         ax.text(-0.02, len(largest), text, ha="right", color=LIGHT.faint, **settings)
     ax.text(1.02, middle, words.of(queries)[query], ha="left", color=LIGHT.ink, **settings)
     ax.set_xlim(-0.6, 1.4)
-    ax.set_ylim(len(largest) + bool(rest) - 0.5, -0.5)
+    ax.set_ylim(len(largest) + bool(omitted) - 0.5, -0.5)
     ax.set_axis_off()
-    most, count = len(largest), len(weights)
-    cut = [say("shown: the {most} largest of {count}", most=most, count=count)] if rest else []
+    count = len(weights)
+    cut = (
+        [say("shown: the {most} largest of {count}", most=len(largest), count=count)]
+        if omitted
+        else []
+    )
     first = say(", ").join(
         f"{keys.in_words(key)} {weights[key]:.2f}"
         for key in np.argsort(-weights, kind="stable")[:3]
     )
     alt = say(
         "Lines{of} ({query}): largest weight on {first}",
-        of=of(title),
+        of=of_title(title),
         query=queries.labels[query],
         first=first,
     )
-    return finished(ax, into, words, title, cut, alt)
+    return finish(ax, into, words, title, cut, alt)
 
 
 def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Picture:
@@ -443,11 +447,11 @@ def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Pictu
     first, last = (f"{numbers[n]:.3f}" for n in (0, -1))
     alt = say(
         "Losses{of}: from {first} at step 1 to {last} at the last",
-        of=of(title),
+        of=of_title(title),
         first=first,
         last=last,
     )
-    return finished(ax, into, words, title, [], alt)
+    return finish(ax, into, words, title, [], alt)
 
 
 def plot_profile(
@@ -491,8 +495,8 @@ def plot_profile(
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    alt = say("Profile{of}: {items}", of=of(title), items="; ".join(items))
-    return finished(ax, into, words, title, [], alt)
+    alt = say("Profile{of}: {items}", of=of_title(title), items="; ".join(items))
+    return finish(ax, into, words, title, [], alt)
 
 
 # How far edges with these labels bend, so that they don't cover each other.
@@ -541,8 +545,8 @@ def plot_graph(
         f"{say(start)} → {say(end)} {text} {number:+.3f}".replace("  ", " ")
         for start, end, text, number in edges
     )
-    return finished(
-        ax, into, words, title, [], say("Graph{of}: {items}", of=of(title), items=items)
+    return finish(
+        ax, into, words, title, [], say("Graph{of}: {items}", of=of_title(title), items=items)
     )
 
 
@@ -554,7 +558,7 @@ def axes_for(into: Axes | None, width: float, height: float) -> Axes:
     return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def finished(
+def finish(
     ax: Axes, into: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
 ) -> Picture:
     """Add the title with notes below it, and return the picture."""
@@ -572,7 +576,7 @@ def finished(
     return Picture(ax, alt, into is None)
 
 
-def of(title: str) -> str:
+def of_title(title: str) -> str:
     """The title inside an alt text, " of ..."; "" without one."""
     return say(" of {name}", name=title.replace("\n", say(", "))) if title else ""
 
@@ -585,16 +589,18 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 
 
 def _cut_note(
-    shown: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
+    axes: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
     """Notes on what is left out, and a hint how to show it, if there is a way."""
-    words = filter(None, (cut_word(axis, indices) for axis, indices in shown))
+    words = filter(None, (omission_note(axis, indices) for axis, indices in axes))
     cut = [say("shown: {word}", word=word) for word in words]
-    is_cut = tokens is None and any(axis.name for axis, indices in shown if None in indices)
+    is_cut = tokens is None and any(axis.name for axis, indices in axes if None in indices)
     return cut, [say(SHOW_ALL)] * is_cut
 
 
-def _cut(array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]) -> AnyArray:
+def _with_gaps(
+    array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]
+) -> AnyArray:
     """The rows and columns to show, with NaN in the gaps between them."""
     cut = array[np.ix_([i or 0 for i in rows], [j or 0 for j in columns])]
     cut[[i is None for i in rows]] = np.nan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, TypeAlias
 
@@ -77,11 +77,10 @@ Node: TypeAlias = Any
 Run: TypeAlias = Any
 
 
-@dataclass(eq=False)
 class Cells(NDArrayOperatorsMixin):
     """An array of cells, which equations use like an array of numbers.
 
-    Attributes
+    Parameters
     ----------
     book : the workbook; sums and products put their operands on its sheets
     values : the numbers (...)
@@ -91,12 +90,17 @@ class Cells(NDArrayOperatorsMixin):
     source : the name of the function that made the formulas
     """
 
-    book: Book
-    values: AnyArray
-    texts: AnyArray | None = None
-    addresses: AnyArray | None = None
-    precedence: int = ATOM
-    source: str = ""
+    def __init__(
+        self,
+        book: Book,
+        values: AnyArray,
+        texts: AnyArray | None = None,
+        addresses: AnyArray | None = None,
+        precedence: int = ATOM,
+        source: str = "",
+    ) -> None:
+        self.book, self.values, self.texts, self.addresses = book, values, texts, addresses
+        self.precedence, self.source = precedence, source
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -161,7 +165,7 @@ class Cells(NDArrayOperatorsMixin):
 
     def _view(self, take: Callable[[AnyArray], AnyArray]) -> Cells:
         texts, addresses = (None if x is None else take(x) for x in (self.texts, self.addresses))
-        return replace(self, values=take(self.values), texts=texts, addresses=addresses)
+        return Cells(self.book, take(self.values), texts, addresses, self.precedence, self.source)
 
     def __getitem__(self, index: Any) -> Cells:
         if not isinstance(index, Cells):
@@ -475,10 +479,10 @@ def write_model(trace: Result, path: FilePath) -> None:
     logits = sheets.value("next_logits")
     book.step, book.axes = "probabilities", "vocab"
     probabilities: Any = equations.softmax(logits)
-    written = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
-    line = book.lines(written).item().text
-    most = f"INDEX({book.row_labels(written)},MATCH(MAX({line}),{line},0))"
-    write_whole(path, book.file_content((most, label(trace.next_tokens(1)[0].symbol))))
+    cells = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
+    line = book.lines(cells).item().text
+    best = f"INDEX({book.row_labels(cells)},MATCH(MAX({line}),{line},0))"
+    write_whole(path, book.file_content((best, label(trace.next_tokens(1)[0].symbol))))
 
 
 def _book_of(result: Result) -> Book:

@@ -83,7 +83,7 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class LabelledStep:
     """A step with labels; `print` shows it as a table.
 
     Attributes
@@ -140,7 +140,7 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A heatmap of a result's numbers, with the attributes of `Shown` that a heatmap uses.
+    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that a heatmap uses.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ def check_step(result: Result, name: str) -> None:
         )
 
 
-def shown(result: Result, name: str) -> Shown:
+def labelled_step(result: Result, name: str) -> LabelledStep:
     """A step of a result with labels; it is computed if necessary, but not kept."""
     check_step(result, name)
     fork = result.fork()
@@ -210,17 +210,17 @@ def shown(result: Result, name: str) -> Shown:
         masked = np.broadcast_to(~fork.mask, array.shape)
         if name in ("masked_scores", "weights"):  # an edit may put a number there
             masked = masked & ((array == 0) | np.isneginf(array))
-    return Shown(name, result.heading_of(name), array, named, masked)
+    return LabelledStep(name, result.heading_of(name), array, named, masked)
 
 
-def shown_matrix(attention: Result, name: str, of_all_heads: str) -> Shown:
+def labelled_matrix(attention: Result, name: str, of_all_heads: str) -> LabelledStep:
     """A step of one head with labels: a matrix or a row.
 
     Parameters
     ----------
     of_all_heads : how to show the step of all heads, for the error message
     """
-    step = shown(attention, name)
+    step = labelled_step(attention, name)
     if not step.axes:
         raise InvalidValueError(
             "{name} is a single number, {number}", name=name, number=f"{step.array:.4g}"
@@ -285,7 +285,7 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
     return [*indices]
 
 
-def cut_word(axis: Axis, indices: Sequence[int | None]) -> str:
+def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
     """A note on what is left out along an axis; "" if there are none."""
     count, shown = len(axis.positions), len(indices)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""

@@ -24,7 +24,7 @@ from attnlab.support.tables import (
 )
 from attnlab.views.colours import LIGHT, ink_on, levels
 from attnlab.views.explanation import Explanation
-from attnlab.views.shown import MASKED, TOKENS_SHOWN, Shown, label
+from attnlab.views.shown import MASKED, TOKENS_SHOWN, LabelledStep, label
 from attnlab.views.terms import fold
 
 # The most columns of a table, in a terminal of any width.
@@ -63,7 +63,7 @@ class Terminal:
                     self.show(part)
             case Explanation():
                 self.write(piece.text(self.width))
-            case Shown():
+            case LabelledStep():
                 self.step(piece)
             case Table():
                 self.table(piece)
@@ -93,9 +93,9 @@ class Terminal:
     def tokens(self, tokens: Any) -> None:
         """Show a table of tokens; of many, the first and the last."""
         header, *lines = tokens.lines()
-        picked = self._picked(len(lines))
-        cut = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in picked)
-        self.table(Table([header, *cut], left=(2, 3, 4, 5)))
+        indices = self._row_indices(len(lines))
+        shown = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in indices)
+        self.table(Table([header, *shown], left=(2, 3, 4, 5)))
 
     def table(self, table: Table) -> None:
         """Show a table; columns that don't fit follow below."""
@@ -103,7 +103,7 @@ class Terminal:
         print("\n".join(fold(lines, self.width, table.left)))
         print()
 
-    def step(self, step: Shown) -> None:
+    def step(self, step: LabelledStep) -> None:
         """Show a step with labels and as many columns as fit.
 
         Masked cells are dim and each row's largest number is bold; with 24-bit colour, each
@@ -137,11 +137,11 @@ class Terminal:
             return f"{_colour(48, colour)}{_colour(38, ink_on(colour))}{weight}"
 
         names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]
-        picked = self._picked(len(array))
-        labels = [_safe(ELLIPSIS if i is None else label(rows.labels[i])) for i in picked]
+        indices = self._row_indices(len(array))
+        labels = [_safe(ELLIPSIS if i is None else label(rows.labels[i])) for i in indices]
         most = COLUMNS_SHOWN if self._wraps else len(names)
         candidates = [j for j in elide(len(names), most) if j is not None]
-        cells = {(i, j): cell(i, j) for i in picked if i is not None for j in candidates}
+        cells = {(i, j): cell(i, j) for i in indices if i is not None for j in candidates}
         gap = _safe(ELLIPSIS)
         left = max(map(display_width, labels))
         widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
@@ -157,18 +157,18 @@ class Terminal:
         widths = [
             display_width(gap)
             if j is None
-            else max(display_width(names[j]), *(len(cells[i, j]) for i in picked if i is not None))
+            else max(display_width(names[j]), *(len(cells[i, j]) for i in indices if i is not None))
             for j in fit
         ]
         self._row("", left, [(gap if j is None else names[j], "") for j in fit], widths)
-        for i, name in zip(picked, labels, strict=True):
+        for i, name in zip(indices, labels, strict=True):
             line = [
                 (gap, "") if i is None or j is None else (cells[i, j], style(i, j)) for j in fit
             ]
             self._row(name, left, line, widths)
         print()
 
-    def _picked(self, count: int) -> list[int | None]:
+    def _row_indices(self, count: int) -> list[int | None]:
         """The indices of the rows to show: first and last ones, or all if lines aren't wrapped."""
         return elide(count, TOKENS_SHOWN if self._wraps else count, TOKENS_SHOWN // 2)
 
