@@ -949,8 +949,8 @@ def test_the_heads_that_stand_out(alone: Atlas, pocket: GPT2) -> None:
     page = atlas.to_html(language="en")
     table = page.partition('id="summary"')[2].partition("</table>")[0]
     rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
-    for one, (_, place, errors_above, mean, median) in zip(standouts, rows, strict=True):
-        assert place == f"layer {one.layer} head {one.head}"
+    for one, (_, head, errors_above, mean, median) in zip(standouts, rows, strict=True):
+        assert head == f"{one.layer}.{one.head}"
         assert errors_above == f"{one.errors:,.0f}"
         assert float(mean.partition(" ")[0]) == pytest.approx(one.mean, rel=0.05)
         assert float(median) == pytest.approx(one.median, rel=0.01)

@@ -485,7 +485,10 @@ function layOutForPaper(printed) {
   repaint();
   for (const view of [...texts, ...allLines]) view.layOut();
   if (!isLook()) return;
-  if (printed) listStages();
+  if (printed) {
+    showStage(null); // the list of stages is printed below the whole picture
+    listStages();
+  }
   picture.layOut();
 }
 
