@@ -952,11 +952,11 @@ def test_the_heads_that_stand_out(alone: Atlas, pocket: GPT2) -> None:
     page = atlas.to_html(language="en")
     table = page.partition('id="summary"')[2].partition("</table>")[0]
     rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
-    for standout, (_, name, errors_above, mean, median) in zip(standouts, rows, strict=True):
-        assert name == f"layer {standout.layer} head {standout.head}"
-        assert errors_above == f"{standout.errors:,.0f}"
-        assert float(mean.partition(" ")[0]) == pytest.approx(standout.mean, rel=0.05)
-        assert float(median) == pytest.approx(standout.median, rel=0.01)
+    for one, (_, head, errors_above, mean, median) in zip(standouts, rows, strict=True):
+        assert head == f"{one.layer}.{one.head}"
+        assert errors_above == f"{one.errors:,.0f}"
+        assert float(mean.partition(" ")[0]) == pytest.approx(one.mean, rel=0.05)
+        assert float(median) == pytest.approx(one.median, rel=0.01)
     sentence = f"Layer {standouts[0].layer} head {standouts[0].head} stands out most, by "
     assert f"{sentence}{standouts[0].errors:,.0f} standard errors: " in page
     assert not any(np.isfinite(standout.errors) for standout in one_text(pocket).standouts())

@@ -721,7 +721,7 @@ def test_the_end(explorer: Explorer, open_live: Open) -> None:
     ask(page, "The hen saw the cat")
     other = page.context.new_page()
     other.goto(explorer.url)
-    until(other, "picture.following.length > 0")
+    until(other, "picture.nextTokens.length > 0")
     assert not page.locator("#end").is_visible()  # it asks first
     page.locator("#ending summary").click()
     page.locator("#end").click()
@@ -822,7 +822,7 @@ def test_in_a_notebook(explorer: Explorer, browser: Any) -> None:
         page.goto(notebook)
         frame = page.frame(url=re.compile("token="))
         assert frame is not None
-        until(frame, "picture.following.length > 0")
+        until(frame, "picture.nextTokens.length > 0")
         frame.locator("#prompt").fill("The hen saw the cat")
         frame.locator("#prompt").press("Enter")
         until(frame, "document.querySelectorAll('.flow .chip').length === 6")

@@ -77,7 +77,7 @@ def test_no_violations_in_the_explorer(browser: Any, axe: str, scheme: str, widt
     with GPT2.from_pretrained("pocket").explore() as explorer:
         page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
         page.goto(explorer.url)
-        until(page, "picture.following.length > 0")
+        until(page, "picture.nextTokens.length > 0")
         assert found(page, axe) == []
         page.locator(".mini").first.click()
         page.locator("#head-toggle").click()

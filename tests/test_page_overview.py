@@ -74,7 +74,7 @@ def look(watched: Watched, tmp_path: Path) -> Iterator[Look]:
 def settled(page: Any) -> Any:
     """Wait until a page's picture is complete."""
     until(page, "document.querySelectorAll('#story p').length > 0")
-    until(page, "document.body.dataset.depth === 'lab' || picture.following.length > 0")
+    until(page, "document.body.dataset.depth === 'lab' || picture.nextTokens.length > 0")
     until(page, "document.body.dataset.depth === 'lab' || picture.norms")
     drawn(page)
     return page
@@ -162,7 +162,7 @@ def test_without_parameters_there_is_no_story(
     assert {"stream", "story"} & set(packs_of_file(recorded)) == {"stream"}
     recorded.save(tmp_path / "page.html")
     page = watched.open(f"{(tmp_path / 'page.html').as_uri()}#depth=look")
-    until(page, "picture.norms && picture.following.length > 0")
+    until(page, "picture.norms && picture.nextTokens.length > 0")
     assert story(page) == []
     assert watched.said == []
 

@@ -486,13 +486,13 @@ def test_letters_grow_and_all_stays_usable(odd: GPT2, open_page: Open, tmp_path:
         assert box_of(page, ".scroller")["width"] >= 120
         until(page, "location.hash.includes('letters=1.5')")
         opened_at(page, page.evaluate("location.hash"))
-        assert page.evaluate("letterSize()") == 1.5
+        assert page.evaluate("textScale()") == 1.5
         page.emulate_media(media="print")
-        until(page, "isPrinted() && letterSize() === 1")
+        until(page, "isPrinted() && textScale() === 1")
         page.emulate_media(media="screen")
-        until(page, "letterSize() === 1.5")
+        until(page, "textScale() === 1.5")
         page.locator("#smaller-letters").click()
-        assert page.evaluate("letterSize()") == 1.25
+        assert page.evaluate("textScale()") == 1.25
 
 
 def test_no_letters_have_a_size_of_their_own() -> None:
@@ -898,7 +898,7 @@ def test_lines_of_all_tokens(odd: GPT2, open_page: Open) -> None:
         place = np.arange(12) == n
         meant = place[:, None] if x < 0.5 else place
         assert np.allclose(weights, expected * meant, atol=1e-4)
-        assert page.evaluate("[describedPlace().query, describedPlace().key]")[x > 0.5] == n
+        assert page.evaluate("[describedCell().query, describedCell().key]")[x > 0.5] == n
         assert selected(page)[3] == 11
     page.mouse.move(0, 0)
     drawn(page)

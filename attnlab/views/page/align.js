@@ -6,20 +6,20 @@
  */
 function aligned([a, b]) {
   if (!b) return a.map((_, n) => [n]);
-  const places = [];
+  const pairs = [];
   let [i, j] = [0, 0];
   const upTo = (to, other) => {
     const even = to - i === other - j;
-    while (even && i < to) places.push([i++, j++]);
-    while (i < to) places.push([i++, null]);
-    while (j < other) places.push([null, j++]);
+    while (even && i < to) pairs.push([i++, j++]);
+    while (i < to) pairs.push([i++, null]);
+    while (j < other) pairs.push([null, j++]);
   };
   for (const [n, m] of commonOf(a, b)) {
     upTo(n, m);
-    places.push([i++, j++]);
+    pairs.push([i++, j++]);
   }
   upTo(a.length, b.length);
-  return places;
+  return pairs;
 }
 
 /** A longest common subsequence as pairs of positions, the earliest if there are several. */

@@ -24,7 +24,7 @@ function showOpened() {
   byId("close").hidden = false;
   showArithmetic();
   fitBeside();
-  for (const heatmap of heatmaps) heatmap.layOut(); // their places and sizes may have changed
+  for (const heatmap of heatmaps) heatmap.layOut(); // their positions and sizes may have changed
   updateLink();
 }
 
@@ -83,7 +83,7 @@ function closeArithmetic() {
 
 function showArithmetic() {
   const { layer, head, query, key } = opened;
-  const positions = { query: places.queries[query], key: places.keys[key] };
+  const positions = { query: alignment.queries[query], key: alignment.keys[key] };
   const shown = traces.filter(
     (trace) =>
       hasHead(trace, layer, head) &&
@@ -258,7 +258,7 @@ function arithmeticOf(trace) {
     ]),
     [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", computed.context[chosen]],
     j,
-    choose("key", (n) => places.keys.findIndex((place) => place[trace.number] === n)),
+    choose("key", (n) => alignment.keys.findIndex((positions) => positions[trace.number] === n)),
   );
   components.dataset.rows = "component";
   keys.dataset.rows = "key";
@@ -306,7 +306,7 @@ function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
 }
 
 /** A trace's query and key whose arithmetic is shown. */
-const cellIn = ({ number }) => [places.queries[opened.query][number], places.keys[opened.key][number]];
+const cellIn = ({ number }) => [alignment.queries[opened.query][number], alignment.keys[opened.key][number]];
 
 function comparedOf(shown) {
   const { layer, head } = opened;

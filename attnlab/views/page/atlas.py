@@ -155,9 +155,10 @@ def _summary(atlas: Atlas, standouts: Sequence[Any], language: str) -> Iterator[
         name = _escaped(_name_of_head(standout.layer, standout.head, language))
         cells = (
             f"<b>{_escaped(say(measure.short_title, language))}</b>",
-            f'<a href="#{_anchor(standout.layer, standout.head)}">{name}</a>',
+            f'<a href="#{_anchor(standout.layer, standout.head)}" title="{name}">'
+            f"{standout.layer}.{standout.head}</a>",
             "–" if math.isnan(standout.errors) else f"{standout.errors:,.0f}",
-            _escaped(_formatted(measure, standout.layer, standout.head)),
+            _escaped(_formatted(measure, standout.layer, standout.head)).replace("± ", "±&nbsp;"),
             f"{standout.median:.3g}",
         )
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -25,8 +25,8 @@ const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
 const SHORT_TEXT = 44; // most characters of a text in a trace's name
 
-// Queries and keys are places, as `takeTraces` aligns the texts.
-const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, look: "map", zoom: 1, letters: 1, depth: "look", level: "model" };
+// Queries and keys are indices of `alignment`.
+const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, display: "map", zoom: 1, textSize: 1, depth: "look", level: "model" };
 if (description.traces[0].atlas !== undefined) selection.depth = "lab"; // an atlas's passage is about one head
 
 /** Whether the page is in Look, with words, the picture and few controls, or else in Lab. */
@@ -34,65 +34,66 @@ const isLook = () => selection.depth === "look";
 let pointed = null; // the { query, key } under the pointer
 
 /** The query and key that are described: those under the pointer, or the selected ones. */
-const describedPlace = () => pointed ?? selection;
+const describedCell = () => pointed ?? selection;
 
 let traces; // what is shown: one trace, or two to compare
 let views;
 let whyNoDifference;
-let places; // of queries and of keys: the position in each trace, or null
+let alignment; // for each query and each key: its position in each trace, or null
 
 /** Identifies tokens; two models' ids may mean different tokens. */
 const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
-/** Show traces, given as in `description.traces`. */
-function takeTraces(given) {
-  const before = traces ?? [];
-  for (const { leaving } of before) leaving.abort();
-  traces = given.map(traceOf);
-  for (const trace of traces) for (const other of before) takePacks(trace, other);
+/** Replace the traces that are shown by others, described as in `description.traces`. */
+function setTraces(descriptions) {
+  const previous = traces ?? [];
+  for (const { closing } of previous) closing.abort();
+  traces = descriptions.map(traceOf);
+  for (const trace of traces) for (const other of previous) reusePacks(trace, other);
   const texts = aligned(traces.map(symbolsOf));
   const cached = traces.map((trace) => trace.cached);
-  places = {
+  alignment = {
     queries: texts,
     keys: [
       ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((c) => (n < c ? n : null))),
-      ...texts.map((place) => place.map((n, t) => (n === null ? null : cached[t] + n))),
+      ...texts.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
     ],
   };
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
   if (traces.length === 2)
-    distinctions(traces, places.queries).forEach((distinction, n) => (traces[n].distinction = distinction));
+    distinctions(traces, alignment.queries).forEach((distinction, n) => (traces[n].distinction = distinction));
   views = traces.map((trace) => viewOf(trace.name, [trace], trace.distinction));
   if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces, whyZero(...traces)));
   views.forEach(labelView);
 }
 
-function traceOf(given, number) {
-  const T = given.tokens.length;
-  const Tk = given.cached + T;
-  const cached = Array.from({ length: given.cached }, (_, n) => ({
+/** A trace from its description; `number` is its index among those shown. */
+function traceOf(described, number) {
+  const T = described.tokens.length;
+  const Tk = described.cached + T;
+  const cached = Array.from({ length: described.cached }, (_, n) => ({
     symbol: say("cached {n}", { n }),
   }));
   return {
-    ...given,
+    ...described,
     number,
     T,
     Tk,
     name: "AB"[number],
-    mask: typeof given.mask === "string" ? unpackedMask(given.mask, T * Tk) : given.mask,
-    names: given.names ?? new Map(given.prediction.tokens.map((name) => [name[0], tokenOf(name)])), // by id
-    graph: new Graph(given.graph),
-    given: { ...given.given, activation: equations[given.given.activation] },
+    mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
+    names: described.names ?? new Map(described.prediction.tokens.map((name) => [name[0], tokenOf(name)])), // by id
+    graph: new Graph(described.graph),
+    given: { ...described.given, activation: equations[described.given.activation] },
     runs: new Map(), // of a head's queries, the most recently used
-    keys: [...cached, ...given.tokens],
+    keys: [...cached, ...described.tokens],
     packs: new Map(), // name -> promise of its numbers
     loaded: new Map(), // layer -> its data, once loaded
-    leaving: new AbortController(), // aborts its requests when other traces are shown
+    closing: new AbortController(), // aborts its requests when other traces are shown
   };
 }
 
-/** Take the packs of the layers that a trace shares with one that was shown before. */
-function takePacks(trace, other) {
+/** Reuse the packs of the layers that a trace shares with a previous one. */
+function reusePacks(trace, other) {
   const isSameText = trace.ablated && trace.names === other.names && trace.ids.join() === other.ids.join();
   for (let layer = 0; isSameText && layer < layersShared(trace, other); layer++) {
     const name = `attention.${layer}`;
@@ -100,18 +101,18 @@ function takePacks(trace, other) {
   }
 }
 
-/** How many layers, from the first, are before all changes that only one of two traces has. */
+/** The number of layers, from the first, before any change that only one of two traces has. */
 function layersShared(a, b) {
-  const own = [...a.ablated, ...b.ablated].filter((place) => ![a, b].every(({ ablated }) => isAmong(ablated, place)));
-  return Math.min(a.layers, ...own.map(([layer]) => (typeof layer === "number" ? layer : 0)));
+  const differing = [...a.ablated, ...b.ablated].filter((change) => ![a, b].every(({ ablated }) => isAmong(ablated, change)));
+  return Math.min(a.layers, ...differing.map(([layer]) => (typeof layer === "number" ? layer : 0)));
 }
 
 function differentShapes(a, b) {
   if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
-    const size = (one) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", one);
+    const size = (trace) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", trace);
     return say("No difference shown: {a}; {b}.", { a: size(a), b: size(b) });
   }
-  return places.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
+  return alignment.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
 }
 
 /** What distinguishes each of two traces: its model, its text, or its changes. */
@@ -122,7 +123,7 @@ function distinctions(both, pairs) {
   return both.map((trace, t) =>
     [
       differ(({ model }) => model) && trace.model,
-      differ((trace) => symbolsOf(trace).join()) && aroundOf(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
+      differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
       differ(changesIn) && changesIn(trace),
     ]
       .filter(Boolean)
@@ -130,38 +131,38 @@ function distinctions(both, pairs) {
   );
 }
 
-/** A short form of a text on one line, around a given token. */
-function aroundOf({ tokens, excerpt }, n) {
+/** An excerpt of a text around token n, on one line. */
+function excerptAround({ tokens, excerpt }, n) {
   if (excerpt.length <= SHORT_TEXT) return `“${excerpt}”`;
   const plain = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text);
-  const [before, text] = [tokens.slice(0, n), tokens].map((some) => some.map(plain).join(""));
+  const [before, text] = [tokens.slice(0, n), tokens].map((part) => part.map(plain).join(""));
   const start = Math.max(0, Math.min(before.length - 20, text.length - SHORT_TEXT));
   const shown = text.slice(start, start + SHORT_TEXT);
   return `“${start ? "…" : ""}${shown}${start + SHORT_TEXT < text.length ? "…" : ""}”`;
 }
 
-const nameOfPlace = ([layer, head]) =>
+const nameOfPart = ([layer, head]) =>
   head === undefined
     ? say("MLP of layer {layer}", { layer })
     : say("layer {layer}, head {head}", { layer, head });
 
-/** Whether a change is no more than an ablation of a head or an MLP. */
+/** Whether a change is an ablation of a head or an MLP. */
 const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
 
-/** A change of a trace in words, see source.js; for an ablation, only the place. */
-function nameOfChange([layer, head, step, how, ...cells]) {
+/** A change of a trace in words, see source.js; for an ablation, the name of the head or MLP. */
+function nameOfChange([layer, head, step, kind, ...cells]) {
   if (layer === "mask") return say("no causal mask");
   if (layer === "root") return say("no division by √Dk");
-  const name = nameOfPlace([layer, head]);
+  const name = nameOfPart([layer, head]);
   if (step === undefined) return name;
-  if (how === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
-  return how === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: how / 100 });
+  if (kind === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
+  return kind === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: kind / 100 });
 }
 
 /** What is ablated or edited in a trace, in words. */
 function changesIn({ ablated, note }) {
   if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
-  const names = ablated.filter(isAblation).map(nameOfPlace).join("; ");
+  const names = ablated.filter(isAblation).map(nameOfPart).join("; ");
   const others = ablated.filter((change) => !isAblation(change)).map(nameOfChange);
   return [...(names ? [say("{names} ablated", { names })] : []), ...others].join("; ") || say("nothing ablated");
 }
@@ -177,14 +178,16 @@ function whyZero(a, b) {
     : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
 }
 
-const isAmong = (places, place) => places.some((other) => other.join() === place.join());
+/** Whether a list of changes includes one. */
+const isAmong = (changes, change) => changes.some((other) => other.join() === change.join());
 
-const isEverywhere = (place) => !place.includes(null);
+/** Whether all traces have a query or key. */
+const isEverywhere = (positions) => !positions.includes(null);
 
-/** A view's last place that isn't after a place. */
-function nearest(shown, place) {
-  const after = shown.findIndex((n) => n > place);
-  return Math.max(0, (after < 0 ? shown.length : after) - 1);
+/** The index of the last number in an ascending list that isn't larger than n. */
+function nearest(numbers, n) {
+  const after = numbers.findIndex((other) => other > n);
+  return Math.max(0, (after < 0 ? numbers.length : after) - 1);
 }
 
 /** The position of the selected query in a trace, or of the last one before it that the trace has. */
@@ -194,17 +197,17 @@ function queryIn(trace) {
 }
 
 /**
- * A trace or a difference, as T rows and Tk columns. Row i is at place rows[i] and at position
+ * A trace or a difference, as T rows and Tk columns. Row i is rows[i] of `alignment.queries`, and at position
  * queries[i] of each trace; columns likewise with columns[j] and keys[j].
  */
 function viewOf(name, shown, distinction = "") {
   const [first] = shown;
-  const own = (all) => all.map((place) => shown.map(({ number }) => place[number]));
-  const indicesIn = (all) => own(all).flatMap((place, n) => (isEverywhere(place) ? [n] : []));
-  const [rows, columns] = [indicesIn(places.queries), indicesIn(places.keys)];
-  const queries = own(places.queries).filter(isEverywhere);
-  const keys = own(places.keys).filter(isEverywhere);
-  const both = (tokens) =>
+  const positionsIn = (all) => all.map((positions) => shown.map(({ number }) => positions[number]));
+  const indicesIn = (all) => positionsIn(all).flatMap((positions, n) => (isEverywhere(positions) ? [n] : []));
+  const [rows, columns] = [indicesIn(alignment.queries), indicesIn(alignment.keys)];
+  const queries = positionsIn(alignment.queries).filter(isEverywhere);
+  const keys = positionsIn(alignment.keys).filter(isEverywhere);
+  const symbolIn = (tokens) =>
     tokens.every((token) => token.symbol === tokens[0].symbol)
       ? tokens[0].symbol
       : tokens.map((token) => token.symbol).join(" | ");
@@ -221,8 +224,8 @@ function viewOf(name, shown, distinction = "") {
     layers: first.layers,
     H: first.H,
     isDifference: shown.length === 2,
-    keySymbols: keys.map((place) => both(shown.map((trace, n) => trace.keys[place[n]]))),
-    querySymbols: queries.map((place) => both(shown.map((trace, n) => trace.tokens[place[n]]))),
+    keySymbols: keys.map((positions) => symbolIn(shown.map((trace, n) => trace.keys[positions[n]]))),
+    querySymbols: queries.map((positions) => symbolIn(shown.map((trace, n) => trace.tokens[positions[n]]))),
   };
 }
 
@@ -258,7 +261,7 @@ function hiddenIn(view, { layer, head, step }) {
   const heads = view.traces.map((trace) => headOf(trace, layer, head));
   return (n) => {
     const [query, key] = [view.queries[Math.floor(n / view.Tk)], view.keys[n % view.Tk]];
-    return heads.every((one, t) => !isSeen(one, query[t] * one.Tk + key[t]));
+    return heads.every((head, t) => !isSeen(head, query[t] * head.Tk + key[t]));
   };
 }
 

@@ -140,7 +140,7 @@ const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 const formulaOf = (step) => `${step} = ${description.steps[step].formula}`;
 
 /** The ratio of the text size to the default, from the page's buttons or the browser's settings. */
-const letterSize = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+const textScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
 const isPrinted = () => document.documentElement.classList.contains("printed");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
@@ -171,7 +171,7 @@ function scaleOf(view, step, bound) {
 }
 
 /** Indices of numbers in the palette. */
-const placesOf = (values, { bound, is_sqrt }) =>
+const paletteIndices = (values, { bound, is_sqrt }) =>
   equations.palette_index(new Nd(new Float64Array(values), [values.length]), bound, is_sqrt).data;
 
 /** A number's position in the legend, from 0 to 1. */
@@ -198,7 +198,7 @@ function bitmapOf(values, width, height, scale, hidden, canvas = document.create
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const bits = new Uint32Array(image.data.buffer);
-  const colourIndices = placesOf(values, scale);
+  const colourIndices = paletteIndices(values, scale);
   for (let n = 0; n < values.length; n++) if (!hidden(n)) bits[n] = pixels[colourIndices[n]];
   context.putImageData(image, 0, 0);
   return canvas;

@@ -148,7 +148,7 @@ function makeGrid(view) {
       event.preventDefault();
       const isMore = event.ctrlKey || event.metaKey || event.shiftKey;
       chooseHead(layer, head, isMore, () => {
-        if (selection.look === "map") heatmapOf(view).cursor.focus();
+        if (selection.display === "map") heatmapOf(view).cursor.focus();
       });
       return;
     }

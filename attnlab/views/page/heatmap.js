@@ -3,11 +3,11 @@
 const LARGEST_CELL = 40;
 const LARGEST_CELL_OF_LEVEL = 96; // of a map that fills its level, if the window has room
 const NUMBERED_CELL = 44; // cells from this size on show their numbers
-const LARGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
+const LONGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // how far the last column label extends beyond the map
-const LETTERS = 12; // their font size
-const SMALLEST_LETTERS = 5; // on paper, where all labels are shown
+const LABEL_SIZE = 12; // their font size
+const SMALLEST_LABEL_SIZE = 5; // on paper, where all labels are shown
 
 function makeHeatmap(view) {
   const readout = make("p", { class: "readout", "aria-live": "polite" });
@@ -78,7 +78,7 @@ function makeHeatmap(view) {
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
     if (i === view.T) why.textContent = say("0 everywhere: the input of this head is the same in A and B.");
-    else if (i && view.queries.slice(0, i).every(isSame) && !places.queries.every(isSame))
+    else if (i && view.queries.slice(0, i).every(isSame) && !alignment.queries.every(isSame))
       why.textContent = say(
         "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
         { i: positionIn(view.queries[i - 1]) },
@@ -129,12 +129,12 @@ function makeHeatmap(view) {
 
   function layOut() {
     if (!matrix) return;
-    const letterScale = letterSize();
+    const letterScale = textScale();
     const context = left.getContext("2d");
     context.font = getComputedStyle(left).font;
     const widest = (texts) =>
       Math.min(
-        LARGEST_LABEL * letterScale,
+        LONGEST_LABEL * letterScale,
         Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
       );
     labelWidth = Math.max(56 * letterScale, widest(view.queryLabels) + 10); // room for the axes' names at least
@@ -158,7 +158,7 @@ function makeHeatmap(view) {
   /** Labels of rows or columns that are visible and far enough apart to be read. */
   function labels(canvas, texts, size, minDistance, offset, length, width, height, chosen, position) {
     const context = prepared(canvas, width, height);
-    const longest = LARGEST_LABEL * letterSize();
+    const longest = LONGEST_LABEL * textScale();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
@@ -182,14 +182,14 @@ function makeHeatmap(view) {
   function drawNumbers(context, j, i, n, m) {
     const digits = Math.max(1, 2 - Math.floor(Math.log10(Math.max(1, scale.bound))));
     const isHidden = hiddenIn(view, selection);
-    context.font = `${Math.min(LETTERS * 1.5, cell / 3.8)}px ${getComputedStyle(left).fontFamily}`;
+    context.font = `${Math.min(LABEL_SIZE * 1.5, cell / 3.8)}px ${getComputedStyle(left).fontFamily}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let row = i; row < i + m; row++)
       for (let column = j; column < j + n; column++) {
         const at = row * view.Tk + column;
         if (isHidden(at) || !Number.isFinite(matrix[at])) continue;
-        context.fillStyle = inks[placesOf([matrix[at]], scale)[0]];
+        context.fillStyle = inks[paletteIndices([matrix[at]], scale)[0]];
         context.fillText(fixed(matrix[at], digits), (column + 0.5) * cell, (row + 0.5) * cell);
       }
   }
@@ -214,12 +214,12 @@ function makeHeatmap(view) {
       for (let at = i; at <= i + m; at++) context.fillRect(x, at * cell - 0.5, width, 1);
     }
     if (cell >= NUMBERED_CELL) drawNumbers(context, j, i, n, m);
-    const { query, key } = placed(describedPlace());
-    const letterScale = letterSize();
+    const { query, key } = nearestCell(describedCell());
+    const letterScale = textScale();
     // Printed labels are smaller and vertical, so that none is left out.
     const size = isPrinted()
-      ? Math.min(LETTERS, Math.max(SMALLEST_LETTERS, Math.floor(cell) - 1))
-      : LETTERS * letterScale;
+      ? Math.min(LABEL_SIZE, Math.max(SMALLEST_LABEL_SIZE, Math.floor(cell) - 1))
+      : LABEL_SIZE * letterScale;
     const isUpright = isPrinted() && cell < 19;
     const rows = (label, middle) => {
       label.textAlign = "right";
@@ -236,11 +236,11 @@ function makeHeatmap(view) {
   });
 
   /** This view's row and column of a query and a key. */
-  const placed = ({ query, key }) => ({
+  const nearestCell = ({ query, key }) => ({
     query: nearest(view.rows, query),
     key: nearest(view.columns, key),
   });
-  const chosen = () => placed(selection);
+  const chosen = () => nearestCell(selection);
 
   /** Draw a frame around a cell. */
   function put(frame, i, j) {
@@ -278,7 +278,7 @@ function makeHeatmap(view) {
       `${queryName} ${brief(view.queryLabels[query])}, ${keyName} ${brief(view.keyLabels[key])}, ` +
         `${selection.step} ${format(shown)}${masked ? `, ${say("masked")}` : ""}`,
     );
-    const { query: i, key: j } = placed(describedPlace());
+    const { query: i, key: j } = nearestCell(describedCell());
     hover.hidden = i === query && j === key;
     put(hover, i, j);
     readOut(i, j);
@@ -287,7 +287,7 @@ function makeHeatmap(view) {
 
   function readOut(i, j) {
     const { queryName, keyName, shown, masked } = contentOf(i, j);
-    const isElsewhere = view.rows[i] !== describedPlace().query || view.columns[j] !== describedPlace().key;
+    const isElsewhere = view.rows[i] !== describedCell().query || view.columns[j] !== describedCell().key;
     readout.replaceChildren(
       make(
         "span",

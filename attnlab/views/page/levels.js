@@ -21,7 +21,7 @@ function move(element) {
   moving?.style.setProperty("view-transition-name", "level");
 }
 
-/** At a level, the element that stands for a deeper one, or that shows it. */
+/** The element of a level that the animation to or from a deeper level starts with. */
 function elementAt(level, deeper) {
   const shows = level === "model" || level === "block";
   if (shows && deeper === "block") return level === "model" ? picture.titles[selection.layer] : byId("picture");
@@ -29,7 +29,7 @@ function elementAt(level, deeper) {
   return byId(deeper === "block" || level === "block" ? "picture" : "head");
 }
 
-/** Go to a level, and to a layer or head; `then` is called once that is shown. */
+/** Go to a level of a layer and head; then call `then`. */
 async function zoomTo(level, { layer, head } = selection, then = () => {}) {
   const before = selection.level;
   const [outer, inner] = LEVELS.indexOf(before) < LEVELS.indexOf(level) ? [before, level] : [level, before];
@@ -64,7 +64,7 @@ function showLevel(level) {
   if (level !== "number" && opened) closeArithmetic();
   if (isAt("block")) showStage(null);
   showCrumbs();
-  showChapters();
+  filterStory();
   showPicture();
   openHead(selection.layer, selection.head);
 }
@@ -73,8 +73,8 @@ function showLevel(level) {
 function showCrumbs() {
   const { layer, head, step } = selection;
   const { query, key } = opened ?? selection;
-  const label = (places, position, tokens) => {
-    const [[number, n]] = [...places[position].entries()].filter(([, n]) => n !== null);
+  const label = (positions, tokens) => {
+    const [[number, n]] = [...positions.entries()].filter(([, n]) => n !== null);
     return brief(wordOf(traces[number][tokens][n].symbol));
   };
   const names = {
@@ -82,7 +82,7 @@ function showCrumbs() {
     block: say("Layer {layer}", { layer }),
     head: say("Head {head}", { head }),
     matrix: step,
-    number: () => `“${label(places.queries, query, "tokens")}” → “${label(places.keys, key, "keys")}”`,
+    number: () => `“${label(alignment.queries[query], "tokens")}” → “${label(alignment.keys[key], "keys")}”`,
   };
   const deepest = LEVELS.indexOf(selection.level);
   byId("crumbs").hidden = !isLook() || deepest === 0;

@@ -67,11 +67,11 @@ function showOverlaid() {
 
 /** If only one of several selected heads is shown: how many there are, and a button to show all. */
 function showOthers() {
-  const isAlone = overlaid.length > 0 && selection.look !== "lines";
+  const isAlone = overlaid.length > 0 && selection.display !== "lines";
   byId("others").hidden = !isAlone;
   if (!isAlone) return;
   const showLines = () => {
-    chooseLook("lines");
+    chooseDisplay("lines");
     byId("looks").querySelector(":checked").focus();
   };
   byId("others").replaceChildren(
@@ -119,15 +119,15 @@ function makeLines(view) {
     if (byId("lines").hidden) return;
     const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
     const context = prepared(canvas, width, height);
-    const size = (isLong ? 11 : 13) * letterSize();
+    const size = (isLong ? 11 : 13) * textScale();
     const font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     context.translate(0, -scrollTop);
-    const available = Math.min(120 * letterSize(), width / 4);
+    const available = Math.min(120 * textScale(), width / 4);
     const [from, to] = [available + 8, width - available - 8];
     const [query, key] = [
-      nearest(view.rows, describedPlace().query),
-      nearest(view.columns, describedPlace().key),
+      nearest(view.rows, describedCell().query),
+      nearest(view.columns, describedCell().key),
     ];
     const cached = view.Tk - view.T; // aligns each query with its own key
     const y = (n) => (n + 0.5) * row;
@@ -168,7 +168,7 @@ function makeLines(view) {
   });
 
   function layOut() {
-    row = (isLong ? SMALL_ROW : LINE_ROW) * letterSize();
+    row = (isLong ? SMALL_ROW : LINE_ROW) * textScale();
     extent.style.height = `${view.Tk * row}px`;
     const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
     scroller.style.height = `${Math.min(tallest, view.Tk * row)}px`;

@@ -6,15 +6,15 @@ const traceHistory = []; // the history, as the source describes traces
 let lastRequest; // the last request: a text, {text} or {ids}, and `ablated`, its changes
 let pending; // aborts the pending request
 
-/** Trace a text, {text} or {ids}, with places ablated: [layer, head] for a head, [layer] for an MLP. */
+/** Trace a text, {text} or {ids}, with changes, see source.js. */
 function requestTrace(text, ablated) {
   lastRequest = { text, ablated };
   runLatest(async (signal) => {
-    const given = await source.open(text, ablated, signal);
+    const trace = await source.open(text, ablated, signal);
     return () => {
       const last = traceHistory.at(-1);
-      const isSame = last.ids.join() === given.ids.join();
-      show({ ...given, typed: text.text ?? (isSame ? last.typed : undefined) });
+      const isSame = last.ids.join() === trace.ids.join();
+      show({ ...trace, typed: text.text ?? (isSame ? last.typed : undefined) });
     };
   });
 }
@@ -23,13 +23,13 @@ function requestTrace(text, ablated) {
 linkOfText = () => linkOf(traceHistory.at(-1));
 
 const linkOf = ({ ids, ablated }) => {
-  const ablate = ablated.map((place) => place.join(".")).join(" ");
+  const ablate = ablated.map((change) => change.join(".")).join(" ");
   return { ids: ids.join("."), ...(ablate && { ablate }) };
 };
 
 const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
 
-/** Trace what a link asks for, instead of the first trace. */
+/** Trace the text of a link; if `isFirst`, instead of the first trace. */
 function followLinkOfText(link, isFirst = false) {
   const values = new URLSearchParams(link.slice(1));
   const numbers = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
@@ -37,12 +37,12 @@ function followLinkOfText(link, isFirst = false) {
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
   runLatest(async (signal) => {
     const ablated = ablate.split(" ").filter(Boolean).map(numbers);
-    const given = await source.open({ ids: numbers(ids) }, ablated, signal);
+    const trace = await source.open({ ids: numbers(ids) }, ablated, signal);
     return async () => {
-      const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(given));
+      const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(trace));
       if (isBack || isFirst) traceHistory.pop();
-      if (!isBack) traceHistory.push(given);
-      byId("prompt").value = given.text;
+      if (!isBack) traceHistory.push(trace);
+      byId("prompt").value = trace.text;
       await showLatest();
       followLink(link); // again, now that the tokens that it names exist
     };
@@ -56,14 +56,14 @@ function continueText() {
   runLatest(async (signal) => {
     const count = byId("count").valueAsNumber;
     const seed = byId("seed").value;
-    const how = { ...samplingSettings(), ...(seed !== "" && { seed: Number(seed) }) };
-    const { ids, text, chosen } = await source.generate(trace, { count, ...how }, signal);
-    const given = await source.open({ ids }, trace.ablated, signal);
+    const options = { ...samplingSettings(), ...(seed !== "" && { seed: Number(seed) }) };
+    const { ids, text, chosen } = await source.generate(trace, { count, ...options }, signal);
+    const continued = await source.open({ ids }, trace.ablated, signal);
     return () => {
-      show(given);
+      show(continued);
       byId("prompt").value = text;
       markUnsent();
-      showGenerated(chosen, how);
+      showGenerated(chosen, options);
     };
   });
 }
@@ -74,8 +74,8 @@ function showGenerated(chosen, { temperature }) {
     ? say("Generated tokens, each with the probability it was sampled with:")
     : say("Generated greedily; probabilities are the model's, at temperature 1:");
   const items = chosen.map((token) => {
-    const share = temperature ? token.probability : token.share;
-    return make("li", {}, symbolOf(brief(token.symbol)), barOf(share), number(share, 4));
+    const probability = temperature ? token.probability : token.share;
+    return make("li", {}, symbolOf(brief(token.symbol)), barOf(probability), number(probability, 4));
   });
   byId("sampled").replaceChildren(words, make("ol", {}, ...items));
 }
@@ -106,18 +106,17 @@ async function runLatest(request) {
   then();
 }
 
-let done = 1; // share of the source's computation
+let progress = 1; // of the source's computation, from 0 to 1
 
-/** Show the share of a computation that is done. */
-function showProgress(share) {
-  done = share;
+function showProgress(fraction) {
+  progress = fraction;
   markWorking();
 }
 
 function markWorking() {
   const isPending = byId("explore").ariaBusy === "true";
-  byId("working").hidden = !isPending && done === 1;
-  if (done < 1) byId("progress").value = done;
+  byId("working").hidden = !isPending && progress === 1;
+  if (progress < 1) byId("progress").value = progress;
   else byId("progress").removeAttribute("value");
 }
 
@@ -133,9 +132,9 @@ function cancel() {
 function openModel(files) {
   runLatest(async (signal) => {
     const opened = await source.opened(files, signal);
-    let given;
+    let trace;
     try {
-      given = await opened.open({ text: byId("prompt").value }, [], signal).catch(() => {
+      trace = await opened.open({ text: byId("prompt").value }, [], signal).catch(() => {
         signal.throwIfAborted();
         return opened.open({ ids: [0] }, [], signal); // if this model can't encode the text
       });
@@ -149,8 +148,8 @@ function openModel(files) {
       source = opened;
       source.showFormulas();
       traceHistory.length = 0;
-      byId("prompt").value = given.text;
-      traceHistory.push({ ...given, typed: given.text });
+      byId("prompt").value = trace.text;
+      traceHistory.push({ ...trace, typed: trace.text });
       showLatest();
     };
   });
@@ -161,10 +160,10 @@ function showStatus(sentence) {
 }
 
 /** Show a trace and add it to the history. */
-function show(given) {
+function show(trace) {
   startEntry();
-  if (traceHistory.at(-1).id === given.id) traceHistory.pop();
-  traceHistory.push(given);
+  if (traceHistory.at(-1).id === trace.id) traceHistory.pop();
+  traceHistory.push(trace);
   if (traceHistory.length > HISTORY_LENGTH) traceHistory.shift();
   showLatest();
 }
@@ -174,9 +173,9 @@ async function showLatest() {
   const { query, key } = selection;
   const before = traces[0].ids.join();
   const focused = document.activeElement; // may be in an element that is replaced
-  const figure = [...byId("heatmaps").children].findIndex((one) => one.contains(focused));
+  const figure = [...byId("heatmaps").children].findIndex((child) => child.contains(focused));
   resetRequest();
-  const opened = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
+  const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
   const isFromAtlas = description.traces[0].atlas !== undefined; // which is about one head
   if (traces.at(-1).ids.join() !== before && isLook() && !isFromAtlas) {
     isHeadChosen = false;
@@ -188,7 +187,7 @@ async function showLatest() {
   markLatest();
   const shown = traces;
   if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
-  await opened;
+  await opening;
   if (figure >= 0) heatmaps[figure]?.cursor.focus();
   // Keep the selected tokens if the texts are the same.
   if (traces === shown && traces.every(({ ids }) => ids.join() === before)) select(query, key);
@@ -241,7 +240,7 @@ function notesOn(tokens) {
   return notes;
 }
 
-const UNKNOWN_LISTED = 8; // characters without a token
+const UNKNOWN_LISTED = 8; // at most
 
 function markLatest() {
   markUnsent();
@@ -262,40 +261,40 @@ function toggle(change) {
   requestTrace(text, others.length < ablated.length ? others : [...ablated, change]);
 }
 
-/** Scale a step of the open head by `how` percent; or, if `how` is "of", take it from the text with these ids. */
-function changeStep(step, how, ...ids) {
+/** Scale a step of the open head by `factor` percent; or, if `factor` is "of", take it from the text with these ids. */
+function changeStep(step, factor, ...ids) {
   const { text, ablated } = lastRequest;
-  const place = [selection.layer, selection.head, step];
-  const others = ablated.filter((other) => other.slice(0, 3).join() !== place.join());
-  requestTrace(text, how === 100 ? others : [...others, [...place, how, ...ids]]);
+  const target = [selection.layer, selection.head, step];
+  const others = ablated.filter((other) => other.slice(0, 3).join() !== target.join());
+  requestTrace(text, factor === 100 ? others : [...others, [...target, factor, ...ids]]);
 }
 
 /** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
 function cellOfMask() {
-  const { query, key } = describedPlace();
+  const { query, key } = describedCell();
   const { number } = traces.at(-1);
-  const cell = [places.queries[query]?.[number], places.keys[key]?.[number]];
+  const cell = [alignment.queries[query]?.[number], alignment.keys[key]?.[number]];
   return cell.every(Number.isInteger) ? cell : null;
 }
 
-/** The cells of the open head's mask that are switched, as [query, key]. */
-function switchedCells() {
+/** The cells of the open head's mask that are toggled, as [query, key]. */
+function toggledCells() {
   const { layer, head } = selection;
   const change = lastRequest.ablated.find((change) => change.slice(0, 4).join() === [layer, head, "mask", "flip"].join()) ?? [];
   return Array.from({ length: (change.length - 4) / 2 }, (_, n) => change.slice(4 + 2 * n, 6 + 2 * n));
 }
 
-/** Switch a cell of the open head's mask: let the query attend to the key, or not. */
-function switchCell() {
+/** Toggle a cell of the open head's mask: whether the query may attend to the key. */
+function toggleCell() {
   const cell = cellOfMask();
   if (!cell) return;
   const { layer, head } = selection;
-  const place = [layer, head, "mask", "flip"];
-  const before = switchedCells();
+  const target = [layer, head, "mask", "flip"];
+  const before = toggledCells();
   const others = before.filter((other) => other.join() !== cell.join());
   const cells = others.length < before.length ? others : [...before, cell];
-  const kept = lastRequest.ablated.filter((change) => change.slice(0, 4).join() !== place.join());
-  requestTrace(lastRequest.text, cells.length ? [...kept, [...place, ...cells.flat()]] : kept);
+  const kept = lastRequest.ablated.filter((change) => change.slice(0, 4).join() !== target.join());
+  requestTrace(lastRequest.text, cells.length ? [...kept, [...target, ...cells.flat()]] : kept);
 }
 
 /** Mark what is ablated or edited: in a list, in the maps and at the open head. */
@@ -304,24 +303,24 @@ function markAblated() {
   byId("ablated").hidden = !ablated.length;
   byId("ablated").replaceChildren(
     ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
-    ...ablated.map((place) => {
-      const name = nameOfChange(place);
+    ...ablated.map((change) => {
+      const name = nameOfChange(change);
       const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
       button.ariaLabel = say("{name}: undo the ablation", { name });
       button.addEventListener("click", () => {
         byId("prompt").focus(); // this button is removed
-        toggle(place);
+        toggle(change);
       });
       return button;
     }),
   );
   for (const { view, maps } of [...grids, picture]) {
-    const places = view.isDifference ? [] : view.traces[0].ablated;
+    const changes = view.isDifference ? [] : view.traces[0].ablated;
     for (const { cell, layer, head } of maps) {
-      const isAblated = isAmong(places, [layer, head]);
-      const name = nameOfPlace([layer, head]);
+      const isAblated = isAmong(changes, [layer, head]);
+      const name = nameOfPart([layer, head]);
       cell.classList.toggle("ablated", isAblated);
-      const isChanged = !isAblated && places.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
+      const isChanged = !isAblated && changes.some((change) => !isAblation(change) && isAmong([change.slice(0, 2)], [layer, head]));
       cell.classList.toggle("changed", isChanged);
       cell.title = cell.ariaLabel = isAblated ? say("{name}, ablated", { name }) : isChanged ? say("{name}, edited", { name }) : name;
     }
@@ -338,7 +337,7 @@ function markToggles() {
   byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
   const change = lastRequest.ablated.find((other) => other.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
   showFactor(change && change[3] !== "of" ? change[3] : 100);
-  byId("cell-toggle").ariaPressed = String(isAmong(switchedCells(), cellOfMask() ?? []));
+  byId("cell-toggle").ariaPressed = String(isAmong(toggledCells(), cellOfMask() ?? []));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
   for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
   byId("mlp-toggle").textContent = say("Ablate the MLP of layer {layer}", { layer });
@@ -369,7 +368,7 @@ function makeChanges(button) {
     { id: "changes" },
     make("summary", {}, say("Edit a step")),
     make("div", { class: "controls" }, step, make("span", {}, factor, make("span", { class: "value" })), button("patch", say("Use the previous text's values"), patch)),
-    make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), switchCell)),
+    make("div", { class: "controls" }, button("cell-toggle", say("Toggle the selected cell of the mask (M)"), toggleCell)),
     make("div", { class: "controls" }, toggleOf("mask", say("Remove the causal mask")), toggleOf("root", say("Don't divide by √Dk"))),
   );
 }
@@ -379,21 +378,20 @@ function markViews() {
   const { layer, head } = selection;
   const isAblated = ({ isDifference, traces: [trace] }) =>
     !isDifference && isAmong(trace.ablated, [layer, head]);
-  const name = nameOfPlace([layer, head]);
-  const mark = (part, isAblated, of) => {
+  const name = nameOfPart([layer, head]);
+  const mark = (part, isAblated, content) => {
     part.classList.toggle("ablated", isAblated);
     part.querySelector(".ablation")?.remove();
-    of.removeAttribute("aria-describedby");
+    content.removeAttribute("aria-describedby");
     if (!isAblated) return;
-    of.setAttribute("aria-describedby", "is-ablated");
-    of.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
+    content.setAttribute("aria-describedby", "is-ablated");
+    content.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
   };
   const single = views.filter((view) => !view.isDifference);
   for (const [id, shown] of Object.entries({ heatmaps: views, lines: single, strips: single, texts: single }))
     // Strips are made when first shown.
     [...byId(id).children].forEach((part, n) => {
-      const of = part.querySelector(".scroller, .all-lines, .table, .flow");
-      mark(part, isAblated(shown[n]), of);
+      mark(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .table, .flow"));
     });
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
     mark(part, isAblated(single[part.dataset.trace]), part.querySelector(".chain"));
@@ -511,7 +509,7 @@ function makeExplorer() {
     make("div", { id: "change" }),
   );
   byId("heatmaps").addEventListener("keydown", ({ key, ctrlKey, altKey, metaKey }) => {
-    if (key.toLowerCase() === "m" && !ctrlKey && !altKey && !metaKey && !source.hasEnded) switchCell();
+    if (key.toLowerCase() === "m" && !ctrlKey && !altKey && !metaKey && !source.hasEnded) toggleCell();
   });
   // S ablates a head that has focus, in the grid or in its map.
   for (const id of ["grids", "heatmaps"])

@@ -22,11 +22,11 @@ function tokenOf([id, symbol, text, bytes]) {
 
 function makeSettings() {
   positions = slider(say("after position"), {
-    words: (n) => positionIn(places.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    words: (n) => positionIn(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spoken: (n) => {
-      const t = places.queries[n].findIndex((i) => i !== null);
+      const t = alignment.queries[n].findIndex((i) => i !== null);
       const { cached, tokens } = traces[t];
-      return `${cached + places.queries[n][t]} ${brief(tokens[places.queries[n][t]].symbol)}`;
+      return `${cached + alignment.queries[n][t]} ${brief(tokens[alignment.queries[n][t]].symbol)}`;
     },
     use: (n) => select(n),
   });
@@ -117,8 +117,8 @@ function slider(name, { words, spoken, use, at }) {
 }
 
 /** Set the sliders, whose ranges depend on the texts. */
-function placeSliders() {
-  positions.set(selection.query, places.queries.length - 1);
+function updateSliders() {
+  positions.set(selection.query, alignment.queries.length - 1);
   const max = Math.max(...traces.map(({ prediction }) => prediction.n));
   if (settings.top_k > max) settings.top_k = null;
   showSettings();

@@ -19,7 +19,7 @@ function point(at) {
 }
 
 /** The selection's query for a position in a trace. */
-const queryOf = (trace, position) => places.queries.findIndex((positions) => positions[trace.number] === position);
+const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
 /** Show a query and its strongest key while the pointer is there. */
 const pointAtQuery = (query) => point({ query, key: strongestKey(query) ?? selection.key });
@@ -93,10 +93,10 @@ function showHead() {
   selection.key ??= strongestKey(selection.query) ?? 0;
   byId("head-title").textContent = say("Layer {layer}, head {head}", selection);
   for (const radio of byId("head").querySelectorAll("input"))
-    radio.checked = [step, selection.look].includes(radio.value);
-  const isShown = (look) => look === selection.look || (look === "lines" && isAt("head"));
-  for (const [look, id] of Object.entries(LOOKS)) byId(id).hidden = !isShown(look);
-  for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.look !== "map";
+    radio.checked = [step, selection.display].includes(radio.value);
+  const isShown = (display) => display === selection.display || (display === "lines" && isAt("head"));
+  for (const [display, id] of Object.entries(DISPLAYS)) byId(id).hidden = !isShown(display);
+  for (const id of ["steps", "zoom", "formula"]) byId(id).hidden = selection.display !== "map";
   showJobs();
   showOthers();
   showStrongest();
@@ -105,7 +105,6 @@ function showHead() {
   byId("formula").textContent = `${formulaOf(step)}${editedIn(layer, head, step)}`;
   for (const grid of [...grids, picture]) grid.mark();
   for (const text of texts) text.draw();
-  if (isAt("model", "block")) return; // the head's views aren't shown
   const bounds = heatmaps.map((heatmap) => heatmap.compute());
   // One scale for both traces, so that their colours are comparable.
   const shared = Math.max(...bounds.filter((_, n) => !views[n].isDifference));
@@ -123,7 +122,7 @@ const jobsInWords = () => ({
   induction: say("the token after the last such occurrence"),
 });
 
-/** Show how well the open head does each job, in each text. */
+/** Show how much of its attention the open head gives to each job, in each text. */
 function showJobs() {
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
@@ -131,27 +130,27 @@ function showJobs() {
   const isOneModel = new Set(traces.map(({ model }) => model)).size === 1;
   const cards = (isOneModel ? shown.slice(0, 1) : shown).flatMap(({ name, card, H }) => {
     const listed = Object.entries(card ?? {})
-      .map(([job, shares]) => [words[job], shares[layer * H + head], shares.at(-1)])
-      .filter(([, share, uniform]) => share > 2 * uniform)
+      .map(([job, weights]) => [words[job], weights[layer * H + head], weights.at(-1)])
+      .filter(([, weight, uniform]) => weight > 2 * uniform)
       .sort((a, b) => b[1] - a[1])
-      .map(([word, share]) => `${word} ${share.toFixed(2)}`)
+      .map(([word, weight]) => `${word} ${weight.toFixed(2)}`)
       .join(" · ");
-    const of = isOneModel ? "" : `${name}: `;
-    return listed ? [make("p", {}, of, say("On other texts, from the model card: "), listed)] : [];
+    const prefix = isOneModel ? "" : `${name}: `;
+    return listed ? [make("p", {}, prefix, say("On other texts, from the model card: "), listed)] : [];
   });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
       const known = Object.entries(jobsOfHead(trace, layer, head)).filter(([, job]) => job);
       const parts = known.flatMap(([name, job], n) => {
-        const share = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
-        share.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
+        const weight = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
+        weight.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
         const uniform = say("({even} if uniform)", { even: job.uniform.toFixed(2) });
-        const shown = make("span", { "data-job": name }, words[name], " ", share, " ", uniform);
+        const shown = make("span", { "data-job": name }, words[name], " ", weight, " ", uniform);
         return n ? [" · ", shown] : [shown];
       });
-      const of = traces.length === 2 ? `${trace.name}: ` : "";
+      const prefix = traces.length === 2 ? `${trace.name}: ` : "";
       const label = parts.length ? say("Mean weight on this text: ") : "";
-      return make("p", {}, of, label, ...parts);
+      return make("p", {}, prefix, label, ...parts);
     }),
     ...cards,
   );
@@ -173,11 +172,11 @@ function chooseStep(step) {
   openHead(selection.layer, selection.head);
 }
 
-// The ways to show a head, each with its element's id.
-const LOOKS = { map: "heatmaps", lines: "lines", strips: "strips" };
+// The displays of a head, each with its element's id.
+const DISPLAYS = { map: "heatmaps", lines: "lines", strips: "strips" };
 
-function chooseLook(look) {
-  selection.look = look;
+function chooseDisplay(display) {
+  selection.display = display;
   openHead(selection.layer, selection.head);
 }
 
@@ -194,23 +193,23 @@ function zoom(factor) {
   }
 }
 
-const LETTER_SIZES = [1, 1.25, 1.5]; // relative to the default
+const TEXT_SIZES = [1, 1.25, 1.5]; // relative to the default
 
 /** Set the text size and lay out the views again. */
-function setLetters(times) {
-  selection.letters = times;
-  document.documentElement.style.setProperty("--letters", times);
-  byId("smaller-letters").disabled = times === LETTER_SIZES[0];
-  byId("larger-letters").disabled = times === LETTER_SIZES.at(-1);
+function setTextSize(size) {
+  selection.textSize = size;
+  document.documentElement.style.setProperty("--letters", size);
+  byId("smaller-letters").disabled = size === TEXT_SIZES[0];
+  byId("larger-letters").disabled = size === TEXT_SIZES.at(-1);
   for (const view of [...texts, ...heatmaps, ...allLines]) view.layOut();
   updateLink();
 }
 
 /** Step to the next text size, larger (1) or smaller (-1); move focus off a disabled button. */
-function stepLetters(by) {
-  const n = LETTER_SIZES.indexOf(selection.letters) + by;
-  setLetters(LETTER_SIZES[n]);
-  if (by < 0 ? n === 0 : n === LETTER_SIZES.length - 1)
+function stepTextSize(by) {
+  const n = TEXT_SIZES.indexOf(selection.textSize) + by;
+  setTextSize(TEXT_SIZES[n]);
+  if (by < 0 ? n === 0 : n === TEXT_SIZES.length - 1)
     byId(by < 0 ? "larger-letters" : "smaller-letters").focus();
 }
 
@@ -241,7 +240,7 @@ function summarise() {
   compared.hidden = traces.length < 2;
   if (compared.hidden) return;
   const [a, b] = traces;
-  const count = (condition) => places.queries.filter(condition).length;
+  const count = (condition) => alignment.queries.filter(condition).length;
   const [onlyA, onlyB] = [count(([, n]) => n === null), count(([n]) => n === null)];
   const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].symbol !== b.tokens[m].symbol);
   const sentences = [
@@ -265,7 +264,7 @@ function alignmentOf(a, b) {
   return make(
     "ol",
     { id: "alignment", "aria-label": say("A above, B below") },
-    ...places.queries.map(([n, m]) => {
+    ...alignment.queries.map(([n, m]) => {
       const status =
         n === null || m === null ? "added" : a.tokens[n].symbol === b.tokens[m].symbol ? "" : "changed";
       return make(
@@ -303,11 +302,11 @@ function explainSymbols() {
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));
 }
 
-/** Show traces, as in `description.traces`, instead of the current ones. */
-function openTraces(opened) {
+/** Show traces, described as in `description.traces`, instead of the current ones. */
+function openTraces(descriptions) {
   forgetMaps();
   closeArithmetic();
-  takeTraces(opened);
+  setTraces(descriptions);
   overlaid = [];
   const { layer, head } = selection;
   pointed = null;
@@ -326,7 +325,7 @@ function openTraces(opened) {
   texts = views.filter((view) => !view.isDifference).map(makeText);
   byId("texts").querySelector(".stage").append(byId("letters"));
   predictions = traces.map(makePrediction);
-  placeSliders();
+  updateSliders();
   drawPredictions();
   explainSymbols();
   heatmaps = views.map(makeHeatmap);
@@ -346,7 +345,7 @@ function setDepth(depth) {
   selection.depth = depth;
   document.body.dataset.depth = depth;
   for (const radio of byId("depth").querySelectorAll("input")) radio.checked = radio.value === depth;
-  if (isLook()) Object.assign(selection, { look: "map", ...(isAt("model") && { step: "weights" }) });
+  if (isLook()) Object.assign(selection, { display: "map", ...(isAt("model") && { step: "weights" }) });
   views.forEach(labelView);
   showLevel(selection.level);
   if (!isLook()) {
@@ -363,24 +362,24 @@ async function openStory() {
   const trace = traces.at(-1);
   const before = selection.query;
   byId("story").ariaBusy = "true";
-  const [chapter] = await showStory(trace);
+  const [first] = await showStory(trace);
   if (traces.at(-1) !== trace) return;
   byId("story").ariaBusy = "false";
   picture.draw();
-  if (!chapter || isHeadChosen || selection.query !== before) return;
+  if (!first || isHeadChosen || selection.query !== before) return;
   const query = queryOf(trace, trace.T - 1);
-  await openHead(chapter.layer, chapter.head, () => {
+  await openHead(first.layer, first.head, () => {
     if (selection.query === before) select(query); // another token may have been chosen while it loaded
   });
 }
 
-/** The parts of a selection that this page can show. */
+/** The values of a link, as a selection that this page can show. */
 function clampedSelection({ layer, head, query, key, step, look }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
     head: [head, Math.max(...traces.map(({ H }) => H))],
-    query: [query, places.queries.length],
-    key: [key, places.keys.length],
+    query: [query, alignment.queries.length],
+    key: [key, alignment.keys.length],
   };
   const numbers = Object.entries(counts)
     .filter(([, [n]]) => n >= 0)
@@ -388,7 +387,7 @@ function clampedSelection({ layer, head, query, key, step, look }) {
   return {
     ...Object.fromEntries(numbers),
     ...(MATRICES.includes(step) && { step }),
-    ...(look in LOOKS && { look }),
+    ...(look in DISPLAYS && { display: look }),
   };
 }
 
@@ -402,7 +401,7 @@ function followLink(link) {
   selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
   const depth = values.stop ? "lab" : values.depth; // only the lab follows a token from stop to stop
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
-  if (LETTER_SIZES.includes(Number(values.letters))) setLetters(Number(values.letters));
+  if (TEXT_SIZES.includes(Number(values.letters))) setTextSize(Number(values.letters));
   followQuery();
   followPass();
   followLinkOfPass(values);
@@ -426,10 +425,10 @@ function updateLink() {
 function writeLink() {
   clearTimeout(linkTimer);
   linkTimer = null;
-  const { layer, head, step, query, key, look, letters, depth, level } = selection;
+  const { layer, head, step, query, key, display, textSize, depth, level } = selection;
   const link = new URLSearchParams({
-    ...{ layer, head, step, query, key, look },
-    ...(letters !== 1 && { letters }),
+    ...{ layer, head, step, query, key, look: display },
+    ...(textSize !== 1 && { letters: textSize }),
     ...(!isLook() && { depth }),
     ...(!isAt("model") && isLook() && { level }),
     ...linkOfArithmetic(),
@@ -454,12 +453,12 @@ async function preloadLayers() {
 }
 
 choosePalette();
-addChoices("looks", "look", { map: say("map"), lines: say("lines"), strips: "q · k" }, chooseLook);
+addChoices("looks", "look", { map: say("map"), lines: say("lines"), strips: "q · k" }, chooseDisplay);
 addChoices("steps", "step", Object.fromEntries(MATRICES.map((step) => [step, step])), chooseStep);
 addChoices("depth", "depth", { look: say("Look"), lab: say("Lab") }, setDepth);
 makeSettings();
 openTraces(description.traces);
-setLetters(1);
+setTextSize(1);
 setTimeout(preloadLayers, 500);
 if (location.hash) followLink(location.hash);
 else setDepth(selection.depth);
@@ -485,7 +484,10 @@ function layOutForPaper(printed) {
   repaint();
   for (const view of [...texts, ...allLines]) view.layOut();
   if (!isLook()) return;
-  if (printed) listStages();
+  if (printed) {
+    showStage(null); // the list of stages is printed below the whole picture
+    listStages();
+  }
   picture.layOut();
 }
 
@@ -499,8 +501,8 @@ byId("several").addEventListener("click", ({ target }) => {
   if (isOn) overlaid = [];
   openHead(selection.layer, selection.head);
 });
-byId("smaller-letters").addEventListener("click", () => stepLetters(-1));
-byId("larger-letters").addEventListener("click", () => stepLetters(1));
+byId("smaller-letters").addEventListener("click", () => stepTextSize(-1));
+byId("larger-letters").addEventListener("click", () => stepTextSize(1));
 byId("smaller").addEventListener("click", () => zoom(1 / 1.5));
 byId("larger").addEventListener("click", () => zoom(1.5));
 byId("arithmetic").addEventListener("keydown", (event) => {

@@ -438,10 +438,10 @@ function makeStrip() {
     legend.textContent = row.every((x) => x >= 0)
       ? say("Orange above 0; darkest at {most} and above.", { most: bound })
       : say("Blue below 0, orange above; darkest beyond ±{most}.", { most: bound });
-    placeMark();
+    moveMark();
   }
 
-  function placeMark() {
+  function moveMark() {
     if (columns === undefined) return;
     const [i, j] = [Math.floor(chosen / columns), chosen % columns];
     const size = Math.max(side, 9);
@@ -493,7 +493,7 @@ function makeStrip() {
     focus: () => mark.focus(),
     mark(c) {
       chosen = c;
-      placeMark();
+      moveMark();
       read(c);
       mark.ariaLabel = `${componentOf(shownStep.stop, c)}: ${format(row[c], 6)}`;
     },

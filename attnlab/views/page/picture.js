@@ -50,17 +50,17 @@ function makePicture(view) {
   });
 
   let norms = null; // of the stream: embedding; each block's mid, what the MLP adds, output
-  let following = []; // the most probable next tokens, {id, share}
-  const followings = new Map(); // the same after other tokens, by position; null while they are loaded
+  let nextTokens = []; // the most probable ones after the text, {id, probability}
+  const nextAfter = new Map(); // the same after other tokens, by position; null while they are loading
   let seen = []; // the layers that are drawn: all, or the open block's
   let shown = []; // the positions of the tokens that are drawn
   let curves = []; // {layer, head, i, j, weight}, by weight
   let plan; // the layout: positions and sizes
 
-  // ---- what is shown ---------------------------------------------------------------------------
+  // ---- tokens and curves -----------------------------------------------------------------------
 
   /** The tokens that are drawn: all, or the last ones and those that the last one attends to most. */
-  function choose(count) {
+  function chooseTokens(count) {
     if (T <= count) return [...Array(T).keys()];
     const sums = new Float64Array(T);
     for (const layer of trace.loaded.keys())
@@ -111,22 +111,22 @@ function makePicture(view) {
     cell.title = cell.ariaLabel = label;
   }
 
-  // ---- where it is -----------------------------------------------------------------------------
+  // ---- layout ----------------------------------------------------------------------------------
 
   function layOut() {
-    const whole = byId("picture").clientWidth;
-    if (!whole) return;
-    const isPhone = whole < 640;
+    const available = byId("picture").clientWidth;
+    if (!available) return;
+    const isPhone = available < 640;
     const isBlock = isAt("block");
     seen = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
-    const times = isPresenting() ? LARGER : 1;
+    const factor = isPresenting() ? LARGER : 1;
     const left = isPhone ? 74 : isPresenting() ? 150 : 118;
     const right = isPhone || isBlock ? 10 : 232;
     const [ofMLP, ofEmbedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
     const smallest = Math.ceil(H / 6) * 17;
-    const unit = Math.max(smallest, (whole - left - right) / (ofEmbedding + seen.length * (1 + ofMLP)));
+    const unit = Math.max(smallest, (available - left - right) / (ofEmbedding + seen.length * (1 + ofMLP)));
     const width = left + unit * (ofEmbedding + seen.length * (1 + ofMLP));
-    const [largest, highest] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * times, 132 * times];
+    const [largest, highest] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, 132 * factor];
     const sizeIn = (columns) => {
       const size = Math.floor(Math.min(largest, (unit - 8) / columns - 4));
       const rows = Math.ceil(H / columns);
@@ -139,19 +139,19 @@ function makePicture(view) {
     const grid = (!isBlock && labelled[0]) || fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] || sizeIn(Math.ceil(H / 6));
     const top = 30 + grid.height + 18;
     const topInPage = byId("picture").getBoundingClientRect().top + scrollY;
-    const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * times, innerHeight - topInPage - (isPresenting() ? 110 : 70)))) - top - 16;
+    const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * factor, innerHeight - topInPage - (isPresenting() ? 110 : 70)))) - top - 16;
     const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
-    shown = choose(Math.max(6, Math.min(24, Math.floor(room / pitch))));
-    const gaps = shown.map((at, n) => n > 0 && at !== shown[n - 1] + 1);
+    shown = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
+    const gaps = shown.map((position, n) => n > 0 && position !== shown[n - 1] + 1);
     const free = room - GAP * gaps.filter(Boolean).length;
-    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * times, free / shown.length));
+    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * factor, free / shown.length));
     let y = top + line / 2;
-    const lines = new Map(shown.map((at, n) => [at, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
+    const lines = new Map(shown.map((position, n) => [position, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
     const starts = [left]; // of the stages: embedding, then attention and MLP of each block
     starts.push(left + unit * ofEmbedding);
     for (let n = 0; n < seen.length; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + ofMLP));
     plan = { width, height: y + line / 2 + 10, left, unit, grid, top, line, lines, gaps, starts, isPhone };
-    const at = (element, x, y) => {
+    const moveTo = (element, x, y) => {
       element.style.left = `${x}px`;
       element.style.top = `${y}px`;
     };
@@ -162,7 +162,7 @@ function makePicture(view) {
         const name = make("span", { class: "line", role: "option", tabindex: "-1", title: trace.tokens[i].symbol }, make("bdi", {}, brief(wordOf(trace.tokens[i].symbol))));
         name.position = i;
         name.classList.toggle("gap", gaps[n]);
-        at(name, 0, lines.get(i) - line / 2);
+        moveTo(name, 0, lines.get(i) - line / 2);
         name.style.width = `${left - 14}px`;
         name.style.height = name.style.lineHeight = `${line}px`;
         return name;
@@ -171,7 +171,7 @@ function makePicture(view) {
     const isTitled = unit >= 96;
     const titleAt = (words, from, to, title = make("span", { "aria-hidden": "true" })) => {
       title.textContent = words;
-      at(title, from, 0);
+      moveTo(title, from, 0);
       title.style.width = `${to - from}px`;
       return title;
     };
@@ -186,7 +186,7 @@ function makePicture(view) {
       const { columns, size, pitch } = grid;
       const margin = (unit - columns * (size + 4) + 4) / 2;
       cell.hidden = !seen.includes(layer);
-      at(cell, starts[1 + 2 * seen.indexOf(layer)] + margin + (head % columns) * (size + 4), 30 + Math.floor(head / columns) * pitch);
+      moveTo(cell, starts[1 + 2 * seen.indexOf(layer)] + margin + (head % columns) * (size + 4), 30 + Math.floor(head / columns) * pitch);
       canvas.style.width = canvas.style.height = `${size}px`;
       cell.classList.toggle("unnamed", size < LABELLED_MAP);
     }
@@ -197,7 +197,7 @@ function makePicture(view) {
     draw();
   }
 
-  // ---- what is drawn ---------------------------------------------------------------------------
+  // ---- drawing ---------------------------------------------------------------------------------
 
   const inkOf = (name) => {
     probe.style.color = `var(--${name})`;
@@ -233,19 +233,20 @@ function makePicture(view) {
       context.roundRect(starts[1 + 2 * n], top - 8, starts[2 + 2 * n] - starts[1 + 2 * n], height - top + 2, 12);
       context.fill();
     }
-    const stops = (i) => {
+    /** The thickness of a token's ribbon: at the embedding, and after each block's attention and MLP. */
+    const thicknessesOf = (i) => {
       const norm = (n) => (norms ? norms[n * T + i] : largest / 4);
       return [norm(3 * seen[0]), ...seen.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])].map(thickness);
     };
     for (const [i, y] of lines) {
-      const sizes = stops(i);
+      const sizes = thicknessesOf(i);
       context.fillStyle = i === query ? accent : flow;
       context.globalAlpha = i === query ? 0.6 : isFollowing ? 0.3 : 1;
       context.beginPath();
       context.moveTo(starts[0], y - sizes[0] / 2);
       const edge = (n, m, sign) => {
         const middle = (starts[n] + starts[m]) / 2;
-        const [a, b] = [n, m].map((stop) => y + (sign * sizes[Math.max(0, stop - 1)]) / 2);
+        const [a, b] = [n, m].map((index) => y + (sign * sizes[Math.max(0, index - 1)]) / 2);
         context.bezierCurveTo(middle, a, middle, b, starts[m], b);
       };
       for (let n = 0; n < sizes.length; n++) edge(n, n + 1, -1);
@@ -295,11 +296,11 @@ function makePicture(view) {
     scene.classList.toggle("following", isFollowing);
     byId("all-tokens").hidden = !isFollowing;
     next.classList.toggle("later", stage !== undefined && stage.name !== "next");
-    showFollowing(isFollowing ? query : T - 1);
+    showNextTokens(isFollowing ? query : T - 1);
     if (isFollowing && !stage) byId("stage-words").textContent = pathInWords(query);
   });
 
-  /** Frame what a stage of the tour is about, and dim what comes before. */
+  /** Frame a stage's columns, and dim those before. */
   function frame(context, { from, to, name }, accent) {
     const { starts, top, height } = plan;
     context.globalAlpha = 0.6;
@@ -324,7 +325,7 @@ function makePicture(view) {
       });
     const added = Array.from({ length: norms ? layers : 0 }, (_, layer) => norms[(2 + 3 * layer) * T + i]);
     const layer = added.indexOf(Math.max(...added));
-    const [likeliest] = (i === T - 1 ? following : followings.get(i)) ?? [];
+    const [likeliest] = (i === T - 1 ? nextTokens : nextAfter.get(i)) ?? [];
     return joined(
       largest.weight &&
         say("The largest weight of “{query}” on another token is {share}, on “{key}” in head {layer}.{head}.", {
@@ -334,7 +335,7 @@ function makePicture(view) {
           share: percent(largest.weight),
         }),
       layers > 1 && added[layer] > 0 && say("Of the MLPs, MLP {layer} adds the longest vector to it.", { layer }),
-      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: wordOf(trace.names.get(likeliest.id).symbol), share: percent(likeliest.share) }),
+      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: wordOf(trace.names.get(likeliest.id).symbol), share: percent(likeliest.probability) }),
     );
   }
 
@@ -342,17 +343,17 @@ function makePicture(view) {
   async function readNext(position) {
     const prediction = await source.position(trace, position);
     const { renormalized } = probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null });
-    return prediction.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, share: renormalized[n] }));
+    return prediction.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, probability: renormalized[n] }));
   }
 
   /** The next tokens, with their probabilities without the open head where they are known. */
-  function showFollowing(position) {
+  function showNextTokens(position) {
     const isLast = position === T - 1;
-    const isThere = position >= trace.prediction.first;
-    if (!isLast && isThere && !followings.has(position)) {
-      followings.set(position, null);
+    const isIncluded = position >= trace.prediction.first;
+    if (!isLast && isIncluded && !nextAfter.has(position)) {
+      nextAfter.set(position, null);
       readNext(position).then((tokens) => {
-        followings.set(position, tokens);
+        nextAfter.set(position, tokens);
         draw();
       });
     }
@@ -361,11 +362,11 @@ function makePicture(view) {
     const token = brief(wordOf(trace.tokens[position].symbol));
     next.replaceChildren(
       make("li", { class: "title" }, isLast ? say("Next token") : say("Next token after “{token}”", { token })),
-      ...(isThere ? [] : [make("li", { class: "note" }, say("This page has logits only from position {first}.", { first: cached + trace.prediction.first }))]),
-      ...((isLast ? following : followings.get(position)) ?? []).map(({ id, share }) => {
+      ...(isIncluded ? [] : [make("li", { class: "note" }, say("This page has logits only from position {first}.", { first: cached + trace.prediction.first }))]),
+      ...((isLast ? nextTokens : nextAfter.get(position)) ?? []).map(({ id, probability }) => {
         const n = without ? trace.story.ids.indexOf(id) : -1;
-        const bars = [barOf(share), ...(n >= 0 ? [barOf(without.after[n], "without")] : [])];
-        return make("li", {}, make("bdi", { class: "word" }, brief(wordOf(trace.names.get(id).symbol))), make("span", {}, percent(share)), ...bars);
+        const bars = [barOf(probability), ...(n >= 0 ? [barOf(without.after[n], "without")] : [])];
+        return make("li", {}, make("bdi", { class: "word" }, brief(wordOf(trace.names.get(id).symbol))), make("span", {}, percent(probability)), ...bars);
       }),
       ...(without ? [make("li", { class: "note" }, say("lower bar: without head {layer}.{head}", selection))] : []),
     );
@@ -430,7 +431,7 @@ function makePicture(view) {
     enterHead(curve.layer, curve.head, () => select(queryOf(trace, curve.i)));
   });
 
-  // ---- its numbers -----------------------------------------------------------------------------
+  // ---- numbers ---------------------------------------------------------------------------------
 
   /** Load the numbers to draw, when the picture is first shown. */
   let reading;
@@ -440,7 +441,7 @@ function makePicture(view) {
     isReading = true;
     reading = Promise.all([
       readNext(T - 1).then((tokens) => {
-        following = tokens;
+        nextTokens = tokens;
         draw();
       }),
       source.has(trace, "stream") && source.step(trace, "stream").then((numbers) => (norms = numbers)),
@@ -460,10 +461,10 @@ function makePicture(view) {
   }
 
   for (const { cell } of maps) whenSeen.observe(cell);
-  return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get isReading() { return isReading; }, get norms() { return norms; }, get following() { return following; }, get curves() { return curves; } };
+  return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get isReading() { return isReading; }, get norms() { return norms; }, get nextTokens() { return nextTokens; }, get curves() { return curves; } };
 }
 
-/** What a head does on a text, by job; see `jobsOf`. */
+/** How well a head does each job on a text; see `jobsOf`. */
 function jobsOfHead(trace, layer, head) {
   const loaded = headOf(trace, layer, head);
   return jobsOf(trace.tokens.map(({ id }) => id), (i) => stepRow(loaded, "weights", i));
@@ -480,7 +481,7 @@ function jobOf(trace, layer, head) {
 
 const isSameCurve = (a, b) => b && isSame(a, b) && a.i === b.i && a.j === b.j;
 
-/** Draw the picture, if this depth shows it. */
+/** Draw the picture, in Look. */
 function showPicture() {
   if (!isLook()) return;
   picture.layOut();

@@ -39,13 +39,13 @@ function layerOf(trace, layer, values) {
       edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : next(T, name === "context" ? Dh : Tk);
     }
   const heads = Array.from({ length: H }, (_, h) => headIn({ trace, layer, h, inputs, edits }));
-  if (!drawings.has(values)) drawings.set(values, { maps: [], curves: new Map() });
-  return { inputs, edits, heads, ...drawings.get(values) };
+  if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], curves: new Map() });
+  return { inputs, edits, heads, ...layerDrawings.get(values) };
 }
 
 // What the picture draws of a layer, by the layer's numbers: small maps by head, curves by query. Traces
 // that share a layer share them too.
-const drawings = new WeakMap();
+const layerDrawings = new WeakMap();
 
 /** A head of a layer: its vectors, and its edited arrays by name. */
 function headIn({ trace, layer, h, inputs, edits }) {

@@ -56,7 +56,7 @@ class ServerSource extends LiveSource {
 
   async read(trace, name) {
     const path = `numbers?${new URLSearchParams({ trace: trace.id, name })}`;
-    const reading = this.#request(trace, path, undefined, trace.leaving.signal);
+    const reading = this.#request(trace, path, undefined, trace.closing.signal);
     return new Float32Array(await (name === "story" ? reading : this.#tracked(reading)));
   }
 
@@ -76,7 +76,7 @@ class ServerSource extends LiveSource {
 
   /** Abort all requests for numbers. */
   stop() {
-    for (const { leaving } of traces) leaving.abort();
+    for (const { closing } of traces) closing.abort();
   }
 
   /** Request something about a trace; trace it again if the explorer has dropped it. */

@@ -1,9 +1,9 @@
-// The story of a text: the heads that decide what comes next, from the pack "story", see
+// Sentences about the heads that affect the next token most, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-const MIN_FALL = 0.1; // in another token's probability; below it, there is no second sentence
+const MIN_DROP = 0.1; // of another token's probability, for a second sentence
 
-/** A trace's story; null if its source has none. */
+/** The pack "story" of a trace, decoded; null if the source doesn't have it. */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
   const numbers = [...(await source.step(trace, "story"))];
@@ -19,74 +19,74 @@ async function readStory(trace) {
 }
 
 /**
- * The heads in the story, each with the index of the token that it affects (`word`): the head whose ablation
- * changes the most probable token's probability most; and of the heads that attend to another key, the one
- * whose ablation lowers another token's probability most.
+ * The heads to describe, each with `affected`, the index of a next token. The first is the head whose ablation
+ * changes the probability of the most probable token most. The second attends to another key, and its ablation
+ * lowers the probability of another token most.
  */
-function chaptersOf({ before, heads }) {
-  const fall = ({ after }, n) => before[n] - after[n];
-  const [first] = [...heads].sort((a, b) => Math.abs(fall(b, 0)) - Math.abs(fall(a, 0)));
-  const others = heads
+function headsToDescribe({ before, heads }) {
+  const drop = ({ after }, n) => before[n] - after[n];
+  const [first] = [...heads].sort((a, b) => Math.abs(drop(b, 0)) - Math.abs(drop(a, 0)));
+  const [second] = heads
     .filter(({ key }) => key !== first.key)
-    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, word: n + 1 })))
-    .sort((a, b) => fall(b, b.word) - fall(a, a.word));
-  return [{ ...first, word: 0 }, ...others.slice(0, 1).filter((head) => fall(head, head.word) >= MIN_FALL)];
+    .flatMap((head) => before.slice(1).map((_, n) => ({ ...head, affected: n + 1 })))
+    .sort((a, b) => drop(b, b.affected) - drop(a, a.affected));
+  const isLarge = second && drop(second, second.affected) >= MIN_DROP;
+  return [{ ...first, affected: 0 }, ...(isLarge ? [second] : [])];
 }
 
-/** A share as a percentage with `digits` decimals; 0 and 100 only if it is 0 or 1. */
-function percent(share, digits = 0) {
-  const shown = (digits) => `${(100 * share).toFixed(digits)}\u00a0%`;
-  const rounded = parseFloat(shown(digits));
-  if (rounded === 0 && share > 0) return `< ${10 ** -digits}\u00a0%`;
-  if (rounded < 100 || Math.fround(share) === 1) return shown(digits);
-  return parseFloat(shown(1)) < 100 ? shown(1) : "> 99.9\u00a0%";
+/** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
+function percent(fraction, digits = 0) {
+  const rounded = (digits) => `${(100 * fraction).toFixed(digits)}\u00a0%`;
+  const value = parseFloat(rounded(digits));
+  if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
+  if (value < 100 || Math.fround(fraction) === 1) return rounded(digits);
+  return parseFloat(rounded(1)) < 100 ? rounded(1) : "> 99.9\u00a0%";
 }
 
-/** Two shares as percentages, with enough decimals to differ. */
+/** Two fractions as percentages, with up to two decimals if they differ. */
 function percentages(a, b) {
   const digits = [0, 1, 2].find((n) => percent(a, n) !== percent(b, n));
-  return [a, b].map((share) => percent(share, digits ?? 0));
+  return [a, b].map((fraction) => percent(fraction, digits ?? 0));
 }
 
 const wordElement = (token) => make("bdi", {}, make("strong", {}, brief(wordOf(token.symbol))));
 
-/** What a head does, as parts of sentences. */
-function sentencesOf(trace, { ids, before }, { key, weight, word, after }) {
+/** Two sentences about a head, as elements and strings: what it attends to, and the effect of its ablation. */
+function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
   const query = trace.tokens.at(-1);
   const values = { query: wordElement(query), key: wordElement(trace.keys[key]), share: percent(weight) };
-  const looks =
+  const attention =
     key === trace.Tk - 1
       ? sayParts("“{query}” looks at itself ({share} of its attention).", values)
       : sayParts("“{query}” looks at “{key}” ({share} of its attention).", values);
-  const [then, now] = percentages(before[word], after[word]);
-  const effect = { word: wordElement(trace.names.get(ids[word])), then, now };
-  const without =
+  const [then, now] = percentages(before[affected], after[affected]);
+  const change = { word: wordElement(trace.names.get(ids[affected])), then, now };
+  const effect =
     then === now
-      ? sayParts("Without this head, “{word}” stays at {now}.", effect)
-      : after[word] < before[word]
-        ? sayParts("Without this head, “{word}” falls from {then} to {now}.", effect)
-        : sayParts("Without this head, “{word}” rises from {then} to {now}.", effect);
-  const between = document.documentElement.lang.startsWith("zh") ? "" : " ";
-  return [...looks, between, ...without];
+      ? sayParts("Without this head, “{word}” stays at {now}.", change)
+      : after[affected] < before[affected]
+        ? sayParts("Without this head, “{word}” falls from {then} to {now}.", change)
+        : sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
+  return [...attention, spaceBetween(), ...effect];
 }
 
-/** Show the story's sentences about the open part: the model, a block or a head. */
-function showChapters() {
-  for (const sentence of byId("story").children) {
-    const { layer, head } = sentence.opens;
-    sentence.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
-    sentence.querySelector("button").disabled = isAt("head", "matrix", "number"); // they name the open head
+/** Show only the paragraphs about the open block or head; at the model's level, all. */
+function filterStory() {
+  for (const paragraph of byId("story").children) {
+    const { layer, head } = paragraph.about;
+    paragraph.hidden = isLook() && !isAt("model") && (layer !== selection.layer || (head !== selection.head && !isAt("block")));
+    paragraph.querySelector("button").disabled = isAt("head", "matrix", "number"); // the head is already open
   }
 }
 
 /** A paragraph about a head: a button with its name, which opens it, then the sentences. */
-function leadTo({ layer, head }, sentences) {
+function paragraphAbout({ layer, head }, sentences) {
   const title = say("layer {layer}, head {head}", { layer, head });
-  const name = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
-  return Object.assign(make("p", {}, name, say(": "), ...sentences), { opens: { layer, head } });
+  const button = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
+  return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
 }
 
-/** Show which of the drawn tokens looks farthest back, in a long text, once that is known. */
+/** In a long text, show which of the drawn tokens attends to the most distant one. */
 function showFarthest() {
   const [trace] = picture.view.traces;
   const farthest = picture.findFarthest();
@@ -94,30 +94,29 @@ function showFarthest() {
   if (farthest) {
     const { i, j, weight } = farthest;
     const [query, key] = [i, j].map((n) => wordElement(trace.tokens[n]));
-    const words = sayParts("Of the tokens drawn, “{query}” looks farthest back, by {count}: at “{key}” ({share} of its attention).", { query, key, count: String(i - j), share: percent(weight) });
-    const sentence = leadTo(farthest, words);
-    sentence.classList.add("farthest");
-    byId("story").append(sentence);
+    const sentence = sayParts("Of the tokens drawn, “{query}” looks farthest back, by {count}: at “{key}” ({share} of its attention).", { query, key, count: String(i - j), share: percent(weight) });
+    const paragraph = paragraphAbout(farthest, sentence);
+    paragraph.classList.add("farthest");
+    byId("story").append(paragraph);
   }
-  showChapters();
+  filterStory();
 }
 
-/** Show a trace's story; returns its heads, none if it has no story. */
+/** Show a trace's story; return the heads that it describes. */
 async function showStory(trace) {
-  const box = byId("story");
   const story = await readStory(trace);
-  if (traces.at(-1) !== trace) return []; // another text was opened since
+  if (traces.at(-1) !== trace) return []; // another text has been opened
   trace.story = story;
-  const chapters = story ? chaptersOf(story) : [];
-  box.replaceChildren(...chapters.map((chapter) => leadTo(chapter, sentencesOf(trace, story, chapter))));
+  const heads = story ? headsToDescribe(story) : [];
+  byId("story").replaceChildren(...heads.map((head) => paragraphAbout(head, sentencesOf(trace, story, head))));
   showFarthest();
   if (story) rankHeads(trace, story);
-  return chapters;
+  return heads;
 }
 
-const RANKED = 8; // heads that are listed at once
+const HEADS_LISTED = 8; // until the button for all is pressed
 
-/** List the ablated heads by their effect on the most probable token, with the numbers behind it. */
+/** List the ablated heads, those with the largest effect on the most probable token first. */
 async function rankHeads(trace, { ids, before, heads }) {
   const effect = ({ after }) => Math.abs(before[0] - after[0]);
   const ranked = [...heads].sort((a, b) => effect(b) - effect(a));
@@ -139,8 +138,8 @@ async function rankHeads(trace, { ids, before, heads }) {
     for (const row of rows) row.hidden = false;
     target.remove();
   };
-  const all = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
-  for (const row of rows.slice(RANKED)) row.hidden = true;
-  const further = [...(rows.length > RANKED ? [all] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
-  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...further);
+  const allButton = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
+  for (const row of rows.slice(HEADS_LISTED)) row.hidden = true;
+  const below = [...(rows.length > HEADS_LISTED ? [allButton] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
+  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...below);
 }

@@ -8,7 +8,7 @@ function makeStrips(view) {
   let built;
   return {
     draw() {
-      if (selection.look === "strips") (built ??= buildStrips(view)).draw();
+      if (selection.display === "strips") (built ??= buildStrips(view)).draw();
     },
   };
 }
@@ -40,7 +40,7 @@ function buildStrips(view) {
   byId("strips").append(make("figure", {}, ...nameOf(view), missing, readout, scroller, note));
   for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
 
-  const query = () => nearest(view.rows, describedPlace().query);
+  const query = () => nearest(view.rows, describedCell().query);
   let products; // of the selected query: (Tk, Dh)
 
   const draw = onceAFrame(() => {
@@ -66,7 +66,7 @@ function buildStrips(view) {
     );
     queryCell.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
     const values = steps.map((step) => stepRow(head, step, i));
-    const key = nearest(view.columns, describedPlace().key);
+    const key = nearest(view.columns, describedCell().key);
     rows.forEach(({ row, numbers }, j) => {
       row.classList.toggle("masked", !isSeen(head, i * Tk + j));
       if (j === key) row.setAttribute("aria-current", "true");

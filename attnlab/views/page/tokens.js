@@ -32,7 +32,7 @@ function makeText(view) {
   let boxes = null; // the chips' positions; reset when the layout changes
   let followed; // the query that was last scrolled to, so that the reader can scroll on
   const draw = onceAFrame(() => {
-    const [i, chosen] = [describedPlace().query, selection.query].map((query) => nearest(view.rows, query));
+    const [i, chosen] = [describedCell().query, selection.query].map((query) => nearest(view.rows, query));
     const { layer, head } = selection;
     const exists = hasHead(trace, layer, head);
     if (exists && !trace.loaded.has(layer)) return; // still loading
@@ -40,7 +40,7 @@ function makeText(view) {
       ? valuesOf(view, layer, head, "weights", i)
       : new Float64Array(trace.Tk);
     const isHidden = exists ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
-    const colours = placesOf(weights, description.scales.weights);
+    const colours = paletteIndices(weights, description.scales.weights);
     chips.forEach(({ chip, weight }, j) => {
       const seen = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !seen);
@@ -130,7 +130,7 @@ function makeText(view) {
 
 /** How a key differs from the other text: "changed", "added", or "". */
 function alignmentStatus(trace, n) {
-  const positions = places.keys.find((pair) => pair[trace.number] === n);
+  const positions = alignment.keys.find((pair) => pair[trace.number] === n);
   if (!isEverywhere(positions)) return "added";
   return new Set(positions.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
 }

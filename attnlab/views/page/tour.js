@@ -1,8 +1,8 @@
-// A tour through the picture, stage by stage, and the mode for presenting it.
+// A tour of the picture in stages, and the mode for presenting it.
 
 const STAGE_MILLISECONDS = 4000;
 
-const playing = { stages: [], stage: null, timer: null }; // the number of the stage that is shown, null for none
+const playing = { stages: [], stage: null, timer: null }; // stage: the index of the one shown, or null
 
 /** The stages of a tour, each with its layers and its columns in the picture. */
 function stagesOf(layers) {
@@ -10,28 +10,31 @@ function stagesOf(layers) {
     { name: "attention", layer, layers: [layer], from: 1 + 2 * layer, to: 2 + 2 * layer },
     { name: "mlp", layer, layers: [], from: 2 + 2 * layer, to: 3 + 2 * layer },
   ];
-  const between = Array.from({ length: Math.max(0, layers - 2) }, (_, n) => n + 1);
+  const middle = Array.from({ length: Math.max(0, layers - 2) }, (_, n) => n + 1);
   return [
     { name: "embedding", layers: [], from: 0, to: 1 },
     ...blockOf(0),
-    ...(between.length ? [{ name: "blocks", layers: between, from: 3, to: 2 * layers - 1 }] : []),
+    ...(middle.length ? [{ name: "blocks", layers: middle, from: 3, to: 2 * layers - 1 }] : []),
     ...(layers > 1 ? blockOf(layers - 1) : []),
     { name: "next", layers: [], from: 1 + 2 * layers },
   ];
 }
 
-/** Sentences joined into a text. */
-const joined = (...sentences) => sentences.filter(Boolean).join(document.documentElement.lang.startsWith("zh") ? "" : " ");
+/** What separates two sentences in the page's language. */
+const spaceBetween = () => (document.documentElement.lang.startsWith("zh") ? "" : " ");
 
-/** A stage with its words, and the curve or token that they are about. */
+/** Join those of some sentences that aren't empty. */
+const joined = (...sentences) => sentences.filter(Boolean).join(spaceBetween());
+
+/** A stage with its sentences, and the curve or token that they mention. */
 function describedStage(stage) {
   const [trace] = picture.view.traces;
   const { name, layer, layers } = stage;
   if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
   if (name === "next") {
-    const [likeliest] = picture.following;
+    const [likeliest] = picture.nextTokens;
     const word = likeliest && wordOf(trace.names.get(likeliest.id).symbol);
-    const words = likeliest ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(likeliest.share) }) : say("Next token");
+    const words = likeliest ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(likeliest.probability) }) : say("Next token");
     return { ...stage, words };
   }
   if (name === "mlp") {
@@ -55,7 +58,7 @@ function describedStage(stage) {
 
 const describedStages = () => stagesOf(picture.view.layers).map(describedStage);
 
-/** Show a stage of the tour; null, or a number that no stage has, ends it. */
+/** Show a stage of the tour; end the tour if there is no such stage. */
 function showStage(number) {
   playing.stages = describedStages();
   playing.stage = number in playing.stages ? number : null;
@@ -77,7 +80,7 @@ const stepStage = (by) => {
   showStage(before + by);
 };
 
-/** Show the stages one after the other; where reduced motion is asked for, only the first. */
+/** Play the tour, or stop it; if reduced motion is requested, show only the first stage. */
 function play() {
   if (playing.timer) return stopPlaying();
   isFollowing = false;
@@ -87,12 +90,12 @@ function play() {
   playing.timer = setInterval(() => showStage(playing.stage + 1), STAGE_MILLISECONDS);
 }
 
-/** List the stages' words, for the printed page. */
+/** List the stages' sentences, for the printed page. */
 function listStages() {
   byId("tour").replaceChildren(...describedStages().map(({ words }) => make("li", {}, words)));
 }
 
-/** Show only the path of the selected token, or all tokens' again. */
+/** Show only the selected token's path, or all paths. */
 function setFollowing(isOn) {
   isFollowing = isOn;
   showStage(null);
