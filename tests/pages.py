@@ -67,7 +67,7 @@ def in_base64(content: bytes) -> str:
 
 def until(page: Any, expression: str) -> None:
     """Wait. Playwright's wait_for_function evaluates text, which the page's policy forbids."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60  # a busy machine may be slow
     while not page.evaluate(expression):
         assert time.monotonic() < end, expression
         time.sleep(0.02)
