@@ -127,7 +127,7 @@ class ValueWeightedHeads(Analysis):
         axes = self._queries, self._keys
         tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
         with drawing_in(language):
-            return plot_tiles(tiles, *axes, say(self._of_all), ax, tokens)
+            return plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
 
 
 def lengths_of(head: Trace) -> Array:
