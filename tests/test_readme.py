@@ -3,6 +3,7 @@
 import doctest
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,8 +39,11 @@ def test_the_guide(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch)
     """
     model = GPT2.from_pretrained(walkthrough_directory)
     open_model = GPT2.from_pretrained
-    models = {"gpt2": lambda: model, "pocket": lambda: open_model("pocket")}
-    monkeypatch.setattr(GPT2, "from_pretrained", lambda name: models[name]())
+
+    def opened(name: str, **settings: Any) -> GPT2:
+        return model if name == "gpt2" else open_model(name, **settings)
+
+    monkeypatch.setattr(GPT2, "from_pretrained", opened)
     monkeypatch.setattr(truth, "scores_of", lambda *_: truth.open_truth().scores)
     results = doctest.testfile(str(GUIDE), module_relative=False, encoding="utf-8")
     assert results.attempted >= 9
