@@ -117,7 +117,7 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
                 Object.assign(settings, one);
                 const all = Float32Array.from(logits);
                 const found = { ...at, ...probabilitiesOf(at, settings), all };
-                return ids.map((id) => shareOf(id, found));
+                return ids.map((id) => samplingProbability(id, found));
             });
         }""",
         [logits.size, STOPS, packs, some, every],
@@ -130,9 +130,9 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
 def test_a_token_is_drawn_by_the_cumulated_probabilities(pure: Any) -> None:
     shares = [0.5, 0.125, 0.375]
     us = [0.0, 0.25, 0.4999, 0.5, 0.6, 0.625, 0.9999]
-    actual = pure.evaluate("([us, p]) => us.map((u) => drawnBy(u, p))", [us, shares])
+    actual = pure.evaluate("([us, p]) => us.map((u) => sampledIndex(u, p))", [us, shares])
     assert actual == np.searchsorted(np.cumsum(shares), us, side="right").tolist()
-    assert pure.evaluate("drawnBy(0.7, [0.5, 0.1])") == -1
+    assert pure.evaluate("sampledIndex(0.7, [0.5, 0.1])") == -1
 
 
 def test_the_pages_own_generator_is_mulberry32(pure: Any) -> None:

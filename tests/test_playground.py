@@ -698,18 +698,18 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
     page = play(pocket)
     idle(page)
     assert not page.locator("#working").is_visible()
-    shares = page.evaluate(
+    progress = page.evaluate(
         """async () => {
-            const shares = [];
+            const progress = [];
             const hear = showProgress;
-            showProgress = (share) => { shares.push(share); hear(share); };
+            showProgress = (part) => { progress.push(part); hear(part); };
             await source.generate({ ids: [1, 2], ablated: [] }, { count: 20, temperature: 0 });
-            return shares;
+            return progress;
         }"""
     )
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-    assert len(shares) > 20
+    assert progress == sorted(progress)
+    assert progress[-1] == 1
+    assert len(progress) > 20
     page.evaluate("showProgress(0.4)")
     page.locator("#working").wait_for(state="visible")
     assert page.locator("#progress").evaluate("(bar) => bar.value") == 0.4
@@ -830,7 +830,7 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
 
 
 @pytest.mark.parametrize("name", ["pocket", "odd", "gelu", "reordered"])
-def test_the_lens_and_the_shares_are_the_librarys(name: str, play: Play) -> None:
+def test_the_lens_and_the_attribution_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
     page = play(model)
     L, H = model.config.n_layer, model.config.n_head
@@ -839,25 +839,28 @@ def test_the_lens_and_the_shares_are_the_librarys(name: str, play: Play) -> None
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
         opened(page, trace, changes)
         for position, id in ((len(trace.tokens) - 1, 7), (1, model.config.vocab_size - 1)):
-            actual = numbers_of(page, f"shares.{position}.{id}")
-            lens, shares = actual[: 4 * (2 * L + 1)].reshape(-1, 4), actual[4 * (2 * L + 1) :]
+            actual = numbers_of(page, f"attribution.{position}.{id}")
+            lens, contributions = (
+                actual[: 4 * (2 * L + 1)].reshape(-1, 4),
+                actual[4 * (2 * L + 1) :],
+            )
             whole, own = trace.logit_lens(), trace.logit_lens().of(id)
             assert lens[:, 0].tolist() == whole.ids[:, position].tolist()
             assert off(lens[:, 1], whole.probabilities[:, position]) < 1e-5
             assert off(lens[:, 2], own.probabilities[:, position]) < 1e-5
             assert lens[:, 3].tolist() == own.ranks[:, position].tolist()
             ours = trace.attribution(id, position=position)
-            assert off(shares[: L * H].reshape(L, H), ours.heads) < 1e-5
-            assert off(shares[L * H : L * (H + 1)], ours.mlps) < 1e-5
-            assert off(shares[-2:], np.array([ours.embedding, ours.bias])) < 1e-5
+            assert off(contributions[: L * H].reshape(L, H), ours.heads) < 1e-5
+            assert off(contributions[L * H : L * (H + 1)], ours.mlps) < 1e-5
+            assert off(contributions[-2:], np.array([ours.embedding, ours.bias])) < 1e-5
 
 
-def test_the_lens_and_the_shares_are_shown_in_lab(play: Play, pocket: GPT2) -> None:
+def test_the_lens_and_the_attribution_are_shown_in_lab(play: Play, pocket: GPT2) -> None:
     page = play(pocket, "The dog chased the ball, but it", link="#depth=lab")
-    box = page.locator("#shares")
+    box = page.locator("#attribution")
     assert box.locator("table").count() == 0  # computed when opened
     box.locator("summary").click()
-    until(page, "document.querySelectorAll('#shares table').length === 2")
+    until(page, "document.querySelectorAll('#attribution table').length === 2")
     trace = pocket.trace("The dog chased the ball, but it")
     one, two = trace.next_tokens(2)
     lines = [line.split("\t") for line in box.locator("table").first.inner_text().splitlines()]
@@ -865,10 +868,11 @@ def test_the_lens_and_the_shares_are_shown_in_lab(play: Play, pocket: GPT2) -> N
     assert lines[-1][2:] == ["#1", f"{100 * one.probability:.1f}\xa0%"]
     for word in (one, two):
         box.locator("select").select_option(label=word.readable)
-        shares = trace.attribution(word.id)
-        until(page, f"document.querySelector('#shares p').innerText.endsWith('{shares.total:.2f}')")
+        expected = trace.attribution(word.id)
+        total = f"{expected.total:.2f}"
+        until(page, f"document.querySelector('#attribution p').innerText.endsWith('{total}')")
         cells = box.locator("table").last.locator("tbody tr").last.locator("td").all_inner_texts()
-        assert cells == [f"{x:z.2f}" for x in (*shares.heads[1], shares.mlps[1])]
+        assert cells == [f"{x:z.2f}" for x in (*expected.heads[1], expected.mlps[1])]
     ask(page, "The dog")  # it stays open
     total = pocket.trace("The dog").attribution(pocket.trace("The dog").next_tokens(1)[0].id).total
-    until(page, f"document.querySelector('#shares p')?.innerText.endsWith('{total:.2f}')")
+    until(page, f"document.querySelector('#attribution p')?.innerText.endsWith('{total:.2f}')")

@@ -42,16 +42,16 @@ class Nd {
     return new Nd(this.numbers(), shape);
   }
 
-  max(how) {
-    return reduced("max", this, how, (data, from, step, width) => {
+  max(options) {
+    return reduced("max", this, options, (data, from, step, width) => {
       let largest = -Infinity;
       for (let k = 0; k < width; k++, from += step) if (data[from] > largest) largest = data[from];
       return largest;
     });
   }
 
-  sum(how) {
-    return reduced("sum", this, how, (data, from, step, width) => {
+  sum(options) {
+    return reduced("sum", this, options, (data, from, step, width) => {
       let sum = 0;
       for (let k = 0; k < width; k++, from += step) sum += data[from];
       return sum;
@@ -108,9 +108,9 @@ function broadcastShape(shapes) {
 }
 
 /** A view of an array, broadcast to a shape. */
-function stretched(x, shape) {
-  const added = shape.length - x.shape.length;
-  const strides = shape.map((n, k) => (k < added || x.shape[k - added] === 1 ? 0 : x.strides[k - added]));
+function broadcast(x, shape) {
+  const extra = shape.length - x.shape.length;
+  const strides = shape.map((n, k) => (k < extra || x.shape[k - extra] === 1 ? 0 : x.strides[k - extra]));
   return new Nd(x.data, shape, strides, x.offset);
 }
 
@@ -139,7 +139,7 @@ function forEachRow(shape, arrays, f) {
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
 /** Views of arrays of one shape, with axes merged where all strides allow it, and the merged shape. */
-function merged(shape, arrays) {
+function mergedAxes(shape, arrays) {
   let sizes = shape;
   let all = arrays;
   for (let k = sizes.length - 2; k >= 0; k--) {
@@ -164,7 +164,7 @@ function elementwise(name, loop) {
     const type = real.length ? typeOf(...real) : Float64Array;
     const isFit = over?.data instanceof type && over.size === sizeOf(shape);
     const out = isFit ? over.data : allocated(type, sizeOf(shape));
-    const [sizes, all] = merged(shape, arrays.map((x) => stretched(x, shape)));
+    const [sizes, all] = mergedAxes(shape, arrays.map((x) => broadcast(x, shape)));
     if (!products?.elementwise(name, out, sizes, all)) {
       const [a, b = a, c = a] = all;
       const data = [a, b, c].map((x) => x.data);
@@ -184,7 +184,7 @@ function matmul(a, b) {
   const [n, m, p] = [...a.shape.slice(-2), b.shape.at(-1)];
   if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
-  const [x, y] = [a, b].map((array) => stretched(array, [...leading, ...array.shape.slice(-2)]));
+  const [x, y] = [a, b].map((array) => broadcast(array, [...leading, ...array.shape.slice(-2)]));
   const out = allocated(typeOf(a, b), sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
   const sizes = [n, m, p];
@@ -304,5 +304,5 @@ const nd = {
   item,
   matmul,
   equal: (a, b) => a.length === b.length && a.every((x, k) => x === b[k]), // of tuples
-  broadcast_to: stretched,
+  broadcast_to: broadcast,
 };

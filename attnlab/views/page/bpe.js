@@ -87,7 +87,7 @@ class Tokenizer {
         half: `'\\u${text.charCodeAt(at).toString(16)}'`,
         index: [...text.slice(0, at)].length,
       });
-    const pieces = this.rounds.reduce((all, names) => all.flatMap((piece) => cutAt(piece, names)), [text]);
+    const pieces = this.rounds.reduce((all, names) => all.flatMap((piece) => splitAtNames(piece, names)), [text]);
     const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#plain(piece)));
     return [...this.front, ...ids, ...this.end];
   }
@@ -96,9 +96,9 @@ class Tokenizer {
     const spaced = text && this.prefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
     const ids = [];
     for (const [piece] of spaced.matchAll(this.pattern)) {
-      const known = this.#cache.get(piece) ?? this.#merged(new TextEncoder().encode(piece));
-      if (piece.length < 32) this.#cache.set(piece, known);
-      for (const id of known) ids.push(id);
+      const pieceIds = this.#cache.get(piece) ?? this.#merged(new TextEncoder().encode(piece));
+      if (piece.length < 32) this.#cache.set(piece, pieceIds);
+      for (const id of pieceIds) ids.push(id);
     }
     return ids;
   }
@@ -123,10 +123,10 @@ class Tokenizer {
     };
     for (let at = 0; at < n; at++) offer(at);
     while (waiting.size) {
-      const first = waiting.pop();
-      const at = first % n;
+      const entry = waiting.pop();
+      const at = entry % n;
       const [rank, merged] = mergeAt(at) ?? [];
-      if (ids[at] === undefined || rank !== Math.floor(first / n)) continue; // already merged otherwise
+      if (ids[at] === undefined || rank !== Math.floor(entry / n)) continue; // outdated by another merge
       ids[at] = merged;
       ids[after[at]] = undefined;
       after[at] = after[after[at]];
@@ -172,7 +172,7 @@ class Tokenizer {
 }
 
 /** Replace names in a text by ids, the longest first where several match. */
-function cutAt(piece, names) {
+function splitAtNames(piece, names) {
   const longest = [...names.keys()].sort((a, b) => b.length - a.length);
   if (typeof piece === "number" || !longest.length) return [piece];
   const escaped = longest.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
@@ -196,12 +196,12 @@ function* charactersOf(bytes) {
 
 /** Escape line ends and control characters, as in Python. */
 function printable(text) {
-  const isOdd = (character) => character !== " " && /[\p{C}\p{Z}]/u.test(character);
+  const isEscaped = (character) => character !== " " && /[\p{C}\p{Z}]/u.test(character);
   const characters = [...text];
-  if (!characters.some(isOdd)) return text;
-  const plain = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
-  if (text.includes("'") && text.includes('"')) plain["'"] = "\\'";
-  return characters.map((character) => plain[character] ?? (isOdd(character) ? escapeOf(character) : character)).join("");
+  if (!characters.some(isEscaped)) return text;
+  const escapes = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+  if (text.includes("'") && text.includes('"')) escapes["'"] = "\\'";
+  return characters.map((character) => escapes[character] ?? (isEscaped(character) ? escapeOf(character) : character)).join("");
 }
 
 function escapeOf(character) {

@@ -2,7 +2,7 @@
 // token that is likely in one may have any rank in the other.
 
 /** The probability that a token is sampled with, even if the pack doesn't include it. */
-function shareOf(id, { ids, logits, all, renormalized, count, left }) {
+function samplingProbability(id, { ids, logits, all, renormalized, count, left }) {
   const n = ids.indexOf(id);
   if (n >= 0) return renormalized[n];
   // The order in which tokens are cut; among equals, higher ids first.
@@ -25,7 +25,7 @@ function changesOf(predictions) {
     ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0),
   );
   return [...new Set(likely)]
-    .map((id) => [id, shareOf(id, predictions[0]), shareOf(id, predictions.at(-1))])
+    .map((id) => [id, samplingProbability(id, predictions[0]), samplingProbability(id, predictions.at(-1))])
     .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
@@ -43,28 +43,28 @@ function makeChange(before, now) {
     const [prediction, all] = await Promise.all([source.position(trace, position), source.step(trace, `logits.${position}`)]);
     return { ...prediction, all };
   };
-  let known = { positions: [] }; // the last numbers read, kept while sliders move
+  let loaded = { positions: [] }; // the last numbers read, kept while sliders move
   const draw = onceAFrame(async () => {
     if (isLook()) return;
     if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
     const positions = both.map(positionFor);
-    if (known.positions.join() !== positions.join()) {
+    if (loaded.positions.join() !== positions.join()) {
       const predictions = await Promise.all(both.map((trace, n) => read(trace, positions[n])));
       // Another token or text may have been chosen since.
       if (traces.at(-1) !== now || both.map(positionFor).join() !== positions.join()) return;
-      known = { positions, predictions };
+      loaded = { positions, predictions };
     }
     const position = positions.at(-1);
-    const predictions = known.predictions.map((prediction) => ({
+    const predictions = loaded.predictions.map((prediction) => ({
       ...prediction,
       ...probabilitiesOf(prediction, settings),
     }));
-    const rows = changesOf(predictions).map(([id, then, here]) =>
+    const rows = changesOf(predictions).map(([id, earlier, later]) =>
       rowOf(symbolOf(brief(nameOf(id).symbol)), [
-        make("div", { "aria-hidden": "true" }, barOf(then, "then"), barOf(here)),
-        shareElement(then),
-        shareElement(here),
-        shareElement(here - then, true),
+        make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later)),
+        probabilityElement(earlier),
+        probabilityElement(later),
+        probabilityElement(later - earlier, true),
       ]),
     );
     const caption = make(
@@ -82,17 +82,17 @@ function makeChange(before, now) {
   /** How the two traces differ, with the earlier one's position if it isn't the same. */
   function causeOf() {
     const [a, b] = distinctions([before, now], pairs);
-    const [then, here] = known.positions;
-    const isSame = then === here && before.ids[then] === now.ids[then];
-    const at = isSame ? "" : ` (${before.cached + then} ${brief(before.tokens[then].symbol)})`;
+    const [earlier, later] = loaded.positions;
+    const isSame = earlier === later && before.ids[earlier] === now.ids[earlier];
+    const at = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
     return [make("span", {}, `${headings[0]}: ${a}${at}`), make("span", {}, `${headings[1]}: ${b}`)];
   }
 
   return { draw };
 }
 
-function shareElement(share, isChange = false) {
-  const sign = isChange && share > 0 ? "+" : "";
-  const shown = `${sign}${share.toFixed(4)}`.replace("-", "−");
-  return make("data", { value: String(share) }, shown);
+function probabilityElement(probability, isChange = false) {
+  const sign = isChange && probability > 0 ? "+" : "";
+  const shown = `${sign}${probability.toFixed(4)}`.replace("-", "−");
+  return make("data", { value: String(probability) }, shown);
 }

@@ -20,7 +20,7 @@ const OPERATIONS = {
 
 // Functions of a row, written as one number.
 const OF_ROWS = {
-  sum: added,
+  sum: totalOf,
   max: (row) => row.reduce((a, b) => Math.max(a, b)),
   len: (row) => row.length,
 };
@@ -223,7 +223,7 @@ function addedIn(working, tree, sum) {
   const count = working.needs.x?.count ?? terms.length;
   const isCut = count > TERMS_WHOLE;
   const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;
-  const all = isCut ? [...largest, sum - added(largest)] : largest;
+  const all = isCut ? [...largest, sum - totalOf(largest)] : largest;
   const which = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
   return [all.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), which }];
 }
@@ -250,8 +250,8 @@ function largestTerms(terms, count) {
   const chosen = new Set(largest);
   return {
     largest,
-    sum: added(largest.map((n) => terms[n])),
-    rest: added(terms.filter((_, n) => !chosen.has(n))),
+    sum: totalOf(largest.map((n) => terms[n])),
+    rest: totalOf(terms.filter((_, n) => !chosen.has(n))),
   };
 }
 

@@ -2,7 +2,7 @@
 
 class ModelSource extends LiveSource {
   #worker;
-  #waiting = new Map(); // by number {resolve, reject, share}
+  #waiting = new Map(); // by number {resolve, reject, progress}
   #count = 0;
   #started;
 
@@ -27,7 +27,7 @@ class ModelSource extends LiveSource {
     try {
       const model = await source.#request("choose", { files, rules, graph: description.model.graph }, [], signal);
       const [directory, name] = (files[0]?.webkitRelativePath ?? "").split("/");
-      return source.#setUp(model, firstOf(model, name ? directory : ""));
+      return source.#setUp(model, firstTraceOf(model, name ? directory : ""));
     } catch (error) {
       source.close();
       throw error;
@@ -56,7 +56,7 @@ class ModelSource extends LiveSource {
   /** Open another model, from the files of a directory, as a new source. */
   opened = ModelSource.ofFiles;
 
-  generate = async ({ ids, ablated }, how, signal) => this.#request("write", { trace: { ids, ablated }, how }, [], signal);
+  generate = async ({ ids, ablated }, settings, signal) => this.#request("write", { trace: { ids, ablated }, settings }, [], signal);
 
   async read({ ids, ablated, pass: { packed } }, name) {
     await this.#started;
@@ -74,45 +74,46 @@ class ModelSource extends LiveSource {
     const T = ids.length;
     const excerpt = [...text.replace(/[\r\n\t]+/g, " ")];
     const stops = stopsOf({ ...first, graph: this.graph });
-    const wholes = paths.map((path) => path.replace(/heads\.\d+\./, ""));
-    const changed = stops.map(({ path }) => path).filter((path) => wholes.includes(path));
+    const layerPaths = paths.map((path) => path.replace(/heads\.\d+\./, ""));
+    const changed = stops.map(({ path }) => path).filter((path) => layerPaths.includes(path));
     const isPacked = ({ path, name }) => SOURCES.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
-    const isSeen = (n) => paths.includes("mask") || n % T <= Math.floor(n / T);
+    const mask = new Uint8Array(T * T);
+    for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
       ...this.adopted({ ...first, ids, text, ablated, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
-      mask: Uint8Array.from({ length: T * T }, (_, n) => isSeen(n)),
+      mask,
       scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
       pass: { ...first.pass, edited: changed, packed: stops.filter(isPacked).map(({ path }) => path) },
     };
   }
 
   /** Request something from the worker; `signal` aborts it. */
-  #request(method, given, moved = [], signal = undefined) {
+  #request(method, parameters, transferred = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(n, { resolve, reject, share: 1 });
+      this.#waiting.set(n, { resolve, reject, progress: 1 });
       signal?.addEventListener("abort", () => this.#stop(n));
-      this.#worker.postMessage({ n, method, given }, moved);
+      this.#worker.postMessage({ n, method, parameters }, transferred);
     });
   }
 
   #stop = (n) => this.#worker.postMessage({ n, stop: true });
 
-  sharesBox = sharesBox;
+  attributionBox = attributionBox;
 
   /** Abort all requests. */
   stop() {
     for (const n of this.#waiting.keys()) this.#stop(n);
   }
 
-  #receive({ n, result, share, error }) {
+  #receive({ n, result, progress, error }) {
     const waiting = this.#waiting.get(n);
-    if (share !== undefined) waiting.share = share;
+    if (progress !== undefined) waiting.progress = progress;
     else this.#waiting.delete(n);
-    showProgress(Math.min(1, ...[...this.#waiting.values()].map(({ share }) => share)));
-    if (share !== undefined) return undefined;
+    showProgress(Math.min(1, ...[...this.#waiting.values()].map(({ progress }) => progress)));
+    if (progress !== undefined) return undefined;
     if (!error) return waiting.resolve(result);
     const { name, message, values } = error;
     return waiting.reject(Object.assign(new Error(values ? sayStored(message, values) : message), { name }));
@@ -120,7 +121,7 @@ class ModelSource extends LiveSource {
 }
 
 /** The first trace's description for another model, which differs by its config. */
-function firstOf({ config, given, graph, tokenizer }, name) {
+function firstTraceOf({ config, given, graph, tokenizer }, name) {
   const [first] = description.traces;
   const { rules, most_tokens } = description.model;
   const { n_layer, n_head, n_embd, d_mlp, vocab_size, scale_attn_weights: byRoot } = config;

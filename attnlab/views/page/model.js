@@ -11,15 +11,15 @@ const isKept = (path) => KEPT.test(path);
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
   const Tk = cached + T;
-  const seen = new Float32Array(T * Tk);
-  for (let i = 0; i < T; i++) seen.fill(1, i * Tk, i * Tk + cached + i + 1);
-  return new Nd(seen, [T, Tk]);
+  const mask = new Float32Array(T * Tk);
+  for (let i = 0; i < T; i++) mask.fill(1, i * Tk, i * Tk + cached + i + 1);
+  return new Nd(mask, [T, Tk]);
 }
 
 /** A text's mask after changes of the causal mask, before those of heads' masks. */
 const maskOf = (T, changes) => {
   const causal = causalMask(T, 0);
-  return changes.some(([what]) => what === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
+  return changes.some(([target]) => target === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
 };
 
 /** The cached keys or values of one layer. */
@@ -44,25 +44,25 @@ class Cache {
  * path.
  */
 function editsOf(changes, stepOf, scalesWithoutRoot) {
-  const pairs = changes.flatMap(([layer, head, step, how, ...ids]) => {
+  const pairs = changes.flatMap(([layer, head, step, kind, ...values]) => {
     if (layer === "mask") return [["mask", 1]];
     if (layer === "root") return Object.entries(scalesWithoutRoot);
     if (head === undefined) return [[`blocks.${layer}.mlp.output`, 0]];
     const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
     if (step === undefined) return [[path, 0]];
-    if (how === "flip") return [[path, (mask) => flipped(mask, ids)]];
-    if (how !== "of") return [[path, (x) => nd.multiply(x, how / 100)]];
-    const taken = (x) => {
-      checkSameLength(ids.length, x.shape[0]); // generation feeds fewer tokens at a time
-      return stepOf(ids, path);
+    if (kind === "flip") return [[path, (mask) => withToggledCells(mask, values)]];
+    if (kind !== "of") return [[path, (x) => nd.multiply(x, kind / 100)]];
+    const patched = (x) => {
+      checkSameLength(values.length, x.shape[0]); // generation feeds fewer tokens at a time
+      return stepOf(values, path);
     };
-    return [[path, taken]];
+    return [[path, patched]];
   });
   return Object.fromEntries(pairs);
 }
 
 /** A mask with cells toggled: positions of queries and keys in turn; those outside are ignored. */
-function flipped(mask, cells) {
+function withToggledCells(mask, cells) {
   const [T, Tk] = mask.shape;
   const toggled = new Nd(mask.numbers().slice(), mask.shape);
   for (let n = 0; n < cells.length; n += 2) {
@@ -164,9 +164,9 @@ class Model {
   idsOf({ text, ids = this.tokenizer.encode(text) }) {
     const positions = this.config.n_positions;
     if (!ids.length) throw new Refusal("Enter a text to trace.");
-    const odd = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
-    if (odd !== undefined)
-      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: odd, last: this.config.vocab_size - 1 });
+    const invalid = ids.find((id) => !Number.isInteger(id) || id < 0 || id >= this.config.vocab_size);
+    if (invalid !== undefined)
+      throw new Refusal("token id {id} isn't in the vocabulary; ids are 0 to {last}", { id: invalid, last: this.config.vocab_size - 1 });
     if (ids.length > positions)
       throw new Refusal("The text has {count} tokens; this model reads at most {positions}, up to “{end}”.", {
         count: ids.length,
@@ -205,8 +205,8 @@ class Model {
   /** What the page needs of a trace, besides its packs. */
   open(text, ablated) {
     const ids = this.idsOf(text);
-    for (const [, , , how, ...otherIds] of ablated) if (how === "of") checkSameLength(otherIds.length, ids.length);
-    for (const [, , , how, ...cells] of ablated) if (how === "flip") checkEveryQueryHasAKey(flipped(maskOf(ids.length, ablated), cells));
+    for (const [, , , kind, ...otherIds] of ablated) if (kind === "of") checkSameLength(otherIds.length, ids.length);
+    for (const [, , , kind, ...cells] of ablated) if (kind === "flip") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
     return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
@@ -215,15 +215,15 @@ class Model {
   /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, packed }, name, tick) {
     const { run } = this.trace(ids, ablated);
-    const [, kind, number, id] = /^(attention|pass|logits|shares)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
+    const [, kind, number, id] = /^(attention|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
-    const row = kind === "pass" || kind === "shares" ? this.#rowOf(run, Number(number)) : null;
-    if (kind === "pass") return joinedNumbers(packed.map((path) => row.value(path)));
-    if (kind === "shares") return sharesOf(row, this.config, this.given, Number(id));
+    const row = kind === "pass" || kind === "attribution" ? this.#rowOf(run, Number(number)) : null;
+    if (kind === "pass") return concatenated(packed.map((path) => row.value(path)));
+    if (kind === "attribution") return attributionOf(row, this.config, this.given, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
     const W = run.value(path);
@@ -231,7 +231,7 @@ class Model {
     const columns = [];
     for (let n = Number(start); n < stop; n++)
       columns.push(nd.item(W, REST, nd.slice(null, null), n), nd.item(b ?? ZERO, nd.slice(b ? n : 0, b ? n + 1 : 1)));
-    return joinedNumbers(columns);
+    return concatenated(columns);
   }
 
   async #attention(run, layer, tick) {
@@ -241,7 +241,7 @@ class Model {
     const packed = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
-    const numbers = joinedNumbers(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
+    const numbers = concatenated(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
     if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
     return numbers;
   }
@@ -265,7 +265,7 @@ class Model {
       run.keep(isKept);
       return [mid, nd.subtract(output, mid), output].map(normsOf);
     });
-    return joinedNumbers([normsOf(run.value("embedding")), ...blocks.flat()]);
+    return concatenated([normsOf(run.value("embedding")), ...blocks.flat()]);
   }
 
   /** What ablating heads does to the next token, see attnlab/views/page/overview.py. */
@@ -299,8 +299,8 @@ class Model {
       const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);
       const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
       const W_O = equations.rows_of_head(run.value(`blocks.${layer}.attention.W_O`), head, n_head);
-      const [written] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
-      return { layer, head, size: Math.abs(written), n };
+      const [contribution] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
+      return { layer, head, size: Math.abs(contribution), n };
     });
     const { n_layer, n_embd } = this.config;
     const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
@@ -311,7 +311,7 @@ class Model {
   #norms(run) {
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
     const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
-    return joinedNumbers([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
+    return concatenated([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
   }
 
   /** All logits after a position. */
@@ -331,20 +331,20 @@ class Model {
     const length = Math.min(positions, ids.length + count);
     const caches = Object.fromEntries(layers.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(length)])));
     const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
-    const named = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
+    const hasToken = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
     const [all, chosen] = [[...ids], []];
     for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
       const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
-      const known = logits.map((logit, id) => (named[id] ? logit : -Infinity)); // rows without a token are never sampled
-      const candidates = positionOfLogits(known, settings.temperature ? known.length : 1);
+      const named = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // rows without a token are never sampled
+      const candidates = positionOfLogits(named, settings.temperature ? named.length : 1);
       const { renormalized } = probabilitiesOf(candidates, settings);
-      const drawn = Math.max(0, drawnBy(random(), renormalized));
-      const id = candidates.ids[drawn];
-      const share = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
-      chosen.push({ ...this.tokenizer.token(id), probability: renormalized[drawn], share });
+      const index = Math.max(0, sampledIndex(random(), renormalized));
+      const id = candidates.ids[index];
+      const probability = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
+      chosen.push({ ...this.tokenizer.token(id), probability: renormalized[index], share: probability });
       all.push(id);
     }
     return { ids: all, text: this.#text(all), chosen };
@@ -353,8 +353,8 @@ class Model {
 
 const ZERO = new Nd(new Float32Array(1), [1]);
 
-/** Concatenated arrays. */
-function joinedNumbers(arrays) {
+/** The numbers of arrays, one after the other. */
+function concatenated(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
   let at = 0;
   for (const array of arrays) {
@@ -366,10 +366,10 @@ function joinedNumbers(arrays) {
 
 // ---- in the worker -------------------------------------------------------------------------------
 
-/** Answer messages {n, method, given}; {n, stop: true} aborts request n. */
+/** Answer messages {n, method, parameters}; {n, stop: true} aborts request n. */
 function serveModel() {
   let model;
-  const ended = new Set();
+  const aborted = new Set();
   const HANDLERS = {
     begin: ({ description, numbers }) => {
       products = Products.of(numbers.length);
@@ -386,7 +386,7 @@ function serveModel() {
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
-    write: ({ trace, how }, tick) => model.write(trace, how, tick),
+    write: ({ trace, settings }, tick) => model.write(trace, settings, tick),
   };
   // Between two blocks, let other requests be answered.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout
@@ -397,21 +397,21 @@ function serveModel() {
       waiting.push(done);
       port2.postMessage(0);
     });
-  onmessage = async ({ data: { n, method, given, stop } }) => {
-    if (stop) return ended.add(n);
-    const tick = async (share) => {
-      postMessage({ n, share });
+  onmessage = async ({ data: { n, method, parameters, stop } }) => {
+    if (stop) return aborted.add(n);
+    const tick = async (progress) => {
+      postMessage({ n, progress });
       await nextEvent();
-      if (ended.has(n)) throw new DOMException("", "AbortError");
+      if (aborted.has(n)) throw new DOMException("", "AbortError");
     };
     try {
-      const result = await HANDLERS[method](given, tick);
+      const result = await HANDLERS[method](parameters, tick);
       postMessage({ n, result }, result instanceof Float32Array ? [result.buffer] : []);
     } catch (error) {
       const { name, message, values = null } = error;
       postMessage({ n, error: { name, message, values } });
     }
-    ended.delete(n);
+    aborted.delete(n);
   };
 }
 

@@ -194,7 +194,7 @@ function makePrediction(trace) {
     parts.steps.replaceChildren(...stepsOf(trace.prediction, prediction, candidates));
     const at = JSON.stringify([position, settings]);
     if (drawn.count !== draws.count) {
-      const row = drawnBy(draws.u, candidates.renormalized);
+      const row = sampledIndex(draws.u, candidates.renormalized);
       drawn = { count: draws.count, at, row, words: drawnOf(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
@@ -297,7 +297,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   });
   const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
   if (count < vocab) {
-    const beyond = (values, rest) => added(values.slice(count)) + rest;
+    const beyond = (values, rest) => totalOf(values.slice(count)) + rest;
     const sums = [
       beyond(exponentials, others.exponential),
       beyond(probabilities, others.probability),
@@ -358,7 +358,7 @@ function drawnOf({ tokens, renormalized }, drawn) {
       {
         u,
         token: symbolOf(brief(tokens[drawn].symbol)),
-        reached: number(added(renormalized.slice(0, drawn + 1)), 4),
+        reached: number(totalOf(renormalized.slice(0, drawn + 1)), 4),
       },
     ),
     how,

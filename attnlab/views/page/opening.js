@@ -9,20 +9,20 @@ const refuse = (sentence) => {
   throw new FileError(sentence);
 };
 
-const whole = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
+const fullMatch = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
 
 /** A JSON value as in Python's error messages, shortened. */
 function quoted(value, longest = 80) {
-  const text = [...pythonOf(value)];
+  const text = [...reprOf(value)];
   return text.length <= longest ? text.join("") : `${text.slice(0, longest - 1).join("")}…`;
 }
 
-function pythonOf(value) {
+function reprOf(value) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return `[${value.map(pythonOf).join(", ")}]`;
+  if (Array.isArray(value)) return `[${value.map(reprOf).join(", ")}]`;
   if (typeof value === "object")
-    return `{${Object.entries(value).map(([key, item]) => `${pythonOf(key)}: ${pythonOf(item)}`).join(", ")}}`;
+    return `{${Object.entries(value).map(([key, item]) => `${reprOf(key)}: ${reprOf(item)}`).join(", ")}}`;
   if (typeof value !== "string") return String(value);
   const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
   const shown = printable(value);
@@ -42,7 +42,7 @@ class Directory {
   has = (name) => this.files.has(name);
 
   /** The first names, and how many more there are. */
-  listed(names, count = names.length) {
+  nameList(names, count = names.length) {
     const first = names.slice(0, this.rules.listed).map((name) => printable(name).slice(0, 200));
     const rest = count - first.length;
     return first.join(", ") + (rest > 0 ? ` and ${grouped(rest)} more` : "");
@@ -104,7 +104,7 @@ class Directory {
   json = async (name) => this.parsed(await this.text(name), name);
 
   /** The same, or {} if there is no such file. */
-  jsonIfThere = async (name) => (this.has(name) ? this.json(name) : {});
+  optionalJson = async (name) => (this.has(name) ? this.json(name) : {});
 
   parsed(text, name) {
     let value;
@@ -142,7 +142,7 @@ class Directory {
       refuse(`${name}: the weights are quantized (${quoted(quantized.quant_method || quantized)}). ${rules.how_to_dequantize}`);
     const all = { ...rules.defaults };
     for (const key of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, key)) all[key] = settings[key];
-    const problems = [...this.#notImplemented(settings), ...this.#wrong(all)];
+    const problems = [...this.#notImplemented(settings), ...this.#problemsIn(all)];
     if (problems.length) refuse(`${name}: ${problems.join("; ")}`);
     return { ...all, d_mlp: all.n_inner ?? 4 * all.n_embd };
   }
@@ -153,7 +153,7 @@ class Directory {
       .map(([key, value]) => `${key} must be ${quoted(value)}; got ${quoted(settings[key])}`);
   }
 
-  #wrong(settings) {
+  #problemsIn(settings) {
     const { required, largest, activations, flags } = this.rules.config;
     const problems = required.filter((name) => !Object.hasOwn(settings, name)).map((name) => `${name} is missing`);
     for (const [name, most] of Object.entries(largest)) {
@@ -179,7 +179,7 @@ class Directory {
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
-    const stored = new Map([...entries].filter(([name]) => !this.#isHead(name) && !whole(rules.patterns.mask).test(name)));
+    const stored = new Map([...entries].filter(([name]) => !this.#isHead(name) && !fullMatch(rules.patterns.mask).test(name)));
     const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
     const shapesOf = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
     const inBlock = shapesOf(rules.block);
@@ -189,13 +189,13 @@ class Directory {
     if (config.tie_word_embeddings) outside.delete(output);
     else outside.get(output).shape.reverse(); // nn.Linear stores the transpose
     const expectedOf = (name) => {
-      const [, layer, inside] = whole(rules.patterns.in_block).exec(name) ?? [];
+      const [, layer, inside] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
       if (layer === undefined) return outside.get(name === output && !outside.has(output) ? embedding : name);
       const parameter = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
       return parameter && { ...parameter, path: `blocks.${layer}.${parameter.path}` };
     };
-    this.#checkOurs(stored, (name) => {
-      const [, , inside] = whole(rules.patterns.in_block).exec(name) ?? [];
+    this.#checkFormat(stored, (name) => {
+      const [, , inside] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
       return inside === undefined ? outside.has(name) : inBlock.has(inside);
     });
     const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, parameter]) => parameter));
@@ -214,19 +214,19 @@ class Directory {
     return rest.length > 0 && Object.hasOwn(this.rules.tensors.heads, head);
   }
 
-  #checkOurs(stored, isOurs) {
+  #checkFormat(stored, isParameter) {
     const { patterns } = this.rules.tensors;
     for (const [name, { dtype }] of stored) {
-      if (whole(patterns.quantized).test(name) || (dtype.startsWith("F8") && isOurs(name)))
-        refuse(`the directory contains quantized weights (${this.listed([name])}, ${dtype}). ${this.rules.config.how_to_dequantize}`);
-      if (whole(patterns.lora).test(name))
+      if (fullMatch(patterns.quantized).test(name) || (dtype.startsWith("F8") && isParameter(name)))
+        refuse(`the directory contains quantized weights (${this.nameList([name])}, ${dtype}). ${this.rules.config.how_to_dequantize}`);
+      if (fullMatch(patterns.lora).test(name))
         refuse(
-          `the directory contains unmerged LoRA layers (${this.listed([name])}). Merge them where peft is installed: ` +
+          `the directory contains unmerged LoRA layers (${this.nameList([name])}). Merge them where peft is installed: ` +
             "model.merge_and_unload().save_pretrained('NEW')",
         );
     }
     const names = [...stored.keys()];
-    if (names.length && !names.some(isOurs)) refuse(`the directory has no tensors with GPT-2's names, only ${this.listed(names.sort())}`);
+    if (names.length && !names.some(isParameter)) refuse(`the directory has no tensors with GPT-2's names, only ${this.nameList(names.sort())}`);
   }
 
   #checkAll(config, stored, expected, present, { inBlock, outside, first }) {
@@ -246,10 +246,10 @@ class Directory {
     const isOff = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
     const count = outside.size + config.n_layer * inBlock.size - present.size;
     const kinds = {
-      missing: this.listed(missing, count),
-      unexpected: this.listed([...stored.keys()].filter((name) => !expected.has(name))),
-      "wrong shape": this.listed([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${written(stored.get(name).shape)}, expected ${written(shape)}`)),
-      "unsupported dtype": this.listed(
+      missing: this.nameList(missing, count),
+      unexpected: this.nameList([...stored.keys()].filter((name) => !expected.has(name))),
+      "wrong shape": this.nameList([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${written(stored.get(name).shape)}, expected ${written(shape)}`)),
+      "unsupported dtype": this.nameList(
         [...expected.keys()]
           .filter((name) => !Object.hasOwn(bytes, stored.get(name).dtype))
           .map((name) => `${name} is ${stored.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
@@ -266,20 +266,20 @@ class Directory {
   /** Every tensor, by name without the prefixes of wrappers. */
   async #entries() {
     const { weights, index, patterns } = this.rules.tensors;
-    const isWhole = this.has(weights);
-    if (!isWhole && !this.has(index)) {
+    const isSingleFile = this.has(weights);
+    if (!isSingleFile && !this.has(index)) {
       const other = this.#unsupported();
       refuse(`there is no ${weights} (nor ${index}) in the directory${other ? `, only ${other}` : ""}`);
     }
-    const map = isWhole ? null : await this.#weightMap(index);
-    const files = isWhole ? [weights] : [...new Set(map.values())].sort();
+    const map = isSingleFile ? null : await this.#weightMap(index);
+    const files = isSingleFile ? [weights] : [...new Set(map.values())].sort();
     const missing = files.filter((name) => !this.has(name));
-    if (missing.length) refuse(`${this.listed(missing)}, named in ${index}, doesn't exist`);
+    if (missing.length) refuse(`${this.nameList(missing)}, named in ${index}, doesn't exist`);
     const entries = new Map();
     for (const file of files)
       for (const [name, entry] of await this.#header(file)) {
         const bare = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
-        if (entries.has(bare)) refuse(`${this.listed([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
+        if (entries.has(bare)) refuse(`${this.nameList([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
         entries.set(bare, entry);
       }
     return entries;
@@ -298,9 +298,9 @@ class Directory {
   #unsupported() {
     for (const [pattern, description] of this.rules.tensors.formats)
       for (const name of [...this.files.keys()].sort()) {
-        const [, ...groups] = whole(pattern).exec(name) ?? [null];
-        if (!whole(pattern).test(name)) continue;
-        const values = { name: this.listed([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
+        const [, ...groups] = fullMatch(pattern).exec(name) ?? [null];
+        if (!fullMatch(pattern).test(name)) continue;
+        const values = { name: this.nameList([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
         return description.replace(/\{(\w+)\}/g, (_, key) => values[key]);
       }
     return "";
@@ -326,15 +326,15 @@ class Directory {
     const entries = Object.entries(tensors).map(([name, info]) => {
       const { dtype, shape, data_offsets: [from, to] = [] } = isObject(info) && Array.isArray(info.data_offsets) ? info : {};
       const isValid = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
-      if (!isValid) invalid(`its header describes ${this.listed([name])} in a way that can't be read`);
+      if (!isValid) invalid(`its header describes ${this.nameList([name])} in a way that can't be read`);
       const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
       const needed = width && shape.reduce((product, n) => product * BigInt(n), BigInt(width));
-      if (needed !== null && needed !== BigInt(to - from)) invalid(`${this.listed([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
+      if (needed !== null && needed !== BigInt(to - from)) invalid(`${this.nameList([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
       return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
     });
     let at = 8 + length;
     for (const [name, { start, end }] of entries.toSorted(([, a], [, b]) => a.start - b.start || a.end - b.end)) {
-      if (start !== at) invalid(`${this.listed([name])} doesn't begin where the tensor before it ends`);
+      if (start !== at) invalid(`${this.nameList([name])} doesn't begin where the tensor before it ends`);
       at = end;
     }
     if (at !== size) invalid(`its tensors end at byte ${grouped(at)} of ${grouped(size)}`);
@@ -346,8 +346,8 @@ class Directory {
   /** The arguments of Tokenizer, for an embedding with `rows` rows. */
   async tokenizer(rows) {
     const { tokenizer: rules } = this.rules;
-    const config = await this.jsonIfThere("tokenizer_config.json");
-    const kind = config.tokenizer_class || (await this.jsonIfThere("config.json")).tokenizer_class || null;
+    const config = await this.optionalJson("tokenizer_config.json");
+    const kind = config.tokenizer_class || (await this.optionalJson("config.json")).tokenizer_class || null;
     const isGpt2 = kind === null || rules.classes.includes(kind);
     const isOlder = !this.has("tokenizer.json");
     const settings = isOlder ? await this.#olderSettings() : this.#checked(await this.json("tokenizer.json"), "tokenizer.json");
@@ -355,11 +355,11 @@ class Directory {
     const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
     const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
     const added = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
-    settings.added = this.#numbered(settings.vocab, added, named, isGpt2 ? Object.values(rules.defaults) : []);
-    const [front, end] = this.#around(settings, config, special, isOlder);
-    if (!this.#isByGpt2(settings, isGpt2)) refuse(rules.another);
+    settings.added = this.#withIds(settings.vocab, added, named, isGpt2 ? Object.values(rules.defaults) : []);
+    const [front, end] = this.#idsAround(settings, config, special, isOlder);
+    if (!this.#splitsLikeGpt2(settings, isGpt2)) refuse(rules.another);
     const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
-    if (isOlder) this.#checkAllMade(settings, merged);
+    if (isOlder) this.#checkMergesComplete(settings, merged);
     const space = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
     return this.#tokenizerOf(settings, rows, { front, end, space, merged });
   }
@@ -369,11 +369,11 @@ class Directory {
     const symbols = new Map();
     for (const [symbol, id] of vocab) symbols.set(id, symbol);
     for (const { id, content } of added) symbols.set(id, content);
-    const most = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
-    if (most >= rows)
+    const largest = [...symbols.keys()].reduce((a, b) => Math.max(a, b), -1);
+    if (largest >= rows)
       refuse(
-        `the tokenizer has ids up to ${most} (${symbols.get(most)}), but the embedding has ${rows} rows, for ids 0 to ${rows - 1}. ` +
-          `In transformers, model.resize_token_embeddings(${most + 1}) gives every token a row`,
+        `the tokenizer has ids up to ${largest} (${symbols.get(largest)}), but the embedding has ${rows} rows, for ids 0 to ${rows - 1}. ` +
+          `In transformers, model.resize_token_embeddings(${largest + 1}) gives every token a row`,
       );
     const ofBytes = new Set(rules.bytes.map((symbol) => vocab.get(symbol)));
     const isForeign = ({ id, content }) => /[^\x00-\x7f]/.test(content) && !merged.has(id) && !ofBytes.has(id);
@@ -407,8 +407,8 @@ class Directory {
     const vocab = await this.json("vocab.json");
     const lines = (await this.text("merges.txt")).split("\n");
     if (lines[0].startsWith("#version")) lines[0] = "";
-    const wrong = lines.findIndex((line) => line && line.split(" ").length !== 2);
-    if (wrong >= 0) refuse(`merges.txt, line ${wrong + 1}: expected two symbols; got ${quoted(lines[wrong])}`);
+    const line = lines.findIndex((line) => line && line.split(" ").length !== 2);
+    if (line >= 0) refuse(`merges.txt, line ${line + 1}: expected two symbols; got ${quoted(lines[line])}`);
     const { end_of_text, byte_level } = this.rules.tokenizer;
     const added_tokens = Object.hasOwn(vocab, end_of_text) ? [{ id: vocab[end_of_text], content: end_of_text, special: true }] : [];
     const model = { type: "BPE", vocab, merges: lines.filter(Boolean) };
@@ -416,56 +416,56 @@ class Directory {
   }
 
   /** A tokenizer.json's settings, checked. */
-  #checked(settings, where) {
-    const wrong = (why) => refuse(`${where}: ${why}`);
+  #checked(settings, files) {
+    const fail = (why) => refuse(`${files}: ${why}`);
     const { parts: names, another } = this.rules.tokenizer;
     const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
     for (const [name, part] of Object.entries(parts))
-      if (part !== null && !(isObject(part) && typeof part.type === "string")) wrong(`${name} must be null or have a type; got ${quoted(part)}`);
+      if (part !== null && !(isObject(part) && typeof part.type === "string")) fail(`${name} must be null or have a type; got ${quoted(part)}`);
     const { model, added_tokens } = settings;
-    if (!isObject(model)) wrong(`model must be an object; got ${quoted(model)}`);
-    if (model.dropout) wrong(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
+    if (!isObject(model)) fail(`model must be an object; got ${quoted(model)}`);
+    if (model.dropout) fail(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
     const added = added_tokens ?? [];
-    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) wrong(`each of added_tokens must have an id and text; got ${quoted(added)}`);
+    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) fail(`each of added_tokens must have an id and text; got ${quoted(added)}`);
     if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(another);
-    const vocab = this.#vocabulary(model.vocab, wrong);
-    const merges = this.#merges(model.merges, vocab, wrong);
+    const vocab = this.#vocabulary(model.vocab, fail);
+    const merges = this.#merges(model.merges, vocab, fail);
     return { ...parts, model, vocab, merges, added };
   }
 
   #isAdded = (token) =>
     isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.most_ids;
 
-  #vocabulary(ids, wrong) {
-    if (!isObject(ids)) wrong(`a vocabulary must be an object of ids; got ${quoted(ids)}`);
+  #vocabulary(ids, fail) {
+    if (!isObject(ids)) fail(`a vocabulary must be an object of ids; got ${quoted(ids)}`);
     const entries = Object.entries(ids);
-    const odd = entries.find(([, id]) => !Number.isInteger(id));
-    if (odd) wrong(`the id of ${quoted(odd[0])} isn't an integer: ${quoted(odd[1])}`);
-    const large = entries.find(([, id]) => id < 0 || id >= this.rules.tokenizer.most_ids);
-    if (large) wrong(`the id of ${quoted(large[0])}, ${large[1]}, doesn't fit in 32 bits`);
+    const notInteger = entries.find(([, id]) => !Number.isInteger(id));
+    if (notInteger) fail(`the id of ${quoted(notInteger[0])} isn't an integer: ${quoted(notInteger[1])}`);
+    const outOfRange = entries.find(([, id]) => id < 0 || id >= this.rules.tokenizer.most_ids);
+    if (outOfRange) fail(`the id of ${quoted(outOfRange[0])}, ${outOfRange[1]}, doesn't fit in 32 bits`);
     const symbols = new Map();
     for (const [symbol, id] of entries) {
-      if (symbols.has(id)) wrong(`${quoted(symbols.get(id))} and ${quoted(symbol)} have the same id, ${id}`);
+      if (symbols.has(id)) fail(`${quoted(symbols.get(id))} and ${quoted(symbol)} have the same id, ${id}`);
       symbols.set(id, symbol);
     }
-    if (!entries.every(([symbol]) => symbol.isWellFormed())) wrong("a token has an unpaired surrogate, which isn't text");
+    if (!entries.every(([symbol]) => symbol.isWellFormed())) fail("a token has an unpaired surrogate, which isn't text");
     return new Map(entries);
   }
 
-  #merges(merges, vocab, wrong) {
-    if (!Array.isArray(merges)) wrong(`merges must be a list; got ${quoted(merges)}`);
+  #merges(merges, vocab, fail) {
+    if (!Array.isArray(merges)) fail(`merges must be a list; got ${quoted(merges)}`);
     return merges.map((merge, n) => {
       const pair = typeof merge === "string" ? merge.split(" ") : merge;
       const isMerge = Array.isArray(pair) && pair.length === 2 && [...pair, pair.join("")].every((symbol) => vocab.has(symbol));
       if (!isMerge)
-        wrong(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
+        fail(`merge ${n + 1} must be two tokens whose concatenation is a third; got ${quoted(Array.isArray(pair) ? pair.join(" ") : merge)}`);
       return pair;
     });
   }
 
   /** The special tokens, by name, such as "bos_token". */
   async #specialTokens(config, defaults) {
-    const map = "added_tokens_decoder" in config ? {} : await this.jsonIfThere("special_tokens_map.json");
+    const map = "added_tokens_decoder" in config ? {} : await this.optionalJson("special_tokens_map.json");
     const names = { ...defaults, ...config, ...map };
     const tokensByName = this.rules.tokenizer.special.map((name) => {
       const value = names[name] ?? null;
@@ -489,18 +489,18 @@ class Directory {
       refuse(`added_tokens_decoder can't be read: ${quoted(decoder)}`);
     const tokens =
       decoder === null
-        ? Object.entries(await this.jsonIfThere("added_tokens.json")).map(([content, id]) => {
+        ? Object.entries(await this.optionalJson("added_tokens.json")).map(([content, id]) => {
             const special = named.has(content);
             return { content, id, special, normalized: !special };
           })
         : Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }));
-    const wrong = tokens.find((token) => !this.#isAdded(token));
-    if (wrong) refuse(`an added token must have an id and text; got ${quoted(wrong)}`);
+    const invalid = tokens.find((token) => !this.#isAdded(token));
+    if (invalid) refuse(`an added token must have an id and text; got ${quoted(invalid)}`);
     return tokens.sort((a, b) => a.id - b.id);
   }
 
   /** All added tokens with ids; tokens without one get the next ids after the vocabulary. */
-  #numbered(vocab, tokens, named, defaults) {
+  #withIds(vocab, tokens, named, defaults) {
     const ids = new Map(vocab);
     const added = new Map();
     let next = ids.size;
@@ -522,11 +522,11 @@ class Directory {
   }
 
   /** The ids added before and after every text. */
-  #around({ post_processor: part, added }, config, special, isOlder) {
+  #idsAround({ post_processor: part, added }, config, special, isOlder) {
     if (isOlder) {
       const ids = new Map(added.map(({ content, id }) => [content, id]));
-      const of = (flag, name) => (this.#flag(config, flag, false) ? special[name] : []).map(({ content }) => ids.get(content));
-      const around = [of("add_bos_token", "bos_token"), of("add_eos_token", "eos_token")];
+      const idsOf = (flag, name) => (this.#flag(config, flag, false) ? special[name] : []).map(({ content }) => ids.get(content));
+      const around = [idsOf("add_bos_token", "bos_token"), idsOf("add_eos_token", "eos_token")];
       if (around.flat().includes(undefined)) refuse("a token that is added to every text has no id");
       return around;
     }
@@ -551,7 +551,7 @@ class Directory {
   }
 
   /** Whether texts are split as by GPT-2's tokenizer, with no settings that the page lacks. */
-  #isByGpt2({ model, vocab, added, normalizer, pre_tokenizer: cut, post_processor, decoder }) {
+  #splitsLikeGpt2({ model, vocab, added, normalizer, pre_tokenizer: cut, post_processor, decoder }) {
     const { odd_model, odd_token, bytes } = this.rules.tokenizer;
     return (
       decoder?.type === "ByteLevel" &&
@@ -566,10 +566,10 @@ class Directory {
   }
 
   /** Refuse merges that seem truncated. */
-  #checkAllMade({ vocab, added }, merged) {
+  #checkMergesComplete({ vocab, added }, merged) {
     const { bytes, looks_special } = this.rules.tokenizer;
     const names = new Set([...bytes, ...added.map(({ content }) => content)]);
-    const isSpecial = whole(looks_special);
+    const isSpecial = fullMatch(looks_special);
     const unexplained = [];
     for (const [symbol, id] of vocab) if (!merged.has(id) && !names.has(symbol) && !isSpecial.test(symbol)) unexplained.push(symbol);
     const [first] = unexplained.sort();

@@ -81,7 +81,7 @@ WORKER_SCRIPTS = (
     PRODUCTS,
     "products.js",
     "opening.js",
-    "shares.js",
+    "attribution.js",
     "model.js",
 )
 LOCAL_SCRIPTS = (*VIEW_SCRIPTS[:-1], "local.js", "page.js", "change.js", "live.js")

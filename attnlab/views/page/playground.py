@@ -58,5 +58,5 @@ def playground(
         "most_tokens": TOKENS,
     }
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-    known = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
-    return local_page(trace, {**known, **description}, model, numbers.tobytes(), language)
+    opened = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
+    return local_page(trace, {**opened, **description}, model, numbers.tobytes(), language)

@@ -110,8 +110,8 @@ def _largest(logits: Array) -> Ids:
 def _split(numbers: Array) -> tuple[Array, Array]:
     """Numbers rounded to float32, and the remainders."""
     with np.errstate(over="ignore", invalid="ignore"):
-        held = numbers.astype(np.float32).astype(np.float64)
-        return held, numbers - held
+        rounded = numbers.astype(np.float32).astype(np.float64)
+        return rounded, numbers - rounded
 
 
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:

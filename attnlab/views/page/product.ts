@@ -100,7 +100,7 @@ function addProduct(
   }
 }
 
-/** One row: A (m,) times B (m, p) with its rows in one piece. B is read once, in order. */
+/** One row: A (m,) times B (m, p) with contiguous rows, `stride` apart. B is read once, in order. */
 export function rowByRows(a: usize, b: usize, o: usize, m: i32, p: i32, stride: i32): void {
   const next = <usize>stride << 2;
   const end = o + (<usize>(p & ~3) << 2);
@@ -133,15 +133,15 @@ function total(x: v128): f32 {
   return f32x4.extract_lane(x, 0) + f32x4.extract_lane(x, 1) + (f32x4.extract_lane(x, 2) + f32x4.extract_lane(x, 3));
 }
 
-/** One row: A (m,) times B (m, p) with its columns in one piece, `stride` apart. */
+/** One row: A (m,) times B (m, p) with contiguous columns, `stride` apart. */
 export function rowByColumns(a: usize, b: usize, o: usize, m: i32, p: i32, stride: i32): void {
   const next = <usize>stride << 2;
   const s = <usize>m << 2;
-  const whole = <usize>(m & ~7) << 2;
+  const end = <usize>(m & ~7) << 2;
   for (let j = 0; j < p; j++, b += next, o += 4) {
     let c0 = f32x4.splat(0), c1 = c0;
     let k: usize = 0;
-    for (; k < whole; k += 32) {
+    for (; k < end; k += 32) {
       c0 = multiplyAdd(c0, v128.load(a + k), v128.load(b + k));
       c1 = multiplyAdd(c1, v128.load(a + k, 16), v128.load(b + k, 16));
     }
@@ -177,27 +177,27 @@ export function square(x: usize, y: usize, z: usize, o: usize, n: i32): void {
 
 export function where(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, z += 16, o += 16) {
-    const chosen = f32x4.ne(v128.load(x), f32x4.splat(0));
-    v128.store(o, v128.bitselect(v128.load(y), v128.load(z), chosen));
+    const condition = f32x4.ne(v128.load(x), f32x4.splat(0));
+    v128.store(o, v128.bitselect(v128.load(y), v128.load(z), condition));
   }
 }
 
 const LOG2_E: f32 = 1.4426950408889634;
-const LN_2: f32 = 0.693359375; // in 9 bits, so that its multiples are exact
-const REST_OF_LN_2: f32 = -2.12194440054690583e-4;
+const LN_2_HIGH: f32 = 0.693359375; // in 9 bits, so that its multiples are exact
+const LN_2_LOW: f32 = -2.12194440054690583e-4;
 
-/** The whole n nearest to x / ln 2. */
+/** x / ln 2, rounded to the nearest integer. */
 // @ts-ignore: decorator
 @inline
-function halvings(x: v128): v128 {
+function multiplesOfLn2(x: v128): v128 {
   return f32x4.nearest(f32x4.mul(x, f32x4.splat(LOG2_E)));
 }
 
-/** exp(r) - 1 of r = x - n ln 2, at most ln 2 / 2 from 0: its Taylor polynomial of degree 7. */
+/** exp(r) - 1, with r = x - n ln 2 in ±ln 2 / 2: the Taylor polynomial of degree 7. */
 // @ts-ignore: decorator
 @inline
-function series(x: v128, n: v128): v128 {
-  const r = f32x4.sub(f32x4.sub(x, f32x4.mul(n, f32x4.splat(LN_2))), f32x4.mul(n, f32x4.splat(REST_OF_LN_2)));
+function expm1(x: v128, n: v128): v128 {
+  const r = f32x4.sub(f32x4.sub(x, f32x4.mul(n, f32x4.splat(LN_2_HIGH))), f32x4.mul(n, f32x4.splat(LN_2_LOW)));
   let sum = f32x4.splat(1.0 / 5040);
   sum = multiplyAdd(f32x4.splat(1.0 / 720), sum, r);
   sum = multiplyAdd(f32x4.splat(1.0 / 120), sum, r);
@@ -207,23 +207,23 @@ function series(x: v128, n: v128): v128 {
   return multiplyAdd(r, f32x4.mul(r, r), sum);
 }
 
-/** 2 to the power n, for whole n from -126 to 127. */
+/** 2 to the power n, for integers n from -126 to 127. */
 // @ts-ignore: decorator
 @inline
-function power(n: v128): v128 {
+function powerOfTwo(n: v128): v128 {
   return i32x4.shl(i32x4.add(n, i32x4.splat(127)), 23);
 }
 
 export function exp(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, o += 16) {
     const value = v128.load(x);
-    const within = f32x4.min(f32x4.max(value, f32x4.splat(-87)), f32x4.splat(89)); // infinity beyond
-    const count = halvings(within);
-    const whole = i32x4.trunc_sat_f32x4_s(count);
-    const half = i32x4.shr_s(whole, 1); // in two factors, because 2 ** 128 is too large for one
-    const result = f32x4.mul(f32x4.add(f32x4.splat(1), series(within, count)), power(half));
-    const isTiny = f32x4.lt(value, f32x4.splat(-87)); // a number with fewer bits, which takes long, or 0
-    v128.store(o, v128.andnot(f32x4.mul(result, power(i32x4.sub(whole, half))), isTiny));
+    const clamped = f32x4.min(f32x4.max(value, f32x4.splat(-87)), f32x4.splat(89)); // infinity beyond
+    const count = multiplesOfLn2(clamped);
+    const exponent = i32x4.trunc_sat_f32x4_s(count);
+    const half = i32x4.shr_s(exponent, 1); // two factors, since 2 ** 128 overflows
+    const result = f32x4.mul(f32x4.add(f32x4.splat(1), expm1(clamped, count)), powerOfTwo(half));
+    const isTiny = f32x4.lt(value, f32x4.splat(-87)); // subnormal numbers are slow; 0 instead
+    v128.store(o, v128.andnot(f32x4.mul(result, powerOfTwo(i32x4.sub(exponent, half))), isTiny));
   }
 }
 
@@ -231,10 +231,10 @@ export function exp(x: usize, y: usize, z: usize, o: usize, n: i32): void {
 export function tanh(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, o += 16) {
     const value = v128.load(x);
-    const within = f32x4.max(f32x4.mul(f32x4.splat(-2), f32x4.abs(value)), f32x4.splat(-40)); // 1 beyond
-    const count = halvings(within);
-    const scale = power(i32x4.trunc_sat_f32x4_s(count));
-    const m = f32x4.sub(f32x4.sub(f32x4.splat(1), scale), f32x4.mul(scale, series(within, count)));
+    const clamped = f32x4.max(f32x4.mul(f32x4.splat(-2), f32x4.abs(value)), f32x4.splat(-40)); // 1 beyond
+    const count = multiplesOfLn2(clamped);
+    const scale = powerOfTwo(i32x4.trunc_sat_f32x4_s(count));
+    const m = f32x4.sub(f32x4.sub(f32x4.splat(1), scale), f32x4.mul(scale, expm1(clamped, count)));
     const result = f32x4.div(m, f32x4.sub(f32x4.splat(2), m));
     v128.store(o, v128.bitselect(value, result, f32x4.splat(-0.0)));
   }

@@ -1,15 +1,15 @@
 // Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. A model's
 // parameters are in its memory, and, in `inScratch`, the arrays of a computation; others are copied there.
 
-const ROOM = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 }; // numbers that each buffer holds
+const CAPACITY = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 }; // of the buffers, in numbers
 const SCRATCH = 2 ** 24; // numbers of scratch memory
 const ROWS_AT_ONCE = 2 ** 17; // numbers of the first matrix that are copied at a time
 const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
 const MIN_IN_ROW = 32; // numbers of a row; likewise
-const AT_ONCE = 2 ** 12; // numbers that fit in the L1 cache
+const BLOCK = 2 ** 12; // numbers that fit in the L1 cache
 
 class Products {
-  #next = 0; // of the scratch memory, the first number that isn't used
+  #used = 0; // numbers of scratch memory
   #isOpen = false; // whether new arrays are in it
 
   /** An instance with memory for this many more numbers; null without WebAssembly. */
@@ -22,7 +22,7 @@ class Products {
   }
 
   constructor(count) {
-    const sizes = [ROOM.a, ROOM.b, ROOM.o, ROOM.w, count, SCRATCH];
+    const sizes = [CAPACITY.a, CAPACITY.b, CAPACITY.o, CAPACITY.w, count, SCRATCH];
     const total = 1024 + 4 * sizes.reduce((sum, size) => sum + size);
     const memory = new WebAssembly.Memory({ initial: Math.ceil(total / 2 ** 16) });
     const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes));
@@ -38,23 +38,23 @@ class Products {
 
   /** Call f with scratch memory for its arrays; `keep` copies one that f made, so that it outlives f. */
   inScratch(f) {
-    const [next, isOpen] = [this.#next, this.#isOpen];
-    const start = this.scratch.byteOffset + 4 * next; // the scratch memory is the last
+    const [used, isOpen] = [this.#used, this.#isOpen];
+    const start = this.scratch.byteOffset + 4 * used; // the scratch memory is the last
     const keep = (x) => (x instanceof Nd && this.#isIn(x.data) && x.data.byteOffset >= start ? copyOf(x) : x);
     this.#isOpen = true;
     try {
       return f(keep);
     } finally {
-      [this.#next, this.#isOpen] = [next, isOpen];
+      [this.#used, this.#isOpen] = [used, isOpen];
     }
   }
 
   /** Memory for numbers in scratch memory, if it is in use and has room. */
   allocate(count) {
-    const end = this.#next + ((count + 3) & ~3); // functions of rows write four numbers at a time
+    const end = this.#used + ((count + 3) & ~3); // functions of rows write four numbers at a time
     if (!this.#isOpen || end > SCRATCH) return null;
-    const allocated = this.scratch.subarray(this.#next, this.#next + count);
-    this.#next = end;
+    const allocated = this.scratch.subarray(this.#used, this.#used + count);
+    this.#used = end;
     return allocated;
   }
 
@@ -62,12 +62,12 @@ class Products {
 
   /** Like `byRows` and `byColumns`; returns false if the matrices aren't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
-    if (n * m * p < MIN_PRODUCTS || m > ROOM.a || p > ROOM.o) return false;
+    if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
     const [next, step] = y.strides.slice(-2);
     const isInMemory = this.#isIn(y.data);
     const [lines, width, stride] = step === 1 ? [m, p, next] : [p, m, step];
     if ((step !== 1 && next !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
-    if (!isInMemory && m * p > ROOM.b) return false;
+    if (!isInMemory && m * p > CAPACITY.b) return false;
     if (!isInMemory)
       for (let line = 0; line < lines; line++) {
         const from = j + line * stride;
@@ -76,7 +76,7 @@ class Products {
     const [from, rowStride] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
     const [down, across] = x.strides.slice(-2);
     const isDirect = across === 1 && this.#isIn(x.data) && this.#isIn(out);
-    const batch = isDirect ? n : Math.max(1, Math.floor(Math.min(ROWS_AT_ONCE / m, ROOM.o / p)));
+    const batch = isDirect ? n : Math.max(1, Math.floor(Math.min(ROWS_AT_ONCE / m, CAPACITY.o / p)));
     for (let start = 0; start < n; start += batch) {
       const count = Math.min(batch, n - start);
       let [a, o, aStride] = [x.data.byteOffset + 4 * i, out.byteOffset + 4 * at, down];
@@ -107,14 +107,14 @@ class Products {
     const isOutDirect = this.#isIn(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
     const last = [NaN, NaN, NaN]; // the number that each buffer is filled with
     forEachRow(shape, arrays, (at, starts, width, steps) => {
-      for (let done = 0; done < width; done += AT_ONCE) {
-        const count = Math.min(AT_ONCE, width - done);
+      for (let done = 0; done < width; done += BLOCK) {
+        const count = Math.min(BLOCK, width - done);
         for (let k = 0; k < arrays.length; k++) {
           const { data } = arrays[k];
           const from = starts[k] + done;
           if (isDirect[k]) addresses[k] = data.byteOffset + 4 * from;
           else if (steps[k]) buffers[k].set(data.subarray(from, from + count));
-          else if (last[k] !== data[starts[k]]) buffers[k].fill((last[k] = data[starts[k]]), 0, Math.min(AT_ONCE, width));
+          else if (last[k] !== data[starts[k]]) buffers[k].fill((last[k] = data[starts[k]]), 0, Math.min(BLOCK, width));
         }
         f(...addresses, isOutDirect ? out.byteOffset + 4 * (at + done) : this.w.byteOffset, count);
         if (!isOutDirect) out.set(this.w.subarray(0, count), at + done);
@@ -127,8 +127,8 @@ class Products {
   reduce(name, out, { shape, strides, data, offset }) {
     const width = shape.at(-1);
     const isDense = stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
-    if (width < MIN_IN_ROW || width > ROOM.a || !isDense || !(data instanceof Float32Array)) return false;
-    const most = Math.max(1, Math.floor(AT_ONCE / width));
+    if (width < MIN_IN_ROW || width > CAPACITY.a || !isDense || !(data instanceof Float32Array)) return false;
+    const most = Math.max(1, Math.floor(BLOCK / width));
     for (let row = 0; row < out.length; row += most) {
       const count = Math.min(most, out.length - row);
       const from = offset + row * width;

@@ -1,6 +1,6 @@
 // A computation over a graph, as in attnlab/steps/run.py: each step is computed by its equation when first
-// needed, then kept. Edits replace or change steps, as in attnlab/forward/edits.py. Synchronous: given
-// steps must be loaded before.
+// needed, then kept. Edits replace or change steps, as in attnlab/forward/edits.py. Synchronous:
+// inputs must be loaded before.
 
 /** How each step is computed, from attnlab/steps/graph.py's data. */
 class Graph {
@@ -26,23 +26,23 @@ class Graph {
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
     const n_head = whole.replace(/[^.]+$/, "n_head");
-    return { equation, take, needs: needs.map(absolute), whole, head, n_head, isGiven: !declared };
+    return { equation, take, needs: needs.map(absolute), whole, head, n_head, isInput: !declared };
   }
 }
 
-/** A given step that isn't available. */
+/** An input that isn't available. */
 class NotAvailable extends Error {}
 
 /**
  * graph: a Graph.
- * given: the value of a given path, or undefined.
+ * inputOf: returns the value of an input by its path, or undefined.
  * edits: by path, an array, a number, or a function of the original value.
  */
 class Run {
-  constructor(graph, given, edits = {}) {
+  constructor(graph, inputOf, edits = {}) {
     const other = Object.keys(edits).find((path) => NOT_EDITABLE.test(path));
     if (other) throw new Error(`${other} can't be edited here; edit the array that it is a slice of`);
-    Object.assign(this, { graph, given, edits, values: new Map() });
+    Object.assign(this, { graph, inputOf, edits, values: new Map() });
   }
 
   /** A step, computed if needed, and kept. */
@@ -70,19 +70,19 @@ class Run {
 
   /** A step without the edit of the step itself. */
   unedited(path) {
-    const { equation, take, whole, needs, isGiven } = this.graph.node(path);
-    const given = this.given(path);
-    if (given !== undefined) return given;
+    const { equation, take, whole, needs, isInput } = this.graph.node(path);
+    const input = this.inputOf(path);
+    if (input !== undefined) return input;
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
     if (take) return this.#part(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
-    if (isGiven) throw new NotAvailable(`${path} isn't available`);
+    if (isInput) throw new NotAvailable(`${path} isn't available`);
     return null; // optional
   }
 
   #computed(path) {
     const { equation, take, whole } = this.graph.node(path);
-    const isTaken = this.values.has(whole) || whole in this.edits || !equation;
-    if (take && isTaken && !HEAD_ONLY.test(path) && this.given(path) === undefined)
+    const isSlice = this.values.has(whole) || whole in this.edits || !equation;
+    if (take && isSlice && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
       return this.#part(path, this.value(whole));
     let value = this.unedited(path);
     if (path in this.edits) value = replaced(value, this.edits[path]);
@@ -106,7 +106,7 @@ class Run {
     // All heads may share one mask.
     const heads = take === "head_slice" ? [this.value(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
-    const copied = new Nd(stretched(value, shape).numbers().slice(), shape);
+    const copied = new Nd(broadcast(value, shape).numbers().slice(), shape);
     const part = this.#part(path, copied);
     const before = new Nd(part.numbers().slice(), part.shape);
     assign(part, path in this.edits ? replaced(before, this.edits[path]) : this.unedited(path));
@@ -139,8 +139,8 @@ function replaced(value, edit) {
 
 /** Write numbers into an array, or through a view. */
 function assign(array, values) {
-  const wide = stretched(asArray(values), array.shape);
-  forEachRow(array.shape, [array, wide], (_, [to, from], width, [step, next]) => {
-    for (let k = 0; k < width; k++, to += step, from += next) array.data[to] = wide.data[from];
+  const expanded = broadcast(asArray(values), array.shape);
+  forEachRow(array.shape, [array, expanded], (_, [to, from], width, [step, next]) => {
+    for (let k = 0; k < width; k++, to += step, from += next) array.data[to] = expanded.data[from];
   });
 }

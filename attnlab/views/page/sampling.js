@@ -1,6 +1,6 @@
 // Sampling, as in attnlab/model/sampling.py: from a position's logits to probabilities, and to a token.
 
-const added = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
+const totalOf = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
 /** The numbers of a position, as packed by attnlab/views/page/prediction.py, by name. */
 function positionOf(values, vocab, { temperatures, topPs }) {
@@ -12,7 +12,7 @@ function positionOf(values, vocab, { temperatures, topPs }) {
     ids: [...values.subarray(0, n)],
     logits: Array.from({ length: n }, (_, i) => values[n + i] + values[2 * n + i]),
     ties,
-    following: { larger, logit: added(following) },
+    following: { larger, logit: totalOf(following) },
     others: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
     nucleus(temperature, topP) {
       const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
@@ -74,27 +74,27 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
   const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
   const listed = exponentials.slice(0, logits.length);
   const rest = others(temperature);
-  const sum = added(listed) + rest;
+  const sum = totalOf(listed) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
   // The order of top-p; among equals, higher ids first.
-  const taken = [...all.keys()]
+  const ranked = [...all.keys()]
     .filter((i) => all[i] >= smallest)
     .sort((a, b) => all[b] - all[a] || b - a);
-  const sumOfFirst = (n) => added(taken.slice(0, n).map((i) => exponentials[i]));
-  let count = smallest === -Infinity ? vocab : taken.length;
+  const sumOfFirst = (n) => totalOf(ranked.slice(0, n).map((i) => exponentials[i]));
+  let count = smallest === -Infinity ? vocab : ranked.length;
   let left = smallest === -Infinity ? sum : sumOfFirst(count);
-  if (top_p !== null && count > taken.length) {
+  if (top_p !== null && count > ranked.length) {
     const kept = nucleus(temperature, top_p);
     count = kept.count;
-    left = count > taken.length ? kept.share * sum : sumOfFirst(count);
+    left = count > ranked.length ? kept.share * sum : sumOfFirst(count);
   } else if (top_p !== null) {
     for (let below = 0; count > 1; count--) {
-      below += exponentials[taken[count - 1]] / left;
+      below += exponentials[ranked[count - 1]] / left;
       if (below > 1 - top_p) break;
     }
     left = sumOfFirst(count);
   }
-  const kept = new Set(taken.slice(0, count));
+  const kept = new Set(ranked.slice(0, count));
   const cutBy = logits.map((logit, i) =>
     logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p",
   );
@@ -111,7 +111,7 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
     others: {
       exponential: rest,
       probability: rest / sum,
-      renormalized: isAll ? 0 : Math.max(0, 1 - added(renormalized)),
+      renormalized: isAll ? 0 : Math.max(0, 1 - totalOf(renormalized)),
     },
   };
 }
@@ -128,7 +128,7 @@ function generator(seed) {
 }
 
 /** The first index whose cumulative probability exceeds u; -1 if there is none. */
-function drawnBy(u, probabilities) {
-  let cumulated = 0;
-  return probabilities.findIndex((p) => (cumulated += p) > u);
+function sampledIndex(u, probabilities) {
+  let total = 0;
+  return probabilities.findIndex((p) => (total += p) > u);
 }

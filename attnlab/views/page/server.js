@@ -1,7 +1,7 @@
 // A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
 
 /** Request JSON or bytes from the explorer; errors have its `status`. */
-async function answerTo(path, body, signal) {
+async function requestExplorer(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
   let response, content;
   try {
@@ -20,8 +20,8 @@ async function answerTo(path, body, signal) {
   }
   if (response?.ok && !content.error) return content;
   if (!response) source.markEnded();
-  const lost = say("The explorer isn't responding: it has stopped or can't be reached.");
-  throw Object.assign(new Error(content.error ?? lost), { status: response?.status });
+  const notResponding = say("The explorer isn't responding: it has stopped or can't be reached.");
+  throw Object.assign(new Error(content.error ?? notResponding), { status: response?.status });
 }
 
 class ServerSource extends LiveSource {
@@ -31,7 +31,7 @@ class ServerSource extends LiveSource {
 
   names = { get: (id) => tokenOf(this.#named.get(id) ?? [id, `<row ${id}>`, "", ""]) };
 
-  open = async (text, ablated, signal) => this.adopted(await answerTo("trace", { ...text, ablated }, signal));
+  open = async (text, ablated, signal) => this.adopted(await requestExplorer("trace", { ...text, ablated }, signal));
 
   generate = (trace, settings, signal) =>
     this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
@@ -46,7 +46,7 @@ class ServerSource extends LiveSource {
 
   async end() {
     try {
-      await answerTo("stop", {});
+      await requestExplorer("stop", {});
       otherTabs.postMessage("ended");
       showEnded();
     } catch (error) {
@@ -82,11 +82,11 @@ class ServerSource extends LiveSource {
   /** Request something about a trace; trace it again if the explorer has dropped it. */
   async #request({ ids, ablated }, path, body, signal) {
     try {
-      return await answerTo(path, body, signal);
+      return await requestExplorer(path, body, signal);
     } catch (error) {
       if (error.status !== 410) throw error;
       await this.open({ ids }, ablated, signal);
-      return answerTo(path, body, signal);
+      return requestExplorer(path, body, signal);
     }
   }
 }

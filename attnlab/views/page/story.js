@@ -140,6 +140,6 @@ async function rankHeads(trace, { ids, before, heads }) {
   };
   const allButton = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
   for (const row of rows.slice(HEADS_LISTED)) row.hidden = true;
-  const below = [...(rows.length > HEADS_LISTED ? [allButton] : []), ...(source.sharesBox ? [source.sharesBox(trace, ids)] : [])];
+  const below = [...(rows.length > HEADS_LISTED ? [allButton] : []), ...(source.attributionBox ? [source.attributionBox(trace, ids)] : [])];
   byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...below);
 }

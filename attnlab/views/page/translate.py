@@ -37,8 +37,8 @@ ELEMENTWISE = {
 }
 
 # One loop per function, which browsers optimize better than a shared one.
-LOOP = """elementwise("{0}", (made, at, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
-  for (let n = 0; n < width; n++, i += di, j += dj, k += dk) made[at + n] = {1};
+LOOP = """elementwise("{0}", (out, at, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
+  for (let n = 0; n < width; n++, i += di, j += dj, k += dk) out[at + n] = {1};
 }})"""
 
 # Python's operators as functions of arrays.
@@ -88,15 +88,15 @@ def javascript(source: str, file: str) -> str:
     ]
     known = {node.name for node in _functions(tree)} | _imported(tree)
     known |= {name for node in constants for name in _assigned([node])}
-    translation = Translation(known, _making(tree))
+    translation = Translation(known, _returning_new(tree))
     try:
         lines = [f"const {translation.statement(node)}" for node in constants]
         lines += [translation.function(node) for node in _functions(tree)]
     except Untranslatable as error:
         (node,) = error.args
         line = source.splitlines()[node.lineno - 1]
-        where = (file, node.lineno, node.col_offset + 1, line, node.end_lineno, None)
-        raise SyntaxError(f"no JavaScript for {ast.unparse(node)}", where) from None
+        position = (file, node.lineno, node.col_offset + 1, line, node.end_lineno, None)
+        raise SyntaxError(f"no JavaScript for {ast.unparse(node)}", position) from None
     return "\n".join(lines)
 
 
@@ -105,15 +105,15 @@ class Untranslatable(Exception):
 
 
 class Translation:
-    """Translates functions that use the `known` names and their own.
+    """Translates functions that use the `known` names and local ones.
 
-    An array that an expression makes for its next operation alone is overwritten with the result;
-    functions `making` such arrays return nothing else.
+    An array that only the next operation uses is overwritten with its result;
+    functions `returning_new` arrays return nothing else.
     """
 
-    def __init__(self, known: Iterable[str], making: Iterable[str] = ()) -> None:
+    def __init__(self, known: Iterable[str], returning_new: Iterable[str] = ()) -> None:
         self.known = frozenset(known)
-        self.making = frozenset(making)
+        self.returning_new = frozenset(returning_new)
 
     def function(self, node: ast.FunctionDef) -> str:
         match node:
@@ -129,7 +129,7 @@ class Translation:
         assigned = _assigned(node.body)
         inside = Translation(
             self.known | set(parameters) | assigned,
-            self.making - set(parameters) - assigned,
+            self.returning_new - set(parameters) - assigned,
         )
         body = node.body[ast.get_docstring(node) is not None :]
         lines = [f"let {', '.join(sorted(assigned))};"] if assigned else []
@@ -221,36 +221,36 @@ class Translation:
         return self.over(f"nd.{OPERATORS[type(operator)]}", *operands)
 
     def over(self, function: str, *operands: ast.expr) -> str:
-        """A function of `arrays.js`, which overwrites the first operand that no one else has."""
+        """A function of `arrays.js`, which overwrites the first operand that is a new array."""
         values = [self.expression(operand) for operand in operands]
-        made = [n for n, operand in enumerate(operands) if _is_made(operand, self.making)]
-        if made and function.removeprefix("nd.") in ELEMENTWISE:
-            return f"{function}.over({', '.join([str(made[0]), *values])})"
+        new = [n for n, operand in enumerate(operands) if _is_new(operand, self.returning_new)]
+        if new and function.removeprefix("nd.") in ELEMENTWISE:
+            return f"{function}.over({', '.join([str(new[0]), *values])})"
         return f"{function}({', '.join(values)})"
 
 
-def _making(tree: ast.Module) -> frozenset[str]:
-    """The functions of a module that return new arrays or numbers, and keep none of them."""
+def _returning_new(tree: ast.Module) -> frozenset[str]:
+    """The functions of a module that return new arrays or numbers, never a view or an argument."""
     known: frozenset[str] = frozenset()
     while True:
         more = {
             function.name
             for function in _functions(tree)
             for last in function.body[-1:]
-            if isinstance(last, ast.Return) and last.value and _is_made(last.value, known)
+            if isinstance(last, ast.Return) and last.value and _is_new(last.value, known)
         }
         if more == known:
             return known
         known = frozenset(more)
 
 
-def _is_made(node: ast.expr, making: frozenset[str]) -> bool:
-    """Whether an expression makes a new array or number, and isn't a view or a name."""
+def _is_new(node: ast.expr, returning_new: frozenset[str]) -> bool:
+    """Whether an expression's value is a new array or number, not a view or a name."""
     match node:
         case ast.BinOp():
             return True
         case ast.Call(func=ast.Name(id=name)):
-            return name in making
+            return name in returning_new
         case ast.Call(func=function):
             return _numpys(function) and function.attr != "broadcast_to"
     return False

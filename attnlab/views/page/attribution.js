@@ -1,0 +1,82 @@
+// The logit lens and direct logit attribution in a page that runs its model, as attnlab/analysis/lens.py and
+// attribution.py compute them.
+
+/** The points of the residual stream that the logit lens reads. */
+const pointsOfLens = (layers) => ["embedding", ...Array.from({ length: layers }, (_, n) => [`blocks.${n}.mid`, `blocks.${n}.output`]).flat()];
+
+/** The gradient of a logit, or of a sum of them, as in attribution.py, without the deviation; w: (D, 1). */
+function directionOf(run, w) {
+  const scaled = nd.multiply(run.value("gain"), w.reshape(w.size));
+  return nd.subtract(scaled, equations.mean(scaled));
+}
+
+/**
+ * The pack "attribution.9.42". At position 9, for each point: the most probable token, its probability, and token
+ * 42's probability and rank. Then what each head, each MLP, the embedding and the biases add to token 42's logit.
+ *
+ * row: a run over this position alone.
+ */
+function attributionOf(row, { n_layer, n_embd }, { n_head, epsilon }, id) {
+  const last = `blocks.${n_layer - 1}.output`;
+  const points = pointsOfLens(n_layer);
+  const rows = new Nd(concatenated(points.map((path) => row.value(path))), [points.length, n_embd]);
+  const endings = new Run(row.graph, (path) => (path === last ? rows : row.inputOf(path))); // final LayerNorm and unembedding
+  const lens = points.flatMap((_, n) => {
+    const logits = nd.item(endings.value("logits"), n).numbers();
+    const p = equations.softmax(new Nd(Float64Array.from(logits), [logits.length])).numbers();
+    const best = p.reduce((best, probability, id) => (probability > p[best] ? id : best), 0);
+    return [best, p[best], p[id], 1 + p.filter((probability) => probability > p[id]).length];
+  });
+  const w = nd.item(row.value("W_U"), REST, nd.slice(id, id + 1));
+  const x = row.value(last);
+  const u = nd.divide(directionOf(row, w), equations.deviation(nd.subtract(x, equations.mean(x)), epsilon));
+  const projection = (rows, u) => nd.matmul(rows.reshape(1, n_embd), u.reshape(n_embd, 1)).numbers()[0];
+  const contribution = (path) => projection(row.value(path), u);
+  const blocks = Array.from({ length: n_layer }, (_, n) => `blocks.${n}`);
+  const heads = blocks.flatMap((block) => Array.from({ length: n_head }, (_, h) => contribution(`${block}.attention.heads.${h}.output`)));
+  const mlps = blocks.map((block) => contribution(`${block}.mlp.output`));
+  const biases = blocks.reduce((sum, block) => sum + contribution(`${block}.attention.b_O`), projection(row.value("bias"), w));
+  return Float32Array.from([...lens, ...heads, ...mlps, contribution("embedding"), biases]);
+}
+
+let isAttributionOpen = false; // stays when another trace is shown
+
+/** The lens and the attribution for one of several next tokens, computed when opened. */
+function attributionBox(trace, ids) {
+  const words = ids.map((id) => make("option", { value: id }, brief(trace.names.get(id).symbol)));
+  const select = make("select", { "aria-label": say("token") }, ...words);
+  const tables = make("div");
+  const box = make("details", { id: "attribution" }, make("summary", {}, say("Logit lens and direct attribution")), select, tables);
+  const show = async () => {
+    const id = Number(select.value);
+    const numbers = [...(await source.step(trace, `attribution.${trace.T - 1}.${id}`))];
+    if (Number(select.value) === id) tables.replaceChildren(...attributionTables(trace, id, numbers));
+  };
+  box.addEventListener("toggle", () => {
+    isAttributionOpen = box.open;
+    if (box.open) show();
+  });
+  box.open = isAttributionOpen;
+  select.addEventListener("change", show);
+  return box;
+}
+
+function attributionTables(trace, id, numbers) {
+  const { layers, H } = trace;
+  const word = () => symbolOf(brief(trace.names.get(id).symbol));
+  const points = pointsOfLens(layers).map((point) => {
+    const [best, probability, probabilityOfToken, rank] = numbers.splice(0, 4);
+    const first = make("span", {}, symbolOf(brief(trace.names.get(best).symbol)), ` ${percent(probability)}`);
+    return rowOf(point, [first, `#${rank}`, percent(probabilityOfToken, 1)]);
+  });
+  const [heads, mlps, rest] = [numbers.splice(0, layers * H), numbers.splice(0, layers), numbers];
+  const total = [...heads, ...mlps, ...rest].reduce((sum, part) => sum + part);
+  const shown = (number) => number.toFixed(2).replace(/^-(?=[0.]+$)/, "");
+  const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(shown)));
+  const [embedding, bias] = rest.map(shown);
+  return [
+    tableOf(make("span", {}, ...sayParts("What the model would predict if it ended at each point, and {word} there", { word: word() })), ["", say("most probable"), say("rank"), say("probability")], points),
+    tableOf(make("span", {}, ...sayParts("What each part writes directly to the logit of {word}", { word: word() })), [say("layer"), ...Array.from({ length: H }, (_, h) => say("head {head}", { head: h })), "MLP"], parts),
+    make("p", { class: "note" }, say("embedding {embedding}, biases {bias}, total {total}", { embedding, bias, total: shown(total) })),
+  ];
+}
