@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -267,7 +268,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     is_pocket = isinstance(path, str) and path == "pocket"
     folder = POCKET_AUTOENCODER if is_pocket else as_path(path, "path")
     for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
+        if not os.path.isfile(folder / name):
             raise MissingFileError(
                 f"{folder / name} not found. Give the directory with {CONFIG} and {WEIGHTS}"
             )

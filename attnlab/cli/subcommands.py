@@ -244,7 +244,7 @@ def _playground(options: argparse.Namespace) -> Report:
 def _page_to_write(path: str, options: argparse.Namespace) -> Path:
     """The absolute path of a page; raise if it would replace a file that isn't one."""
     file = as_path(path).absolute()
-    if file.is_file() and not options.force and not is_page(file):
+    if os.path.isfile(file) and not options.force and not is_page(file):
         raise WriteError(
             "{file} exists and wasn't written by attnlab. Use --force to replace it, or another "
             "file name",

@@ -730,7 +730,7 @@ def open_atlas(path: FilePath) -> Atlas:
     file = as_path(path)
     if os.path.isdir(file):  # Path.is_dir raises if a name is too long
         file /= RESULT
-        if not file.exists():
+        if not os.path.exists(file):
             raise MissingFileError(
                 f"{file} not found: the run hasn't finished. Start it again to resume it"
             )

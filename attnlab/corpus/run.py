@@ -146,7 +146,7 @@ def atlas(
         with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as parts:
             count = count_of(texts) if progress else None
             total = _total(task.empty_tally(), parts, count, progress)
-        is_local = name is None or as_path(name).is_dir()
+        is_local = name is None or os.path.isdir(as_path(name))
         source = directory_of(opened) if is_local else str(name)
         result = Atlas.of(opened, source, task.measures, size, total, digest.hexdigest())
         if path is not None:
@@ -169,7 +169,7 @@ def is_within(directory: Path, texts: Any) -> bool:
     if not isinstance(texts, str | os.PathLike):
         return False
     corpus = as_path(texts, "texts").resolve()
-    return corpus.is_dir() and directory.resolve().is_relative_to(corpus)
+    return os.path.isdir(corpus) and directory.resolve().is_relative_to(corpus)
 
 
 def after_trying_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:

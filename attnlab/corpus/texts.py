@@ -76,7 +76,7 @@ def count_of(texts: Any) -> int | None:
     """How many texts a corpus has; None if that is unknown before it is read."""
     if isinstance(texts, str | os.PathLike):
         path = as_path(texts, "texts")
-        if path.is_dir():
+        if os.path.isdir(path):
             return sum(1 for _ in _files_of(path))
         try:
             with open_regular(path) as stream:
@@ -90,9 +90,9 @@ def texts_of(texts: Any) -> Iterator[Text]:
     """The texts of an iterable, a file of lines, or a directory of files."""
     if isinstance(texts, str | os.PathLike):
         path = as_path(texts, "texts")
-        if path.is_dir():
+        if os.path.isdir(path):
             return _of_directory(path)
-        if not path.exists():
+        if not os.path.exists(path):
             raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
         return _of_lines(path)
     is_table = any(attribute(texts, name) is not None for name in ("columns", "column_names"))

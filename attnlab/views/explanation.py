@@ -10,7 +10,7 @@ from attnlab.support.checks import as_count
 from attnlab.support.console import PrintedAnywhere
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import wrap
-from attnlab.views.terms import DIGITS, Line, TermTable
+from attnlab.views.terms import DIGITS, Line, TermTable, lines_of_table
 
 WIDTH = 88
 
@@ -49,7 +49,7 @@ class Explanation(PrintedAnywhere):
             if isinstance(line, Line):
                 blocks[-1] += heading + wrap(f"  {line.text}", width, "  ")
             else:
-                blocks += [[*heading, *line.lines(width)], []]
+                blocks += [[*heading, *lines_of_table(line, width)], []]
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     def __repr__(self) -> str:

@@ -81,9 +81,11 @@ class TermTable:
     feet: Sequence[Parts] = ()
     in_halves: bool = False
 
-    def lines(self, width: int) -> list[str]:
-        rows, feet = ([[*map(translate, row)] for row in part] for part in (self.rows, self.feet))
-        return halve(rows, feet, width) if self.in_halves else fold([*rows, *feet], width)
+
+def lines_of_table(table: TermTable, width: int) -> list[str]:
+    """A table as text of at most this width, if it fits."""
+    rows, feet = ([[*map(translate, row)] for row in part] for part in (table.rows, table.feet))
+    return halve(rows, feet, width) if table.in_halves else fold([*rows, *feet], width)
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
