@@ -59,7 +59,7 @@ class Firefox:
         self.until(f"location.href.startsWith('{page.as_uri()}')")
         self.until("document.querySelector('.readout data') !== null")
 
-    def one(self, selector: str, nth: int = 0) -> Any:
+    def item(self, selector: str, nth: int = 0) -> Any:
         return self.driver.find_elements("css selector", selector)[nth]
 
     def text(self, selector: str) -> str:

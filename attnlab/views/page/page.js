@@ -320,7 +320,8 @@ function openTraces(descriptions) {
   for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
     byId(id).replaceChildren();
   picture = makePicture(views[traces.length - 1]);
-  if (isLook()) picture.read(); // first, because a server computes while the rest is drawn
+  // First, because a server or worker computes while the rest is drawn; a file has no work to start.
+  if (isLook() && traces.at(-1).id !== undefined) picture.read();
   summarise();
   texts = views.filter((view) => !view.isDifference).map(makeText);
   byId("texts").querySelector(".stage").append(byId("letters"));
