@@ -242,29 +242,6 @@ const pendingTraces = (view, layer) =>
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
-/** Row i of a step in a view; a difference of two -inf is NaN. */
-function valuesOf(view, layer, head, step, i) {
-  const row = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
-  const [a, b] = view.traces.map(row);
-  return view.isDifference ? Float64Array.from(view.keys, ([j, k]) => b[k] - a[j]) : a;
-}
-
-function matrixOf(view, { layer, head, step }) {
-  const matrix = new Float32Array(view.T * view.Tk);
-  for (let i = 0; i < view.T; i++) matrix.set(valuesOf(view, layer, head, step, i), i * view.Tk);
-  return matrix;
-}
-
-/** A test of cells: whether the mask hides them in all of a view's traces. */
-function hiddenIn(view, { layer, head, step }) {
-  if (!AFTER_MASK.has(step)) return () => false;
-  const heads = view.traces.map((trace) => headOf(trace, layer, head));
-  return (n) => {
-    const [query, key] = [view.queries[Math.floor(n / view.Tk)], view.keys[n % view.Tk]];
-    return heads.every((head, t) => !isSeen(head, query[t] * head.Tk + key[t]));
-  };
-}
-
 /** Which traces have a step edited in a head, to append to its formula. */
 function editedIn(layer, head, step) {
   const names = traces

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -72,6 +72,16 @@ def packs_of_file(trace: Result) -> list[str]:
         *overview.packs_of_overview(trace),
         *(f"prediction.{position}" for position in positions_of(trace)),
     ]
+
+
+def elements(traces: Sequence[Result]) -> str:
+    """The elements of a file with the packs of its traces, which `source.js` reads."""
+    element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
+    return "\n".join(
+        element.format(number, name, embedded(pack(trace, name)))
+        for number, trace in enumerate(traces)
+        for name in packs_of_file(trace)
+    )
 
 
 def embedded(numbers: bytes) -> str:

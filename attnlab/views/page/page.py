@@ -33,13 +33,7 @@ from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
 from attnlab.views.page import overview, prediction, token_pass
-from attnlab.views.page.packs import (
-    PACKED_STEPS,
-    edited_heads,
-    embedded,
-    pack,
-    packs_of_file,
-)
+from attnlab.views.page.packs import PACKED_STEPS, edited_heads, elements, embedded
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
 from attnlab.views.scale import DIFFERENCE, WEIGHTS
@@ -59,9 +53,9 @@ MODULES = ("product_fused.wasm", "product.wasm")
 
 RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
 VIEW_SCRIPTS = (
-    *("align.js", "rows.js", "data.js", "draw.js", "grid.js", "next.js", "lines.js", "tokens.js"),
-    *("heatmap.js", "strips.js", "explain.js", "arithmetic.js", "pass.js", "story.js"),
-    *("picture.js", "tour.js", "levels.js", "page.js"),
+    *("align.js", "rows.js", "data.js", "draw.js", "colours.js", "grid.js", "next.js"),
+    *("lines.js", "tokens.js", "heatmap.js", "strips.js", "explain.js", "arithmetic.js"),
+    *("pass.js", "story.js", "picture.js", "tour.js", "levels.js", "page.js"),
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
 LIVE_SCRIPTS = (
@@ -130,7 +124,7 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
     descriptions = [description_of(trace, language) for trace in traces]
     for trace, name in zip(descriptions, _names_of_models(traces, language), strict=True):
         trace["model"] = name
-    return _page(traces[0], descriptions, language, (SCRIPTS,), "\n".join(_packs(traces)))
+    return _page(traces[0], descriptions, language, (SCRIPTS,), elements(traces))
 
 
 def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
@@ -414,13 +408,3 @@ def token_of(token: Token) -> dict[str, Any]:
         "text": printable(token.text),
         "bytes": token.bytes.hex(" "),
     }
-
-
-def _packs(traces: Sequence[Result]) -> list[str]:
-    """An element for each pack of each trace."""
-    element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
-    return [
-        element.format(number, name, embedded(pack(trace, name)))
-        for number, trace in enumerate(traces)
-        for name in packs_of_file(trace)
-    ]

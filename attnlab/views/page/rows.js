@@ -1,5 +1,5 @@
-// The numbers of a trace: runs over some of its queries, from the packs. Query rows are float64, so the
-// results are float64 too.
+// The numbers of a trace or a view, from its packs, by runs over some of the queries. Query rows are
+// float64, so the results are float64 too.
 
 const NUMBERS_AT_ONCE = 2 ** 14; // of a head's step
 const RUNS_KEPT = 64; // of a trace, the most recently used
@@ -135,3 +135,27 @@ function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
 
 /** A head of a trace, of a loaded layer. */
 const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
+
+/** Row i of a step in a view; a difference of two -inf is NaN. */
+function valuesOf(view, layer, head, step, i) {
+  const row = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
+  const [a, b] = view.traces.map(row);
+  return view.isDifference ? Float64Array.from(view.keys, ([j, k]) => b[k] - a[j]) : a;
+}
+
+/** All rows of a step in a view. */
+function matrixOf(view, { layer, head, step }) {
+  const matrix = new Float32Array(view.T * view.Tk);
+  for (let i = 0; i < view.T; i++) matrix.set(valuesOf(view, layer, head, step, i), i * view.Tk);
+  return matrix;
+}
+
+/** A test of cells: whether the mask hides them in all of a view's traces. */
+function hiddenIn(view, { layer, head, step }) {
+  if (!AFTER_MASK.has(step)) return () => false;
+  const heads = view.traces.map((trace) => headOf(trace, layer, head));
+  return (n) => {
+    const [query, key] = [view.queries[Math.floor(n / view.Tk)], view.keys[n % view.Tk]];
+    return heads.every((head, t) => !isSeen(head, query[t] * head.Tk + key[t]));
+  };
+}
