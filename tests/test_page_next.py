@@ -16,7 +16,7 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.text.tokens import Vocabulary
 from attnlab.training.parameters import initial_parameters
 from attnlab.views.page.packs import embedded, pack
-from attnlab.views.page.prediction import POSITIONS, STOPS, TEMPERATURES, TOKENS, description
+from attnlab.views.page.prediction import POSITIONS, SLIDERS, TEMPERATURES, TOKENS, description
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +68,14 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
         for top_p in (None, 0.1, 0.5, 0.9, 0.99)
     ]
     ids, computed = pure.evaluate(
-        """([vocab, stops, packs, settings]) => {
-            const at = packs.map((values) => positionOf(Float32Array.from(values), vocab, stops));
+        """([vocab, sliders, packs, settings]) => {
+            const at = packs.map((values) => positionOf(Float32Array.from(values), vocab, sliders));
             return [at.map((one) => one.ids), settings.map((s) => {
                 const found = at.slice(0, 2).map((one) => probabilitiesOf(one, s));
                 return { ...found[0], second: found[1].renormalized };
             })];
         }""",
-        [logits.size, STOPS, packs, settings],
+        [logits.size, SLIDERS, packs, settings],
     )
     assert ids[0] == ids[2] == np.lexsort([np.arange(logits.size), -logits])[:n].tolist()
     for chosen, one in zip(settings, computed, strict=True):
@@ -111,8 +111,8 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
         for top_p in (None, 0.5, 0.99)
     ]
     actual = pure.evaluate(
-        """([vocab, stops, [values, logits], ids, every]) => {
-            const at = positionOf(Float32Array.from(values), vocab, stops);
+        """([vocab, sliders, [values, logits], ids, every]) => {
+            const at = positionOf(Float32Array.from(values), vocab, sliders);
             return every.map((one) => {
                 Object.assign(settings, one);
                 const all = Float32Array.from(logits);
@@ -120,7 +120,7 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
                 return ids.map((id) => samplingProbability(id, found));
             });
         }""",
-        [logits.size, STOPS, packs, some, every],
+        [logits.size, SLIDERS, packs, some, every],
     )
     for chosen, shares in zip(every, actual, strict=True):
         expected = Sampling(**chosen).probabilities(logits.astype(np.float64))[some]

@@ -670,7 +670,7 @@ def test_at_most_six_sizes_of_type(pocket: GPT2, watched: Watched) -> None:
             sizes_seen.append(page.evaluate(SIZES))
             page.evaluate("present(false)")
             page.evaluate("setDepth('lab')")
-            until(page, "document.querySelector('#stop .chain, #stop .table')")
+            until(page, "document.querySelector('#pass-step .chain, #pass-step .table')")
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             page.evaluate("openArithmetic(heatmaps[0].cursor)")
             sizes_seen.append(page.evaluate(SIZES))

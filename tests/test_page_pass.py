@@ -18,7 +18,7 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.views.page.packs import pack, packs_of_file
 from attnlab.views.page.prediction import TOKENS
-from attnlab.views.page.token_pass import BUDGET, stops
+from attnlab.views.page.token_pass import BUDGET, listed_paths
 
 # Tolerance of the page's numbers, relative to the row's largest.
 SLACK = 1e-6
@@ -30,7 +30,7 @@ ROWS = """async ([number, position]) => {
     const pass = await passOf(trace, position);
     pass.following = await readFollowing(pass);
     const row = (stop) => [...(rowAt(pass, stop) ?? [])];
-    return Object.fromEntries(pass.stops.map((stop) => [stop.path, row(stop)]));
+    return Object.fromEntries(pass.steps.map((step) => [step.path, row(step)]));
 }"""
 
 # JavaScript: the positions whose steps the page can show.
@@ -142,7 +142,7 @@ def test_every_row_is_the_librarys(open_page: Open, kind: Any) -> None:
     assert positions[-1] == len(trace.tokens) - 1
     for position in {positions[0], positions[-1]}:
         actual = page.evaluate(ROWS, [0, position])
-        assert [*actual] == [*stops(trace), "probabilities"]
+        assert [*actual] == [*listed_paths(trace), "probabilities"]
         likeliest = trace.fork().logits[position].astype(float)
         shares = np.exp(likeliest - likeliest.max()) / np.exp(likeliest - likeliest.max()).sum()
         for path, row in actual.items():
@@ -188,7 +188,7 @@ MAPS = {
 def go_to(page: Any, path: str, component: int) -> Any:
     """Select a number of a step; returns its arithmetic."""
     page.evaluate("([path, component]) => goTo(path, component)", [path, component])
-    return page.locator("#stop-arithmetic")
+    return page.locator("#step-arithmetic")
 
 
 def numbers(element: Any) -> list[float]:
@@ -200,7 +200,7 @@ def terms_of(arithmetic: Any) -> NDArray[np.float64]:
     """All terms of an opened sum: rows (first factor, second factor, product)."""
     if arithmetic.locator("details").count():
         arithmetic.locator("summary").click()
-        until(arithmetic.page, "document.querySelector('#stop-arithmetic details table') !== null")
+        until(arithmetic.page, "document.querySelector('#step-arithmetic details table') !== null")
     rows = arithmetic.locator("tbody").last.locator("tr")
     return np.array([numbers(row) for row in rows.all()])
 
@@ -347,7 +347,7 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
         mlp = trace.blocks[1].mlp
         x = shown[0]
         assert x == mlp.hidden[i, c]
-        lines = page.locator("#stop-arithmetic .chain li").all()
+        lines = page.locator("#step-arithmetic .chain li").all()
         values = [
             [float(d.get_attribute("value")) for d in one.locator("data").all()] for one in lines
         ]
@@ -360,7 +360,7 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
         else:
             assert len(values) == 2
         assert near(shown[-1], mlp.activated[i, c])
-    assert f"{trace.config.activation.name}(hidden)" in page.locator("#stop-formula").inner_text()
+    assert f"{trace.config.activation.name}(hidden)" in page.locator("#step-formula").inner_text()
 
 
 # ---- what is edited ------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ EDITED_HERE = """async (paths) => {
         for (const c of [0, 5, 14]) {
             await goTo(path, c);
             const values = (all) => Array.from(all, (one) => Number(one.value));
-            const result = [...document.querySelectorAll('#stop-arithmetic strong')].at(-1);
+            const result = [...document.querySelectorAll('#step-arithmetic strong')].at(-1);
             const says = result.parentElement.textContent.includes('; edited here: ');
             const [made] = says ? values(result.parentElement.querySelectorAll('data')) : [null];
             found.push([path, c, ...values(result.querySelectorAll('data')), made]);
@@ -404,7 +404,7 @@ def test_an_edited_number_also_shows_its_equations_result(open_page: Open) -> No
     ):
         trace, actual = random_model(2).trace(TEXT).edited(edits), set()
         i = len(trace.tokens) - 1
-        paths = [path for path in stops(trace)[:-1] if path not in EDITS["before blocks"]]
+        paths = [path for path in listed_paths(trace)[:-1] if path not in EDITS["before blocks"]]
         for path, c, shown, computed in open_page(trace).evaluate(EDITED_HERE, paths):
             assert near(shown, row_of(trace, path, i)[c]), path
             if computed is not None:
@@ -424,8 +424,8 @@ def test_an_edited_logit(open_page: Open) -> None:
     token = trace.next_tokens(2)[1]
     assert near(there, token.logit)
     assert near(would, token.logit - 3)
-    assert "edited here" in page.locator("#stop-arithmetic tfoot").inner_text()
-    assert page.locator("#stop-formula").inner_text() == "logits = final W_U, edited"
+    assert "edited here" in page.locator("#step-arithmetic tfoot").inner_text()
+    assert page.locator("#step-formula").inner_text() == "logits = final W_U, edited"
 
 
 # ---- what a reader does --------------------------------------------------------------------------
@@ -438,16 +438,16 @@ def focused(page: Any) -> str:
 
 
 def until_chosen(page: Any, path: str) -> None:
-    until(page, f"document.getElementById('stop-title').textContent === {path!r}")
+    until(page, f"document.getElementById('step-title').textContent === {path!r}")
 
 
 def test_walking_by_keys(open_page: Open, small: Trace) -> None:
     page, i = open_page(small), len(small.tokens) - 1
     until_chosen(page, "embedding")
-    options = page.locator("#stops [role=option]")
+    options = page.locator("#pass-steps [role=option]")
     options.and_(page.locator("[aria-selected=true]")).focus()
     assert focused(page) == f"embedding, norm {np.linalg.norm(small.embedding[i]):.2f}"
-    visited = [*stops(small), "probabilities"]
+    visited = [*listed_paths(small), "probabilities"]
     for path in visited[3:]:
         page.keyboard.press("ArrowDown")
         until_chosen(page, path)
@@ -526,7 +526,13 @@ def test_a_strips_cells_by_pointer(open_page: Open, small: Trace) -> None:
 def test_the_pass_fits_the_window(open_page: Open, width: int) -> None:
     trace = GPT2.from_pretrained("pocket").trace(POCKET)
     page = open_page(trace, viewport={"width": width, "height": 800})
-    for path in ("position_embedding", *stops(trace)[3:16], "final", "logits", "probabilities"):
+    for path in (
+        "position_embedding",
+        *listed_paths(trace)[3:16],
+        "final",
+        "logits",
+        "probabilities",
+    ):
         go_to(page, path, 1)
         drawn(page)
         room, used = page.evaluate("[innerWidth, document.documentElement.scrollWidth]")
@@ -561,7 +567,7 @@ def test_a_term_leads_to_the_number_that_it_is_of(open_page: Open, small: Trace)
     assert focused(page).startswith(f"component {name[1]}: ")
 
 
-def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small: Trace) -> None:
+def test_a_heads_vectors_lead_to_the_steps_that_make_them(open_page: Open, small: Trace) -> None:
     other = random_model(4).trace("the hen in a thin hen")
     page = open_page(small, other)
     page.locator(".map").nth(4).click()  # layer 1, head 1
@@ -575,8 +581,8 @@ def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small
         for nth, (name, i) in enumerate((("Q", 7), ("K", 3), ("V", 3), ("concat", 7))):
             table.locator("thead .leads").nth(nth).click()
             path, c = f"blocks.{layer}.attention.{name}", h * Dh + 2
-            until(page, f"shownStep.stop.path === '{path}' && shownStep.position === {i}")
-            until(page, f"document.querySelector('#stop-title').textContent === '{path}'")
+            until(page, f"shownStep.step.path === '{path}' && shownStep.position === {i}")
+            until(page, f"document.querySelector('#step-title').textContent === '{path}'")
             column = {"Q": 0, "K": 1, "V": 3, "concat": 5}[name]
             shown = numbers(table.locator("tbody tr").nth(2))[column]
             assert near(row_of(trace, path, i)[c], shown)
@@ -590,10 +596,13 @@ def test_a_heads_vectors_lead_to_the_stops_that_make_them(open_page: Open, small
 
 def test_the_sizes_of_rows_are_named(open_page: Open, small: Trace) -> None:
     page = open_page(small)
-    assert page.locator(".stop-heads span").all_inner_texts() == ["stop", "its row", "‖x‖"]
-    heads = page.locator(".stop-heads span").all()
+    assert page.locator(".step-heads span").all_inner_texts() == ["step", "its row", "‖x‖"]
+    heads = page.locator(".step-heads span").all()
     for part, head in zip(("code", "canvas", ".size"), heads, strict=True):
-        box, under = head.bounding_box(), page.locator(f"#stops li {part}").first.bounding_box()
+        box, under = (
+            head.bounding_box(),
+            page.locator(f"#pass-steps li {part}").first.bounding_box(),
+        )
         assert box
         assert under
         edges = [b["x"] + (b["width"] if part == ".size" else 0) for b in (box, under)]
@@ -688,13 +697,13 @@ def test_a_trace_from_a_file_has_no_parameters(
     }
     there |= {"blocks.1.mlp.hidden", "blocks.1.mlp.activated"}
     actual = page.evaluate(ROWS, [0, i])
-    assert {path for path in stops(small)[:-1] if actual[path]} == there
+    assert {path for path in listed_paths(small)[:-1] if actual[path]} == there
     for path in there:
         assert np.abs(actual[path] - row_of(small, path, i)).max() <= 1e-6, path
     assert actual["logits"][0] == pytest.approx(float(small.next_logits.max()))
     page.evaluate("goTo('blocks.0.attention.X', 0)")
     needs = "This needs the model's parameters; the trace is from a file."
-    assert page.locator("#stop-missing").inner_text() == needs
+    assert page.locator("#step-missing").inner_text() == needs
     assert page.locator("#strip").is_hidden()
     for path in ("blocks.0.attention.Q", "blocks.1.mid", "final", "logits"):
         assert go_to(page, path, 0).inner_text() == needs, path

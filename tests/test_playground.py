@@ -212,7 +212,7 @@ def check_numbers(
         for key in ("tokens", "edited", "excerpt", "layers", "H", "Dh"):
             assert described[key] == expected[key], key
         assert np.allclose(described["scales"], expected["scales"], rtol=1e-7)
-        for key in ("edited", "packed", "D", "F", "vocab", "activation", "stops"):
+        for key in ("edited", "packed", "D", "F", "vocab", "activation", "steps"):
             assert described["pass"][key] == expected["pass"][key], key
         assert page.evaluate("description.steps.scale.formula") == head_of(trace).formula_of(
             "scale"

@@ -32,8 +32,8 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
 /**
  * The inputs of one number.
  * 
- * indices: its row and column. needs: {name, path, values(indices), stop} by parameter, null for an
- * absent one; stop is what a number links to. known: results of lines whose rows the page doesn't
+ * indices: its row and column. needs: {name, path, values(indices), step} by parameter, null for an
+ * absent one; step is what a number links to. known: results of lines whose rows the page doesn't
  * have in full, by name. rowLetter: the index that stands for a whole row. largest: an element that names
  * a row's maximum. toLargest: its link.
  */
@@ -97,8 +97,8 @@ class Working {
   link(tree) {
     if (tree[0] === "max" && this.toLargest) return this.toLargest();
     const words = this.located(tree);
-    const { stop, component = this.indices.column } = (isItem(tree) && this.needs[tree[1]]) || {};
-    return stop && !tree.includes(":") ? numberOf(stop, component, words) : words;
+    const { step, component = this.indices.column } = (isItem(tree) && this.needs[tree[1]]) || {};
+    return step && !tree.includes(":") ? numberOf(step, component, words) : words;
   }
 
   /** All lines worth showing, as [line, tree, value]. */

@@ -311,7 +311,7 @@ function makeHeatmap(view) {
       scroller.scrollTop = (i + 1) * cell - scroller.clientHeight;
   }
 
-  function under(event) {
+  function cellUnder(event) {
     const box = scroller.getBoundingClientRect();
     const i = Math.floor((event.clientY - box.top + scroller.scrollTop) / cell);
     const j = Math.floor((event.clientX - box.left + scroller.scrollLeft) / cell);
@@ -320,12 +320,12 @@ function makeHeatmap(view) {
 
   const choose = ([i, j]) => select(view.rows[i], view.columns[j]);
   scroller.addEventListener("pointermove", (event) => {
-    const at = under(event);
+    const at = cellUnder(event);
     point(at ? { query: view.rows[at[0]], key: view.columns[at[1]] } : null);
   });
   scroller.addEventListener("pointerleave", () => point(null));
   scroller.addEventListener("click", (event) => {
-    const at = under(event);
+    const at = cellUnder(event);
     if (!at) return;
     choose(at);
     enterCell(cursor);

@@ -176,7 +176,7 @@ function makeLines(view) {
   }
 
   /** The token under the pointer, as `highlighted`. */
-  function under(event) {
+  function tokenUnder(event) {
     const box = scroller.getBoundingClientRect();
     const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / row);
     const isKey = event.clientX > box.left + box.width / 2;
@@ -184,7 +184,7 @@ function makeLines(view) {
     return (isKey ? view.columns : view.rows)[index] === undefined ? null : [isKey, index];
   }
   scroller.addEventListener("pointermove", (event) => {
-    highlighted = under(event);
+    highlighted = tokenUnder(event);
     if (!highlighted) point(null);
     else if (highlighted[0]) point({ query: selection.query, key: view.columns[highlighted[1]] });
     else pointAtQuery(view.rows[highlighted[1]]);
@@ -196,7 +196,7 @@ function makeLines(view) {
     draw();
   });
   scroller.addEventListener("click", (event) => {
-    const [isKey, n] = under(event) ?? [];
+    const [isKey, n] = tokenUnder(event) ?? [];
     if (isKey) select(selection.query, view.columns[n]);
     else if (n !== undefined) select(view.rows[n]);
   });

@@ -73,9 +73,9 @@ class ModelSource extends LiveSource {
     const { first } = this;
     const T = ids.length;
     const excerpt = [...text.replace(/[\r\n\t]+/g, " ")];
-    const stops = stopsOf({ ...first, graph: this.graph });
+    const steps = passStepsOf({ ...first, graph: this.graph });
     const layerPaths = paths.map((path) => path.replace(/heads\.\d+\./, ""));
-    const changed = stops.map(({ path }) => path).filter((path) => layerPaths.includes(path));
+    const changed = steps.map(({ path }) => path).filter((path) => layerPaths.includes(path));
     const isPacked = ({ path, name }) => SOURCES.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
     const mask = new Uint8Array(T * T);
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
@@ -85,7 +85,7 @@ class ModelSource extends LiveSource {
       excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
       scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
-      pass: { ...first.pass, edited: changed, packed: stops.filter(isPacked).map(({ path }) => path) },
+      pass: { ...first.pass, edited: changed, packed: steps.filter(isPacked).map(({ path }) => path) },
     };
   }
 
@@ -128,14 +128,14 @@ function firstTraceOf({ config, given, graph, tokenizer }, name) {
   const Dh = n_embd / n_head;
   const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
   const activation = rules.config.activations[config.activation_function];
-  const [stop, { stops }] = ["mlp.activated", first.pass];
+  const [name, { steps }] = ["mlp.activated", first.pass];
   return {
     ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {
       ...{ ...first.pass, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
-      stops: { ...stops, [stop]: { ...stops[stop], formula: activation.formula } },
+      steps: { ...steps, [name]: { ...steps[name], formula: activation.formula } },
     },
   };
 }

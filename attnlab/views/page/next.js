@@ -5,7 +5,7 @@ const CANDIDATES = 5; // shown next to the text
 const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
 
 const settings = { temperature: 1, top_k: null, top_p: null };
-const draws = { random: generator(0), count: 0, u: null }; // sampling in this page
+const samples = { random: generator(0), count: 0, u: null }; // sampling in this page
 let allRows = false;
 let positions; // the position's slider
 const boards = []; // sets of sliders, by name, that show the same settings
@@ -31,8 +31,8 @@ function makeSettings() {
     use: (n) => select(n),
   });
   const sampleOne = () => {
-    draws.u = draws.random();
-    draws.count++;
+    samples.u = samples.random();
+    samples.count++;
     drawPredictions();
   };
   const all = make("input", { type: "checkbox" });
@@ -50,8 +50,8 @@ function makeSettings() {
 
 /** Sliders for the settings; all boards show the same values. */
 function makeBoard() {
-  const stops = [0, ...description.stops.temperatures];
-  const shares = [...description.stops.topPs, null];
+  const temperatures = [0, ...description.sliders.temperatures];
+  const topPs = [...description.sliders.topPs, null];
   const set = (name, value) => {
     settings[name] = value;
     showSettings();
@@ -59,10 +59,10 @@ function makeBoard() {
   };
   const board = {
     temperature: slider(say("temperature"), {
-      words: (n) => stops[n].toFixed(1),
-      spoken: (n) => (n ? stops[n].toFixed(1) : say("0: always the most probable token")),
-      use: (n) => set("temperature", stops[n]),
-      at: () => [stops.indexOf(settings.temperature), stops.length - 1],
+      words: (n) => temperatures[n].toFixed(1),
+      spoken: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
+      use: (n) => set("temperature", temperatures[n]),
+      at: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
     }),
     top_k: slider("top-k", {
       words: (n, max) => (n === max ? say("all") : `${n + 1}`),
@@ -75,13 +75,13 @@ function makeBoard() {
       },
     }),
     top_p: slider("top-p", {
-      words: (n) => (shares[n] === null ? say("all") : `${shares[n]}`),
+      words: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
       spoken: (n) =>
-        shares[n] === null
+        topPs[n] === null
           ? say("all tokens")
-          : say("the most probable tokens, up to a total of {share}", { share: shares[n] }),
-      use: (n) => set("top_p", shares[n]),
-      at: () => [shares.indexOf(settings.top_p), shares.length - 1],
+          : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
+      use: (n) => set("top_p", topPs[n]),
+      at: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
     }),
   };
   boards.push(board);
@@ -154,7 +154,7 @@ function makePrediction(trace) {
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
   const seen = new Set(); // tokens that were listed
-  let drawn = { count: draws.count }; // the sample that is shown: its number, position and token
+  let drawn = { count: samples.count }; // the sample that is shown: its number, position and token
   const title = make("h3");
   const goToArithmetic = () => {
     byId("prediction-title").scrollIntoView();
@@ -191,11 +191,11 @@ function makePrediction(trace) {
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(candidates, seen));
     explainSymbols();
-    parts.steps.replaceChildren(...stepsOf(trace.prediction, prediction, candidates));
+    parts.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
     const at = JSON.stringify([position, settings]);
-    if (drawn.count !== draws.count) {
-      const row = sampledIndex(draws.u, candidates.renormalized);
-      drawn = { count: draws.count, at, row, words: drawnOf(candidates, row) };
+    if (drawn.count !== samples.count) {
+      const row = sampledIndex(samples.u, candidates.renormalized);
+      drawn = { count: samples.count, at, row, words: sampleInWords(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
     parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, drawn.at === at ? drawn.row : null));
@@ -234,7 +234,7 @@ function candidatesOf({ tokens, renormalized }, seen) {
 }
 
 /** The equations from the last vector of the residual stream to the sampling probabilities. */
-function stepsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
+function equationsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
   const { temperature } = settings;
   const line = (code, ...words) =>
     make("li", {}, make("code", {}, code), make("span", { class: "sum" }, ...words));
@@ -348,9 +348,9 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
 }
 
 /** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
-function drawnOf({ tokens, renormalized }, drawn) {
-  const how = say(" (sample {count}, seed 0, in this page)", draws);
-  const u = number(draws.u, 4);
+function sampleInWords({ tokens, renormalized }, drawn) {
+  const how = say(" (sample {count}, seed 0, in this page)", samples);
+  const u = number(samples.u, 4);
   if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
   return [
     ...sayParts(

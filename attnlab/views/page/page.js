@@ -400,7 +400,7 @@ function followLink(link) {
   Object.assign(selection, { key: undefined }, clampedSelection(values));
   isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
   selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
-  const depth = values.stop ? "lab" : values.depth; // only the lab follows a token from stop to stop
+  const depth = values.stop ? "lab" : values.depth; // only Lab shows a token's steps
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   if (TEXT_SIZES.includes(Number(values.letters))) setTextSize(Number(values.letters));
   followQuery();

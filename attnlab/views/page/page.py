@@ -207,7 +207,7 @@ def _page(
         "words": words() if language == CHINESE else {},
         "steps": {name: _step(result.head(0, 0), name, language) for name in STEPS},
         "explanations": explanations.as_data(),
-        "stops": prediction.STOPS,
+        "sliders": prediction.SLIDERS,
         "traces": descriptions,
         "model": model,
     }

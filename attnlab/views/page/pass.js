@@ -4,7 +4,7 @@ const SHORT = 256; // rows up to this length fit in the list
 
 const chosenStep = { trace: 0, path: "embedding", component: 0 };
 
-let shownStep; // from `readPass`, with its `stop` and `part`
+let shownStep; // from `readPass`, with its `step` and `part`
 let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
 
 /** Show the pass of a token in the current traces. */
@@ -25,15 +25,15 @@ function openPass() {
     choice.append(radio);
   }
   const trace = traces[chosenStep.trace];
-  const stops = stopsOf(trace);
-  if (!stops.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
+  const steps = passStepsOf(trace);
+  if (!steps.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
   const parts = [
     ["", say("Embedding")],
     ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
     ["end", say("Logits")],
   ];
   const choices = parts.map(([part, words]) => {
-    const first = stops.find((stop) => partOf(stop) === part);
+    const first = steps.find((step) => partOf(step) === part);
     const radio = radioOf("pass-part", words, () => goTo(first.path));
     radio.dataset.part = part;
     return radio;
@@ -71,9 +71,9 @@ async function goToVector(trace, position, name, component) {
 const linkOfPass = () => (chosenStep.isLinked ? { stop: chosenStep.path, component: chosenStep.component } : {});
 
 /** Go where a link leads, if this page has such a step. */
-function followLinkOfPass({ stop, component }) {
-  if (!stopsOf(traces[chosenStep.trace]).some(({ path }) => path === stop)) return;
-  goTo(stop, component >= 0 ? Math.floor(component) : 0);
+function followLinkOfPass({ stop: linked, component }) {
+  if (!passStepsOf(traces[chosenStep.trace]).some(({ path }) => path === linked)) return;
+  goTo(linked, component >= 0 ? Math.floor(component) : 0);
 }
 
 /** The position nearest to `wanted` whose rows are available. */
@@ -97,7 +97,7 @@ async function readPass(trace, position) {
     source.has(trace, "norms") ? source.step(trace, "norms") : null,
   ]);
   const inputs = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
-  return { trace, position, stops: stopsOf(trace), inputs, run: null, layers: null };
+  return { trace, position, steps: passStepsOf(trace), inputs, run: null, layers: null };
 }
 
 /** The rows in a pack "pass", by path. */
@@ -128,33 +128,33 @@ function normsIn({ layers, pass: { D } }, numbers) {
 }
 
 /** All steps that are shown, in order, each with those it is computed from. */
-function stopsOf({ graph, layers, pass }) {
-  const names = Object.keys(pass.stops);
+function passStepsOf({ graph, layers, pass }) {
+  const names = Object.keys(pass.steps);
   const isInBlock = (name) => `blocks.#.${name}` in graph.data;
   const first = names.findIndex(isInBlock);
-  const stopOf = (name, layer) => ({ name, layer, path: layer === undefined ? name : `blocks.${layer}.${name}` });
-  const stops = [
-    ...names.slice(0, first).map((name) => stopOf(name)),
+  const stepOf = (name, layer) => ({ name, layer, path: layer === undefined ? name : `blocks.${layer}.${name}` });
+  const steps = [
+    ...names.slice(0, first).map((name) => stepOf(name)),
     ...Array.from({ length: layers }, (_, layer) =>
-      names.filter(isInBlock).map((name) => stopOf(name, layer)),
+      names.filter(isInBlock).map((name) => stepOf(name, layer)),
     ).flat(),
-    ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stopOf(name)),
+    ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stepOf(name)),
   ];
-  const paths = new Set(stops.map(({ path }) => path));
+  const paths = new Set(steps.map(({ path }) => path));
   const known = new Map(); // each path once: a step may be needed by many others
-  const stopsBefore = (path) => {
-    if (!known.has(path)) known.set(path, [...new Set(graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stopsBefore(need))))]);
+  const stepsBefore = (path) => {
+    if (!known.has(path)) known.set(path, [...new Set(graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stepsBefore(need))))]);
     return known.get(path);
   };
-  return stops.map((stop) =>
-    stop.name === "probabilities"
-      ? { ...stop, equation: "softmax", needs: ["logits"] } // not a step of the model
-      : { ...stop, equation: graph.node(stop.path).equation, needs: stopsBefore(stop.path) },
+  return steps.map((step) =>
+    step.name === "probabilities"
+      ? { ...step, equation: "softmax", needs: ["logits"] } // not a step of the model
+      : { ...step, equation: graph.node(step.path).equation, needs: stepsBefore(step.path) },
   );
 }
 
 /** The matrix that a step is multiplied by; for Q, K and V, their columns of W_QKV. */
-function mapOf({ graph }, { path, equation }) {
+function matrixPathOf({ graph }, { path, equation }) {
   if (["Q", "K", "V"].includes(equation)) return path.replace(/.$/, "W_$&");
   return graph.node(path).needs[1];
 }
@@ -171,16 +171,16 @@ async function readFollowing(pass) {
   };
 }
 
-const OF_HEADS = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
+const PER_HEAD = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
 const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
-const STEPS_OF_VOCABULARY = new Set(["logits", "probabilities"]); // the page has only the largest
+const VOCABULARY_STEPS = new Set(["logits", "probabilities"]); // the page has only the largest
 
 /** A step's row; undefined if it isn't available. */
 function rowAt(pass, { path, name }) {
-  if (STEPS_OF_VOCABULARY.has(name)) return pass.following?.[name];
+  if (VOCABULARY_STEPS.has(name)) return pass.following?.[name];
   const { trace, position, inputs } = pass;
   if (pass.layers !== trace.loaded.size) {
-    const rounded = pass.stops.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
+    const rounded = pass.steps.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
     pass.run = runOfQueries(trace, position, position + 1, { further: inputs, rounded });
     pass.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
   }
@@ -229,24 +229,24 @@ async function showPass() {
   const trace = traces[chosenStep.trace];
   const position = nearestPosition(trace, queryIn(trace));
   const pass = await passOf(trace, position);
-  const stop = pass.stops.find(({ path }) => path === chosenStep.path);
-  if (stop.layer !== undefined && !trace.loaded.has(stop.layer)) await loadLayer(trace, stop.layer);
-  if (partOf(stop) === "end") pass.following ??= await readFollowing(pass);
+  const step = pass.steps.find(({ path }) => path === chosenStep.path);
+  if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
+  if (partOf(step) === "end") pass.following ??= await readFollowing(pass);
   if (choice !== latestChoice) return;
   byId("pass").ariaBusy = "false";
-  shownStep = { ...pass, stop, part: partOf(stop) };
+  shownStep = { ...pass, step, part: partOf(step) };
   showPassTitle();
   for (const label of byId("pass-parts").querySelectorAll("label"))
     label.firstElementChild.checked = label.dataset.part === String(shownStep.part);
-  showStops();
-  await showStop();
+  listSteps();
+  await showChosenStep();
 }
 
 /** List the steps of the open part, each with its row as a strip and its norm. */
-function showStops() {
-  const list = byId("stops");
+function listSteps() {
+  const list = byId("pass-steps");
   const hadFocus = list.contains(document.activeElement);
-  const options = shownStep.stops.filter((stop) => partOf(stop) === shownStep.part).map(optionOf);
+  const options = shownStep.steps.filter((step) => partOf(step) === shownStep.part).map(optionOf);
   list.replaceChildren(...options);
   if (hadFocus) list.querySelector("[aria-selected=true]").focus({ preventScroll: true });
 }
@@ -254,10 +254,10 @@ function showStops() {
 // The steps of the residual stream.
 const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
-function optionOf(stop) {
-  const row = rowAt(shownStep, stop);
-  const chosen = stop === shownStep.stop;
-  const size = row && !STEPS_OF_VOCABULARY.has(stop.name) ? format(Math.hypot(...row), 2) : "";
+function optionOf(step) {
+  const row = rowAt(shownStep, step);
+  const chosen = step === shownStep.step;
+  const size = row && !VOCABULARY_STEPS.has(step.name) ? format(Math.hypot(...row), 2) : "";
   const strip = make("canvas", { "aria-hidden": "true" });
   if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
   strip.classList.toggle("short", row?.length <= SHORT);
@@ -267,15 +267,15 @@ function optionOf(stop) {
       role: "option",
       tabindex: chosen ? "0" : "-1",
       "aria-selected": String(chosen),
-      "aria-label": size ? say("{name}, norm {size}", { name: stop.name, size }) : stop.name,
-      "data-path": stop.path,
+      "aria-label": size ? say("{name}, norm {size}", { name: step.name, size }) : step.name,
+      "data-path": step.path,
     },
-    make("code", {}, stop.name),
+    make("code", {}, step.name),
     strip,
     make("span", { class: "size" }, size),
   );
-  option.classList.toggle("stream", STREAM.has(stop.name));
-  option.addEventListener("click", () => goTo(stop.path));
+  option.classList.toggle("stream", STREAM.has(step.name));
+  option.addEventListener("click", () => goTo(step.path));
   return option;
 }
 
@@ -287,12 +287,12 @@ function stripScale(row) {
 }
 
 function moveByKey(event) {
-  const stops = shownStep.stops;
-  const at = stops.findIndex(({ path }) => path === chosenStep.path);
-  const inPart = stops.filter((stop) => partOf(stop) === partOf(stops[at]));
+  const steps = shownStep.steps;
+  const at = steps.findIndex(({ path }) => path === chosenStep.path);
+  const inPart = steps.filter((step) => partOf(step) === partOf(steps[at]));
   const to = {
-    ArrowUp: stops[at - 1],
-    ArrowDown: stops[at + 1],
+    ArrowUp: steps[at - 1],
+    ArrowDown: steps[at + 1],
     Home: inPart[0],
     End: inPart.at(-1),
   };
@@ -307,23 +307,23 @@ function moveByKey(event) {
 
 // ---- one step --------------------------------------------------------------------------------------
 
-function showStop() {
-  const { stop, trace } = shownStep;
-  const { axes, purpose } = trace.pass.stops[stop.name];
-  const row = rowAt(shownStep, stop);
-  const isEdited = trace.pass.edited.includes(stop.path);
-  byId("stop-title").replaceChildren(make("code", {}, stop.path));
-  byId("stop-formula").textContent =
-    headingOf(stop) + (isEdited ? say(", edited") : "");
-  byId("stop-purpose").textContent = purpose;
-  byId("stop-missing").hidden = row !== undefined;
-  byId("stop-missing").textContent = whyMissing(shownStep);
-  for (const id of ["stop-shape", "strip", "stop-arithmetic"]) byId(id).hidden = row === undefined;
+function showChosenStep() {
+  const { step, trace } = shownStep;
+  const { axes, purpose } = trace.pass.steps[step.name];
+  const row = rowAt(shownStep, step);
+  const isEdited = trace.pass.edited.includes(step.path);
+  byId("step-title").replaceChildren(make("code", {}, step.path));
+  byId("step-formula").textContent =
+    headingOf(step) + (isEdited ? say(", edited") : "");
+  byId("step-purpose").textContent = purpose;
+  byId("step-missing").hidden = row !== undefined;
+  byId("step-missing").textContent = whyMissing(shownStep);
+  for (const id of ["step-shape", "strip", "step-arithmetic"]) byId(id).hidden = row === undefined;
   if (!row) return undefined;
   const shape = shapeOf(trace, axes).join(" × ");
   const [i, n] = [String(shownStep.position), String(row.length)];
-  byId("stop-shape").replaceChildren(
-    ...(STEPS_OF_VOCABULARY.has(stop.name)
+  byId("step-shape").replaceChildren(
+    ...(VOCABULARY_STEPS.has(step.name)
       ? sayParts("{shape}; these are the {n} largest in token {i}'s row.", { shape, n, i })
       : sayParts("{shape}; this is token {i}'s row: norm {size}, from {least} to {most}.", {
           shape,
@@ -338,7 +338,7 @@ function showStop() {
 }
 
 /** A step with its formula, as the library writes it. */
-const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.pass.stops[name].formula}`;
+const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.pass.steps[name].formula}`;
 
 function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
   const sizes = { T, Tq: T, Tk, H, Dk: Dh, Dv: Dh, D, F, vocab };
@@ -370,12 +370,12 @@ const whyMissing = ({ trace, position }) =>
       : "";
 
 /** Says for which components of a step the file has the weights. */
-function whichColumns({ trace, stop }) {
-  if (stop.equation === "logits")
+function whichColumns({ trace, step }) {
+  if (step.equation === "logits")
     return say(
       "This file only has the weights of the most probable next tokens; attnlab explore has all.",
     );
-  const map = mapOf(trace, stop);
+  const map = matrixPathOf(trace, step);
   const [, first, end] = trace.pass.columns.find(([path]) => path === map) ?? [];
   return end === undefined
     ? say("This file doesn't include the weights of this step; attnlab explore has all.")
@@ -388,8 +388,8 @@ function whichColumns({ trace, stop }) {
 /** A component in words, with its head if vectors are concatenated. */
 function componentOf({ name }, c) {
   const { Dh } = shownStep.trace;
-  if (STEPS_OF_VOCABULARY.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c].symbol) });
-  if (!OF_HEADS.test(name)) return say("component {c}", { c });
+  if (VOCABULARY_STEPS.has(name)) return say("token {symbol}, id {id}", { ...shownStep.following.tokens[c], symbol: wordOf(shownStep.following.tokens[c].symbol) });
+  if (!PER_HEAD.test(name)) return say("component {c}", { c });
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
 
@@ -397,7 +397,7 @@ const CELL_SIDE = 24; // largest, in pixels
 const STRIP_HEIGHT = 180; // approximate
 
 /** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and its cell size. */
-function latticeOf(count, width, unit) {
+function stripLayout(count, width, unit) {
   const largest = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
   const fitting = Math.floor(width / largest);
   const max = Math.max(16, unit, fitting - (fitting % unit));
@@ -425,8 +425,8 @@ function makeStrip() {
     const width = byId("strip").clientWidth;
     if (!width || !row.length) return;
     const { Dh } = shownStep.trace;
-    const byHeads = OF_HEADS.test(shownStep.stop.name) && 4 * Dh < width;
-    ({ columns, side } = latticeOf(row.length, width, byHeads ? Dh : 8));
+    const byHeads = PER_HEAD.test(shownStep.step.name) && 4 * Dh < width;
+    ({ columns, side } = stripLayout(row.length, width, byHeads ? Dh : 8));
     const rows = Math.ceil(row.length / columns);
     const scale = stripScale(row);
     bitmapOf(row, columns, rows, scale, () => false, canvas);
@@ -454,25 +454,25 @@ function makeStrip() {
 
   function read(c) {
     reading.replaceChildren(
-      `${componentOf(shownStep.stop, c)} `,
+      `${componentOf(shownStep.step, c)} `,
       make("strong", {}, number(row[c])),
     );
   }
 
-  const under = (event) => {
+  const componentUnder = (event) => {
     const box = canvas.getBoundingClientRect();
     const j = Math.floor((event.clientX - box.left) / side);
     const c = Math.floor((event.clientY - box.top) / side) * columns + j;
     return j >= 0 && j < columns && c >= 0 && c < row.length ? c : undefined;
   };
-  cells.addEventListener("pointermove", (event) => read(under(event) ?? chosen));
+  cells.addEventListener("pointermove", (event) => read(componentUnder(event) ?? chosen));
   cells.addEventListener("pointerleave", () => read(chosen));
   cells.addEventListener("click", (event) => {
-    const c = under(event);
+    const c = componentUnder(event);
     if (c !== undefined) chooseComponent(c);
   });
   mark.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") byId("stops").querySelector("[aria-selected=true]").focus();
+    if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
     const at = [Math.floor(chosen / columns), chosen % columns];
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
@@ -487,7 +487,7 @@ function makeStrip() {
     show(values) {
       row = values;
       chosen = Math.min(chosenStep.component, row.length - 1);
-      cells.ariaLabel = shownStep.stop.path;
+      cells.ariaLabel = shownStep.step.path;
       layOut();
     },
     focus: () => mark.focus(),
@@ -495,7 +495,7 @@ function makeStrip() {
       chosen = c;
       moveMark();
       read(c);
-      mark.ariaLabel = `${componentOf(shownStep.stop, c)}: ${format(row[c], 6)}`;
+      mark.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(row[c], 6)}`;
     },
   };
 }
@@ -504,12 +504,12 @@ function makeStrip() {
 
 async function showNumber() {
   const choice = latestChoice;
-  const { stop } = shownStep;
+  const { step } = shownStep;
   const c = chosenStep.component;
-  const explanation = await explanationOf(shownStep, stop, c);
+  const explanation = await explanationOf(shownStep, step, c);
   if (choice !== latestChoice || c !== chosenStep.component) return;
   const missing = make("p", { class: "note" }, whyMissing(shownStep) || whichColumns(shownStep));
-  byId("stop-arithmetic").replaceChildren(...(explanation ?? [missing]));
+  byId("step-arithmetic").replaceChildren(...(explanation ?? [missing]));
 }
 
 /** A line of arithmetic. */
@@ -519,9 +519,9 @@ const lineOf = (heading, ...parts) =>
 const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
 
 /** A number of another step, linked to it. */
-function numberOf(stop, c, words = `${lastOf(stop.name)}[${c}]`) {
+function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
   const open = async () => {
-    await goTo(stop.path, c);
+    await goTo(step.path, c);
     strip.focus();
   };
   return buttonOf(open, { class: "leads" }, words);
@@ -541,51 +541,51 @@ function resultOf(isEdited, computed, stored) {
 
 const isEditedAt = ({ trace }, { path }) => trace.pass.edited.includes(path);
 
-const stopAt = ({ stops }, path) => stops.find((stop) => stop.path === path);
+const stepAt = ({ steps }, path) => steps.find((step) => step.path === path);
 
 /** How a step's number is computed, as elements; undefined if its weights aren't available. */
-async function explanationOf(pass, stop, c) {
+async function explanationOf(pass, step, c) {
   const { trace, position } = pass;
-  const heading = headingOf(stop);
-  const row = rowAt(pass, stop);
-  const result = (computed) => resultOf(isEditedAt(pass, stop), computed, row[c]);
-  if (stop.equation === "identity") {
-    const from = stopAt(pass, stop.needs[0]);
+  const heading = headingOf(step);
+  const row = rowAt(pass, step);
+  const result = (computed) => resultOf(isEditedAt(pass, step), computed, row[c]);
+  if (step.equation === "identity") {
+    const from = stepAt(pass, step.needs[0]);
     const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
     return linesOf(lineOf(heading, name, " = ", result(rowAt(pass, from)[c])));
   }
-  if (stop.equation === "concat") return collected(pass, stop, c);
-  if (stop.equation === "softmax") return probabilityOf(pass, stop, c);
-  const declared = declaredOf(pass, stop);
-  const needs = await needsOf(pass, stop, c, declared.parameters);
+  if (step.equation === "concat") return explainConcat(pass, step, c);
+  if (step.equation === "softmax") return explainProbability(pass, step, c);
+  const declared = declaredOf(pass, step);
+  const needs = await needsOf(pass, step, c, declared.parameters);
   if (!needs) return undefined;
-  const column = stop.name === "logits" ? pass.following.ids[c] : c;
-  const x = Object.values(needs).find((need) => need?.stop);
+  const column = step.name === "logits" ? pass.following.ids[c] : c;
+  const x = Object.values(needs).find((need) => need?.step);
   const working = new Working({ indices: { row: position, column }, needs });
-  const rows = { lead: (i) => numberOf(x.stop, i) };
+  const rows = { lead: (i) => numberOf(x.step, i) };
   return linesOfNumber(working, declared, { heading, result, rows });
 }
 
-const ofHeads = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
+const isPerHead = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
 
 /** A step's declaration in `description.explanations`. */
-const declaredOf = ({ trace }, stop) =>
+const declaredOf = ({ trace }, step) =>
   description.explanations[
-    ofHeads(stop) ? "affine" : stop.equation === "activated" ? trace.given.activation.name : stop.equation
+    isPerHead(step) ? "affine" : step.equation === "activated" ? trace.given.activation.name : step.equation
   ];
 
 /** A number's inputs, by parameter; undefined if some aren't available. */
-async function needsOf(pass, stop, c, parameters) {
+async function needsOf(pass, step, c, parameters) {
   const { trace, position } = pass;
-  const map = mapOf(trace, stop);
-  const paths = ofHeads(stop)
-    ? [stop.needs[0], map, map.replace(/W_(.)$/, "b_$1")]
-    : trace.graph.node(stop.path).needs;
-  const column = stop.name === "logits" ? pass.following.ids[c] : c;
+  const map = matrixPathOf(trace, step);
+  const paths = isPerHead(step)
+    ? [step.needs[0], map, map.replace(/W_(.)$/, "b_$1")]
+    : trace.graph.node(step.path).needs;
+  const column = step.name === "logits" ? pass.following.ids[c] : c;
   const needs = {};
   let weights; // a column of a linear map, and its bias
   for (const [n, parameter] of parameters.entries()) {
-    const [path, from] = [paths[n], stopAt(pass, paths[n])];
+    const [path, from] = [paths[n], stepAt(pass, paths[n])];
     const row = from && rowAt(pass, from);
     if (from && !row) return undefined;
     if (parameter === "W" || parameter === "W_U")
@@ -593,8 +593,8 @@ async function needsOf(pass, stop, c, parameters) {
     const values = {
       ids: () => trace.tokens[position].id,
       positions: () => trace.cached + position,
-      W_E: () => rowAt(pass, stop)[c],
-      W_P: () => rowAt(pass, stop)[c],
+      W_E: () => rowAt(pass, step)[c],
+      W_P: () => rowAt(pass, step)[c],
       W: () => weights.column,
       W_U: () => weights.column,
       b: () => weights.bias,
@@ -604,7 +604,7 @@ async function needsOf(pass, stop, c, parameters) {
     if (value === undefined && !values) return undefined;
     const ofRow = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
-    needs[parameter] = value === null ? null : { name, stop: from, length: row?.length, values: values ?? ofRow };
+    needs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: values ?? ofRow };
   }
   return needs;
 }
@@ -621,43 +621,43 @@ function inputAt(pass, path) {
 }
 
 /** A component of a head's context, and a link to the head. */
-function collected(pass, stop, c) {
+function explainConcat(pass, step, c) {
   const { trace, position } = pass;
   const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
-  const head = headOf(trace, stop.layer, h);
+  const head = headOf(trace, step.layer, h);
   const needs = {
     weights: { name: "weights", values: () => stepRow(head, "weights", position) },
     V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
   const working = new Working({ indices: { row: position, column: d }, needs, rowLetter: "key" });
-  const isEdited = head.edited.has("context") || isEditedAt(pass, stop);
+  const isEdited = head.edited.has("context") || isEditedAt(pass, step);
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
-    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, stop)[c]),
+    result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, step)[c]),
     rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
   });
-  const where = say("Layer {layer}, head {head}", { layer: stop.layer, head: h });
-  const toHead = () => openHead(stop.layer, h, () => heatmaps[trace.number].cursor.focus());
+  const where = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
+  const toHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());
   return [...sum, make("p", {}, buttonOf(toHead, { class: "leads" }, `${where} ↑`))];
 }
 
 /** A probability, from the largest logits and the sum over all. */
-function probabilityOf(pass, stop, c) {
+function explainProbability(pass, step, c) {
   const { logits, sum, ids, vocab, tokens } = pass.following;
-  const from = stopAt(pass, stop.needs[0]);
+  const from = stepAt(pass, step.needs[0]);
   const values = (indices) => (indices.includes(":") ? logits : logits[c]);
   const working = new Working({
     indices: { row: pass.position, column: ids[c] },
-    needs: { x: { name: "logits", stop: from, component: c, count: vocab, values } },
+    needs: { x: { name: "logits", step: from, component: c, count: vocab, values } },
     known: { row_sum: sum },
     toLargest: () => numberOf(from, 0, `logits[${pass.position}, ${ids[0]}]`),
     largest: make("span", {}, ...sayParts("id {id}", { id: withSymbol(ids[0], tokens[0]) })),
   });
   return linesOfNumber(working, description.explanations.softmax, {
-    heading: headingOf(stop),
+    heading: headingOf(step),
     result: (x) => make("strong", {}, number(x)),
     rows: {},
   });
 }
 
-byId("stops").addEventListener("keydown", moveByKey);
+byId("pass-steps").addEventListener("keydown", moveByKey);

@@ -28,7 +28,7 @@ TOKENS = 50
 TEMPERATURES = tuple(n / 10 for n in range(1, 21))
 TOP_PS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 
-STOPS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
+SLIDERS = {"temperatures": TEMPERATURES, "topPs": TOP_PS}
 
 
 def positions_of(trace: Result) -> range:

@@ -26,7 +26,7 @@ class Source {
   }
 
   async position(trace, position) {
-    return positionOf(await this.step(trace, `prediction.${position}`), trace.prediction.vocab, description.stops);
+    return positionOf(await this.step(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
   }
 
   /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */

@@ -1,9 +1,9 @@
 """The steps of one token through the model, as the page shows them, and the packs they need.
 
-A stop is a step of which the page shows one token's row. The page computes most rows itself, from
-those it includes.
+The listed steps are those of which the page shows one token's row. The page computes most rows
+itself, from those it includes.
 
-    "pass.9"         token 9's rows at the stops in `packed_paths`, concatenated
+    "pass.9"         token 9's rows of the steps in `packed_paths`, concatenated
     "norms"          gain (D,), bias (D,), epsilon of each LayerNorm, the final one last
     "columns.blocks.0.mlp.W_1.3.5"    columns 3 and 4 of a parameter, each with its bias
 """
@@ -22,7 +22,7 @@ from attnlab.support.messages import say
 from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result
 
-# The stops, in order.
+# The listed steps, in order.
 BEFORE = ("token_embedding", "position_embedding", "embedding")
 IN_BLOCK = (
     *("input", "attention.X", "attention.Q", "attention.K", "attention.V"),
@@ -31,11 +31,11 @@ IN_BLOCK = (
 )
 AFTER = ("final", "logits")
 
-# The stops that the page can't compute, and those in other packs.
+# Those that the page can't compute, and those in other packs.
 SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
 ELSEWHERE = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# Hidden steps, by the stop computed from them.
+# Hidden steps, by the listed step computed from them.
 BETWEEN = {
     "attention.X": "attention.residual",
     "attention.Q": "attention.QKV",
@@ -55,14 +55,12 @@ NEXT_TOKENS = 5
 
 
 def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
-    """The description of a trace's stops, without packs.
+    """The description of a trace's listed steps, without packs.
 
     A page with a model requests the columns it needs, so the trace isn't computed for their list.
     """
     D, F, _ = _sizes(trace)
-    stops_declared = {
-        name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)
-    }
+    declared = {name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)}
     probabilities = {
         "axes": trace.axes_of("logits"),
         "formula": "softmax(logits)",
@@ -73,37 +71,37 @@ def description(trace: Result, language: str, has_model: bool = False) -> dict[s
         "F": F,
         "vocab": trace.config.vocab_size,
         "activation": trace.config.activation.name,
-        "stops": {**stops_declared, "probabilities": probabilities},
+        "steps": {**declared, "probabilities": probabilities},
         "packed": packed_paths(trace),
         "missing": missing(trace),
-        "edited": [path for path in stops(trace) if _is_edited(trace, path)],
+        "edited": [path for path in listed_paths(trace) if _is_edited(trace, path)],
         "columns": [] if has_model else columns_of_file(trace),
     }
 
 
-def stops(trace: Result) -> list[str]:
-    """The paths of all stops, in order."""
+def listed_paths(trace: Result) -> list[str]:
+    """The paths of all listed steps, in order."""
     blocks = [f"blocks.{layer}.{name}" for layer in range(len(trace.blocks)) for name in IN_BLOCK]
     return [*BEFORE, *blocks, *AFTER]
 
 
 def packed_paths(trace: Result) -> list[str]:
-    """The paths of the stops that are edited, or that the page can't compute."""
+    """The paths of the listed steps that are edited, or that the page can't compute."""
     absent = set(missing(trace))
     return [
         path
-        for path in stops(trace)
+        for path in listed_paths(trace)
         if path not in absent and _name(path) not in ELSEWHERE
         if absent or _name(path) in SOURCES or _is_edited(trace, path)
     ]
 
 
 def missing(trace: Result) -> list[str]:
-    """The paths of the stops that need parameters, if the trace has none."""
+    """The paths of the listed steps that need parameters, if the trace has none."""
     try:
         trace.fork().gain  # noqa: B018  raises if there are no parameters
     except InvalidValueError:
-        return [path for path in stops(trace) if not _is_available(trace, path)]
+        return [path for path in listed_paths(trace) if not _is_available(trace, path)]
     return []
 
 
@@ -194,7 +192,7 @@ def _sizes(trace: Result) -> tuple[int, int, int]:
 
 
 def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
-    """A stop's axes, formula and purpose."""
+    """A listed step's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in IN_BLOCK else name
     owner, _, step = path.rpartition(".")
     result = _at(trace, owner) if owner else trace
@@ -214,12 +212,12 @@ def _at(trace: Result, path: str) -> Any:
 
 
 def _name(path: str) -> str:
-    """A stop's path in its block: attention.X for blocks.3.attention.X."""
+    """A listed step's path in its block: attention.X for blocks.3.attention.X."""
     return path.split(".", 2)[2] if path.startswith("blocks.") else path
 
 
 def _is_edited(trace: Result, path: str) -> bool:
-    """Whether a stop, or the hidden step before it, is edited."""
+    """Whether a listed step, or the hidden step before it, is edited."""
     hidden = BETWEEN.get(_name(path), "none")
     edited: tuple[str, ...] = trace.edited_steps
     return path in edited or path.replace(_name(path), hidden) in edited

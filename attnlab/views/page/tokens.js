@@ -51,7 +51,7 @@ function makeText(view) {
       const words = seen ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
-    if (!flow.contains(document.activeElement)) stopAt(trace.cached + chosen);
+    if (!flow.contains(document.activeElement)) tabTo(trace.cached + chosen);
     boxes ??= chips.map(({ chip }) => ({
       x: chip.offsetLeft + chip.offsetWidth / 2,
       top: chip.offsetTop,
@@ -101,7 +101,7 @@ function makeText(view) {
   const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
   const choose = (n) => select(queryAt(n));
   /** Let Tab reach one of the chips. */
-  function stopAt(n) {
+  function tabTo(n) {
     for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
   }
   for (const { chip, token, n } of chips) {
@@ -111,7 +111,7 @@ function makeText(view) {
     chip.addEventListener("pointerenter", () => pointAtQuery(queryAt(n)));
     chip.addEventListener("pointerleave", () => point(null));
     chip.addEventListener("click", () => choose(n));
-    chip.addEventListener("focus", () => stopAt(n));
+    chip.addEventListener("focus", () => tabTo(n));
     chip.addEventListener("keydown", (event) => {
       const to = moved(event, 0, n, 1, chips.length);
       if (!to) return;
