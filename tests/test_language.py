@@ -573,7 +573,7 @@ def test_errors_are_in_english_with_a_chinese_note(
 
 def test_chinese_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     error = InvalidValueError("V contains NaN or infinite numbers")
-    within = InvalidValueError("{what}: {error}", what="\x1b[31m", error=error)
+    within = InvalidValueError("{message}: {error}", message="\x1b[31m", error=error)
     assert within.translated("zh") == "\\x1b[31m：V 含有 NaN 或无穷大"
     assert str(within) == within.translated("en") == f"\\x1b[31m: {error}"
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")

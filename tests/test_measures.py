@@ -24,7 +24,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError
 
 # One head on three tokens, the third the same as the first.
 WEIGHTS = np.array([[[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.3, 0.2]]])
-TOKENS = Tokenizer.of_bytes().tokens("aba")
+TOKENS = Tokenizer.byte_level().tokens("aba")
 EVERY, WITHOUT_FIRST, LENGTHS = np.ones(3), np.array([0, 1, 1]), np.array([[1.0, 2.0, 4.0]])
 
 BY_HAND = [

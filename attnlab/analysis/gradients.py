@@ -145,7 +145,7 @@ class GradientRun(Run):
     def _through_head(self, head: str) -> Array:
         """The gradient of X through one head alone."""
         node = self.graph[f"{head}X"]
-        d_QKV = self._before_edits(node.whole.removesuffix("X") + "QKV")
+        d_QKV = self._before_edits(node.layer_step.removesuffix("X") + "QKV")
         thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
         by_Q, by_K, by_V = (
             affine_x(

@@ -166,7 +166,7 @@ class LogitLens(Lens):
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
         """
-        target = self._trace.vocabulary.named(token)
+        target = self._trace.vocabulary.lookup(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             return ranks_and_probabilities(np.full((len(logits), 1), target.id), logits)

@@ -121,7 +121,7 @@ class MeanLens(Analysis):
     ) -> None:
         self.stops, vocabulary = stops_of(traces[0]), traces[0].vocabulary
         tokens = value_for_each(token, len(traces), "token")
-        ids = [-1 if token is None else vocabulary.named(token).id for token in tokens]
+        ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
         each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
         for numbers in traces.groups():
             trace, _ = traces.side_by_side(numbers)
@@ -139,7 +139,7 @@ class MeanLens(Analysis):
         elif isinstance(token, list):
             description = Message("a token for each text")
         else:
-            description = vocabulary.named(token).symbol
+            description = vocabulary.lookup(token).symbol
         self.title = Message(
             "Logit lens, mean of {texts}: probability and rank of {token}",
             texts=number_of_texts(len(traces)),

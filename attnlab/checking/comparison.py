@@ -23,8 +23,8 @@ from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
     computable,
+    is_fixed,
     is_from_file,
-    is_given,
     upstream,
     with_equations,
 )
@@ -201,7 +201,7 @@ class Differences(Stages):
                 count=count,
                 first=listed(filter(None, (first.path, first.place))),
             )
-        yield Heading("a  {one}\nb  {other}", one=self.titles[0], other=self.titles[1])
+        yield Heading("a  {first}\nb  {second}", first=self.titles[0], second=self.titles[1])
         if self.note:
             yield self.note
         yield verdict
@@ -451,14 +451,14 @@ def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
         symbols = result.tokens.symbols if axis in TOKEN_AXES and result.tokens else ()
         position = " ".join([str(i), *map(label, symbols[i : i + 1])])
         kind = Message(kinds.get(axis, "column"))
-        words.append(Message("{axis} {place}", axis=kind, place=position))
+        words.append(Message("{axis} {position}", axis=kind, position=position))
     return words
 
 
 def listed(words: Iterable[str]) -> str:
     """Words with commas between them, which are translated."""
     first, *others = [*words] or [""]
-    return reduce(lambda one, other: Message("{one}, {other}", one=one, other=other), others, first)
+    return reduce(lambda x, y: Message("{first}, {second}", first=x, second=y), others, first)
 
 
 def axes_of(result: Result, name: str) -> list[str]:
@@ -470,7 +470,7 @@ def axes_of(result: Result, name: str) -> list[str]:
 
 def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
     """The steps of a type of result that have a row for each token, except aliases."""
-    for name in kind.parts:
+    for name in kind.table_steps:
         step = kind.steps[name]
         is_alias = step.equation is identity or name in ("mask", "dropout_mask")
         if step.axes.startswith("T") and not is_alias:
@@ -512,7 +512,7 @@ def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
         is_computed = step.equation not in (None, identity) and step.axes.startswith("T")
-        if (is_computed or is_given(run, path)) and step.select is None:
+        if (is_computed or is_fixed(run, path)) and step.select is None:
             perturbed_paths.append(path)
     return [
         with_equations(run, {path: perturbation(path, n) for path in perturbed_paths})

@@ -414,12 +414,12 @@ def submissions(
         if np.isnan(array).any():
             index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                "your {name} contains NaN, first at {where}. The softmax of only "
+                "your {name} contains NaN, first at {index}. The softmax of only "
                 "-inf is NaN, as in a row that is fully masked, or over the wrong "
                 "axis. So is 0 · -inf: apply the mask with np.where instead of a "
                 "product",
                 name=name,
-                where=index,
+                index=index,
             )
         with np.errstate(over="ignore"):
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():

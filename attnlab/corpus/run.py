@@ -17,7 +17,7 @@ from typing import Any
 
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
-from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
+from attnlab.corpus.measures import Measure, checked_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
@@ -151,7 +151,7 @@ def atlas(
         result = Atlas.of(opened, source, task.measures, size, total, digest.hexdigest())
         if path is not None:
             result.save(path / RESULT)
-            if any(map(is_of_heads, result)):
+            if any(map(is_per_head, result)):
                 write_whole(path / PAGE, page(result, is_beside=True).encode())
     return result
 

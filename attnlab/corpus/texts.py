@@ -42,7 +42,7 @@ class Text(NamedTuple):
     fault: str = ""
 
     @classmethod
-    def of_file(cls, name: str, content: bytes) -> Text:
+    def from_file(cls, name: str, content: bytes) -> Text:
         """Decode a file's text, without its final line break; line breaks become `\\n`."""
         try:
             return cls(name, decode_text(content, name, InvalidValueError).removesuffix("\n"))
@@ -128,14 +128,14 @@ def _of_lines(path: Path) -> Iterator[Text]:
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
-                yield Text.of_file(f"line {number}", line)
+                yield Text.from_file(f"line {number}", line)
 
 
 def _of_directory(directory: Path) -> Iterator[Text]:
     for file in _files_of(directory):
         name = file.relative_to(directory).as_posix()
         try:
-            yield Text.of_file(name, read_bytes(file, InvalidValueError))
+            yield Text.from_file(name, read_bytes(file, InvalidValueError))
         except AttnlabError as error:
             yield Text(name, "", str(error))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.corpus.measures import Measure, Sums, is_of_heads, measured
+from attnlab.corpus.measures import Measure, Sums, is_per_head, measured
 from attnlab.corpus.tally import Tally, passage
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
@@ -114,9 +114,9 @@ class Task(NamedTuple):
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
-            of_window = flat(measured(self.shared.model.trace(ids), self.measures))
-            tally.add_passage(passage(number, start), text.name, ids, *of_window)
-            sums, divisors = sums + of_window.sums, divisors + of_window.divisors
+            window_sums = flat(measured(self.shared.model.trace(ids), self.measures))
+            tally.add_passage(passage(number, start), text.name, ids, *window_sums)
+            sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
             tally.tokens += len(ids)
         tally.add_text(number, sums, divisors)
         return tally
@@ -134,13 +134,13 @@ class Task(NamedTuple):
 def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     """The number of columns of a tally."""
     heads = config.n_layer * config.n_head
-    return sum(heads if is_of_heads(name) else 1 for name in measures)
+    return sum(heads if is_per_head(name) else 1 for name in measures)
 
 
-def flat(of_measures: dict[str, Sums]) -> Sums:
+def flat(sums_by_name: dict[str, Sums]) -> Sums:
     """The numbers of all measures side by side, (C,)."""
     rows = (
-        [array.ravel() for array in arrays] for arrays in zip(*of_measures.values(), strict=True)
+        [array.ravel() for array in arrays] for arrays in zip(*sums_by_name.values(), strict=True)
     )
     return Sums(*map(np.concatenate, rows))
 

@@ -425,7 +425,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     without_keys = np.argwhere(~full.any(axis=-1))
     if len(without_keys):
         query = ", ".join(map(str, without_keys[0]))
-        raise InvalidValueError("mask hides all keys from query {where}", where=query)
+        raise InvalidValueError("mask hides all keys from query {query}", query=query)
     return full
 
 

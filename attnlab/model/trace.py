@@ -61,7 +61,7 @@ class Trace(ForwardPass):
     vocabulary : the model's `Vocabulary`
     """
 
-    parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
+    table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass.table_steps, "next_logits")
     title_template: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
     hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 

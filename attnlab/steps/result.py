@@ -60,13 +60,13 @@ class Result(ReadOnly, PrintedAnywhere):
     path : such as "blocks.3.attention"; "" for the outermost result
     tokens : the tokens of the text, or None
     memory_tokens : the attended tokens if they differ from `tokens`, see `cross_attention`
-    parts : the names of the steps in the table, in order
+    table_steps : the names of the steps in the table, in order
     steps : the declarations of all steps, by name
     children : the kinds of the parts
     hint : the table's last line
     """
 
-    parts: ClassVar[tuple[str, ...]] = ()
+    table_steps: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[dict[str, Step[Any]]] = {}
     children: ClassVar[dict[str, type[Result]]] = {}
     hint: ClassVar[str] = ""
@@ -121,8 +121,8 @@ class Result(ReadOnly, PrintedAnywhere):
     @property
     def derivative_of(self) -> str:
         """What the numbers are gradients of; "" if they are the steps themselves."""
-        of: str = self._run.derivative_of
-        return of
+        target: str = self._run.derivative_of
+        return target
 
     @property
     def tokens(self) -> Any:
@@ -174,12 +174,12 @@ class Result(ReadOnly, PrintedAnywhere):
     def computation_of(self, name: str) -> Computation:
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
-        while node.whole and (node.step.equation is None or not node.step.axes):
-            whole, n_head = map(self._run.value, (node.whole, node.n_head))
+        while node.layer_step and (node.step.equation is None or not node.step.axes):
+            whole, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.step.select, head=node.number, n_head=n_head)
             if select(whole) is not whole:
-                return Computation(select, {"whole": (node.whole, whole)})
-            node = self._run.graph[node.whole]  # shared by all parts
+                return Computation(select, {"whole": (node.layer_step, whole)})
+            node = self._run.graph[node.layer_step]  # shared by all heads
         needed = zip(parameters_of(node.step.equation), node.needs, strict=True)
         return Computation(
             node.step.equation, {name: (path, self._run.value(path)) for name, path in needed}
@@ -232,7 +232,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return formula
 
     def graph_as_data(self) -> dict[str, list[str]]:
-        """What each step is computed from, for running the graph outside Python."""
+        """How each step is computed, for running the graph outside Python."""
         return as_data(self._run.graph)
 
     def heading_of(self, name: str) -> str:
@@ -246,7 +246,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
     def _steps_shown(self) -> tuple[str, ...]:
-        return self.parts
+        return self.table_steps
 
     def _table(self) -> str:
         lines: list[tuple[str, ...]] = [header("name", "axes", "shape", "dtype", "range", "-inf")]
@@ -304,7 +304,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     """
     part, name = step_at(result, path)
     node = part._run.graph[part._path_of(name)]
-    return node.needs or tuple(filter(None, [node.whole]))
+    return node.needs or tuple(filter(None, [node.layer_step]))
 
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
@@ -348,14 +348,14 @@ def at(result: Result, path: str) -> Any:
     for name in path.split("."):
         names = parts_of(part)
         if name not in names:
-            where = ".".join(walked) or Message("it")
-            has = ""
+            options = ""
             if names:
-                has = Message("; {where} has {names}", where=where, names=", ".join(names))
+                parent = ".".join(walked) or Message("it")
+                options = Message("; {parent} has {names}", parent=parent, names=", ".join(names))
             raise InvalidValueError(
-                "there is no part {path}{has}{hint}",
+                "there is no part {path}{options}{hint}",
                 path=quoted(path),
-                has=has,
+                options=options,
                 hint=hint_for(name) or hint_for(path),
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)

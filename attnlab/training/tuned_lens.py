@@ -69,11 +69,11 @@ class TunedLens:
         "(2023)"
     )
 
-    def __init__(self, maps: Mapping[str, tuple[Array, Array]], of_model: str) -> None:
+    def __init__(self, maps: Mapping[str, tuple[Array, Array]], fingerprint: str) -> None:
         self.stops = tuple(maps)
         self.W = {stop: read_only(W) for stop, (W, _) in maps.items()}
         self.b = {stop: read_only(b) for stop, (_, b) in maps.items()}
-        self._model = of_model  # a fingerprint
+        self._model = fingerprint
 
     def translated(self, trace: Trace, stop: str) -> Array:
         """x + x W + b at a stop, (..., T, D)."""
@@ -346,11 +346,11 @@ class LensLosses(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         lines = [header("stop", "tuned lens", "logit lens")]
-        of_lenses = ((self.tuned, self.tuned_errors), (self.logit, self.logit_errors))
+        lenses = ((self.tuned, self.tuned_errors), (self.logit, self.logit_errors))
         for row, stop in enumerate(self.stops):
             cells = (
                 f"{mean[row]:.3f}" + ("" if np.isnan(error[row]) else f" ± {error[row]:.3f}")
-                for mean, error in of_lenses
+                for mean, error in lenses
             )
             lines.append((stop, *cells))
         yield Table(lines)

@@ -124,8 +124,8 @@ def explain_in_head(
     if len(shape) > 3:
         raise error_for_several(result, name, shape)
     n_head, _, width = shape
-    of_all = checked_index(0 if component is None else component, "component", n_head * width)
-    return explain(result.heads[of_all // width], name, token, of_all % width)
+    column = checked_index(0 if component is None else component, "component", n_head * width)
+    return explain(result.heads[column // width], name, token, column % width)
 
 
 def explain_probability(
@@ -152,14 +152,14 @@ def explain_probability(
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result._prefix}heads.0.{name}"
-    of_head = Message(" (path {path})", path=path) if "heads" in result.children else ""
+    example = Message(" (path {path})", path=path) if "heads" in result.children else ""
     return InvalidValueError(
         "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "
-        ".heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])",
+        ".heads[0]{example}, or a sequence, such as attention(Q[0], K[0], V[0])",
         title=result.title,
         name=name,
         shape=shape,
-        of_head=of_head,
+        example=example,
     )
 
 

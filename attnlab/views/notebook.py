@@ -165,7 +165,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
-    is_attention = "weights" in result.parts
+    is_attention = "weights" in result.table_steps
     if result.tokens is not None and not is_attention:
         body.append(_chips(result.tokens))
     if is_attention:
@@ -515,7 +515,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
             step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{details}</details>"
-    elif "concat" in attention.parts and dimensions == 3:
+    elif "concat" in attention.table_steps and dimensions == 3:
         yield from _heads(fork, tokens)
     else:
         yield _faint(say("Several sequences at once are shown as a table only."))

@@ -270,7 +270,7 @@ def plot_matrix(
     names_of_axes = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {cell}",
-        of=of_title(title),
+        of=in_title(title),
         size=say(", ").join(filter(None, (size, names_of_axes))),
         largest=largest,
         cell=say(", ").join(axis.in_words(shown_indices[n]) for axis, shown_indices, n in labelled),
@@ -350,7 +350,7 @@ def plot_tiles(
     alt = say(
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
         "head {head}",
-        of=of_title(title),
+        of=in_title(title),
         L=L,
         H=H,
         largest=largest,
@@ -373,8 +373,8 @@ def plot_tokens(
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     omitted = len(weights) - len(largest)
-    of_query = say("weights of query {query}", query=queries.positions[query])
-    title = f"{say(attention.title)}\n{of_query}"
+    subtitle = say("weights of query {query}", query=queries.positions[query])
+    title = f"{say(attention.title)}\n{subtitle}"
     words = Words([queries, keys], title)
     ax = axes_for(into, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
@@ -415,7 +415,7 @@ def plot_tokens(
     )
     alt = say(
         "Lines{of} ({query}): largest weight on {first}",
-        of=of_title(title),
+        of=in_title(title),
         query=queries.labels[query],
         first=first,
     )
@@ -447,7 +447,7 @@ def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Pictu
     first, last = (f"{numbers[n]:.3f}" for n in (0, -1))
     alt = say(
         "Losses{of}: from {first} at step 1 to {last} at the last",
-        of=of_title(title),
+        of=in_title(title),
         first=first,
         last=last,
     )
@@ -495,7 +495,7 @@ def plot_profile(
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    alt = say("Profile{of}: {items}", of=of_title(title), items="; ".join(items))
+    alt = say("Profile{of}: {items}", of=in_title(title), items="; ".join(items))
     return finish(ax, into, words, title, [], alt)
 
 
@@ -546,7 +546,7 @@ def plot_graph(
         for start, end, text, number in edges
     )
     return finish(
-        ax, into, words, title, [], say("Graph{of}: {items}", of=of_title(title), items=items)
+        ax, into, words, title, [], say("Graph{of}: {items}", of=in_title(title), items=items)
     )
 
 
@@ -576,7 +576,7 @@ def finish(
     return Picture(ax, alt, into is None)
 
 
-def of_title(title: str) -> str:
+def in_title(title: str) -> str:
     """The title inside an alt text, " of ..."; "" without one."""
     return say(" of {name}", name=title.replace("\n", say(", "))) if title else ""
 
