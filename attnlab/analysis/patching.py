@@ -270,11 +270,6 @@ def patch(
         pairs, a `MeanPatching` with `.standard_errors` and each pair's `.effects`; pairs of equal
         length are computed side by side, which takes about 300 MB besides the model for GPT-2.
 
-    Raises
-    ------
-    InvalidValueError
-        If the traces differ in model or length, or the metric is the same in both.
-
     Notes
     -----
     A step that restores much carries the difference between the texts; it need not be its origin.
@@ -446,11 +441,6 @@ def attribution_patch(
     Returns
     -------
     AttributionPatching
-
-    Raises
-    ------
-    InvalidValueError
-        As for `patch`, or if the metric is a function.
 
     Notes
     -----

@@ -104,30 +104,17 @@ class Stage:
         return self.rounding <= 1
 
     def line(self) -> tuple[str, ...]:
-        """A row of a table with `HEADER`."""
+        """The row of a table, see `table_of`."""
         shape = " x ".join(map(str, self.shape))
         numbers = (f"{self.difference:.2g}", f"{self.relative:.2g}", f"{self.rounding:.2g}")
         verdict = Message("agrees") if self.agrees else Message("differs")
         return (self.path, shape, *numbers, verdict, self.place)
 
 
-HEADER = (
-    Message("step"),
-    Message("shape"),
-    Message("difference"),
-    Message("relative"),
-    Message("x rounding"),
-    "",
-    Message("largest at"),
-)
-
-# Left-aligned.
-TEXT_COLUMNS = (0, 1, 5, 6)
-
-
 def table_of(stages: Iterable[Stage]) -> Table:
     """A table of stages, one per line."""
-    return Table([HEADER, *(stage.line() for stage in stages)], left=TEXT_COLUMNS)
+    names = header("step", "shape", "difference", "relative", "x rounding", "", "largest at")
+    return Table([names, *(stage.line() for stage in stages)], left=(0, 1, 5, 6))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -253,13 +240,6 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         rounding, and where it is
     Changes
         for models: `.restored` with `.standard_errors`, `.ranked()`
-
-    Raises
-    ------
-    InvalidValueError
-        If the shapes differ, or a trace is a step of generation.
-    InvalidTypeError
-        If gradients are passed instead of traces.
 
     Notes
     -----

@@ -295,13 +295,6 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
         which steps agree, the first that differs, and the known mistakes that produce exactly your
         numbers, or else the cells that differ. `print` shows it.
 
-    Raises
-    ------
-    InvalidValueError
-        If the arrays hold NaN, or the trace is a step of generation.
-    InvalidTypeError
-        If gradients are passed instead of a trace.
-
     Examples
     --------
     >>> check({"Q": Q, "scores": Q @ K.T, "weights": weights}, trace.head(0, 3))

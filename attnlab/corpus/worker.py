@@ -38,13 +38,13 @@ class Shared:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.name is not None:
-            return _of_name, (self.name,)
+            return _open_named, (self.name,)
         if len(self._content) > MAX_SENT:
             raise InvalidValueError(
                 f"the model in memory has {len(self._content) // 10**6:,} MB, too much to send "
                 "with each chunk; save it with model.save(directory) and pass the directory"
             )
-        return _of_content, (self._content,)
+        return _unpickled, (self._content,)
 
     @cached_property
     def _content(self) -> bytes:
@@ -52,13 +52,13 @@ class Shared:
 
 
 @cache
-def _of_name(name: str) -> Shared:
+def _open_named(name: str) -> Shared:
     use_one_thread()
     return Shared(GPT2.from_pretrained(name), name)
 
 
 @lru_cache(maxsize=1)
-def _of_content(content: bytes) -> Shared:
+def _unpickled(content: bytes) -> Shared:
     use_one_thread()
     return Shared(pickle.loads(content))
 
@@ -78,14 +78,14 @@ class Task(NamedTuple):
     window: int
 
     def empty_tally(self) -> Tally:
-        return Tally.of(columns(self.shared.model.config, self.measures))
+        return Tally.empty(columns(self.shared.model.config, self.measures))
 
     def tally(self, chunk: Chunk) -> Tally:
         """The tally of a chunk's texts; those that can't be measured are in `faults`."""
         tally = self.empty_tally()
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
-                tally.add(self._of_text(number, text))
+                tally.add(self._tally_of_text(number, text))
             except (AttnlabError, MemoryError) as error:
                 tally.faults.append((text.name, str(error) or type(error).__name__))
         return tally
@@ -110,7 +110,7 @@ class Task(NamedTuple):
             with contextlib.suppress(AttnlabError):
                 yield next(self._windows(text))[1]
 
-    def _of_text(self, number: int, text: Text) -> Tally:
+    def _tally_of_text(self, number: int, text: Text) -> Tally:
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):

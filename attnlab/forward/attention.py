@@ -91,8 +91,7 @@ class Attention(Result):
     @property
     def by_rows(self) -> bool:
         """Whether weights and context are computed in blocks of queries."""
-        is_long: bool = self._run.is_long
-        return is_long
+        return self._run.is_long
 
     def explain(
         self,
@@ -118,11 +117,6 @@ class Attention(Result):
         -------
         Explanation
             `print` shows it: for a weight, the products q_i·k_i, their sum, and each further step
-
-        Raises
-        ------
-        DisagreementError
-            The printed numbers don't add up to the stored one.
 
         Examples
         --------
@@ -273,8 +267,7 @@ class SelfAttention(Attention):
     @property
     def _layer(self) -> str:
         """The prefix of the paths of the layer's steps."""
-        layer: str = self._prefix
-        return layer
+        return self._prefix
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""

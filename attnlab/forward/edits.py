@@ -477,7 +477,7 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 shape=array.shape,
             ) from None
     if problem := problem_with(run, path, new):
-        raise InvalidValueError("invalid edit of {path}: {why}", path=path, why=problem)
+        raise InvalidValueError("invalid edit of {path}: {problem}", path=path, problem=problem)
     return new if is_array else new.item()
 
 

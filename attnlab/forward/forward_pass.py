@@ -138,11 +138,6 @@ class Explainable(Result):
         Explanation
             `print` shows it: what the step is for, its formula, and every intermediate number
 
-        Raises
-        ------
-        DisagreementError
-            The printed numbers don't add up to the stored one.
-
         Examples
         --------
         >>> trace.explain()    # the logit of the most probable next token
@@ -238,8 +233,6 @@ class BlockAttention(MultiHeadAttention):
         product whose thirds, split into heads, are Q, K and V
     and the attributes of `MultiHeadAttention`
     """
-
-    table_steps: ClassVar[tuple[str, ...]] = MultiHeadAttention.table_steps
 
     residual = Step("Tq D", "the block's input", equations.identity, x="parent.input")
     gain = Step[Array]("D")

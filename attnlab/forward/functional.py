@@ -100,11 +100,6 @@ def attention(
         Q K V raw_scores scores mask masked_scores weights context, in the inputs' dtype, float32 or
         float64
 
-    Raises
-    ------
-    InvalidValueError
-        If the mask leaves a query without keys
-
     Notes
     -----
     Source: "Attention Is All You Need" (2017), equation 1.

@@ -67,7 +67,9 @@ class GPT2:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}"
+            f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}",
+            name=name,
+            obj=self,
         )
 
     @classmethod

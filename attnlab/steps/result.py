@@ -71,6 +71,9 @@ class Result(ReadOnly, PrintedAnywhere):
     children: ClassVar[dict[str, type[Result]]] = {}
     hint: ClassVar[str] = ""
     path: str
+    _title: str
+    _run: Run
+    _prefix: str
 
     def __init_subclass__(cls) -> None:
         declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
@@ -96,7 +99,12 @@ class Result(ReadOnly, PrintedAnywhere):
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint_for(name)}")
+        hint = hint_for(name)
+        if not hint and (path := next(paths_below(type(self), name), "")):
+            hint = f"; its parts have {path}"
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
+        )
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
@@ -115,14 +123,12 @@ class Result(ReadOnly, PrintedAnywhere):
     @property
     def note(self) -> str:
         """The end of titles, which lists the edited steps."""
-        note: str = self._run.note
-        return note
+        return self._run.note
 
     @property
     def derivative_of(self) -> str:
         """What the numbers are gradients of; "" if they are the steps themselves."""
-        target: str = self._run.derivative_of
-        return target
+        return self._run.derivative_of
 
     @property
     def tokens(self) -> Any:
@@ -136,14 +142,12 @@ class Result(ReadOnly, PrintedAnywhere):
     @property
     def edited_steps(self) -> tuple[str, ...]:
         """The paths of the edited steps; edits of heads count for their layer."""
-        steps: tuple[str, ...] = self._run.edited_steps
-        return steps
+        return self._run.edited_steps
 
     @property
     def tokens_before(self) -> int:
         """The number of cached tokens before the text."""
-        before: int = self._run.tokens_before
-        return before
+        return self._run.tokens_before
 
     def fork(self) -> Self:
         """A copy; steps that it computes aren't stored in the original."""
@@ -157,13 +161,11 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def is_stored(self, name: str) -> bool:
         """Whether a step is given or already computed and kept."""
-        stored: bool = self._run.is_stored(self._path_of(name))
-        return stored
+        return self._run.is_stored(self._path_of(name))
 
     def is_edited(self, name: str) -> bool:
         """Whether a step, or a part of it, is edited."""
-        edited: bool = self._run.is_edited(self._path_of(name))
-        return edited
+        return self._run.is_edited(self._path_of(name))
 
     def unedited(self, name: str) -> Any:
         """A step without its own edit."""
@@ -219,8 +221,7 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def _path_of(self, name: str) -> str:
         """A step's path from the root."""
-        path: str = self._prefix + self._step(name).name
-        return path
+        return self._prefix + self._step(name).name
 
     def axes_of(self, name: str) -> str:
         """The names of a step's axes, without leading ones."""
@@ -228,8 +229,7 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def formula_of(self, name: str) -> str:
         """The right-hand side of a step's equation, or a description if it is given."""
-        formula: str = self._run.graph.formulas.get(name, self._step(name).formula)
-        return formula
+        return self._run.graph.formulas.get(name, self._step(name).formula)
 
     def graph_as_data(self) -> dict[str, list[str]]:
         """How each step is computed, for running the graph outside Python."""
@@ -350,7 +350,7 @@ def at(result: Result, path: str) -> Any:
         if name not in names:
             options = ""
             if names:
-                parent = ".".join(walked) or Message("it")
+                parent = ".".join(walked) or type(result).__name__
                 options = Message("; {parent} has {names}", parent=parent, names=", ".join(names))
             raise InvalidValueError(
                 "there is no part {path}{options}{hint}",

@@ -80,9 +80,9 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
     language = language_of(language)
     if isinstance(text, Message):
         values, text = text.values, text.template
-    said = words().get(text, text) if language == CHINESE else text
+    translated = words().get(text, text) if language == CHINESE else text
     values = {name: _translated(value, language) for name, value in values.items()}
-    return said.format(**values) if values else said
+    return translated.format(**values) if values else translated
 
 
 def _translated(value: object, language: str) -> object:

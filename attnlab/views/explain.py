@@ -213,8 +213,8 @@ def positions_of(
     """A number's position along each axis."""
     indices = {"token": token, "component": component}
     if len(axes) < 2:
-        has = [*axes] and ["token" if axes[0] == "T" else "component"]
-        for kind in indices.keys() - has:
+        kinds = [*axes] and ["token" if axes[0] == "T" else "component"]
+        for kind in indices.keys() - kinds:
             if indices[kind] is not None:
                 raise InvalidValueError(
                     "{name} of {title} has no {kinds} to choose from; got {number}",
@@ -223,7 +223,7 @@ def positions_of(
                     kinds=f"{kind}s",
                     number=quoted(indices[kind]),
                 )
-        indices = {kind: indices[kind] for kind in has}
+        indices = {kind: indices[kind] for kind in kinds}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
     positions: list[Position] = []
     for axis, count, choice in zip(axes, np.shape(value), indices.values(), strict=True):

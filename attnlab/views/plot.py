@@ -224,7 +224,7 @@ def plot_matrix(
     every = math.ceil(MIN_INCHES / height)  # every second, third, ... label is drawn
     cell_axes = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([*axes, *cell_axes], title)
-    texts = [words.of(axis) for axis in cell_axes]
+    texts = [words.labels(axis) for axis in cell_axes]
     longest = max((display_width(text) for row in texts for text in row), default=0)
     width = max(height, INCHES_PER_CHARACTER * (longest + 1))
     if width * len(column_indices) > MAX_INCHES or into is not None:
@@ -237,7 +237,7 @@ def plot_matrix(
     ):
         for gap in (n for n, index in enumerate(shown_indices) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
-        names = words.of(axis)
+        names = words.labels(axis)
         labels = [ELLIPSIS if n is None else names[n] for n in shown_indices][::every]
         style: dict[str, Any] = {"parse_math": False, "family": words.fonts}
         if axis is columns and max(map(display_width, labels)) > FITS_A_COLUMN:
@@ -383,7 +383,7 @@ def plot_tokens(
         colour = LIGHT.faint if masked[key] else LIGHT.ink
         number = say("masked") if masked[key] else f"{weights[key]:.2f}"
         number_of_key = f"{keys.positions[key]} " if omitted else ""
-        text = f"{number_of_key}{words.of(keys)[key]}  {number}"
+        text = f"{number_of_key}{words.labels(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
             strength = float(np.clip(weights[key], 0, 1))
@@ -399,7 +399,7 @@ def plot_tokens(
         others = f"{np.delete(weights, largest).sum():.2f}"
         text = f"{ELLIPSIS} {say('{rest} more, {sum} together', rest=omitted, sum=others)}"
         ax.text(-0.02, len(largest), text, ha="right", color=LIGHT.faint, **settings)
-    ax.text(1.02, middle, words.of(queries)[query], ha="left", color=LIGHT.ink, **settings)
+    ax.text(1.02, middle, words.labels(queries)[query], ha="left", color=LIGHT.ink, **settings)
     ax.set_xlim(-0.6, 1.4)
     ax.set_ylim(len(largest) + bool(omitted) - 0.5, -0.5)
     ax.set_axis_off()
@@ -655,7 +655,7 @@ class Words:
                 notes.append(CHINESE_FONT)
         self.note = ";\n".join(notes)
 
-    def of(self, axis: Axis) -> list[str]:
+    def labels(self, axis: Axis) -> list[str]:
         """The labels along an axis."""
         return [
             label(readable(token))

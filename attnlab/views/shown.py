@@ -215,12 +215,12 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
     return LabelledStep(name, result.heading_of(name), array, named, masked)
 
 
-def labelled_matrix(attention: Result, name: str, of_all_heads: str) -> LabelledStep:
+def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledStep:
     """A step of one head with labels: a matrix or a row.
 
     Parameters
     ----------
-    of_all_heads : how to show the step of all heads, for the error message
+    all_heads : how to show the step of all heads, for the error message
     """
     step = labelled_step(attention, name)
     if not step.axes:
@@ -230,11 +230,11 @@ def labelled_matrix(attention: Result, name: str, of_all_heads: str) -> Labelled
     if len(step.axes) > 2:
         raise InvalidValueError(
             "{title} has {name} of shape {shape}; first choose a head, such as "
-            ".heads[0], or {of_all_heads}",
+            ".heads[0], or {all_heads}",
             title=attention.title,
             name=name,
             shape=step.array.shape,
-            of_all_heads=of_all_heads,
+            all_heads=all_heads,
         )
     return step
 
