@@ -227,12 +227,8 @@ class MeanPatching(Patching):
         )
 
 
-class MeanAttributionPatching(MeanPatching):
+class MeanAttributionPatching(AttributionPatching, MeanPatching):
     """A linear approximation of `MeanPatching`, see `attnlab.attribution_patch`."""
-
-    titles = AttributionPatching.titles
-    note: ClassVar[str] = AttributionPatching.note
-    source: ClassVar[str] = AttributionPatching.source
 
 
 def patch(

@@ -34,7 +34,7 @@ from attnlab.forward.edits import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
-from attnlab.support.messages import Message, recognised
+from attnlab.support.messages import Message, recognise
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import TOKEN_AXES, label
@@ -186,7 +186,7 @@ class Differences(Stages):
                 "{first}.",
                 differing=sum(not stage.agrees for stage in self.stages),
                 count=count,
-                first=listed(filter(None, (first.path, first.place))),
+                first=join_words(filter(None, (first.path, first.place))),
             )
         yield Heading("a  {first}\nb  {second}", first=self.titles[0], second=self.titles[1])
         if self.note:
@@ -313,7 +313,7 @@ def title_of(result: Result) -> str:
     """A result's title; for a trace, with dtype and origin of its parameters."""
     if not isinstance(result, ForwardPass):
         return result.title
-    origin = recognised(result.parameters.origin, "from {origin}")
+    origin = recognise(result.parameters.origin, "from {origin}")
     return Message(
         "{title}, {dtype}, {origin}",
         title=result.title,
@@ -354,7 +354,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
         paths = computable(result._run, [result._prefix + name for name in names])
         names = [name for name in names if result._prefix + name in paths]
     runs = [a._run.fork(), b._run.fork()]
-    runs += perturbed(runs[0], [a._prefix + name for name in names])
+    runs += perturbed_runs(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)
     for block, names_in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
@@ -400,7 +400,7 @@ def stage_of(
         float(in_units(largest, size)),
         float(in_units(difference, tolerance).max()),
         index,
-        listed(words_of(result, name, index)) if largest else "",
+        join_words(words_of(result, name, index)) if largest else "",
     )
 
 
@@ -435,7 +435,7 @@ def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
     return words
 
 
-def listed(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """Words with commas between them, which are translated."""
     first, *others = [*words] or [""]
     return reduce(lambda x, y: Message("{first}, {second}", first=x, second=y), others, first)
@@ -486,7 +486,7 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 # ---- tolerances for rounding ---------------------------------------------------------------------
 
 
-def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
+def perturbed_runs(run: Run, paths: Iterable[str]) -> list[Run]:
     """Runs in which every computed number that some steps depend on is perturbed."""
     perturbed_paths = []
     for path in upstream(run.graph, paths):

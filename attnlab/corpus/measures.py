@@ -122,7 +122,7 @@ def is_per_head(name: str) -> bool:
     return name != "loss"
 
 
-def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
+def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
     """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
@@ -207,7 +207,7 @@ def weight_on(targets: AnyArray, weights: Array, keys: AnyArray) -> Sums:
     has_target = (targets[:, is_included] != 0).any(axis=-1)
     on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
     on_all = np.einsum("htk,t->hk", weights, has_target.astype(weights.dtype))
-    return Sums(summed(on_targets * keys), summed(on_all * keys))
+    return Sums(sum_last_axis(on_targets * keys), sum_last_axis(on_all * keys))
 
 
 def entropy(weights: Array, keys: AnyArray) -> Sums:
@@ -227,7 +227,7 @@ def entropy(weights: Array, keys: AnyArray) -> Sums:
     for head in weights:  # one at a time, to keep temporary arrays small
         w = head[queries][:, is_included]
         r = w.sum(axis=-1)
-        per_head.append((summed(surprise(w).sum(axis=-1) - surprise(r)), summed(r)))
+        per_head.append((sum_last_axis(surprise(w).sum(axis=-1) - surprise(r)), sum_last_axis(r)))
     return Sums(*np.array(per_head).T)
 
 
@@ -246,7 +246,7 @@ def size(written: Array, stream: Array) -> Sums:
     stream : (T, D), the block's input
     """
     ratios = length(written) / length(stream)
-    return Sums(summed(ratios), np.full(len(ratios), float(ratios.shape[-1])))
+    return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
 
 
 def heads_of(W_O: Array, n_head: int) -> Array:
@@ -312,7 +312,7 @@ def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
     return Sums(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))
 
 
-def summed(numbers: Array) -> NDArray[np.float64]:
+def sum_last_axis(numbers: Array) -> NDArray[np.float64]:
     """Sum over the last axis in float64."""
     total: NDArray[np.float64] = numbers.sum(axis=-1, dtype=np.float64)
     return total

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
-from attnlab.corpus.measures import FAMILIES, MEASURES, PLAIN, TITLES, is_per_head, measured, split
+from attnlab.corpus.measures import (
+    FAMILIES,
+    MEASURES,
+    PLAIN,
+    TITLES,
+    is_per_head,
+    measure_trace,
+    split,
+)
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
 from attnlab.errors import (
@@ -30,7 +38,7 @@ from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.messages import MODEL, Message, recognised
+from attnlab.support.messages import MODEL, Message, recognise
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import (
     Document,
@@ -120,7 +128,7 @@ class Standout:
     errors: float
 
 
-def titled(name: str) -> Message:
+def short_title_of(name: str) -> Message:
     """A measure's title without its variant; a user-defined one's name."""
     kind, _ = split(name)
     return Message(TITLES.get(kind, "{name}"), name=kind)
@@ -175,7 +183,7 @@ class Measured(Analysis):
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
         self.title = mean_of(name, atlas)
-        self.short_title = titled(name)
+        self.short_title = short_title_of(name)
 
     @property
     def scale(self) -> Scale:
@@ -576,7 +584,7 @@ class Atlas(Document, Mapping[str, Measured]):
             texts=number_of_texts(self.texts),
             **{name: f"{count:,}" for name, count in counts.items()},
         )
-        model = recognised(self.model.partition("\n")[0], MODEL)
+        model = recognise(self.model.partition("\n")[0], MODEL)
         return Message("{texts}\n{model}", texts=texts, model=model)
 
     @property
@@ -694,7 +702,7 @@ class Atlas(Document, Mapping[str, Measured]):
         if not numbers.size:
             return True
         number = int(numbers[counts.argmax()])
-        results = measured(model.trace(self._tally.ids[number]), built_in)
+        results = measure_trace(model.trace(self._tally.ids[number]), built_in)
         agree = []
         for name, (sums, divisors) in results.items():
             columns = self[name]._columns

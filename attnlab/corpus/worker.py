@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.corpus.measures import Measure, Sums, is_per_head, measured
+from attnlab.corpus.measures import Measure, Sums, is_per_head, measure_trace
 from attnlab.corpus.tally import Tally, passage
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
@@ -38,13 +38,13 @@ class Shared:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.name is not None:
-            return _open_named, (self.name,)
+            return _open_by_name, (self.name,)
         if len(self._content) > MAX_SENT:
             raise InvalidValueError(
                 f"the model in memory has {len(self._content) // 10**6:,} MB, too much to send "
                 "with each chunk; save it with model.save(directory) and pass the directory"
             )
-        return _unpickled, (self._content,)
+        return _unpickle, (self._content,)
 
     @cached_property
     def _content(self) -> bytes:
@@ -52,13 +52,13 @@ class Shared:
 
 
 @cache
-def _open_named(name: str) -> Shared:
+def _open_by_name(name: str) -> Shared:
     use_one_thread()
     return Shared(GPT2.from_pretrained(name), name)
 
 
 @lru_cache(maxsize=1)
-def _unpickled(content: bytes) -> Shared:
+def _unpickle(content: bytes) -> Shared:
     use_one_thread()
     return Shared(pickle.loads(content))
 
@@ -97,7 +97,7 @@ class Task(NamedTuple):
             failure = None
             for ids in self._first_windows(chunk):
                 try:
-                    measured(self.shared.model.trace(ids), {name: function})
+                    measure_trace(self.shared.model.trace(ids), {name: function})
                     break
                 except AttnlabError as error:
                     failure = error
@@ -114,7 +114,7 @@ class Task(NamedTuple):
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
-            window_sums = flat(measured(self.shared.model.trace(ids), self.measures))
+            window_sums = flat(measure_trace(self.shared.model.trace(ids), self.measures))
             tally.add_passage(passage(number, start), text.name, ids, *window_sums)
             sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
             tally.tokens += len(ids)

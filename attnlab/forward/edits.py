@@ -23,7 +23,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
-from attnlab.support.messages import EDITED, Message, joined
+from attnlab.support.messages import EDITED, Message, join_messages
 from attnlab.support.names import dots_hint, hint_for, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
@@ -385,7 +385,7 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, ki
         path=quoted(path),
         kind=kind,
         similar=similar,
-        hint=joined(hint_for(path), dots_hint(path)),
+        hint=join_messages(hint_for(path), dots_hint(path)),
     )
 
 

@@ -15,7 +15,7 @@ from attnlab.analysis.lens import (
     Lens,
     best_of,
     check_next_tokens,
-    decoded,
+    decode_stream,
     losses_of,
     probabilities_of,
 )
@@ -90,7 +90,7 @@ class TunedLens:
             raise InvalidValueError(f"stop must be one of {', '.join(known)}; got {quoted(stop)}")
         if self._model != fingerprint(trace):
             raise InvalidValueError("the lens was trained for another model")
-        return decoded(trace, self.translated(trace, stop))
+        return decode_stream(trace, self.translated(trace, stop))
 
     def of(self, trace: Trace) -> TunedStops:
         """The most probable token at every stop and position of a text."""
@@ -328,7 +328,7 @@ class LensLosses(Analysis):
             trace, _ = traces.side_by_side(numbers)
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, stop in enumerate(self.stops):
-                logit = decoded(trace, at(trace, stop))
+                logit = decode_stream(trace, at(trace, stop))
                 for kind, logits in enumerate((lens.logits(trace, stop), logit)):
                     each[kind, row, numbers] = losses_of(logits[..., :-1, :], ids)
         self.each: NDArray[np.float64] = read_only(each)
