@@ -135,7 +135,11 @@ def __getattr__(name: str) -> _typing.Any:
         return _import_module(_LAZY_MODULES[name])
     if name in _LAZY:
         return getattr(_import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = f"; use {__name__}.GPT2.{name}" if name.startswith("from_") else ""
+    module = _sys.modules[__name__]
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=module
+    )
 
 
 def __dir__() -> list[str]:

@@ -42,7 +42,11 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     original = Run._evaluate
 
     def recorded(run: Run, path: str, node: Node) -> Any:
-        if node.step.equation not in (None, identity) and not node.step.view and not node.whole:
+        if (
+            node.step.equation not in (None, identity)
+            and not node.step.view
+            and not node.layer_step
+        ):
             paths.append(path)
         return original(run, path, node)
 

@@ -247,7 +247,7 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
     assert attribution.heads[1, 2] == 0
     assert attribution.total == pytest.approx(
         float(ablated.next_logits[it.next_tokens(1)[0].id])
-        - float(ablated.next_logits[it.vocabulary.named(" barked").id]),
+        - float(ablated.next_logits[it.vocabulary.lookup(" barked").id]),
         rel=1e-5,
     )
     with pytest.raises(ValueError, match=r"don't sum to the heads' contributions.*edited"):
@@ -360,7 +360,7 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
     config = GPT2Config(vocab_size=256, n_positions=T, n_embd=6, n_layer=3, n_head=2)
     rng = np.random.default_rng(0)
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config)) / 2)
-    trace = GPT2(parameters, Tokenizer.of_bytes()).trace(rng.integers(0, 256, T))
+    trace = GPT2(parameters, Tokenizer.byte_level()).trace(rng.integers(0, 256, T))
     trace = trace.edited(held) if held else trace
     gradients = trace.gradients(5, 7, T // 2)
     tried = 0
@@ -413,7 +413,7 @@ def test_only_read_steps_are_computed(odd: Trace, monkeypatch: pytest.MonkeyPatc
 
 def test_gradients_of_a_deep_model() -> None:
     config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=150, n_head=1)
-    trace = GPT2(ParameterVector(config), Tokenizer.of_bytes()).trace([1, 2, 3])
+    trace = GPT2(ParameterVector(config), Tokenizer.byte_level()).trace([1, 2, 3])
     assert (trace.gradients(5).embedding == 0).all()
 
 
@@ -573,7 +573,7 @@ def test_patching_finds_the_head_that_attends_to_the_animal(it: Trace, it_again:
 
 
 def test_a_custom_metric(it: Trace, it_again: Trace) -> None:
-    ids = [it.vocabulary.named(text).id for text in (" barked", " meowed")]
+    ids = [it.vocabulary.lookup(text).id for text in (" barked", " meowed")]
 
     def loss(trace: Trace) -> Any:
         return trace.next_logits[ids[0]] - trace.next_logits[ids[1]]
@@ -1300,7 +1300,7 @@ def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) ->
 
 def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
     gradients = odd.gradients()
-    assert repr(gradients).count("not computed yet") == len(gradients.parts)
+    assert repr(gradients).count("not computed yet") == len(gradients.table_steps)
     assert repr(gradients.blocks[0]).count("not computed yet") == 3
 
 

@@ -814,7 +814,7 @@ def of_tally(tally: Tally) -> Atlas:
 def test_errors_of_differences_equal_those_of_resampling() -> None:
     """500 pairs of atlases, each over 300 texts with correlated numbers."""
     rng, together, columns, count = np.random.default_rng(0), 0.9, 500, 300
-    atlases = Tally.of(columns), Tally.of(columns)
+    atlases = Tally.empty(columns), Tally.empty(columns)
     for number in range(count):
         n = rng.integers(1, 9, columns).astype(float)  # places, the same in both
         z = rng.normal(size=(2, columns))
@@ -836,9 +836,9 @@ def test_batches_do_not_depend_on_chunks() -> None:
     texts = rng.integers(0, 100, (1000, 2, 3)).astype(float)
     expected = texts.reshape(125, 8, 2, 3).sum(axis=1)
     for size in (1, 7, 64, 500):
-        total = Tally.of(3)
+        total = Tally.empty(3)
         for start in range(0, 1000, size):
-            chunk = Tally.of(3)
+            chunk = Tally.empty(3)
             for number in range(start, min(start + size, 1000)):
                 if number not in (0, 129, 999):  # could not be measured
                     chunk.add_text(number, *texts[number])
@@ -855,7 +855,7 @@ def test_batches_do_not_depend_on_chunks() -> None:
 def test_a_comparison_with_an_atlas_that_lacks_the_last_texts() -> None:
     """With 129 texts, batches are wider than with 128."""
     values = np.random.default_rng(0).normal(size=(2, 129))
-    longer, shorter = Tally.of(1), Tally.of(1)
+    longer, shorter = Tally.empty(1), Tally.empty(1)
     for number in range(129):
         longer.add_text(number, values[:1, number], np.ones(1))
         if number < 128:
@@ -871,7 +871,7 @@ def test_a_comparison_with_an_atlas_that_lacks_the_last_texts() -> None:
 def test_batches_without_divisors_do_not_count() -> None:
     """A measure undefined for every third text is compared over the other texts."""
     values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
-    tallies = Tally.of(1), Tally.of(1)
+    tallies = Tally.empty(1), Tally.empty(1)
     for tally, sums in zip(tallies, values * has, strict=True):
         for number in range(90):
             tally.add_text(number, sums[[number]], has[[number]].astype(float))

@@ -57,7 +57,7 @@ def test_bba() -> None:
     assert Merges(ids, merges).encode("bbabb") is None
     assert Merges(ids, merges).encode("bb ba") == [ids["bb"], ids["Ġ"], ids["ba"]]
     needs("tokenizers", "tokenizers")
-    assert Tokenizer.of_merges(ids, merges).tokens("bba").symbols == ("bb", "a")
+    assert Tokenizer.from_merges(ids, merges).tokens("bba").symbols == ("bb", "a")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_merges_are_followed_in_any_vocabulary() -> None:
     all_texts = left = otherwise = 0
     for seed in range(2_000):
         ids, merges = made_up(seed)
-        tokenizer = Tokenizer.of_merges(ids, merges)
+        tokenizer = Tokenizer.from_merges(ids, merges)
         assert tokenizer._gpt2 is not None
         alone = tokenizer._gpt2._merges
         ranks = {symbol_bytes(symbol): id for symbol, id in ids.items()}
@@ -112,7 +112,7 @@ def test_the_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     compared = 0
     for seed in range(0, 2_000, 20):
         ids, merges = made_up(seed)
-        tokenizer = Tokenizer.of_merges(ids, merges)
+        tokenizer = Tokenizer.from_merges(ids, merges)
         for text in texts(seed):
             expected = [ids[symbol] for symbol in by_merges(text, merges)]
             assert tokenizer._gpt2 is not None

@@ -732,7 +732,7 @@ def test_long_texts() -> None:
     size = attnlab.forward.parameters.parameter_count(config)
     vector = np.random.default_rng(0).standard_normal(size) * 0.2
     model = GPT2(
-        attnlab.forward.parameters.ParameterVector(config, vector), attnlab.Tokenizer.of_bytes()
+        attnlab.forward.parameters.ParameterVector(config, vector), attnlab.Tokenizer.byte_level()
     )
     trace = model.trace(np.random.default_rng(1).integers(0, 256, 170))
     assert check(steps_of(model, trace.ids), trace).agrees

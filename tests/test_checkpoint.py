@@ -1070,7 +1070,7 @@ def test_parameters_lie_aligned_in_memory_that_can_not_be_written(model: str, dt
 
 def test_the_deepest_model_is_saved_and_opened(tmp_path: Path) -> None:
     config = GPT2Config(**TINY | {"vocab_size": 256, "n_layer": LARGEST["n_layer"]})
-    GPT2(ParameterVector(config), Tokenizer.of_bytes()).save(tmp_path)
+    GPT2(ParameterVector(config), Tokenizer.byte_level()).save(tmp_path)
     assert GPT2.from_pretrained(tmp_path).config == config
 
 

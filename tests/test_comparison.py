@@ -44,7 +44,7 @@ def random_model(dtype: str, std: float = 0.02, **sizes: int) -> GPT2:
         parameters[path][...] += path.endswith("gain")
     parameters["W_E"][:, 3] *= 30
     parameters["W_P"][0, 5] = 300
-    return GPT2(ParameterVector(config, vector.astype(dtype)), Tokenizer.of_bytes())
+    return GPT2(ParameterVector(config, vector.astype(dtype)), Tokenizer.byte_level())
 
 
 # ---- what rounding explains ----------------------------------------------------------------------

@@ -264,7 +264,7 @@ def random_model(T: int, n_layer: int) -> GPT2:
     config = GPT2Config(vocab_size=256, n_positions=T, n_embd=6, n_layer=n_layer, n_head=2)
     rng = np.random.default_rng(0)
     vector = rng.standard_normal(parameter_count(config)) / 2
-    return GPT2(ParameterVector(config, vector), Tokenizer.of_bytes())
+    return GPT2(ParameterVector(config, vector), Tokenizer.byte_level())
 
 
 SHORT_AND_LONG = pytest.mark.parametrize(
@@ -554,7 +554,7 @@ def test_an_edited_trace_is_copied_while_another_thread_reads_it(odd: GPT2) -> N
 def test_a_deep_model_and_many_edits_do_not_recurse() -> None:
     config = GPT2Config(vocab_size=256, n_positions=4, n_embd=2, n_layer=150, n_head=1)
     vector = np.full(parameter_count(config), 0.01)
-    trace = GPT2(ParameterVector(config, vector), Tokenizer.of_bytes()).trace([1, 2])
+    trace = GPT2(ParameterVector(config, vector), Tokenizer.byte_level()).trace([1, 2])
     edits = {f"blocks.{layer}.mlp.output": 0 for layer in range(150)}
     edited = trace.edited({"embedding": 1} | {**edits})
     assert edited.logits.shape == (2, 256)
@@ -719,9 +719,9 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, message: str) -> None:
         (f"blocks.{'9' * 5000}", "blocks has 0, 1, 2"),
         ("blocks.0.attn", "blocks.0 has attention, mlp"),
         ("blocks.0.attention.pattern", "TransformerLens's pattern is blocks"),
-        ("", "it has blocks"),
+        ("", "Trace has blocks"),
         ("embedding.0", "there is no part 'embedding.0'$"),
-        ("_run", "it has blocks"),
+        ("_run", "Trace has blocks"),
         (3, "path must be a str, .* got 3"),
         (["embedding"], r"got \['embedding'\]"),
     ],

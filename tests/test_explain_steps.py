@@ -187,7 +187,7 @@ def tiny() -> Trace:
     vector["blocks.0.attention.bias"][:] = [0.5, -1]
     vector["blocks.0.attention.W_QKV"][:, :2] = [[1, 10], [4, 100]]
     vector["blocks.0.attention.b_QKV"][:2] = [7, 8]
-    return GPT2(vector, Tokenizer.of_bytes()).trace([0, 1])
+    return GPT2(vector, Tokenizer.byte_level()).trace([0, 1])
 
 
 def test_a_sum_of_two(tiny: Trace) -> None:
@@ -314,7 +314,7 @@ def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
     for path in ("logits", "embedding", "blocks.1.mlp.X", "blocks.1.mlp.activated", "final"):
         assert max(map(len, pocket.explain(path).text(width).splitlines())) <= width
     head = pocket.head(1, 2)
-    for step in head.parts:
+    for step in head.table_steps:
         if getattr(head, step) is not None:
             assert max(map(len, head.explain(step=step).text(width).splitlines())) <= width
 

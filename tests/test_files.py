@@ -356,7 +356,7 @@ def test_eight_threads_write_one_file(here: Path) -> None:
 def test_eight_threads_save_to_one_directory(here: Path) -> None:
     config = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
     models = [
-        GPT2(initial_parameters(config, np.random.default_rng(n)), Tokenizer.of_bytes())
+        GPT2(initial_parameters(config, np.random.default_rng(n)), Tokenizer.byte_level())
         for n in range(8)
     ]
 

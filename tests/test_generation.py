@@ -225,7 +225,7 @@ def test_what_the_prompt_holds_stops_nothing(odd: GPT2) -> None:
 
 def test_rows_without_a_token_are_never_sampled(odd: GPT2) -> None:
     ids = {symbol: 263 - id for id, symbol in enumerate(byte_symbols(), start=1)}
-    model = GPT2(odd.parameters, Tokenizer.of_merges(ids, []))
+    model = GPT2(odd.parameters, Tokenizer.from_merges(ids, []))
     trace = model.trace([5, 200])
     assert trace.tokens.symbols == ("<row 5>", ">")
     generated = model.generate([5, 200], 8, seed=0)

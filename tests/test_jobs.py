@@ -117,7 +117,7 @@ def test_heads_that_do_one_job(tokenizer: Tokenizer) -> None:
 
 
 def test_bytes_as_tokens() -> None:
-    model: Any = Heads(Tokenizer.of_bytes())
+    model: Any = Heads(Tokenizer.byte_level())
     jobs = head_jobs(model)
     np.testing.assert_allclose(jobs.attention[:, 2, 0], jobs.even)
 

@@ -29,7 +29,7 @@ from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.support import language
 from attnlab.support.language import language_of, using_language
-from attnlab.support.messages import MODEL, Message, recognised, say, words
+from attnlab.support.messages import MODEL, Message, recognise, say, words
 from attnlab.support.tables import Table, header
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
@@ -252,9 +252,9 @@ def test_a_message_repr_has_its_template_and_values() -> None:
     for again in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
         assert again == head
         assert say(again, "zh") == say(head, "zh")
-    plain = recognised("GPT2: 3 layers of 5 heads, width 35, 55 parameters, float32", MODEL)
+    plain = recognise("GPT2: 3 layers of 5 heads, width 35, 55 parameters, float32", MODEL)
     assert say(plain, "zh") == "GPT2：3 层，每层 5 个头，宽度 35，55 个参数，float32"
-    assert recognised("of my own", MODEL) == "of my own"
+    assert recognise("of my own", MODEL) == "of my own"
 
 
 def test_values_are_put_in_place() -> None:
@@ -573,7 +573,7 @@ def test_errors_are_in_english_with_a_chinese_note(
 
 def test_chinese_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     error = InvalidValueError("V contains NaN or infinite numbers")
-    within = InvalidValueError("{what}: {error}", what="\x1b[31m", error=error)
+    within = InvalidValueError("{message}: {error}", message="\x1b[31m", error=error)
     assert within.translated("zh") == "\\x1b[31m：V 含有 NaN 或无穷大"
     assert str(within) == within.translated("en") == f"\\x1b[31m: {error}"
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")

@@ -16,7 +16,7 @@ from attnlab.corpus.measures import (
     blocks_in_turn,
     checked_measures,
     entropy,
-    measured,
+    measure_trace,
     size,
     weight_on,
 )
@@ -24,7 +24,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError
 
 # One head on three tokens, the third the same as the first.
 WEIGHTS = np.array([[[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.3, 0.2]]])
-TOKENS = Tokenizer.of_bytes().tokens("aba")
+TOKENS = Tokenizer.byte_level().tokens("aba")
 EVERY, WITHOUT_FIRST, LENGTHS = np.ones(3), np.array([0, 1, 1]), np.array([[1.0, 2.0, 4.0]])
 
 BY_HAND = [
@@ -131,7 +131,7 @@ def test_measures_equal_plain_loops(model: str) -> None:
     ids = rng.integers(0, 6, opened.config.n_positions)
     expected, actual = (
         in_loops(opened.trace(ids)),
-        measured(opened.trace(ids), checked_measures(None)),
+        measure_trace(opened.trace(ids), checked_measures(None)),
     )
     assert list(actual) == list(MEASURES)
     for name, numbers in actual.items():
@@ -146,26 +146,26 @@ def test_long_windows_of_the_pocket_model() -> None:
     ids = np.random.default_rng(0).integers(0, 40, 70)
     expected, actual = (
         in_loops(pocket.trace(ids)),
-        measured(pocket.trace(ids), checked_measures(None)),
+        measure_trace(pocket.trace(ids), checked_measures(None)),
     )
     for name, numbers in actual.items():
         np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
 
 
 def test_one_token_has_only_size() -> None:
-    actual = measured(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
+    actual = measure_trace(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
     assert {name for name, numbers in actual.items() if numbers.divisors.any()} == {"size"}
 
 
 def test_only_the_given_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-    measured(trace, checked_measures(["induction"]))
+    measure_trace(trace, checked_measures(["induction"]))
     assert not trace.is_stored("final")
     assert not trace.is_stored("logits")
     assert not trace.blocks[1].is_stored("output")
     assert not trace.blocks[0].attention.is_stored("weights")
     assert trace.blocks[0].is_stored("output")
-    only = measured(trace, checked_measures(["loss"]))
+    only = measure_trace(trace, checked_measures(["loss"]))
     assert only["loss"].sums > 0
 
 
@@ -201,7 +201,7 @@ def some(trace: Trace) -> Any:
 
 def test_user_defined_measures() -> None:
     trace = GPT2.from_pretrained("pocket").trace([1, 2, 3])
-    actual = measured(trace, checked_measures([even, "loss", some]))
+    actual = measure_trace(trace, checked_measures([even, "loss", some]))
     assert list(actual) == ["even", "loss", "some"]
     assert (actual["even"].sums == 3).all()
     assert (actual["even"].divisors == 1).all()
@@ -213,7 +213,7 @@ def test_user_defined_measures() -> None:
         (infinite, "infinite is not finite"),
     ):
         with pytest.raises(InvalidValueError, match=pattern):
-            measured(trace, checked_measures([function]))
+            measure_trace(trace, checked_measures([function]))
 
 
 def test_invalid_measures_are_refused() -> None:

@@ -26,6 +26,7 @@ from conftest import REFERENCE
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+import attnlab
 from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
 from attnlab.checkpoints.arrays import parameters_in_memory, tokenizer_in_memory
 from attnlab.errors import CheckpointError, ConfigError, VocabularyError
@@ -840,3 +841,15 @@ def test_objects_that_raise_on_any_access() -> None:
             call(Contrary())
     with pytest.raises(AttnlabError, match="temperature must be a number"):
         model.generate("the", 1, temperature=Contrary())
+
+
+def test_a_missing_attribute_names_the_right_place(odd: GPT2) -> None:
+    trace = odd.trace([1, 2])
+    with pytest.raises(AttributeError, match=r"its parts have blocks\.0\.attention\.weights$"):
+        _ = trace.weights
+    with pytest.raises(AttributeError, match=r"use attnlab\.GPT2\.from_pretrained$"):
+        _ = attnlab.from_pretrained
+    for owner in (attnlab, odd, trace):  # for Python's "Did you mean"
+        with pytest.raises(AttributeError) as caught:
+            _ = owner.missing_name
+        assert (caught.value.name, caught.value.obj) == ("missing_name", owner)

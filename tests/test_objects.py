@@ -53,7 +53,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 def in_memory() -> GPT2:
     """A random model with enough positions for the fast forms."""
     numbers = 0.3 * np.random.default_rng(0).standard_normal(parameter_count(CONFIG))
-    return GPT2(ParameterVector(CONFIG, np.float32(numbers)), Tokenizer.of_bytes())
+    return GPT2(ParameterVector(CONFIG, np.float32(numbers)), Tokenizer.byte_level())
 
 
 def odd() -> GPT2:
@@ -112,7 +112,7 @@ def test_nothing_is_dropped_under_a_misspelled_name(path: str) -> None:
 def test_parameters_in_training_can_be_written_to_and_move_no_trace() -> None:
     parameters = initial_parameters(CONFIG, np.random.default_rng(0))
     forward = ForwardPass([5, 80, 5], parameters)
-    model = GPT2(parameters, Tokenizer.of_bytes())
+    model = GPT2(parameters, Tokenizer.byte_level())
     trace = model.trace([5, 80, 5])
     assert trace.embedding.shape == forward.embedding.shape
     expected = ForwardPass([5, 80, 5], parameters.copy()).logits
@@ -136,7 +136,7 @@ def test_a_view_that_is_read_only_moves_no_trace_either() -> None:
 def test_read_only_parameters_are_not_copied() -> None:
     parameters = in_memory().parameters
     assert ForwardPass([5], parameters).parameters is parameters
-    assert GPT2(parameters, Tokenizer.of_bytes()).parameters is parameters
+    assert GPT2(parameters, Tokenizer.byte_level()).parameters is parameters
 
 
 # ---- copies and pickles --------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_tokens_and_parameters_stay_read_only(how: str) -> None:
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("used", [False, True])
 def test_tokenizers_copy_and_pickle(how: str, used: bool) -> None:
-    for tokenizer in (odd().tokenizer, Tokenizer.of_bytes()):
+    for tokenizer in (odd().tokenizer, Tokenizer.byte_level()):
         if used:
             tokenizer.encode("the hen")
         copied = COPIES[how](tokenizer)

@@ -31,7 +31,7 @@ def model_of(dtype: str = "float64", **settings: Any) -> GPT2:
     config = config_of(**settings)
     parameters = ParameterVector(config, dtype=dtype)
     parameters.vector[:] = np.random.default_rng(1).standard_normal(parameters.vector.size)
-    return GPT2(parameters, Tokenizer.of_bytes())
+    return GPT2(parameters, Tokenizer.byte_level())
 
 
 # The error function
@@ -210,7 +210,7 @@ def test_it_is_read_for_the_logits_alone(tmp_path: Path) -> None:
         parameters.config, np.concatenate([parameters[p].ravel() for p in parameters])
     )
     damaged["W_U"][3, 7] = np.nan
-    GPT2(damaged, Tokenizer.of_bytes()).save(tmp_path)
+    GPT2(damaged, Tokenizer.byte_level()).save(tmp_path)
     trace = GPT2.from_pretrained(tmp_path).trace("hen")
     assert np.isfinite(trace.final).all()
     with pytest.raises(ValueError, match=r"lm_head\.weight in .* contains NaN"):

@@ -82,7 +82,7 @@ def test_any_changed_bit_is_detected(finished: tuple[Training, bytes], tmp_path:
         changed = bytearray(state)
         changed[position] ^= 1 << int(rng.integers(8))
         (tmp_path / STATE).write_bytes(changed)
-        training = Training(CONFIG, run._corpus, run.settings, Tokenizer.of_bytes())
+        training = Training(CONFIG, run._corpus, run.settings, Tokenizer.byte_level())
         with pytest.raises(ResumeError):
             training.resume(tmp_path)
         assert training.step == 0

@@ -229,21 +229,29 @@ def own_member() -> list[Any]:
     [
         (lambda: Tokenizer(5), TypeError, "a dict; got 5"),
         (lambda: Tokenizer({}), ValueError, "model must be an object; got None"),
-        (lambda: Tokenizer.of_merges(5, []), TypeError, "got 5 and"),
-        (lambda: Tokenizer.of_merges({}, 5), TypeError, "{} and 5"),
-        (lambda: Tokenizer.of_merges({}, "ab"), TypeError, "and 'ab'"),
-        (lambda: Tokenizer.of_merges({"a": "0"}, []), ValueError, "'a' isn.t an integer: '0'"),
-        (lambda: Tokenizer.of_merges({"a": True}, []), ValueError, "'a' isn.t an integer: True"),
-        (lambda: Tokenizer.of_merges({5: 0}, []), ValueError, "id of 5"),
-        (lambda: Tokenizer.of_merges({"a": -1}, []), ValueError, "'a', -1, doesn.t fit in 32"),
-        (lambda: Tokenizer.of_merges({"a": 2**32}, []), ValueError, "'a', 4294967296, doesn.t fit"),
-        (lambda: Tokenizer.of_merges({"a": 0, "b": 0}, []), ValueError, "'a' and 'b'.*same id, 0"),
-        (lambda: Tokenizer.of_merges({"\ud800": 0}, []), ValueError, "an unpaired surrogate"),
-        (lambda: Tokenizer.of_merges({"a": 0}, [5]), ValueError, "merge 1 .*; got 5"),
-        (lambda: Tokenizer.of_merges({"a": 0}, [("a", [])]), ValueError, "merge 1 "),
-        (lambda: Tokenizer.of_merges({"a": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
-        (lambda: Tokenizer.of_merges({"b": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
-        (lambda: Tokenizer.of_merges({"a": 0, "b": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
+        (lambda: Tokenizer.from_merges(5, []), TypeError, "got 5 and"),
+        (lambda: Tokenizer.from_merges({}, 5), TypeError, "{} and 5"),
+        (lambda: Tokenizer.from_merges({}, "ab"), TypeError, "and 'ab'"),
+        (lambda: Tokenizer.from_merges({"a": "0"}, []), ValueError, "'a' isn.t an integer: '0'"),
+        (lambda: Tokenizer.from_merges({"a": True}, []), ValueError, "'a' isn.t an integer: True"),
+        (lambda: Tokenizer.from_merges({5: 0}, []), ValueError, "id of 5"),
+        (lambda: Tokenizer.from_merges({"a": -1}, []), ValueError, "'a', -1, doesn.t fit in 32"),
+        (
+            lambda: Tokenizer.from_merges({"a": 2**32}, []),
+            ValueError,
+            "'a', 4294967296, doesn.t fit",
+        ),
+        (
+            lambda: Tokenizer.from_merges({"a": 0, "b": 0}, []),
+            ValueError,
+            "'a' and 'b'.*same id, 0",
+        ),
+        (lambda: Tokenizer.from_merges({"\ud800": 0}, []), ValueError, "an unpaired surrogate"),
+        (lambda: Tokenizer.from_merges({"a": 0}, [5]), ValueError, "merge 1 .*; got 5"),
+        (lambda: Tokenizer.from_merges({"a": 0}, [("a", [])]), ValueError, "merge 1 "),
+        (lambda: Tokenizer.from_merges({"a": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
+        (lambda: Tokenizer.from_merges({"b": 0, "ab": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
+        (lambda: Tokenizer.from_merges({"a": 0, "b": 1}, ["a b"]), ValueError, "merge 1 .*'a b'"),
         (lambda: TINY.decode([Contrary()]), TypeError, "which can't be converted"),
         (lambda: TINY.decode(Contrary()), TypeError, "an object of type Contrary"),
         (lambda: TINY.decode(own_member()), (TypeError, ValueError), "token ids must be a "),
@@ -275,7 +283,7 @@ def test_rows_without_a_token_have_a_name() -> None:
 
 
 def test_a_gap_between_ids_is_rows_without_a_token() -> None:
-    gap = Tokenizer.of_merges({"a": 0, "b": 2, "ab": 1_000_000}, [("a", "b")])
+    gap = Tokenizer.from_merges({"a": 0, "b": 2, "ab": 1_000_000}, [("a", "b")])
     assert gap.encode("abba") == [1_000_000, 2, 0]
     assert gap.vocabulary.ids.tolist() == [0, 2, 1_000_000]
     assert gap.tokens([1, 999_999]).symbols == ("<row 1>", "<row 999999>")
@@ -283,7 +291,7 @@ def test_a_gap_between_ids_is_rows_without_a_token() -> None:
 
 def test_a_needed_byte_without_a_token_is_reported() -> None:
     ids = {symbol: id for id, symbol in enumerate(byte_symbols()) if symbol not in "xĠ"}
-    tokenizer = Tokenizer.of_merges(ids, [])
+    tokenizer = Tokenizer.from_merges(ids, [])
     assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
     with pytest.raises(AttnlabError, match=r"byte 0x78.* 2 of the 256"):
         tokenizer.encode("axb")
@@ -291,7 +299,7 @@ def test_a_needed_byte_without_a_token_is_reported() -> None:
 
 def test_symbols_that_are_no_bytes_are_their_own_text() -> None:
     ids = {symbol: id for id, symbol in enumerate(byte_symbols())} | {"猫": 256, "猫Ġ": 257}
-    tokenizer = Tokenizer.of_merges(ids, [])
+    tokenizer = Tokenizer.from_merges(ids, [])
     assert tokenizer.tokens([256, 257]).texts == ("猫", "猫Ġ")
     assert tokenizer.decode(tokenizer.encode("猫")) == "猫"
 

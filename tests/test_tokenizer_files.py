@@ -208,7 +208,7 @@ def test_what_gpt2_does_not_ask_for_is_done_by_the_library(
     needs("tokenizers", "tokenizers")
     more = ("bĠ", "bx", "#b", "<0x78>", "<>")
     ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *more])}
-    settings = changed(Tokenizer.of_merges(ids, []).settings, added_tokens=[])
+    settings = changed(Tokenizer.from_merges(ids, []).settings, added_tokens=[])
     settings["added_tokens"] = [{"id": ids["<>"], "content": "<>"}]
     tokens = Tokenizer(changed(settings, **values)).tokens(text)
     assert " ".join(tokens.symbols) == symbols

@@ -96,7 +96,7 @@ def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
     config = GPT2Config(vocab_size=256, n_positions=400, n_embd=35, n_layer=3, n_head=5)
     rng = np.random.default_rng(0)
     parameters = ParameterVector(config, rng.standard_normal(parameter_count(config), np.float32))
-    model = GPT2(parameters, Tokenizer.of_bytes())
+    model = GPT2(parameters, Tokenizer.byte_level())
     chain = model.trace(rng.integers(0, 256, 300)).blocks[0].attention
     context = chain.context
     scores = chain.Q @ chain.K.swapaxes(-1, -2) / 7**0.5

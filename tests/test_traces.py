@@ -149,7 +149,7 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
 
 def test_a_function_is_measured_pair_by_pair(pairs: tuple[Traces, Traces]) -> None:
     def measure(trace: Trace) -> float:
-        flew, rang = (trace.vocabulary.named(name).id for name in (" flew", " rang"))
+        flew, rang = (trace.vocabulary.lookup(name).id for name in (" flew", " rang"))
         return float(trace.next_logits[flew] - trace.next_logits[rang])
 
     named = attnlab.patch(*pairs, metric=(" flew", " rang"), progress=False)

@@ -203,9 +203,9 @@ def test_watch_gets_each_step_and_models_that_do_not_change() -> None:
 
 
 def test_ids_and_text_are_the_same_corpus() -> None:
-    ids = Tokenizer.of_bytes().encode(TEXT)
+    ids = Tokenizer.byte_level().encode(TEXT)
     assert quick(ids).losses == quick(TEXT).losses == quick(np.array(ids, np.uint8)).losses
-    assert quick(Tokenizer.of_bytes().tokens(TEXT)).losses == quick(TEXT).losses
+    assert quick(Tokenizer.byte_level().tokens(TEXT)).losses == quick(TEXT).losses
 
 
 def test_ids_of_another_vocabulary_need_no_tokenizer() -> None:
@@ -271,7 +271,7 @@ class Stop(Exception):
 def _corpus_and_settings() -> tuple[Any, Settings]:
     """The settings of `quick`."""
     run = quick(steps=8)
-    return Tokenizer.of_bytes().tokens(TEXT).ids, run.settings
+    return Tokenizer.byte_level().tokens(TEXT).ids, run.settings
 
 
 def stop_at(step: int) -> Any:
@@ -325,7 +325,7 @@ def test_an_interrupted_write_leaves_the_old_state(
 
     for fails, error in ((full, WriteError), (interrupted, KeyboardInterrupt)):
         monkeypatch.setattr(os, "fsync", fails)
-        run = Training(TINY, *_corpus_and_settings(), Tokenizer.of_bytes())
+        run = Training(TINY, *_corpus_and_settings(), Tokenizer.byte_level())
         monkeypatch.undo()
         run.resume(tmp_path)
         run.advance()
@@ -376,10 +376,10 @@ def test_every_setting_identifies_the_run(name: str, tmp_path: Path) -> None:
 
 
 def test_another_vocabulary_is_another_run(tmp_path: Path) -> None:
-    ids = Tokenizer.of_bytes().encode(TEXT)
+    ids = Tokenizer.byte_level().encode(TEXT)
     quick(ids, directory=tmp_path)
     symbols = byte_symbols()
-    shuffled = Tokenizer.of_merges({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
+    shuffled = Tokenizer.from_merges({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
     with pytest.raises(ResumeError, match="vocabulary: saved 256 tokens, sha256"):
         quick(ids, directory=tmp_path, tokenizer=shuffled)
 

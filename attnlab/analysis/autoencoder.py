@@ -255,11 +255,6 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     path : a directory with `cfg.json` and `sae_weights.safetensors`, or "pocket" for the pocket
         model's
 
-    Raises
-    ------
-    ConfigError, CheckpointError
-        A setting isn't supported; tensors are missing or have wrong shapes.
-
     Examples
     --------
     >>> sae = attnlab.open_sparse_autoencoder("pocket")

@@ -184,8 +184,8 @@ class Target:
     @classmethod
     def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
         """The target with names resolved in a trace."""
-        first = trace.vocabulary.named(token)
-        second = None if against is None else trace.vocabulary.named(against)
+        first = trace.vocabulary.lookup(token)
+        second = None if against is None else trace.vocabulary.lookup(against)
         if first == second:
             raise InvalidValueError(
                 "the two tokens must differ; both are {token}", token=first.symbol

@@ -70,7 +70,7 @@ class TokensRead(TokensOfHead):
 
 def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
     """See `Trace.writes`."""
-    result, source = trace.head(layer, head), trace.vocabulary.named(token)
+    result, source = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([source.id]))[0]
     output = (x @ result.W_V + result.b_V) @ result.W_O
     template = "{title}: tokens it promotes when it attends to {token}"
@@ -80,7 +80,7 @@ def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensO
 
 def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
     """See `Trace.reads`."""
-    result, query = trace.head(layer, head), trace.vocabulary.named(token)
+    result, query = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([query.id]))[0]
     q = x @ result.W_Q + result.b_Q
     X = attention_input(trace, layer, np.arange(trace.config.vocab_size))

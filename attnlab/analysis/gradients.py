@@ -86,12 +86,12 @@ class GradientRun(Run):
         return super()._input(path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
-        layer, is_of_head, _ = path.rpartition(".")[0].rpartition(".heads.")
+        layer, is_in_head, _ = path.rpartition(".")[0].rpartition(".heads.")
         if node.step.name == "memory":  # another name of X
             return self._input(path.removesuffix("memory") + "X")
-        if is_of_head and node.step.name == "output":  # the layer's output is the sum of the heads'
+        if is_in_head and node.step.name == "output":  # the layer's output is the sum of the heads'
             return self._input(f"{layer}.output")
-        if is_of_head and node.step.name == "X":
+        if is_in_head and node.step.name == "X":
             return self._through_head(path.removesuffix("X"))
         *_, whole = enclosing_steps(self.graph, path)
         if whole != path:
@@ -145,7 +145,7 @@ class GradientRun(Run):
     def _through_head(self, head: str) -> Array:
         """The gradient of X through one head alone."""
         node = self.graph[f"{head}X"]
-        d_QKV = self._before_edits(node.whole.removesuffix("X") + "QKV")
+        d_QKV = self._before_edits(node.layer_step.removesuffix("X") + "QKV")
         thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
         by_Q, by_K, by_V = (
             affine_x(

@@ -92,13 +92,7 @@ class HeadJobs(Analysis):
         self.attention, self.even = read_only(attention), read_only(even)
 
     def best(self, job: str) -> tuple[int, int]:
-        """Layer and head that do a job best.
-
-        Raises
-        ------
-        InvalidValueError
-            If the text has no keys for the job.
-        """
+        """Layer and head that do a job best."""
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(
                 "job must be one of {jobs}; got {job}", jobs=", ".join(self.jobs), job=quoted(job)

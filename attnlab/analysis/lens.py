@@ -157,7 +157,7 @@ class LogitLens(Lens):
                 stops=", ".join(self.stops),
                 stop=quoted(stop),
             )
-        return decoded(self._trace, at(self._trace, stop))
+        return decode_stream(self._trace, at(self._trace, stop))
 
     def of(self, token: Named) -> OneToken:
         """Rank and probability of one token at every point and position.
@@ -166,7 +166,7 @@ class LogitLens(Lens):
         ----------
         token : its id, its text, such as " dog", its symbol, or a Token
         """
-        target = self._trace.vocabulary.named(token)
+        target = self._trace.vocabulary.lookup(token)
 
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             return ranks_and_probabilities(np.full((len(logits), 1), target.id), logits)
@@ -220,14 +220,14 @@ class LogitLens(Lens):
         S, n, D = streams.shape
         stream = streams.reshape(S * n, D)
         parts = [
-            measure(decoded(self._trace, stream[start : start + ROWS]))
+            measure(decode_stream(self._trace, stream[start : start + ROWS]))
             for start in range(0, len(stream), ROWS)
         ]
         first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
         return first.reshape(S, n, *first.shape[1:]), second.reshape(S, n, *second.shape[1:])
 
 
-def decoded(trace: Trace, stream: Array) -> Array:
+def decode_stream(trace: Trace, stream: Array) -> Array:
     """The logits of rows of the residual stream, (..., D) -> (..., vocab)."""
     final = equations.layer_norm(stream, trace.gain, trace.bias, trace.epsilon)
     return equations.logits(final, trace.W_U)
@@ -247,18 +247,18 @@ def ranks_and_probabilities(ids: Ids, logits: Array) -> tuple[AnyArray, Array]:
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
     """softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
-    shifted, sums = _shifted(ids, logits)
+    shifted, sums = _shift(ids, logits)
     probabilities: Array = np.exp(shifted) / sums
     return probabilities
 
 
 def log_probabilities_of(ids: Ids, logits: Array) -> Array:
     """log softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
-    shifted, sums = _shifted(ids, logits)
+    shifted, sums = _shift(ids, logits)
     return shifted - np.log(sums)
 
 
-def _shifted(ids: Ids, logits: Array) -> tuple[Array, Array]:
+def _shift(ids: Ids, logits: Array) -> tuple[Array, Array]:
     """Logits minus the row's largest at some ids (n, k), and Σ exp of all (n, 1)."""
     selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest

@@ -22,7 +22,7 @@ from attnlab.analysis.base import (
     named_axis,
     number_of_texts,
 )
-from attnlab.analysis.lens import OneToken, decoded, ranks_and_probabilities, stops_of
+from attnlab.analysis.lens import OneToken, decode_stream, ranks_and_probabilities, stops_of
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import at, read_only
@@ -121,7 +121,7 @@ class MeanLens(Analysis):
     ) -> None:
         self.stops, vocabulary = stops_of(traces[0]), traces[0].vocabulary
         tokens = value_for_each(token, len(traces), "token")
-        ids = [-1 if token is None else vocabulary.named(token).id for token in tokens]
+        ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
         each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
         for numbers in traces.groups():
             trace, _ = traces.side_by_side(numbers)
@@ -129,17 +129,19 @@ class MeanLens(Analysis):
             group_ids = np.array([ids[number] for number in numbers])[:, np.newaxis]
             if token is None:
                 last = at(trace, self.stops[-1])[..., row, :]
-                group_ids = decoded(trace, last).argmax(-1).reshape(-1, 1)
+                group_ids = decode_stream(trace, last).argmax(-1).reshape(-1, 1)
             for s, stop in enumerate(self.stops):
                 stream = at(trace, stop)[..., row, :].reshape(len(numbers), -1)
-                ranks, probabilities = ranks_and_probabilities(group_ids, decoded(trace, stream))
+                ranks, probabilities = ranks_and_probabilities(
+                    group_ids, decode_stream(trace, stream)
+                )
                 each[numbers, 0, s], each[numbers, 1, s] = probabilities, ranks
         if token is None:
             description: str = Message("each text’s most probable token")
         elif isinstance(token, list):
             description = Message("a token for each text")
         else:
-            description = vocabulary.named(token).symbol
+            description = vocabulary.lookup(token).symbol
         self.title = Message(
             "Logit lens, mean of {texts}: probability and rank of {token}",
             texts=number_of_texts(len(traces)),

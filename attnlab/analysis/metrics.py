@@ -51,8 +51,8 @@ def as_metric(measured: Any) -> float:
     return float(measured)
 
 
-def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
-    """Raise unless one trace can be patched into the other; `which` ends the message."""
+def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
+    """Raise unless one trace can be patched into the other; `note` ends the message."""
     for trace in (clean, corrupted):
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
@@ -62,16 +62,16 @@ def check_traces(clean: Trace, corrupted: Trace, which: str = "") -> None:
     if clean.config != corrupted.config or len(clean.tokens) != len(corrupted.tokens):
         raise InvalidValueError(
             "clean and corrupted must have the same model and number of tokens; got {clean} and "
-            "{corrupted}{which}",
+            "{corrupted}{note}",
             clean=clean.title,
             corrupted=corrupted.title,
-            which=which,
+            note=note,
         )
     if not clean.parameters.equals(corrupted.parameters):
         raise InvalidValueError(
-            "clean and corrupted must be traces by one model; their parameters differ{which}. "
+            "clean and corrupted must be traces by one model; their parameters differ{note}. "
             "attnlab.compare(base, tuned, texts) compares two models",
-            which=which,
+            note=note,
         )
 
 

@@ -227,12 +227,8 @@ class MeanPatching(Patching):
         )
 
 
-class MeanAttributionPatching(MeanPatching):
+class MeanAttributionPatching(AttributionPatching, MeanPatching):
     """A linear approximation of `MeanPatching`, see `attnlab.attribution_patch`."""
-
-    titles = AttributionPatching.titles
-    note: ClassVar[str] = AttributionPatching.note
-    source: ClassVar[str] = AttributionPatching.source
 
 
 def patch(
@@ -269,11 +265,6 @@ def patch(
         `.restored` has an axis for each * and one for positions; `print` shows it. For several
         pairs, a `MeanPatching` with `.standard_errors` and each pair's `.effects`; pairs of equal
         length are computed side by side, which takes about 300 MB besides the model for GPT-2.
-
-    Raises
-    ------
-    InvalidValueError
-        If the traces differ in model or length, or the metric is the same in both.
 
     Notes
     -----
@@ -446,11 +437,6 @@ def attribution_patch(
     Returns
     -------
     AttributionPatching
-
-    Raises
-    ------
-    InvalidValueError
-        As for `patch`, or if the metric is a function.
 
     Notes
     -----

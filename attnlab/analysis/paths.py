@@ -138,11 +138,8 @@ class PathPatching(Patching):
     )
 
 
-class MeanPathPatching(MeanPatching, PathPatching):
+class MeanPathPatching(PathPatching, MeanPatching):
     """How much each direct path restores over pairs of texts; see `MeanPatching`."""
-
-    note: ClassVar[str] = PathPatching.note
-    source: ClassVar[str] = PathPatching.source
 
 
 def path_patch(

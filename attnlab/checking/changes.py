@@ -27,8 +27,8 @@ PARTS_SHOWN = 20
 # The number of logits computed at once, over all texts of a group.
 LOGITS_AT_ONCE = 2**23
 
-OF_HEAD = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O")
-OF_MLP = ("gain", "bias", "W_1", "b_1", "W_2", "b_2")
+HEAD_PARAMETERS = ("W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_O")
+MLP_PARAMETERS = ("gain", "bias", "W_1", "b_1", "W_2", "b_2")
 
 
 class Changes(Analysis):
@@ -143,12 +143,14 @@ def swaps_of(base: Trace, tuned: Trace) -> dict[str, dict[str, Array]]:
     for layer in range(config.n_layer):
         attention = f"blocks.{layer}.attention"
         for head in range(config.n_head):
-            paths[head_name(layer, head)] = [f"{attention}.heads.{head}.{name}" for name in OF_HEAD]
+            paths[head_name(layer, head)] = [
+                f"{attention}.heads.{head}.{name}" for name in HEAD_PARAMETERS
+            ]
         paths[Message("layer {layer} attention, LayerNorm and b_O", layer=layer)] = [
             f"{attention}.{name}" for name in ("gain", "bias", "b_O")
         ]
         paths[Message("layer {layer} MLP", layer=layer)] = [
-            f"blocks.{layer}.mlp.{name}" for name in OF_MLP
+            f"blocks.{layer}.mlp.{name}" for name in MLP_PARAMETERS
         ]
     paths["last LayerNorm"] = ["gain", "bias"]
     return {

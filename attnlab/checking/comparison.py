@@ -23,8 +23,8 @@ from attnlab.checking.changes import Changes, model_changes
 from attnlab.checking.replaced import (
     Equation,
     computable,
+    is_fixed,
     is_from_file,
-    is_given,
     upstream,
     with_equations,
 )
@@ -34,7 +34,7 @@ from attnlab.forward.edits import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
-from attnlab.support.messages import Message, recognised
+from attnlab.support.messages import Message, recognise
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.text.tokens import Tokens
 from attnlab.views.shown import TOKEN_AXES, label
@@ -104,30 +104,17 @@ class Stage:
         return self.rounding <= 1
 
     def line(self) -> tuple[str, ...]:
-        """A row of a table with `HEADER`."""
+        """The row of a table, see `table_of`."""
         shape = " x ".join(map(str, self.shape))
         numbers = (f"{self.difference:.2g}", f"{self.relative:.2g}", f"{self.rounding:.2g}")
         verdict = Message("agrees") if self.agrees else Message("differs")
         return (self.path, shape, *numbers, verdict, self.place)
 
 
-HEADER = (
-    Message("step"),
-    Message("shape"),
-    Message("difference"),
-    Message("relative"),
-    Message("x rounding"),
-    "",
-    Message("largest at"),
-)
-
-# Left-aligned.
-TEXT_COLUMNS = (0, 1, 5, 6)
-
-
 def table_of(stages: Iterable[Stage]) -> Table:
     """A table of stages, one per line."""
-    return Table([HEADER, *(stage.line() for stage in stages)], left=TEXT_COLUMNS)
+    names = header("step", "shape", "difference", "relative", "x rounding", "", "largest at")
+    return Table([names, *(stage.line() for stage in stages)], left=(0, 1, 5, 6))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,9 +186,9 @@ class Differences(Stages):
                 "{first}.",
                 differing=sum(not stage.agrees for stage in self.stages),
                 count=count,
-                first=listed(filter(None, (first.path, first.place))),
+                first=join_words(filter(None, (first.path, first.place))),
             )
-        yield Heading("a  {one}\nb  {other}", one=self.titles[0], other=self.titles[1])
+        yield Heading("a  {first}\nb  {second}", first=self.titles[0], second=self.titles[1])
         if self.note:
             yield self.note
         yield verdict
@@ -253,13 +240,6 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         rounding, and where it is
     Changes
         for models: `.restored` with `.standard_errors`, `.ranked()`
-
-    Raises
-    ------
-    InvalidValueError
-        If the shapes differ, or a trace is a step of generation.
-    InvalidTypeError
-        If gradients are passed instead of traces.
 
     Notes
     -----
@@ -333,7 +313,7 @@ def title_of(result: Result) -> str:
     """A result's title; for a trace, with dtype and origin of its parameters."""
     if not isinstance(result, ForwardPass):
         return result.title
-    origin = recognised(result.parameters.origin, "from {origin}")
+    origin = recognise(result.parameters.origin, "from {origin}")
     return Message(
         "{title}, {dtype}, {origin}",
         title=result.title,
@@ -374,7 +354,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
         paths = computable(result._run, [result._prefix + name for name in names])
         names = [name for name in names if result._prefix + name in paths]
     runs = [a._run.fork(), b._run.fork()]
-    runs += perturbed(runs[0], [a._prefix + name for name in names])
+    runs += perturbed_runs(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)
     for block, names_in_block in groupby(names, key=block_of):
         forks = [run.fork() for run in runs]
@@ -420,7 +400,7 @@ def stage_of(
         float(in_units(largest, size)),
         float(in_units(difference, tolerance).max()),
         index,
-        listed(words_of(result, name, index)) if largest else "",
+        join_words(words_of(result, name, index)) if largest else "",
     )
 
 
@@ -451,14 +431,14 @@ def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
         symbols = result.tokens.symbols if axis in TOKEN_AXES and result.tokens else ()
         position = " ".join([str(i), *map(label, symbols[i : i + 1])])
         kind = Message(kinds.get(axis, "column"))
-        words.append(Message("{axis} {place}", axis=kind, place=position))
+        words.append(Message("{axis} {position}", axis=kind, position=position))
     return words
 
 
-def listed(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """Words with commas between them, which are translated."""
     first, *others = [*words] or [""]
-    return reduce(lambda one, other: Message("{one}, {other}", one=one, other=other), others, first)
+    return reduce(lambda x, y: Message("{first}, {second}", first=x, second=y), others, first)
 
 
 def axes_of(result: Result, name: str) -> list[str]:
@@ -470,7 +450,7 @@ def axes_of(result: Result, name: str) -> list[str]:
 
 def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
     """The steps of a type of result that have a row for each token, except aliases."""
-    for name in kind.parts:
+    for name in kind.table_steps:
         step = kind.steps[name]
         is_alias = step.equation is identity or name in ("mask", "dropout_mask")
         if step.axes.startswith("T") and not is_alias:
@@ -506,13 +486,13 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 # ---- tolerances for rounding ---------------------------------------------------------------------
 
 
-def perturbed(run: Run, paths: Iterable[str]) -> list[Run]:
+def perturbed_runs(run: Run, paths: Iterable[str]) -> list[Run]:
     """Runs in which every computed number that some steps depend on is perturbed."""
     perturbed_paths = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
         is_computed = step.equation not in (None, identity) and step.axes.startswith("T")
-        if (is_computed or is_given(run, path)) and step.select is None:
+        if (is_computed or is_fixed(run, path)) and step.select is None:
             perturbed_paths.append(path)
     return [
         with_equations(run, {path: perturbation(path, n) for path in perturbed_paths})

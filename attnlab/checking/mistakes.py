@@ -468,12 +468,12 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
         return {"attention.masked_scores": with_mask(change)}
 
     hint = "After a cache, positions continue from the number of cached tokens."
-    of_positions = [
+    wrong_positions = [
         ("W_P[t + 1]", positions(lambda value: value + 1)),
         ("W_P[t - 1]", positions(lambda value: value - 1)),
         ("W_P[0]", positions(lambda value: 0)),
     ]
-    of_keys = [
+    hidden_keys = [
         ("the query's own key", without(lambda query, key: query == key)),
         ("the key before the query", without(lambda query, key: key == query - 1)),
         ("the first key", without(lambda query, key: key == 0)),
@@ -481,7 +481,7 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     return (
         *(
             Mistake(f"position_embedding = {row} from token {first} on", hint, equations)
-            for row, equations in of_positions[: 3 if first > 1 else 2]
+            for row, equations in wrong_positions[: 3 if first > 1 else 2]
         ),
         *(
             Mistake(
@@ -489,7 +489,7 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
                 "A query after a cache attends to all cached keys and to its own.",
                 equations,
             )
-            for keys, equations in of_keys
+            for keys, equations in hidden_keys
         ),
     )
 

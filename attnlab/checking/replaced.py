@@ -53,7 +53,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         step, if it differs from the parameter's, or None if the step is optional.
     """
     node, prefix = run.graph[path], path.rpartition(".")[0]
-    original = None if is_given(run, path) else node.step.equation
+    original = None if is_fixed(run, path) else node.step.equation
     paths_of: dict[str, str] = {}  # by parameter of the original equation
     if original:
         paths_of = dict(zip(defaults_of(original), node.needs, strict=False))
@@ -62,8 +62,8 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     needs: dict[str, str] = {}
     for name, default in parameters.items():
         target = default if isinstance(default, str) else name
-        _, of_parent, step = target.rpartition("parent.")
-        owner = prefix.rpartition(".")[0] if of_parent else prefix
+        _, is_in_parent, step = target.rpartition("parent.")
+        owner = prefix.rpartition(".")[0] if is_in_parent else prefix
         need = paths_of.get(target, f"{owner}.{step}".lstrip("."))
         try:
             run.graph[need]
@@ -84,7 +84,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     step.equation, step.fast, step.select, step.optional = replaced, None, None, False
     needs_of_value = node.needs if takes_value and original else ()
     all_needs = (*needs.values(), *needs_of_value)
-    return node._replace(step=step, needs=all_needs, fast_needs=(), whole="")
+    return node._replace(step=step, needs=all_needs, fast_needs=(), layer_step="")
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
     return dict(zip(names, (...,) * (len(names) - len(defaults)) + defaults, strict=True))
 
 
-def is_given(run: Run, path: str) -> bool:
+def is_fixed(run: Run, path: str) -> bool:
     """Whether a step has a value that can't be computed again, as in a trace file."""
     node = run.graph[path]
     if not run.is_stored(path):
@@ -141,6 +141,6 @@ def computable(run: Run, paths: Iterable[str]) -> set[str]:
     is_computable: dict[str, bool] = {}
     for path in upstream(run.graph, paths):
         node = run.graph[path]
-        computed = not node.step.is_given and all(is_computable[need] for need in inputs_of(node))
+        computed = not node.step.is_input and all(is_computable[need] for need in inputs_of(node))
         is_computable[path] = computed or run.is_stored(path) or not is_from_file(run)
     return {path for path in paths if is_computable[path]}

@@ -24,8 +24,8 @@ from attnlab.checking.comparison import (
     epsilon_of,
     forward_order,
     in_block,
-    listed,
-    perturbed,
+    join_words,
+    perturbed_runs,
     stage_of,
     table_of,
     tolerance_of,
@@ -295,13 +295,6 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
         which steps agree, the first that differs, and the known mistakes that produce exactly your
         numbers, or else the cells that differ. `print` shows it.
 
-    Raises
-    ------
-    InvalidValueError
-        If the arrays hold NaN, or the trace is a step of generation.
-    InvalidTypeError
-        If gradients are passed instead of a trace.
-
     Examples
     --------
     >>> check({"Q": Q, "scores": Q @ K.T, "weights": weights}, trace.head(0, 3))
@@ -393,7 +386,7 @@ def submissions(
 ) -> list[Submission]:
     """The user's arrays, compared with their steps."""
     submitted = []
-    variants = perturbed(run, [result._prefix + name for name in numbers])
+    variants = perturbed_runs(run, [result._prefix + name for name in numbers])
     common = common_epsilon(result, run, numbers)
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
@@ -414,19 +407,19 @@ def submissions(
         if np.isnan(array).any():
             index = tuple(map(int, np.argwhere(np.isnan(array))[0]))
             raise InvalidValueError(
-                "your {name} contains NaN, first at {where}. The softmax of only "
+                "your {name} contains NaN, first at {index}. The softmax of only "
                 "-inf is NaN, as in a row that is fully masked, or over the wrong "
                 "axis. So is 0 · -inf: apply the mask with np.where instead of a "
                 "product",
                 name=name,
-                where=index,
+                index=index,
             )
         with np.errstate(over="ignore"):
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():
                 epsilon = max(epsilon, FLOAT32)
         epsilon = max(epsilon, common, epsilon_of(expected))
         values = [np.atleast_1d(variant.value(path)) for variant in variants]
-        submitted.append(compared(result, name, layouts, epsilon, expected, values))
+        submitted.append(compare_step(result, name, layouts, epsilon, expected, values))
     if common < HALF_EPSILON:
         return submitted
     return [
@@ -457,7 +450,7 @@ def common_epsilon(
     return common if common >= HALF_EPSILON else min(FLOAT32, common)
 
 
-def compared(
+def compare_step(
     result: Result,
     name: str,
     layouts: tuple[AnyArray, ...],
@@ -477,13 +470,13 @@ def compared(
     return Submission(name, result._prefix + name, layouts, epsilon, expected, tolerance, stage)
 
 
-def compared_in(result: Result, run: Run, submission: Submission) -> Submission:
+def compare_in_run(result: Result, run: Run, submission: Submission) -> Submission:
     """Compare the user's numbers with those of another run."""
     expected = submission.value_in(run)
     if expected is None:
         return submission
-    variants = submission.values_in(perturbed(run, [submission.path]))
-    return compared(
+    variants = submission.values_in(perturbed_runs(run, [submission.path]))
+    return compare_step(
         result, submission.name, submission.layouts, submission.epsilon, expected, variants
     )
 
@@ -502,11 +495,11 @@ def from_own_inputs(
         if other is not submission and other.expected.dtype.kind == "f" and other.expected.ndim > 1
     }
     local = with_equations(run, others)
-    compared_locally = compared_in(result, local, submission)
+    compared_locally = compare_in_run(result, local, submission)
     expected, stage = compared_locally.expected, compared_locally.stage
     if compared_locally is submission or expected.dtype.kind != "f":
         return submission
-    variants = submission.values_in(perturbed(local, [submission.path]))
+    variants = submission.values_in(perturbed_runs(local, [submission.path]))
     typical = root_mean_square(compared_locally.nearest, expected) / usual_rounding(
         expected, variants, submission.epsilon
     )
@@ -582,7 +575,7 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
         if not explained.unexplained:
             break
         other = explained.run
-        rest = [compared_in(result, other, step) for step in submitted]
+        rest = [compare_in_run(result, other, step) for step in submitted]
         if all(step.agrees for step in rest):
             break
     if not explanations and first.epsilon < HALF_EPSILON:
@@ -616,7 +609,7 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
     def fitting(stop_at: Container[str]) -> Iterator[Explanation]:
         for mistake, other in candidates(run, submitted, stop_at):
             if first.is_near(other):
-                variants = perturbed(other, [step.path for step in submitted])
+                variants = perturbed_runs(other, [step.path for step in submitted])
                 if all(step.matches(other, variants) for step in (first, *agreeing)):
                     names = (step.name for step in later if not step.matches(other, variants))
                     yield Explanation((mistake,), other, tuple(names))
@@ -663,7 +656,7 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
             if pair in pairs or second.equations.keys() & mistake.equations.keys():
                 continue
             if first.is_near(both):
-                variants = perturbed(both, paths)
+                variants = perturbed_runs(both, paths)
                 if all(step.matches(both, variants) for step in submitted):
                     pairs[pair] = mistake, second, both
                     limit = remaining * (1 + 1e-3)  # equal up to rounding
@@ -840,7 +833,7 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
     indices = np.argwhere(differs)
     words = words_of(result, submission.name, tuple(indices[0]))
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
-    common = listed(itertools.compress(words, is_common))
+    common = join_words(itertools.compress(words, is_common))
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
@@ -855,7 +848,7 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
         "differing": differing,
         "cells": tuple(
             Cell(
-                listed(words_of(result, submission.name, index)),
+                join_words(words_of(result, submission.name, index)),
                 float(array[index]),
                 float(submission.expected[index]),
             )

@@ -117,18 +117,18 @@ def checked_measures(measures: Any) -> dict[str, Measure | None]:
     return checked
 
 
-def is_of_heads(name: str) -> bool:
+def is_per_head(name: str) -> bool:
     """Whether a measure has a number for each head, rather than one for the model."""
     return name != "loss"
 
 
-def measured(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
+def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str, Sums]:
     """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
-    of_heads = [name for name in measures if is_of_heads(name) and name not in functions]
-    results = {name: of_function(name, f, trace.fork()) for name, f in functions.items()}
-    if of_heads:
-        results |= _of_heads(trace, of_heads)
+    per_head = [name for name in measures if is_per_head(name) and name not in functions]
+    results = {name: custom_sums(name, f, trace.fork()) for name, f in functions.items()}
+    if per_head:
+        results |= head_sums(trace, per_head)
     if "loss" in measures:
         results["loss"] = loss(trace)
     for name, result in results.items():
@@ -147,7 +147,7 @@ def blocks_in_turn(trace: Trace) -> Iterator[Any]:
         yield previous
 
 
-def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
+def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     """Compute measures of heads, (L, H), block by block."""
     T, dtype = len(trace.tokens), trace.embedding.dtype
     targets = {
@@ -169,17 +169,17 @@ def _of_heads(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
             written = attention.context @ W_O  # (H, T, D)
         if writers is not None:
             writers.add(written, block.mlp.output)
-        for name, of_layers in layers.items():
+        for name, per_layer in layers.items():
             base, variant = split(name)
             if base in targets:
-                of_layers.append(weight_on(targets[base], attention.weights, keys[variant]))
+                per_layer.append(weight_on(targets[base], attention.weights, keys[variant]))
             elif base == "entropy":
-                of_layers.append(entropy(attention.weights, keys[variant]))
+                per_layer.append(entropy(attention.weights, keys[variant]))
             else:
-                of_layers.append(size(written, block.input))
+                per_layer.append(size(written, block.input))
     results = {
-        name: Sums(*map(np.stack, zip(*of_layers, strict=True)))
-        for name, of_layers in layers.items()
+        name: Sums(*map(np.stack, zip(*per_layer, strict=True)))
+        for name, per_layer in layers.items()
     }
     return results if writers is None else {**results, "writer": writers.sums()}
 
@@ -207,7 +207,7 @@ def weight_on(targets: AnyArray, weights: Array, keys: AnyArray) -> Sums:
     has_target = (targets[:, is_included] != 0).any(axis=-1)
     on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
     on_all = np.einsum("htk,t->hk", weights, has_target.astype(weights.dtype))
-    return Sums(summed(on_targets * keys), summed(on_all * keys))
+    return Sums(sum_last_axis(on_targets * keys), sum_last_axis(on_all * keys))
 
 
 def entropy(weights: Array, keys: AnyArray) -> Sums:
@@ -223,12 +223,12 @@ def entropy(weights: Array, keys: AnyArray) -> Sums:
     """
     is_included = keys > 0
     queries = np.cumsum(is_included) > 1
-    of_heads = []
+    per_head = []
     for head in weights:  # one at a time, to keep temporary arrays small
         w = head[queries][:, is_included]
         r = w.sum(axis=-1)
-        of_heads.append((summed(surprise(w).sum(axis=-1) - surprise(r)), summed(r)))
-    return Sums(*np.array(of_heads).T)
+        per_head.append((sum_last_axis(surprise(w).sum(axis=-1) - surprise(r)), sum_last_axis(r)))
+    return Sums(*np.array(per_head).T)
 
 
 def surprise(x: Array) -> Array:
@@ -246,7 +246,7 @@ def size(written: Array, stream: Array) -> Sums:
     stream : (T, D), the block's input
     """
     ratios = length(written) / length(stream)
-    return Sums(summed(ratios), np.full(len(ratios), float(ratios.shape[-1])))
+    return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
 
 
 def heads_of(W_O: Array, n_head: int) -> Array:
@@ -293,7 +293,7 @@ def loss(trace: Trace) -> Sums:
     return Sums(np.array(total), np.array(float(len(targets))))
 
 
-def of_function(name: str, function: Measure, trace: Trace) -> Sums:
+def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
     """A user-defined measure of one window; each window has the same weight."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
@@ -312,7 +312,7 @@ def of_function(name: str, function: Measure, trace: Trace) -> Sums:
     return Sums(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))
 
 
-def summed(numbers: Array) -> NDArray[np.float64]:
+def sum_last_axis(numbers: Array) -> NDArray[np.float64]:
     """Sum over the last axis in float64."""
     total: NDArray[np.float64] = numbers.sum(axis=-1, dtype=np.float64)
     return total

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
-from attnlab.corpus.measures import FAMILIES, MEASURES, PLAIN, TITLES, is_of_heads, measured, split
+from attnlab.corpus.measures import (
+    FAMILIES,
+    MEASURES,
+    PLAIN,
+    TITLES,
+    is_per_head,
+    measure_trace,
+    split,
+)
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
 from attnlab.errors import (
@@ -30,7 +38,7 @@ from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.messages import MODEL, Message, recognised
+from attnlab.support.messages import MODEL, Message, recognise
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import (
     Document,
@@ -120,7 +128,7 @@ class Standout:
     errors: float
 
 
-def titled(name: str) -> Message:
+def short_title_of(name: str) -> Message:
     """A measure's title without its variant; a user-defined one's name."""
     kind, _ = split(name)
     return Message(TITLES.get(kind, "{name}"), name=kind)
@@ -165,7 +173,7 @@ class Measured(Analysis):
     def __init__(self, atlas: Atlas, name: str, columns: slice) -> None:
         self.name, self._atlas, self._columns = name, atlas, columns
         self.says = MEASURES.get(name, "user-defined measure")
-        shape = (atlas.n_layer, atlas.n_head) if is_of_heads(name) else ()
+        shape = (atlas.n_layer, atlas.n_head) if is_per_head(name) else ()
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.moments[:, columns])
         with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
             mean = s / n
@@ -175,7 +183,7 @@ class Measured(Analysis):
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
         self.title = mean_of(name, atlas)
-        self.short_title = titled(name)
+        self.short_title = short_title_of(name)
 
     @property
     def scale(self) -> Scale:
@@ -213,7 +221,7 @@ class Measured(Analysis):
     def _extremes(self, row: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
         tally = self._atlas._tally
         column = self._columns.start
-        if is_of_heads(self.name):
+        if is_per_head(self.name):
             if layer is None or head is None:
                 raise InvalidTypeError(f"{self.name} is measured by head; give a layer and a head")
             heads = range(self._atlas.n_head)
@@ -259,7 +267,7 @@ class HeadProfile(Analysis):
     source: ClassVar[str] = Measured.source
 
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
-        self.measures = atlas._of_heads()
+        self.measures = atlas._per_head()
         self._measured = [atlas[name] for name in self.measures]
         self._at = at = (
             Numbered("layer", range(atlas.n_layer)).item(layer),
@@ -356,7 +364,7 @@ class Difference(Analysis):
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         # Loss has no heads, so it is shown only if it is the only measure.
-        measures = tuple(filter(is_of_heads, self.measures)) or self.measures
+        measures = tuple(filter(is_per_head, self.measures)) or self.measures
         names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
         grid = np.stack([self._in_errors(name).ravel() for name in measures], axis=1)
         return grid, named_axis("head", names), named_axis("measure", measures)
@@ -449,7 +457,7 @@ class Atlas(Document, Mapping[str, Measured]):
     def _measured(self) -> dict[str, Measured]:
         start, measured = 0, {}
         for name in self.measures:
-            stop = start + (self.n_layer * self.n_head if is_of_heads(name) else 1)
+            stop = start + (self.n_layer * self.n_head if is_per_head(name) else 1)
             measured[name] = Measured(self, name, slice(start, stop))
             start = stop
         return measured
@@ -470,16 +478,16 @@ class Atlas(Document, Mapping[str, Measured]):
     def __len__(self) -> int:
         return len(self.measures)
 
-    def _of_heads(self) -> tuple[str, ...]:
+    def _per_head(self) -> tuple[str, ...]:
         """The measures of heads."""
-        if not any(map(is_of_heads, self.measures)):
+        if not any(map(is_per_head, self.measures)):
             raise InvalidValueError("this atlas has only loss, which isn't measured by head")
-        return tuple(filter(is_of_heads, self.measures))
+        return tuple(filter(is_per_head, self.measures))
 
     def families(self) -> dict[str, list[Measured]]:
         """The measures of heads by family: raw, without the first token, by value."""
         families: dict[str, list[Measured]] = {}
-        for name in filter(is_of_heads, self.measures):
+        for name in filter(is_per_head, self.measures):
             families.setdefault(FAMILIES[split(name)[1]], []).append(self[name])
         return families
 
@@ -491,7 +499,7 @@ class Atlas(Document, Mapping[str, Measured]):
         standouts = []
         for name in self.measures:
             mean, error = self[name].mean, self[name].error
-            if is_of_heads(name) and split(name)[1] == PLAIN and not np.isnan(mean).all():
+            if is_per_head(name) and split(name)[1] == PLAIN and not np.isnan(mean).all():
                 layer, head = map(int, np.unravel_index(np.nanargmax(mean), mean.shape))
                 largest, its_error = float(mean[layer, head]), float(error[layer, head])
                 median = float(np.nanmedian(mean))
@@ -528,7 +536,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def lines(self) -> list[list[str]]:
         """The means without variants: a header and a row for each head; [] without heads."""
-        heads = [n for n in self.measures if is_of_heads(n) and split(n)[1] == PLAIN]
+        heads = [n for n in self.measures if is_per_head(n) and split(n)[1] == PLAIN]
         if not heads:
             return []
         lines = [[*header("layer", "head"), *heads]]
@@ -556,7 +564,7 @@ class Atlas(Document, Mapping[str, Measured]):
         grids = [
             Grid(self[name].short_title, self[name].mean, axes, fixed_scale=self[name].scale)
             for name in self.measures
-            if is_of_heads(name) and split(name)[1] == PLAIN
+            if is_per_head(name) and split(name)[1] == PLAIN
         ]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         return document_view(self, [title, *grids, *others])
@@ -576,7 +584,7 @@ class Atlas(Document, Mapping[str, Measured]):
             texts=number_of_texts(self.texts),
             **{name: f"{count:,}" for name, count in counts.items()},
         )
-        model = recognised(self.model.partition("\n")[0], MODEL)
+        model = recognise(self.model.partition("\n")[0], MODEL)
         return Message("{texts}\n{model}", texts=texts, model=model)
 
     @property
@@ -609,7 +617,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """All measures as an xarray Dataset; loss is an attribute."""
         from attnlab.views.frames import grid
 
-        heads = self._of_heads()
+        heads = self._per_head()
         numbers = {
             kind: np.stack([getattr(self[name], kind) for name in heads])
             for kind in ("mean", "error", "texts", "places")
@@ -630,7 +638,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """
         from attnlab.views.page.atlas import page
 
-        self._of_heads()
+        self._per_head()
         return page(self, language)
 
     def explore(
@@ -656,7 +664,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """
         from attnlab.model.explorer import Explorer
 
-        self._of_heads()
+        self._per_head()
         self._check_model(model)
         return Explorer(model, text_or_ids, port=port, language=language, atlas=self)
 
@@ -694,7 +702,7 @@ class Atlas(Document, Mapping[str, Measured]):
         if not numbers.size:
             return True
         number = int(numbers[counts.argmax()])
-        results = measured(model.trace(self._tally.ids[number]), built_in)
+        results = measure_trace(model.trace(self._tally.ids[number]), built_in)
         agree = []
         for name, (sums, divisors) in results.items():
             columns = self[name]._columns
@@ -762,4 +770,4 @@ def check_shapes(metadata: dict[str, str], shapes: Shapes) -> None:
         raise InvalidValueError("measures are missing or repeated")
     if not all(is_text(about[name]) for name in ("model", "model_given", "corpus")):
         raise InvalidValueError("model and corpus must be strings")
-    Tally.check_shapes(sum(heads if is_of_heads(name) else 1 for name in measures), shapes)
+    Tally.check_shapes(sum(heads if is_per_head(name) else 1 for name in measures), shapes)

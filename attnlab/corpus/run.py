@@ -17,7 +17,7 @@ from typing import Any
 
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
-from attnlab.corpus.measures import Measure, checked_measures, is_of_heads
+from attnlab.corpus.measures import Measure, checked_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
@@ -143,7 +143,9 @@ def atlas(
             else StoredTallies(path, identity(task, chunk), columns(opened.config, task.measures))
         )
         digest = hashlib.sha256()
-        with contextlib.closing(tallies(task, executor, stored, digested(chunks, digest))) as parts:
+        with contextlib.closing(
+            tallies(task, executor, stored, with_digest(chunks, digest))
+        ) as parts:
             count = count_of(texts) if progress else None
             total = _total(task.empty_tally(), parts, count, progress)
         is_local = name is None or os.path.isdir(as_path(name))
@@ -151,7 +153,7 @@ def atlas(
         result = Atlas.of(opened, source, task.measures, size, total, digest.hexdigest())
         if path is not None:
             result.save(path / RESULT)
-            if any(map(is_of_heads, result)):
+            if any(map(is_per_head, result)):
                 write_whole(path / PAGE, page(result, is_beside=True).encode())
     return result
 
@@ -181,7 +183,7 @@ def after_trying_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk
     return chain([first], chunks)
 
 
-def digested(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
+def with_digest(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chunk]:
     """Yield the chunks and add their texts to a digest, which is independent of chunk size."""
     for chunk in chunks:
         for text in chunk.texts:
@@ -237,7 +239,7 @@ def tallies(
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
                 tally = stored and stored.read(chunk)
-                waiting.append((chunk, tally or _submitted(executor, task, chunk)))
+                waiting.append((chunk, tally or _submit(executor, task, chunk)))
             if not waiting:
                 return
             chunk, pending = waiting.popleft()
@@ -254,7 +256,7 @@ def tallies(
                 pending.cancel()
 
 
-def _submitted(executor: Executor, task: Task, chunk: Chunk) -> Future[Tally]:
+def _submit(executor: Executor, task: Task, chunk: Chunk) -> Future[Tally]:
     try:
         return executor.submit(tally_of, task, chunk)
     except BrokenExecutor as error:

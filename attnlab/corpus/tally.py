@@ -74,7 +74,7 @@ class Tally:
     batches: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, columns: int) -> Tally:
+    def empty(cls, columns: int) -> Tally:
         """An empty tally."""
         shape = 2, EXTREMES, columns
         return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NONE))
@@ -160,7 +160,7 @@ class Tally:
     @classmethod
     def check_shapes(cls, columns: int, stored: Shapes) -> None:
         """Raise if the stored shapes aren't those of a tally with this many columns."""
-        empty = cls.of(columns).tensors() if stored["moments"] == (6, columns) else {}
+        empty = cls.empty(columns).tensors() if stored["moments"] == (6, columns) else {}
         (passages,), (ids,), (batches,) = (
             stored[name] for name in ("numbers", "ids", "batch_numbers")
         )
@@ -176,7 +176,7 @@ class Tally:
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:
         """Restore a tally from `tensors`, whose shapes were checked before, and `metadata`."""
-        expected = cls.of(tensors["moments"].shape[1]).tensors()
+        expected = cls.empty(tensors["moments"].shape[1]).tensors()
         for name, array in expected.items():
             if tensors[name].dtype != array.dtype:
                 raise InvalidValueError(f"{name} must be {array.dtype}; got {tensors[name].dtype}")

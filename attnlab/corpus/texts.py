@@ -42,7 +42,7 @@ class Text(NamedTuple):
     fault: str = ""
 
     @classmethod
-    def of_file(cls, name: str, content: bytes) -> Text:
+    def from_file(cls, name: str, content: bytes) -> Text:
         """Decode a file's text, without its final line break; line breaks become `\\n`."""
         try:
             return cls(name, decode_text(content, name, InvalidValueError).removesuffix("\n"))
@@ -91,10 +91,10 @@ def texts_of(texts: Any) -> Iterator[Text]:
     if isinstance(texts, str | os.PathLike):
         path = as_path(texts, "texts")
         if os.path.isdir(path):
-            return _of_directory(path)
+            return _texts_in_directory(path)
         if not os.path.exists(path):
             raise MissingFileError(f"{quoted(str(path))} not found; {EXPECTED}")
-        return _of_lines(path)
+        return _texts_in_lines(path)
     is_table = any(attribute(texts, name) is not None for name in ("columns", "column_names"))
     if is_table or isinstance(texts, Mapping):
         raise InvalidTypeError(
@@ -103,10 +103,10 @@ def texts_of(texts: Any) -> Iterator[Text]:
         )
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
         raise InvalidTypeError(f"{EXPECTED}; got {quoted(texts)}")
-    return _of_iterable(texts)
+    return _texts_in_iterable(texts)
 
 
-def _of_iterable(texts: Iterable[Any]) -> Iterator[Text]:
+def _texts_in_iterable(texts: Iterable[Any]) -> Iterator[Text]:
     for number, text in enumerate(texts):
         name = f"text {number}"
         if not isinstance(text, str):
@@ -120,7 +120,7 @@ def _of_iterable(texts: Iterable[Any]) -> Iterator[Text]:
             yield Text(name, text)
 
 
-def _of_lines(path: Path) -> Iterator[Text]:
+def _texts_in_lines(path: Path) -> Iterator[Text]:
     try:
         stream = open_regular(path)
     except OSError as error:
@@ -128,14 +128,14 @@ def _of_lines(path: Path) -> Iterator[Text]:
     with stream:
         for number, line in enumerate(stream, 1):
             if line.strip():
-                yield Text.of_file(f"line {number}", line)
+                yield Text.from_file(f"line {number}", line)
 
 
-def _of_directory(directory: Path) -> Iterator[Text]:
+def _texts_in_directory(directory: Path) -> Iterator[Text]:
     for file in _files_of(directory):
         name = file.relative_to(directory).as_posix()
         try:
-            yield Text.of_file(name, read_bytes(file, InvalidValueError))
+            yield Text.from_file(name, read_bytes(file, InvalidValueError))
         except AttnlabError as error:
             yield Text(name, "", str(error))
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnlab.corpus.measures import Measure, Sums, is_of_heads, measured
+from attnlab.corpus.measures import Measure, Sums, is_per_head, measure_trace
 from attnlab.corpus.tally import Tally, passage
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
@@ -38,13 +38,13 @@ class Shared:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.name is not None:
-            return _of_name, (self.name,)
+            return _open_by_name, (self.name,)
         if len(self._content) > MAX_SENT:
             raise InvalidValueError(
                 f"the model in memory has {len(self._content) // 10**6:,} MB, too much to send "
                 "with each chunk; save it with model.save(directory) and pass the directory"
             )
-        return _of_content, (self._content,)
+        return _unpickle, (self._content,)
 
     @cached_property
     def _content(self) -> bytes:
@@ -52,13 +52,13 @@ class Shared:
 
 
 @cache
-def _of_name(name: str) -> Shared:
+def _open_by_name(name: str) -> Shared:
     use_one_thread()
     return Shared(GPT2.from_pretrained(name), name)
 
 
 @lru_cache(maxsize=1)
-def _of_content(content: bytes) -> Shared:
+def _unpickle(content: bytes) -> Shared:
     use_one_thread()
     return Shared(pickle.loads(content))
 
@@ -78,14 +78,14 @@ class Task(NamedTuple):
     window: int
 
     def empty_tally(self) -> Tally:
-        return Tally.of(columns(self.shared.model.config, self.measures))
+        return Tally.empty(columns(self.shared.model.config, self.measures))
 
     def tally(self, chunk: Chunk) -> Tally:
         """The tally of a chunk's texts; those that can't be measured are in `faults`."""
         tally = self.empty_tally()
         for number, text in enumerate(chunk.texts, chunk.first):
             try:
-                tally.add(self._of_text(number, text))
+                tally.add(self._tally_of_text(number, text))
             except (AttnlabError, MemoryError) as error:
                 tally.faults.append((text.name, str(error) or type(error).__name__))
         return tally
@@ -97,7 +97,7 @@ class Task(NamedTuple):
             failure = None
             for ids in self._first_windows(chunk):
                 try:
-                    measured(self.shared.model.trace(ids), {name: function})
+                    measure_trace(self.shared.model.trace(ids), {name: function})
                     break
                 except AttnlabError as error:
                     failure = error
@@ -110,13 +110,13 @@ class Task(NamedTuple):
             with contextlib.suppress(AttnlabError):
                 yield next(self._windows(text))[1]
 
-    def _of_text(self, number: int, text: Text) -> Tally:
+    def _tally_of_text(self, number: int, text: Text) -> Tally:
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
-            of_window = flat(measured(self.shared.model.trace(ids), self.measures))
-            tally.add_passage(passage(number, start), text.name, ids, *of_window)
-            sums, divisors = sums + of_window.sums, divisors + of_window.divisors
+            window_sums = flat(measure_trace(self.shared.model.trace(ids), self.measures))
+            tally.add_passage(passage(number, start), text.name, ids, *window_sums)
+            sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
             tally.tokens += len(ids)
         tally.add_text(number, sums, divisors)
         return tally
@@ -134,13 +134,13 @@ class Task(NamedTuple):
 def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     """The number of columns of a tally."""
     heads = config.n_layer * config.n_head
-    return sum(heads if is_of_heads(name) else 1 for name in measures)
+    return sum(heads if is_per_head(name) else 1 for name in measures)
 
 
-def flat(of_measures: dict[str, Sums]) -> Sums:
+def flat(sums_by_name: dict[str, Sums]) -> Sums:
     """The numbers of all measures side by side, (C,)."""
     rows = (
-        [array.ravel() for array in arrays] for arrays in zip(*of_measures.values(), strict=True)
+        [array.ravel() for array in arrays] for arrays in zip(*sums_by_name.values(), strict=True)
     )
     return Sums(*map(np.concatenate, rows))
 

@@ -65,7 +65,7 @@ class Attention(Result):
     tokens : Tokens of the queries, or None
     """
 
-    parts: ClassVar[tuple[str, ...]] = (
+    table_steps: ClassVar[tuple[str, ...]] = (
         *("Q", "K", "V", "raw_scores", "scale", "scores", "mask", "masked_scores"),
         *("dropout_mask", "weights", "context"),
     )
@@ -91,8 +91,7 @@ class Attention(Result):
     @property
     def by_rows(self) -> bool:
         """Whether weights and context are computed in blocks of queries."""
-        is_long: bool = self._run.is_long
-        return is_long
+        return self._run.is_long
 
     def explain(
         self,
@@ -118,11 +117,6 @@ class Attention(Result):
         -------
         Explanation
             `print` shows it: for a weight, the products q_i·k_i, their sum, and each further step
-
-        Raises
-        ------
-        DisagreementError
-            The printed numbers don't add up to the stored one.
 
         Examples
         --------
@@ -236,9 +230,9 @@ class SelfAttention(Attention):
     and the attributes of `Attention`
     """
 
-    parts: ClassVar[tuple[str, ...]] = (
+    table_steps: ClassVar[tuple[str, ...]] = (
         *("X", "memory", "W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"),
-        *Attention.parts,
+        *Attention.table_steps,
     )
 
     X = Step[Array]("Tq D", "the input of attention")
@@ -268,13 +262,12 @@ class SelfAttention(Attention):
 
     def _steps_shown(self) -> tuple[str, ...]:
         hidden = {"memory"} if self._is_self_attention() else set()
-        return tuple(name for name in self.parts if name not in hidden)
+        return tuple(name for name in self.table_steps if name not in hidden)
 
     @property
     def _layer(self) -> str:
         """The prefix of the paths of the layer's steps."""
-        layer: str = self._prefix
-        return layer
+        return self._prefix
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
@@ -299,28 +292,28 @@ class Head(SelfAttention):
     and the attributes of `SelfAttention`
     """
 
-    parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "W_O", "output")
+    table_steps: ClassVar[tuple[str, ...]] = (*SelfAttention.table_steps, "W_O", "output")
 
-    X = SelfAttention.X.sliced(equations.shared)
-    memory = SelfAttention.memory.sliced(equations.shared)
-    W_Q = SelfAttention.W_Q.sliced(equations.columns_of_head)
-    b_Q = SelfAttention.b_Q.sliced(equations.columns_of_head)
-    W_K = SelfAttention.W_K.sliced(equations.columns_of_head)
-    b_K = SelfAttention.b_K.sliced(equations.columns_of_head)
-    W_V = SelfAttention.W_V.sliced(equations.columns_of_head)
-    b_V = SelfAttention.b_V.sliced(equations.columns_of_head)
-    Q = SelfAttention.Q.sliced(equations.head_slice, always=True)
-    K = SelfAttention.K.sliced(equations.head_slice, always=True)
-    V = SelfAttention.V.sliced(equations.head_slice, always=True)
-    mask = Attention.mask.sliced(equations.head_slice)
-    dropout_mask = Attention.dropout_mask.sliced(equations.head_slice)
-    scale = Attention.scale.sliced(equations.shared, always=True)
-    raw_scores = Attention.raw_scores.sliced(equations.head_slice)
-    scores = Attention.scores.sliced(equations.head_slice)
-    masked_scores = Attention.masked_scores.sliced(equations.head_slice)
-    weights = Attention.weights.sliced(equations.head_slice)
-    context = Attention.context.sliced(equations.head_slice)
-    W_O = Step[Array]("Dv D").sliced(equations.rows_of_head)
+    X = SelfAttention.X.for_head(equations.shared)
+    memory = SelfAttention.memory.for_head(equations.shared)
+    W_Q = SelfAttention.W_Q.for_head(equations.columns_of_head)
+    b_Q = SelfAttention.b_Q.for_head(equations.columns_of_head)
+    W_K = SelfAttention.W_K.for_head(equations.columns_of_head)
+    b_K = SelfAttention.b_K.for_head(equations.columns_of_head)
+    W_V = SelfAttention.W_V.for_head(equations.columns_of_head)
+    b_V = SelfAttention.b_V.for_head(equations.columns_of_head)
+    Q = SelfAttention.Q.for_head(equations.head_slice, always=True)
+    K = SelfAttention.K.for_head(equations.head_slice, always=True)
+    V = SelfAttention.V.for_head(equations.head_slice, always=True)
+    mask = Attention.mask.for_head(equations.head_slice)
+    dropout_mask = Attention.dropout_mask.for_head(equations.head_slice)
+    scale = Attention.scale.for_head(equations.shared, always=True)
+    raw_scores = Attention.raw_scores.for_head(equations.head_slice)
+    scores = Attention.scores.for_head(equations.head_slice)
+    masked_scores = Attention.masked_scores.for_head(equations.head_slice)
+    weights = Attention.weights.for_head(equations.head_slice)
+    context = Attention.context.for_head(equations.head_slice)
+    W_O = Step[Array]("Dv D").for_head(equations.rows_of_head)
     output = Step("Tq D", "context W_O", equations.head_output, finite=True)
 
     @property
@@ -378,7 +371,13 @@ class MultiHeadAttention(SelfAttention):
     heads : the H heads, each a `Head`
     """
 
-    parts: ClassVar[tuple[str, ...]] = (*SelfAttention.parts, "concat", "W_O", "b_O", "output")
+    table_steps: ClassVar[tuple[str, ...]] = (
+        *SelfAttention.table_steps,
+        "concat",
+        "W_O",
+        "b_O",
+        "output",
+    )
     children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
 
     n_head = Step[int]("", "H")

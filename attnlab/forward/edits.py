@@ -23,7 +23,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
-from attnlab.support.messages import EDITED, Message, joined
+from attnlab.support.messages import EDITED, Message, join_messages
 from attnlab.support.names import dots_hint, hint_for, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
@@ -132,7 +132,7 @@ class EditedRun(Run):
     def is_edited(self, path: str) -> bool:
         # Entirely or partly.
         return path in self._edited or not self._paths.isdisjoint(
-            [*enclosing_steps(self.graph, path), self.graph[path].whole]
+            [*enclosing_steps(self.graph, path), self.graph[path].layer_step]
         )
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
@@ -140,9 +140,9 @@ class EditedRun(Run):
 
     def unedited(self, path: str) -> Any:
         node = self.graph[path]
-        if node.whole and path not in self._paths:
-            whole = self.unedited(node.whole)
-            return node.step.select(whole, node.number, self.value(node.n_head))
+        if node.layer_step and path not in self._paths:
+            layer_value = self.unedited(node.layer_step)
+            return node.step.select(layer_value, node.number, self.value(node.n_head))
         with self.errstate():
             *_, whole = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(whole))
@@ -200,12 +200,12 @@ class EditedRun(Run):
     def _is_changed(self, path: str) -> bool:
         return path in self._changes or path in self._effects
 
-    def _slices_whole(self, node: Node) -> bool:
-        return super()._slices_whole(node) or self._is_changed(node.whole)
+    def _selects_from_layer(self, node: Node) -> bool:
+        return super()._selects_from_layer(node) or self._is_changed(node.layer_step)
 
     def _is_fast(self, path: str) -> bool:
         return super()._is_fast(path) and not any(
-            self._is_changed(step) or self._is_changed(self.graph[step].whole)
+            self._is_changed(step) or self._is_changed(self.graph[step].layer_step)
             for step in self._skipped_steps(path)
         )
 
@@ -253,14 +253,14 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 
 def inputs_of(node: Node) -> list[str]:
     """The paths of the steps that a step is computed from."""
-    return [*node.needs, *filter(None, [node.whole])]
+    return [*node.needs, *filter(None, [node.layer_step])]
 
 
 def enclosing_steps(graph: Graph, path: str) -> list[str]:
     """The path of a step, of the step that contains it, and so on up to the whole array."""
     node, name = graph[path], graph[path].step.name
-    if node.whole and name not in HEAD_ONLY:
-        whole = node.whole
+    if node.layer_step and name not in HEAD_ONLY:
+        whole = node.layer_step
     elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
         whole = node.needs[0]
     elif name == "next_logits":
@@ -279,7 +279,7 @@ def select_part(run: Run, path: str, whole: AnyArray) -> AnyArray:
     """A step's view of the array that contains it."""
     for part in reversed(enclosing_steps(run.graph, path)[:-1]):
         node = run.graph[part]
-        if node.whole:
+        if node.layer_step:
             whole = node.step.select(whole, node.number, run.value(node.n_head))
         elif part == "next_logits":
             whole = whole[..., -1, :]
@@ -305,16 +305,16 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
 def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
     """Steps that an edit changes outside the graph's equations, with the effects."""
     prefix, _, name = path.rpartition(".")
-    layer, of_head, _ = prefix.rpartition(".heads.")
+    layer, is_in_head, _ = prefix.rpartition(".heads.")
     if path == "W_E":
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
         yield "next_logits", lambda run, row: run.value("logits")[..., -1, :]
-    elif of_head and name == "output":
+    elif is_in_head and name == "output":
         yield f"{layer}.output", lambda run, x: x + (run.value(path) - run.unedited(path))
-    elif of_head and name == "scale":
+    elif is_in_head and name == "scale":
         yield f"{layer}.scores", with_head_scale(prefix)
-    elif of_head and name == "X":
+    elif is_in_head and name == "X":
         yield f"{prefix}.memory", lambda run, X: run.value(path)
         yield f"{layer}.QKV", with_head_X(prefix)
 
@@ -381,11 +381,11 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, ki
     patterns = nearest(re.sub(NUMBER, "#", corrected), valid)
     similar = ", ".join(fill_numbers(pattern, corrected, counts) for pattern in patterns)
     raise InvalidValueError(
-        "{path} isn't a {what}; similar ones are {similar}{hint}",
+        "{path} isn't a {kind}; similar ones are {similar}{hint}",
         path=quoted(path),
-        what=kind,
+        kind=kind,
         similar=similar,
-        hint=joined(hint_for(path), dots_hint(path)),
+        hint=join_messages(hint_for(path), dots_hint(path)),
     )
 
 
@@ -477,7 +477,7 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
                 shape=array.shape,
             ) from None
     if problem := problem_with(run, path, new):
-        raise InvalidValueError("invalid edit of {path}: {why}", path=path, why=problem)
+        raise InvalidValueError("invalid edit of {path}: {problem}", path=path, problem=problem)
     return new if is_array else new.item()
 
 

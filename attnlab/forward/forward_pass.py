@@ -138,11 +138,6 @@ class Explainable(Result):
         Explanation
             `print` shows it: what the step is for, its formula, and every intermediate number
 
-        Raises
-        ------
-        DisagreementError
-            The printed numbers don't add up to the stored one.
-
         Examples
         --------
         >>> trace.explain()    # the logit of the most probable next token
@@ -175,7 +170,7 @@ class MLP(Explainable):
     output : (T, D)
     """
 
-    parts: ClassVar[tuple[str, ...]] = (
+    table_steps: ClassVar[tuple[str, ...]] = (
         *("X", "W_1", "b_1", "W_2", "b_2"),
         *("hidden", "activated", "output"),
     )
@@ -239,8 +234,6 @@ class BlockAttention(MultiHeadAttention):
     and the attributes of `MultiHeadAttention`
     """
 
-    parts: ClassVar[tuple[str, ...]] = MultiHeadAttention.parts
-
     residual = Step("Tq D", "the block's input", equations.identity, x="parent.input")
     gain = Step[Array]("D")
     bias = Step[Array]("D")
@@ -293,7 +286,7 @@ class Block(Explainable):
     attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p) in training, else None
     """
 
-    parts: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
+    table_steps: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
     default_step: ClassVar[str] = "output"
     children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
     hint: ClassVar[str] = ".attention and .mlp have their own tables"
@@ -373,7 +366,7 @@ class ForwardPass(Explainable):
     tokens : Tokens, or None if there are only ids
     """
 
-    parts: ClassVar[tuple[str, ...]] = (
+    table_steps: ClassVar[tuple[str, ...]] = (
         *("token_embedding", "position_embedding", "embedding"),
         *("final", "logits"),
     )

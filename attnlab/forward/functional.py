@@ -100,11 +100,6 @@ def attention(
         Q K V raw_scores scores mask masked_scores weights context, in the inputs' dtype, float32 or
         float64
 
-    Raises
-    ------
-    InvalidValueError
-        If the mask leaves a query without keys
-
     Notes
     -----
     Source: "Attention Is All You Need" (2017), equation 1.
@@ -425,7 +420,7 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     without_keys = np.argwhere(~full.any(axis=-1))
     if len(without_keys):
         query = ", ".join(map(str, without_keys[0]))
-        raise InvalidValueError("mask hides all keys from query {where}", where=query)
+        raise InvalidValueError("mask hides all keys from query {query}", query=query)
     return full
 
 

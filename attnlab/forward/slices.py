@@ -25,12 +25,12 @@ class SliceRun(Run):
     Parameters
     ----------
     run : a run with the slice's given steps
-    whole : the run to take slices from
+    source : the run to take slices from
     """
 
-    def __init__(self, run: Run, whole: Run) -> None:
+    def __init__(self, run: Run, source: Run) -> None:
         vars(self).update(vars(run))
-        self.values, self.whole = dict(run.values), whole
+        self.values, self.source = dict(run.values), source
 
     def slice_of(self, path: str, value: Any) -> Any:
         """The slice of a step."""
@@ -39,9 +39,9 @@ class SliceRun(Run):
     def _evaluate(self, path: str, node: Node) -> Any:
         if not is_kept(node):
             return super()._evaluate(path, node)
-        return self.slice_of(path, self.whole.value(path))
+        return self.slice_of(path, self.source.value(path))
 
-    def _slices_whole(self, node: Node) -> bool:
+    def _selects_from_layer(self, node: Node) -> bool:
         return True
 
 
@@ -51,12 +51,12 @@ class TextRun(SliceRun):
     Parameters
     ----------
     run : the text's run
-    whole : the run of all, with a leading axis
+    source : the run of all, with a leading axis
     number : which text
     """
 
-    def __init__(self, run: Run, whole: Run, number: int) -> None:
-        super().__init__(run, whole)
+    def __init__(self, run: Run, source: Run, number: int) -> None:
+        super().__init__(run, source)
         self.number = number
 
     def slice_of(self, path: str, value: Any) -> Any:
@@ -64,7 +64,7 @@ class TextRun(SliceRun):
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the other texts
         state = super().__getstate__()
-        for name in ("whole", "number"):
+        for name in ("source", "number"):
             del state[name]
         return restore_run, (state,)
 
@@ -81,27 +81,27 @@ class LaterRows(SliceRun):
 
     Parameters
     ----------
-    whole : without cached tokens
+    source : without cached tokens
     start : the first position
     """
 
-    def __init__(self, whole: Run, start: int) -> None:
-        super().__init__(whole, whole)
+    def __init__(self, source: Run, start: int) -> None:
+        super().__init__(source, source)
         self.start = start
-        before = int(whole.value("positions")[start])
+        before = int(source.value("positions")[start])
         self.values = {
             f"blocks.{layer}.attention.{name}_cache": EarlierRows(
-                whole, f"blocks.{layer}.attention.{name}", before
+                source, f"blocks.{layer}.attention.{name}", before
             )
-            for layer in range(whole.graph.n_layer)
+            for layer in range(source.graph.n_layer)
             for name in "KV"
         }
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
         # Optional steps may be given, and names for another step's array may be edited.
-        if step.is_given or step.optional or step.equation is identity:
-            value = self.whole.value(path)
+        if step.is_input or step.optional or step.equation is identity:
+            value = self.source.value(path)
             return None if value is None else self.slice_of(path, value)
         return super()._evaluate(path, node)
 

@@ -447,7 +447,7 @@ def size_of(traces: Iterable[Trace]) -> int:
     """The bytes of the traces' arrays, without parameters; shared arrays count once."""
     runs = {}
     for trace in traces:
-        run = trace._run
+        run: Any = trace._run
         while run is not None:
             runs[id(run)] = run
             run = getattr(run, "base", None)

@@ -29,7 +29,7 @@ from attnlab.steps import graph_of
 from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory, write_whole
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import MODEL, Message, recognised, say
+from attnlab.support.messages import MODEL, Message, recognise, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
@@ -67,7 +67,9 @@ class GPT2:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}"
+            f"{type(self).__name__} has no attribute {name!r}{hint_for_model(name)}",
+            name=name,
+            obj=self,
         )
 
     @classmethod
@@ -205,7 +207,7 @@ class GPT2:
                 )
             )
             return cls.from_pretrained(POCKET)
-        origin = recognised(model.parameters.origin, "from {origin}")
+        origin = recognise(model.parameters.origin, "from {origin}")
         print(Message("Model: gpt2, {origin}.", origin=origin))
         return model
 
@@ -491,7 +493,7 @@ class GPT2:
             parameters=f"{parameter_count(config):,}",
             dtype=self.parameters.dtype,
         )
-        return "\n".join(map(say, (sizes, recognised(self.parameters.origin, "from {origin}"))))
+        return "\n".join(map(say, (sizes, recognise(self.parameters.origin, "from {origin}"))))
 
 
 def is_list_of_texts(texts: Any) -> bool:

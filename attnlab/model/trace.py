@@ -19,7 +19,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import EDITED, Message, recognised, say
+from attnlab.support.messages import EDITED, Message, recognise, say
 from attnlab.support.tables import Document, Table, header
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -61,7 +61,7 @@ class Trace(ForwardPass):
     vocabulary : the model's `Vocabulary`
     """
 
-    parts: ClassVar[tuple[str, ...]] = (*ForwardPass.parts, "next_logits")
+    table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass.table_steps, "next_logits")
     title_template: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
     hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
@@ -585,7 +585,7 @@ def open_trace(path: FilePath) -> Trace:
         raise RecordingError(
             "{path} isn't a complete trace file: {error}", path=path, error=error
         ) from None
-    edits = recognised(note, EDITED)
+    edits = recognise(note, EDITED)
     trace._run.note = Message("{title}, from a file", title=edits)
     return trace
 

@@ -57,11 +57,11 @@ def make(directory: str) -> str:
     sae = sparse_autoencoder(model, texts_of(SEED, SAMPLES), PATH)
     sae.save(directory)
     traces = model.trace(texts_of(HELD_OUT_SEED, HELD_OUT))
-    of_token, of_previous = detectors(sae, traces)
+    token_features, previous_features = detectors(sae, traces)
     return (
         f"{sae.evaluate(traces)}\n"
-        f"{len(of_token)} features detect one token: {of_token}\n"
-        f"{len(of_previous)} others detect one previous token: {of_previous}"
+        f"{len(token_features)} features detect one token: {token_features}\n"
+        f"{len(previous_features)} others detect one previous token: {previous_features}"
     )
 
 
@@ -78,13 +78,15 @@ def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[i
 
     def detecting(ids: Any) -> list[int]:
         total = activations.sum(axis=0)
-        of_ids = [activations[ids == id].sum(axis=0) for id in np.unique(ids)]
-        is_detector = (np.max(of_ids, axis=0) >= MIN_FRACTION * total) & (total > 0)
+        sums_by_id = [activations[ids == id].sum(axis=0) for id in np.unique(ids)]
+        is_detector = (np.max(sums_by_id, axis=0) >= MIN_FRACTION * total) & (total > 0)
         features: list[int] = np.flatnonzero(is_detector).tolist()
         return features
 
-    of_token = detecting(current)
-    return of_token, [feature for feature in detecting(previous) if feature not in of_token]
+    token_features = detecting(current)
+    return token_features, [
+        feature for feature in detecting(previous) if feature not in token_features
+    ]
 
 
 if __name__ == "__main__":

@@ -193,17 +193,17 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
     dice, chosen = Dice(np.random.default_rng(seed)), list[Sentence]()
     length: dict[str, int] = {}
     for name, task in TASKS.items():
-        of_task: list[Sentence] = []
-        while len(of_task) < count:
+        task_sentences: list[Sentence] = []
+        while len(task_sentences) < count:
             clean, corrupted, *words = task(dice)
             sentence = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
             for text in sentence[1:]:
                 length[text] = len(model.tokenizer.encode(text))
             has_equal_lengths = length[clean] == length[corrupted]
             has_single_tokens = length[sentence.right] == length[sentence.wrong] == 1
-            if has_equal_lengths and has_single_tokens and sentence not in of_task:
-                of_task.append(sentence)
-        chosen += of_task
+            if has_equal_lengths and has_single_tokens and sentence not in task_sentences:
+                task_sentences.append(sentence)
+        chosen += task_sentences
     return chosen
 
 
@@ -230,7 +230,7 @@ def means(model: GPT2) -> dict[str, AnyArray]:
     }
 
 
-def ablated(
+def ablate(
     trace: Trace, kept: NDArray[np.bool_], replacements: dict[str, AnyArray] | None
 ) -> Trace:
     """A trace in which parts that aren't kept write 0, or their means.
@@ -255,7 +255,7 @@ def ablated(
 
 def measures_of(trace: Trace, sentence: Sentence) -> AnyArray:
     """The difference of logits and the log-probability of the right token, (..., 2)."""
-    right, wrong = (trace.vocabulary.named(word).id for word in sentence[3:])
+    right, wrong = (trace.vocabulary.lookup(word).id for word in sentence[3:])
     logits = trace.next_logits.astype(np.float64)
     differences = logits[..., right] - logits[..., wrong]
     return np.stack([differences, logits[..., right] - log_sum_exp(logits)], axis=-1)
@@ -269,7 +269,7 @@ def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
         tokens = model.tokenizer.tokens(sentence.clean)
         batch, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
         for row, replacements in enumerate((None, mean_of_path)):
-            results[row, number] = measures_of(ablated(batch, kept, replacements), sentence)
+            results[row, number] = measures_of(ablate(batch, kept, replacements), sentence)
     return results
 
 
@@ -345,19 +345,19 @@ class Truth(Document):
         """
         faithfulness = as_float(faithfulness, "faithfulness", least=None)
         v = self.values(task, ablation).mean(axis=0)
-        of_subsets = (v - v[0]) / (v[-1] - v[0])
+        fractions = (v - v[0]) / (v[-1] - v[0])
         kept = kept_parts(range(SUBSETS))
-        sizes, is_faithful = kept.sum(axis=1), of_subsets >= faithfulness
+        sizes, is_faithful = kept.sum(axis=1), fractions >= faithfulness
         if not is_faithful.any():
             raise InvalidValueError(
                 "no subset has faithfulness {faithfulness}; the highest is {highest}",
                 faithfulness=f"{faithfulness:g}",
-                highest=f"{of_subsets.max():.3g}",
+                highest=f"{fractions.max():.3g}",
             )
         smallest = np.flatnonzero(is_faithful & (sizes == sizes[is_faithful].min()))
         return [
-            (tuple(np.array(PARTS)[kept[subset]].tolist()), float(of_subsets[subset]))
-            for subset in sorted(smallest, key=lambda subset: -of_subsets[subset])
+            (tuple(np.array(PARTS)[kept[subset]].tolist()), float(fractions[subset]))
+            for subset in sorted(smallest, key=lambda subset: -fractions[subset])
         ]
 
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
@@ -507,10 +507,14 @@ class Shapley(Analysis):
     def __init__(self, truth: Truth, ablation: str, measure: str) -> None:
         self.title = Message("Shapley values, ablation by {ablation}", ablation=ablation)
         self._tasks, self._parts = truth.tasks, truth.parts
-        of_tasks = [shapley_values(truth.values(task, ablation, measure)) for task in truth.tasks]
-        self.each = read_only(np.concatenate(of_tasks))
-        self.values = read_only(np.stack([values.mean(axis=0) for values in of_tasks]))
-        self.standard_errors = read_only(np.stack([standard_error(values) for values in of_tasks]))
+        values_by_task = [
+            shapley_values(truth.values(task, ablation, measure)) for task in truth.tasks
+        ]
+        self.each = read_only(np.concatenate(values_by_task))
+        self.values = read_only(np.stack([values.mean(axis=0) for values in values_by_task]))
+        self.standard_errors = read_only(
+            np.stack([standard_error(values) for values in values_by_task])
+        )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return self.values, named_axis("task", self._tasks), named_axis("part", self._parts)
@@ -642,9 +646,9 @@ def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[N
         heads, mlps = (result.effects.mean(axis=0) for result in results)
         scores.append(np.concatenate([heads, mlps[:, np.newaxis]], axis=1).ravel())
     for steps in (1, 5):
-        of_pairs: Any = edges(clean, corrupted, metric=metrics, steps=steps, progress=False)
-        sums = np.nansum(of_pairs.each.mean(axis=0), axis=1)
-        scores.append(sums[[of_pairs.senders.index(path) for path in OUTPUTS]])
+        effects: Any = edges(clean, corrupted, metric=metrics, steps=steps, progress=False)
+        sums = np.nansum(effects.each.mean(axis=0), axis=1)
+        scores.append(sums[[effects.senders.index(path) for path in OUTPUTS]])
     return scores
 
 

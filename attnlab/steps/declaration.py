@@ -46,7 +46,7 @@ class Step(Generic[Value]):
     ----------
     name : such as raw_scores
     needs : the paths of the steps that it needs
-    select, always_select : see `sliced`
+    select, always_select : for a head's step, see `for_head`
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Step(Generic[Value]):
         self.always_select = False
 
     @property
-    def is_given(self) -> bool:
-        """Whether it is given, or a model parameter, and not computed."""
+    def is_input(self) -> bool:
+        """Whether it is an input or a model parameter, rather than computed."""
         return self.equation is None and self.select is None and not self.optional
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -82,21 +82,21 @@ class Step(Generic[Value]):
         equals = f" = {self.formula}" if self.formula else ""
         self.__doc__ = f"{name}{equals}\n\nAxes: {self.axes or 'none, a single number'}"
 
-    def sliced(
+    def for_head(
         self, select: Callable[[Any, int, int], Value], *, always: bool = False
     ) -> Step[Value]:
-        """The step of one part of a whole, such as one head of a layer.
+        """The same step of one head of a layer.
 
         Parameters
         ----------
-        select : returns the part's array, given the whole's array for this step, the part's
-            number and the number of parts
-        always : whether to select it even in long texts, where the whole's step may not be computed
+        select : returns the head's array from the layer's array, the head's number and the number
+            of heads
+        always : whether to select it even in long texts, where the layer's step may not be computed
             yet. A step without an equation is always selected.
         """
-        part = copy(self)
-        part.select, part.always_select = select, always or self.equation is None
-        return part
+        step = copy(self)
+        step.select, step.always_select = select, always or self.equation is None
+        return step
 
     def as_parameter(self) -> Step[Value]:
         """The step for a model that has it as a parameter instead of computing it."""

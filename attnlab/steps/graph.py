@@ -18,14 +18,14 @@ class Node(NamedTuple):
     ----------
     needs : the paths of the equation's parameters
     fast_needs : for the fast equation: parameter, path, whether to pass it only if computed
-    whole, number, n_head : for a head's step: the path of the layer's step, the head's number, and
-        the path of the number of heads
+    layer_step, number, n_head : for a head's step: the path of the layer's step, the head's number,
+        and the path of the number of heads
     """
 
     step: Any  # a Step; annotated as such, type checkers would apply its __get__
     needs: tuple[str, ...]
     fast_needs: tuple[tuple[str, str, bool], ...]
-    whole: str
+    layer_step: str
     number: int
     n_head: str
 
@@ -101,12 +101,12 @@ class Graph(dict[str, Node]):
 
 
 def as_data(graph: Graph) -> dict[str, list[str]]:
-    """What each step is computed from, by path, for running the graph outside Python.
+    """How each step is computed, by path, for running the graph outside Python.
 
-    Each list has the step's equation, the function that selects it from the whole's step (or ""),
-    and the paths of the steps that the equation needs. Given steps are left out. `#` is a block's
-    number, `#-1` the previous block's, `@` a head's; a path that starts with a dot is in the same
-    part.
+    Each list has the step's equation, the function that selects it from the layer's step (or ""),
+    and the paths of the steps that the equation needs. Inputs and parameters are left out. `#` is a
+    block's number, `#-1` the previous block's, `@` a head's; a path that starts with a dot is in
+    the same part.
 
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
         "blocks.#.attention.heads.@.scale": ["", "shared"]
@@ -130,7 +130,7 @@ def _paths(kind: type[Any], prefix: str = "") -> Iterator[str]:
 def _node_as_data(graph: Graph, path: str) -> list[str]:
     node = graph[path]
     step, prefix = node.step, path.rpartition(".")[0]
-    if step.is_given:
+    if step.is_input:
         return []
     select = step.select.__name__ if step.select else ""
     if step.equation is None or step.always_select:

@@ -60,17 +60,20 @@ class Result(ReadOnly, PrintedAnywhere):
     path : such as "blocks.3.attention"; "" for the outermost result
     tokens : the tokens of the text, or None
     memory_tokens : the attended tokens if they differ from `tokens`, see `cross_attention`
-    parts : the names of the steps in the table, in order
+    table_steps : the names of the steps in the table, in order
     steps : the declarations of all steps, by name
     children : the kinds of the parts
     hint : the table's last line
     """
 
-    parts: ClassVar[tuple[str, ...]] = ()
+    table_steps: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[dict[str, Step[Any]]] = {}
     children: ClassVar[dict[str, type[Result]]] = {}
     hint: ClassVar[str] = ""
     path: str
+    _title: str
+    _run: Run
+    _prefix: str
 
     def __init_subclass__(cls) -> None:
         declared = {name: step for name, step in vars(cls).items() if isinstance(step, Step)}
@@ -96,7 +99,12 @@ class Result(ReadOnly, PrintedAnywhere):
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint_for(name)}")
+        hint = hint_for(name)
+        if not hint and (path := next(paths_below(type(self), name), "")):
+            hint = f"; its parts have {path}"
+        raise AttributeError(
+            f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
+        )
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
@@ -115,14 +123,12 @@ class Result(ReadOnly, PrintedAnywhere):
     @property
     def note(self) -> str:
         """The end of titles, which lists the edited steps."""
-        note: str = self._run.note
-        return note
+        return self._run.note
 
     @property
     def derivative_of(self) -> str:
         """What the numbers are gradients of; "" if they are the steps themselves."""
-        of: str = self._run.derivative_of
-        return of
+        return self._run.derivative_of
 
     @property
     def tokens(self) -> Any:
@@ -136,14 +142,12 @@ class Result(ReadOnly, PrintedAnywhere):
     @property
     def edited_steps(self) -> tuple[str, ...]:
         """The paths of the edited steps; edits of heads count for their layer."""
-        steps: tuple[str, ...] = self._run.edited_steps
-        return steps
+        return self._run.edited_steps
 
     @property
     def tokens_before(self) -> int:
         """The number of cached tokens before the text."""
-        before: int = self._run.tokens_before
-        return before
+        return self._run.tokens_before
 
     def fork(self) -> Self:
         """A copy; steps that it computes aren't stored in the original."""
@@ -157,13 +161,11 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def is_stored(self, name: str) -> bool:
         """Whether a step is given or already computed and kept."""
-        stored: bool = self._run.is_stored(self._path_of(name))
-        return stored
+        return self._run.is_stored(self._path_of(name))
 
     def is_edited(self, name: str) -> bool:
         """Whether a step, or a part of it, is edited."""
-        edited: bool = self._run.is_edited(self._path_of(name))
-        return edited
+        return self._run.is_edited(self._path_of(name))
 
     def unedited(self, name: str) -> Any:
         """A step without its own edit."""
@@ -174,12 +176,12 @@ class Result(ReadOnly, PrintedAnywhere):
     def computation_of(self, name: str) -> Computation:
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
-        while node.whole and (node.step.equation is None or not node.step.axes):
-            whole, n_head = map(self._run.value, (node.whole, node.n_head))
+        while node.layer_step and (node.step.equation is None or not node.step.axes):
+            whole, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.step.select, head=node.number, n_head=n_head)
             if select(whole) is not whole:
-                return Computation(select, {"whole": (node.whole, whole)})
-            node = self._run.graph[node.whole]  # shared by all parts
+                return Computation(select, {"whole": (node.layer_step, whole)})
+            node = self._run.graph[node.layer_step]  # shared by all heads
         needed = zip(parameters_of(node.step.equation), node.needs, strict=True)
         return Computation(
             node.step.equation, {name: (path, self._run.value(path)) for name, path in needed}
@@ -219,8 +221,7 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def _path_of(self, name: str) -> str:
         """A step's path from the root."""
-        path: str = self._prefix + self._step(name).name
-        return path
+        return self._prefix + self._step(name).name
 
     def axes_of(self, name: str) -> str:
         """The names of a step's axes, without leading ones."""
@@ -228,11 +229,10 @@ class Result(ReadOnly, PrintedAnywhere):
 
     def formula_of(self, name: str) -> str:
         """The right-hand side of a step's equation, or a description if it is given."""
-        formula: str = self._run.graph.formulas.get(name, self._step(name).formula)
-        return formula
+        return self._run.graph.formulas.get(name, self._step(name).formula)
 
     def graph_as_data(self) -> dict[str, list[str]]:
-        """What each step is computed from, for running the graph outside Python."""
+        """How each step is computed, for running the graph outside Python."""
         return as_data(self._run.graph)
 
     def heading_of(self, name: str) -> str:
@@ -246,7 +246,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
     def _steps_shown(self) -> tuple[str, ...]:
-        return self.parts
+        return self.table_steps
 
     def _table(self) -> str:
         lines: list[tuple[str, ...]] = [header("name", "axes", "shape", "dtype", "range", "-inf")]
@@ -304,7 +304,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     """
     part, name = step_at(result, path)
     node = part._run.graph[part._path_of(name)]
-    return node.needs or tuple(filter(None, [node.whole]))
+    return node.needs or tuple(filter(None, [node.layer_step]))
 
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
@@ -348,14 +348,14 @@ def at(result: Result, path: str) -> Any:
     for name in path.split("."):
         names = parts_of(part)
         if name not in names:
-            where = ".".join(walked) or Message("it")
-            has = ""
+            options = ""
             if names:
-                has = Message("; {where} has {names}", where=where, names=", ".join(names))
+                parent = ".".join(walked) or type(result).__name__
+                options = Message("; {parent} has {names}", parent=parent, names=", ".join(names))
             raise InvalidValueError(
-                "there is no part {path}{has}{hint}",
+                "there is no part {path}{options}{hint}",
                 path=quoted(path),
-                has=has,
+                options=options,
                 hint=hint_for(name) or hint_for(path),
             )
         part = part[int(name)] if isinstance(part, Numbered) else getattr(part, name)

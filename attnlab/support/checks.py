@@ -86,9 +86,9 @@ def reraised_as(kind: type[AttnlabError], message: str) -> Iterator[None]:
     except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except AttnlabError as error:
-        raise kind("{what}: {error}", what=message, error=error) from None
+        raise kind("{message}: {error}", message=message, error=error) from None
     except BaseException as error:  # a panic isn't an Exception
-        raise kind("{what}: {error}", what=message, error=quoted(error, 200)) from None
+        raise kind("{message}: {error}", message=message, error=quoted(error, 200)) from None
 
 
 def attribute(value: object, name: str) -> Any:
@@ -202,7 +202,7 @@ def memory_for(purpose: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, ValueError, OverflowError):  # last two: larger than the address space
-        raise InvalidValueError("not enough memory for {what}", what=purpose) from None
+        raise InvalidValueError("not enough memory for {purpose}", purpose=purpose) from None
 
 
 def as_model_dtype(dtype: DTypeLike) -> np.dtype[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import locale
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,23 +27,25 @@ def using_language(language: str) -> Iterator[None]:
         _language.reset(before)
 
 
-def language_of(given: str | None = None) -> str:
-    """The language: `given`, or the context's, or the user's; "zh" for Chinese, otherwise "en".
+def language_of(language: str | None = None) -> str:
+    """Return "zh" for Chinese, otherwise "en"; None is the context's language, or the user's.
 
     The user's is ATTNLAB_LANGUAGE if set, otherwise the locale's.
     """
-    if given is None and (default := _language.get()):
+    if language is None and (default := _language.get()):
         return default
-    if given is None:
+    if language is None:
         name = next(filter(None, map(os.environ.get, VARIABLES)), None) or _locale()
         return CHINESE if name.lower().startswith(("zh", "chinese")) else ENGLISH
-    if not isinstance(given, str) or given not in (ENGLISH, CHINESE):
-        raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(given)}")
-    return given
+    if not isinstance(language, str) or language not in (ENGLISH, CHINESE):
+        raise InvalidValueError(f"language must be 'en' or 'zh'; got {quoted(language)}")
+    return language
 
 
 def _locale() -> str:
     """The locale's name if no variable is set, as on Windows."""
+    import locale  # slow, and rarely needed
+
     with suppress(ValueError):  # a locale unknown to Python
         return locale.getlocale()[0] or ""
     return ""

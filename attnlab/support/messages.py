@@ -48,13 +48,13 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
-def joined(*parts: str) -> Message:
+def join_messages(*parts: str) -> Message:
     """Texts one after another; messages among them are translated."""
     values = {f"part{number}": part for number, part in enumerate(parts)}
     return Message("".join(f"{{{name}}}" for name in values), **values)
 
 
-def recognised(text: str, *templates: str) -> str:
+def recognise(text: str, *templates: str) -> str:
     """Recover a `Message` from its text, if a template matches."""
     for template in templates:
         pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*)", re.escape(template))
@@ -80,12 +80,12 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
     language = language_of(language)
     if isinstance(text, Message):
         values, text = text.values, text.template
-    said = words().get(text, text) if language == CHINESE else text
-    values = {name: _translated(value, language) for name, value in values.items()}
-    return said.format(**values) if values else said
+    translated = words().get(text, text) if language == CHINESE else text
+    values = {name: _translate(value, language) for name, value in values.items()}
+    return translated.format(**values) if values else translated
 
 
-def _translated(value: object, language: str) -> object:
+def _translate(value: object, language: str) -> object:
     """A message's or error's text in a language; any other value unchanged."""
     if isinstance(value, errors.AttnlabError):
         return value.translated(language)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from attnlab.support.messages import Message, joined
+from attnlab.support.messages import Message, join_messages
 
 # Paths in a trace by the tools' names, without TransformerLens's `hook_`; l is a layer, h a head.
 PATHS = {
@@ -89,7 +89,7 @@ def _hint(name: str, names_of_tools: Mapping[str, Mapping[str, str]]) -> str:
         for tool, names in names_of_tools.items()
         if name in names
     )
-    return joined(*hints)
+    return join_messages(*hints)
 
 
 def with_dots(path: str) -> str:

@@ -209,10 +209,10 @@ def labels(values: Iterable[object] | None, count: int, name: str) -> list[str]:
         texts = [printable(str(label)) for label in (range(count) if values is None else values)]
     except Exception:  # __iter__ and __str__ may raise anything
         raise InvalidTypeError(
-            "{name} must be {count} labels, such as tokens.symbols; got {given}",
+            "{name} must be {count} labels, such as tokens.symbols; got {value}",
             name=name,
             count=count,
-            given=quoted(values),
+            value=quoted(values),
         ) from None
     if len(texts) != count:
         raise InvalidValueError(

@@ -89,7 +89,7 @@ class Tokenizer:
             raise VocabularyError("tokenizer in {path}: {error}", path=path, error=error) from None
 
     @classmethod
-    def of_merges(
+    def from_merges(
         cls, ids: Mapping[str, int], merges: Sequence[tuple[str, str] | str]
     ) -> Tokenizer:
         """GPT-2's tokenizer with your own vocabulary.
@@ -112,9 +112,9 @@ class Tokenizer:
         return cls(byte_pair_settings(dict(ids), merges))
 
     @classmethod
-    def of_bytes(cls) -> Tokenizer:
+    def byte_level(cls) -> Tokenizer:
         """A tokenizer with one token for each of the 256 bytes."""
-        return cls.of_merges(BYTES, [])
+        return cls.from_merges(BYTES, [])
 
     def for_rows(self, rows: int) -> Tokenizer:
         """A copy for an embedding with this number of rows."""

@@ -337,8 +337,8 @@ class Vocabulary:
         raw = self._bytes_of(id)
         return Token(id, symbol, raw.decode("utf-8", errors="replace"), raw)
 
-    def named(self, token: int | str | Token) -> Token:
-        """The token given by its id, text or symbol, or as a Token."""
+    def lookup(self, token: int | str | Token) -> Token:
+        """The token with this id, text or symbol; a Token is looked up by its id."""
         name = as_number(token.id if isinstance(token, Token) else token)
         if is_integer(name):
             return self.tokens([name])[0]

@@ -298,8 +298,8 @@ def train(
     if watch is not None and not callable(watch):
         raise InvalidTypeError("watch must be callable; got {watch}", watch=quoted(watch))
     progress = as_flag(progress, "progress")
-    if tokenizer is None and config.vocab_size == len(Tokenizer.of_bytes()):
-        tokenizer = Tokenizer.of_bytes()
+    if tokenizer is None and config.vocab_size == len(Tokenizer.byte_level()):
+        tokenizer = Tokenizer.byte_level()
     path = None if directory is None else as_path(directory, "directory")
     steps = as_count(steps, "steps", least=1, most=math.inf)
     settings = Settings(

@@ -15,7 +15,7 @@ from attnlab.analysis.lens import (
     Lens,
     best_of,
     check_next_tokens,
-    decoded,
+    decode_stream,
     losses_of,
     probabilities_of,
 )
@@ -69,11 +69,11 @@ class TunedLens:
         "(2023)"
     )
 
-    def __init__(self, maps: Mapping[str, tuple[Array, Array]], of_model: str) -> None:
+    def __init__(self, maps: Mapping[str, tuple[Array, Array]], fingerprint: str) -> None:
         self.stops = tuple(maps)
         self.W = {stop: read_only(W) for stop, (W, _) in maps.items()}
         self.b = {stop: read_only(b) for stop, (_, b) in maps.items()}
-        self._model = of_model  # a fingerprint
+        self._model = fingerprint
 
     def translated(self, trace: Trace, stop: str) -> Array:
         """x + x W + b at a stop, (..., T, D)."""
@@ -90,7 +90,7 @@ class TunedLens:
             raise InvalidValueError(f"stop must be one of {', '.join(known)}; got {quoted(stop)}")
         if self._model != fingerprint(trace):
             raise InvalidValueError("the lens was trained for another model")
-        return decoded(trace, self.translated(trace, stop))
+        return decode_stream(trace, self.translated(trace, stop))
 
     def of(self, trace: Trace) -> TunedStops:
         """The most probable token at every stop and position of a text."""
@@ -328,7 +328,7 @@ class LensLosses(Analysis):
             trace, _ = traces.side_by_side(numbers)
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, stop in enumerate(self.stops):
-                logit = decoded(trace, at(trace, stop))
+                logit = decode_stream(trace, at(trace, stop))
                 for kind, logits in enumerate((lens.logits(trace, stop), logit)):
                     each[kind, row, numbers] = losses_of(logits[..., :-1, :], ids)
         self.each: NDArray[np.float64] = read_only(each)
@@ -346,11 +346,11 @@ class LensLosses(Analysis):
 
     def _tables(self) -> Iterator[str | Table]:
         lines = [header("stop", "tuned lens", "logit lens")]
-        of_lenses = ((self.tuned, self.tuned_errors), (self.logit, self.logit_errors))
+        lenses = ((self.tuned, self.tuned_errors), (self.logit, self.logit_errors))
         for row, stop in enumerate(self.stops):
             cells = (
                 f"{mean[row]:.3f}" + ("" if np.isnan(error[row]) else f" ± {error[row]:.3f}")
-                for mean, error in of_lenses
+                for mean, error in lenses
             )
             lines.append((stop, *cells))
         yield Table(lines)

@@ -303,9 +303,9 @@ class StepNumber:
         return [
             term,
             Message(
-                "; edited here: {stored} instead of {made}",
+                "; edited here: {stored} instead of {computed}",
                 stored=Term(stored),
-                made=Term(computed),
+                computed=Term(computed),
             ),
         ]
 

@@ -124,8 +124,8 @@ def explain_in_head(
     if len(shape) > 3:
         raise error_for_several(result, name, shape)
     n_head, _, width = shape
-    of_all = checked_index(0 if component is None else component, "component", n_head * width)
-    return explain(result.heads[of_all // width], name, token, of_all % width)
+    column = checked_index(0 if component is None else component, "component", n_head * width)
+    return explain(result.heads[column // width], name, token, column % width)
 
 
 def explain_probability(
@@ -152,14 +152,14 @@ def explain_probability(
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result._prefix}heads.0.{name}"
-    of_head = Message(" (path {path})", path=path) if "heads" in result.children else ""
+    example = Message(" (path {path})", path=path) if "heads" in result.children else ""
     return InvalidValueError(
         "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "
-        ".heads[0]{of_head}, or a sequence, such as attention(Q[0], K[0], V[0])",
+        ".heads[0]{example}, or a sequence, such as attention(Q[0], K[0], V[0])",
         title=result.title,
         name=name,
         shape=shape,
-        of_head=of_head,
+        example=example,
     )
 
 
@@ -213,8 +213,8 @@ def positions_of(
     """A number's position along each axis."""
     indices = {"token": token, "component": component}
     if len(axes) < 2:
-        has = [*axes] and ["token" if axes[0] == "T" else "component"]
-        for kind in indices.keys() - has:
+        kinds = [*axes] and ["token" if axes[0] == "T" else "component"]
+        for kind in indices.keys() - kinds:
             if indices[kind] is not None:
                 raise InvalidValueError(
                     "{name} of {title} has no {kinds} to choose from; got {number}",
@@ -223,7 +223,7 @@ def positions_of(
                     kinds=f"{kind}s",
                     number=quoted(indices[kind]),
                 )
-        indices = {kind: indices[kind] for kind in has}
+        indices = {kind: indices[kind] for kind in kinds}
     is_matrix = len(axes) == 2 and not {*axes} & {*KINDS}
     positions: list[Position] = []
     for axis, count, choice in zip(axes, np.shape(value), indices.values(), strict=True):

@@ -190,13 +190,13 @@ EXPLANATIONS: dict[Callable[..., Any], Derivation | dict[Any, Derivation]] = {
 
 def as_data() -> dict[str, Any]:
     """The explanations for the page, by equation or activation function."""
-    of_activated = {name: (equations.activated, entry) for name, entry in ACTIVATIONS.items()}
-    of_equations = {name: (name, entry) for name, entry in EXPLANATIONS.items()}
+    activations = {name: (equations.activated, entry) for name, entry in ACTIVATIONS.items()}
+    steps = {name: (name, entry) for name, entry in EXPLANATIONS.items()}
     return {
         name.__name__: {
             "parameters": [*inspect.signature(equation).parameters],
             "lines": [line.as_data() for line in entry.lines],
         }
-        for name, (equation, entry) in {**of_equations, **of_activated}.items()
+        for name, (equation, entry) in {**steps, **activations}.items()
         if isinstance(entry, Derivation)
     }

@@ -165,13 +165,13 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
-    is_attention = "weights" in result.parts
+    is_attention = "weights" in result.table_steps
     if result.tokens is not None and not is_attention:
         body.append(_chips(result.tokens))
     if is_attention:
         try:
             body += [*_attention(result, tokens)]
-            steps = _collapsed(steps)
+            steps = _collapse(steps)
         except AttnlabError as error:  # the table below still works
             body.append(_faint(say("No weights: {error}", error=error)))
     body.append(steps)
@@ -180,7 +180,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     return _page(say(result.title), *body)
 
 
-def _collapsed(steps: str) -> str:
+def _collapse(steps: str) -> str:
     return f"<details><summary>{say('steps')}</summary>{steps}</details>"
 
 
@@ -208,7 +208,7 @@ def trace_view(trace: Result) -> str:
             )
         )
     steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_collapsed(steps), _faint(say(trace.hint))]
+    body += [_collapse(steps), _faint(say(trace.hint))]
     return _page(say(trace.title), *body)
 
 
@@ -480,7 +480,7 @@ def _chips(tokens: Any) -> str:
             continue
         token, shared = tokens[i], printable(tokens.part_of[i])
         note = f" · {say('part of {shared}', shared=shared)}" if shared else ""
-        tooltip = f"{_described(token)}{escape(label(note, TOOLTIP_LENGTH))}"
+        tooltip = f"{_describe(token)}{escape(label(note, TOOLTIP_LENGTH))}"
         chips.append(
             f'<span class=chip title="{say("token {i}", i=i)} · {tooltip}">'
             f"<code>{safe(token.symbol, 24)}</code> <small>{token.id}</small></span>"
@@ -488,7 +488,7 @@ def _chips(tokens: Any) -> str:
     return f"<div>{' '.join(chips)}</div>"
 
 
-def _described(token: Token) -> str:
+def _describe(token: Token) -> str:
     """A token's description as HTML."""
     text = safe(repr(token.text))
     data = label(token.bytes.hex(" "), TOOLTIP_LENGTH)
@@ -515,7 +515,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
             step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{details}</details>"
-    elif "concat" in attention.parts and dimensions == 3:
+    elif "concat" in attention.table_steps and dimensions == 3:
         yield from _heads(fork, tokens)
     else:
         yield _faint(say("Several sequences at once are shown as a table only."))
@@ -628,7 +628,7 @@ def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
     if index is None:
         return f"<th class={kind}>{ELLIPSIS}</th>"
     token = axis.tokens[index]
-    details = "" if token is None else f" · {_described(token)}"
+    details = "" if token is None else f" · {_describe(token)}"
     tooltip = f"{say(axis.name)} {axis.positions[index]}{details}"
     return f'<th class={kind} title="{tooltip}">{escape(axis.labels[index])}</th>'
 

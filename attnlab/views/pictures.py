@@ -23,7 +23,7 @@ from attnlab.support.checks import as_reals, check_kind
 from attnlab.support.messages import say
 from attnlab.support.tables import labels
 from attnlab.views.colours import LIGHT
-from attnlab.views.plot import Picture, Words, axes_for, drawing_in, finish, of_title, plot_matrix
+from attnlab.views.plot import Picture, Words, axes_for, drawing_in, finish, in_title, plot_matrix
 from attnlab.views.shown import Axis, label, missing_extra
 
 try:
@@ -150,7 +150,7 @@ def plane(
         )
         for name, W, b in maps[1:]
     )
-    alt = say("Maps of the plane{of}: {items}", of=of_title(title), items=items)
+    alt = say("Maps of the plane{of}: {items}", of=in_title(title), items=items)
     picture = finish(outer, ax, words, title, [], alt)
     labelled = []
     for n, (name, W, b) in enumerate(maps):
@@ -183,7 +183,7 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     starts, total = ends - [*named.values()], ends[-1]
     alt = say(
         "Arrows head to tail{of}: {items}; their sum is {total}",
-        of=of_title(title),
+        of=in_title(title),
         items=_in_words(named),
         total=_pair(total),
     )
@@ -201,7 +201,7 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _vectors(vectors, "vectors")
-    alt = say("Arrows from the origin{of}: {items}", of=of_title(title), items=_in_words(named))
+    alt = say("Arrows from the origin{of}: {items}", of=in_title(title), items=_in_words(named))
     return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
 
 
@@ -289,7 +289,7 @@ def curves(
     axes.set_ylabel(words.escaped(y_name), parse_math=False, family=words.fonts)
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
-    alt = say("Curves{of}: {items}", of=of_title(title), items="; ".join(descriptions))
+    alt = say("Curves{of}: {items}", of=in_title(title), items="; ".join(descriptions))
     return finish(axes, ax, words, title, notes, alt)
 
 

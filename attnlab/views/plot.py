@@ -224,7 +224,7 @@ def plot_matrix(
     every = math.ceil(MIN_INCHES / height)  # every second, third, ... label is drawn
     cell_axes = [Axis("", range(len(row)), tuple(row)) for row in cells]
     words = Words([*axes, *cell_axes], title)
-    texts = [words.of(axis) for axis in cell_axes]
+    texts = [words.labels(axis) for axis in cell_axes]
     longest = max((display_width(text) for row in texts for text in row), default=0)
     width = max(height, INCHES_PER_CHARACTER * (longest + 1))
     if width * len(column_indices) > MAX_INCHES or into is not None:
@@ -237,7 +237,7 @@ def plot_matrix(
     ):
         for gap in (n for n, index in enumerate(shown_indices) if index is None):
             span(gap - 0.5, gap + 0.5, color=LIGHT.paper)
-        names = words.of(axis)
+        names = words.labels(axis)
         labels = [ELLIPSIS if n is None else names[n] for n in shown_indices][::every]
         style: dict[str, Any] = {"parse_math": False, "family": words.fonts}
         if axis is columns and max(map(display_width, labels)) > FITS_A_COLUMN:
@@ -270,7 +270,7 @@ def plot_matrix(
     names_of_axes = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
     alt = say(
         "Heatmap{of}: {size}; the largest is {largest} at {cell}",
-        of=of_title(title),
+        of=in_title(title),
         size=say(", ").join(filter(None, (size, names_of_axes))),
         largest=largest,
         cell=say(", ").join(axis.in_words(shown_indices[n]) for axis, shown_indices, n in labelled),
@@ -350,7 +350,7 @@ def plot_tiles(
     alt = say(
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
         "head {head}",
-        of=of_title(title),
+        of=in_title(title),
         L=L,
         H=H,
         largest=largest,
@@ -373,8 +373,8 @@ def plot_tokens(
     masked = step.masked[query] if step.masked is not None else np.zeros(len(weights), bool)
     largest = np.sort(np.argsort(-weights, kind="stable")[:TOKENS_SHOWN])
     omitted = len(weights) - len(largest)
-    of_query = say("weights of query {query}", query=queries.positions[query])
-    title = f"{say(attention.title)}\n{of_query}"
+    subtitle = say("weights of query {query}", query=queries.positions[query])
+    title = f"{say(attention.title)}\n{subtitle}"
     words = Words([queries, keys], title)
     ax = axes_for(into, 5.5, (len(largest) + 1) * INCHES_PER_LABEL + 1.2)
     middle = (len(largest) - 1) / 2
@@ -383,7 +383,7 @@ def plot_tokens(
         colour = LIGHT.faint if masked[key] else LIGHT.ink
         number = say("masked") if masked[key] else f"{weights[key]:.2f}"
         number_of_key = f"{keys.positions[key]} " if omitted else ""
-        text = f"{number_of_key}{words.of(keys)[key]}  {number}"
+        text = f"{number_of_key}{words.labels(keys)[key]}  {number}"
         ax.text(-0.02, y, text, ha="right", color=colour, **settings)
         if not masked[key]:
             strength = float(np.clip(weights[key], 0, 1))
@@ -399,7 +399,7 @@ def plot_tokens(
         others = f"{np.delete(weights, largest).sum():.2f}"
         text = f"{ELLIPSIS} {say('{rest} more, {sum} together', rest=omitted, sum=others)}"
         ax.text(-0.02, len(largest), text, ha="right", color=LIGHT.faint, **settings)
-    ax.text(1.02, middle, words.of(queries)[query], ha="left", color=LIGHT.ink, **settings)
+    ax.text(1.02, middle, words.labels(queries)[query], ha="left", color=LIGHT.ink, **settings)
     ax.set_xlim(-0.6, 1.4)
     ax.set_ylim(len(largest) + bool(omitted) - 0.5, -0.5)
     ax.set_axis_off()
@@ -415,7 +415,7 @@ def plot_tokens(
     )
     alt = say(
         "Lines{of} ({query}): largest weight on {first}",
-        of=of_title(title),
+        of=in_title(title),
         query=queries.labels[query],
         first=first,
     )
@@ -447,7 +447,7 @@ def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Pictu
     first, last = (f"{numbers[n]:.3f}" for n in (0, -1))
     alt = say(
         "Losses{of}: from {first} at step 1 to {last} at the last",
-        of=of_title(title),
+        of=in_title(title),
         first=first,
         last=last,
     )
@@ -495,7 +495,7 @@ def plot_profile(
     ax.set_xticks([0, 1], ends, family=words.fonts)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
-    alt = say("Profile{of}: {items}", of=of_title(title), items="; ".join(items))
+    alt = say("Profile{of}: {items}", of=in_title(title), items="; ".join(items))
     return finish(ax, into, words, title, [], alt)
 
 
@@ -546,7 +546,7 @@ def plot_graph(
         for start, end, text, number in edges
     )
     return finish(
-        ax, into, words, title, [], say("Graph{of}: {items}", of=of_title(title), items=items)
+        ax, into, words, title, [], say("Graph{of}: {items}", of=in_title(title), items=items)
     )
 
 
@@ -576,7 +576,7 @@ def finish(
     return Picture(ax, alt, into is None)
 
 
-def of_title(title: str) -> str:
+def in_title(title: str) -> str:
     """The title inside an alt text, " of ..."; "" without one."""
     return say(" of {name}", name=title.replace("\n", say(", "))) if title else ""
 
@@ -655,7 +655,7 @@ class Words:
                 notes.append(CHINESE_FONT)
         self.note = ";\n".join(notes)
 
-    def of(self, axis: Axis) -> list[str]:
+    def labels(self, axis: Axis) -> list[str]:
         """The labels along an axis."""
         return [
             label(readable(token))

@@ -52,7 +52,7 @@ def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int,
     if vocabulary is None:
         index = checked_index(token, "token id", count)
         return index, str(index)
-    entry = vocabulary.named(token)
+    entry = vocabulary.lookup(token)
     return entry.id, numbered_label(entry.id, label(entry.symbol))
 
 

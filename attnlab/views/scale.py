@@ -73,9 +73,10 @@ class Scale:
         return asdict(self)
 
 
-# Of attention weights and of their differences; the same for all heads, so they are comparable.
+# Scales for attention weights and for their differences: the same for all heads, so that colours
+# are comparable.
 WEIGHTS = Scale(1.0, True, False, (0.0, 0.01, 0.1, 0.25, 0.5, 1.0), "colour by √weight")
 DIFFERENCE = Scale(1.0, True, True, (-1.0, -0.25, 0.0, 0.25, 1.0), "colour by √difference")
 
-# Of tokens' probabilities; the same for all texts.
+# The scale for tokens' probabilities, the same for all texts.
 PROBABILITIES = Scale(1.0, False, False, (0.0, 1.0))

@@ -181,12 +181,12 @@ class Cells(NDArrayOperatorsMixin):
         return self._view(lambda x: x.swapaxes(*axes))
 
     def sum(self, axis: int, keepdims: bool) -> Cells:
-        return self._of_rows("SUM({})", self.values.sum(axis=axis, keepdims=keepdims))
+        return self._reduce_rows("SUM({})", self.values.sum(axis=axis, keepdims=keepdims))
 
     def max(self, axis: int, keepdims: bool) -> Cells:
-        return self._of_rows("MAX({})", self.values.max(axis=axis, keepdims=keepdims))
+        return self._reduce_rows("MAX({})", self.values.max(axis=axis, keepdims=keepdims))
 
-    def _of_rows(self, template: str, values: AnyArray) -> Cells:
+    def _reduce_rows(self, template: str, values: AnyArray) -> Cells:
         texts = [template.format(line.text) for line in self.book.lines(self).flat]
         return Cells(self.book, values, np.array(texts, object).reshape(values.shape))
 
@@ -456,7 +456,7 @@ def write_sheets(result: Result, path: FilePath) -> None:
     """Write the steps of an attention, see `Attention.to_xlsx`."""
     book = _book_of(result)
     sheets = Sheets(result, book)
-    for name in result.parts:
+    for name in result.table_steps:
         sheets.value(result._path_of(name))
     write_whole(path, book.file_content())
 

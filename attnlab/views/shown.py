@@ -177,10 +177,10 @@ def numbered_label(number: int, text: str) -> str:
 
 def check_step(result: Result, name: str) -> None:
     """Raise if the result has no such step."""
-    if not isinstance(name, str) or name not in result.parts:
-        inputs = (n for n in result.parts if result.steps[n].equation is None)
+    if not isinstance(name, str) or name not in result.table_steps:
+        inputs = (n for n in result.table_steps if result.steps[n].equation is None)
         absent = [n for n in inputs if getattr(result.fork(), n) is None]
-        steps = ", ".join(n for n in result.parts if n not in absent)
+        steps = ", ".join(n for n in result.table_steps if n not in absent)
         raise InvalidValueError(
             "{title} has no step {name}; its steps are {steps}",
             title=result.title,
@@ -206,19 +206,21 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
-    if axes[-2:] == ["Tq", "Tk"] and result.parts.index(name) >= result.parts.index("mask"):
+    if axes[-2:] == ["Tq", "Tk"] and result.table_steps.index(name) >= result.table_steps.index(
+        "mask"
+    ):
         masked = np.broadcast_to(~fork.mask, array.shape)
         if name in ("masked_scores", "weights"):  # an edit may put a number there
             masked = masked & ((array == 0) | np.isneginf(array))
     return LabelledStep(name, result.heading_of(name), array, named, masked)
 
 
-def labelled_matrix(attention: Result, name: str, of_all_heads: str) -> LabelledStep:
+def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledStep:
     """A step of one head with labels: a matrix or a row.
 
     Parameters
     ----------
-    of_all_heads : how to show the step of all heads, for the error message
+    all_heads : how to show the step of all heads, for the error message
     """
     step = labelled_step(attention, name)
     if not step.axes:
@@ -228,11 +230,11 @@ def labelled_matrix(attention: Result, name: str, of_all_heads: str) -> Labelled
     if len(step.axes) > 2:
         raise InvalidValueError(
             "{title} has {name} of shape {shape}; first choose a head, such as "
-            ".heads[0], or {of_all_heads}",
+            ".heads[0], or {all_heads}",
             title=attention.title,
             name=name,
             shape=step.array.shape,
-            of_all_heads=of_all_heads,
+            all_heads=all_heads,
         )
     return step
 
@@ -306,7 +308,7 @@ def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
 
 def per_head(attention: Result) -> tuple[str, ...]:
     """The steps that an attention has for each head."""
-    return tuple(name for name in attention.parts if attention.axes_of(name).startswith("H "))
+    return tuple(name for name in attention.table_steps if attention.axes_of(name).startswith("H "))
 
 
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
