@@ -23,7 +23,7 @@ import attnlab
 from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import Array
-from attnlab.pocket.truth import ABLATIONS, ablate, kept_parts, means, open_truth, spearman
+from attnlab.pocket.truth import ABLATIONS, ablated, kept_parts, means, open_truth, spearman
 from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
@@ -81,7 +81,7 @@ is_kept = np.array([part in SUBSET for part in parts])
 mean_of_path = means(pocket)
 usual = {mean: mean_of_path, zero: None}[ABLATION]
 
-logits = ablate(pocket.trace(sentence.clean), is_kept, usual).next_logits
+logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
 correct, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
 by_hand = float(logits[correct] - logits[wrong])
 in_table = truth.values(TASK, ABLATION)[0, (1 << np.flatnonzero(is_kept)).sum()]

@@ -230,7 +230,7 @@ def means(model: GPT2) -> dict[str, AnyArray]:
     }
 
 
-def ablate(
+def ablated(
     trace: Trace, kept: NDArray[np.bool_], replacements: dict[str, AnyArray] | None
 ) -> Trace:
     """A trace in which parts that aren't kept write 0, or their means.
@@ -269,7 +269,7 @@ def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
         tokens = model.tokenizer.tokens(sentence.clean)
         batch, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
         for row, replacements in enumerate((None, mean_of_path)):
-            results[row, number] = measures_of(ablate(batch, kept, replacements), sentence)
+            results[row, number] = measures_of(ablated(batch, kept, replacements), sentence)
     return results
 
 
