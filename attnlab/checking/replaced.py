@@ -36,10 +36,11 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     if isinstance(run, EditedRun) and isinstance(other, EditedRun):
         other.base = with_nodes(run.base, nodes)
         other._plan()  # the set of steps that depend on edits may have changed
-    stale: dict[str, bool] = {}
-    for path in upstream(other.graph, run.values):
-        stale[path] = path in nodes or any(stale[need] for need in inputs_of(other.graph[path]))
-    other.values = {path: value for path, value in run.values.items() if not stale[path]}
+    stale = set(nodes)
+    for path in upstream(run.graph, run.values, stop_at=nodes):
+        if not stale.isdisjoint(inputs_of(run.graph[path])):
+            stale.add(path)
+    other.values = {path: value for path, value in run.values.items() if path not in stale}
     return other
 
 
@@ -129,10 +130,12 @@ def upstream(graph: Graph, paths: Iterable[str], stop_at: Container[str] = ()) -
         missing = [
             need for need in inputs_of(graph[path]) if need not in ordered and need not in stop_at
         ]
-        if path in ordered or not missing:
-            ordered[pending.pop()] = None
-        else:
+        if missing:
             pending += missing
+            continue
+        ordered[path] = None
+        while pending and pending[-1] in ordered:
+            pending.pop()
     return list(ordered)
 
 

@@ -251,9 +251,9 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
 # ---- which step an edit changes, and what depends on it ------------------------------------------
 
 
-def inputs_of(node: Node) -> list[str]:
+def inputs_of(node: Node) -> tuple[str, ...]:
     """The paths of the steps that a step is computed from."""
-    return [*node.needs, *filter(None, [node.layer_step])]
+    return (*node.needs, node.layer_step) if node.layer_step else node.needs
 
 
 def enclosing_steps(graph: Graph, path: str) -> list[str]:
