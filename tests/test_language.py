@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -102,17 +103,23 @@ def test_other_languages(odd: GPT2, given: Any) -> None:
 # ---- every label is translated, and every translation used ---------------------------------------
 
 
+@cache
+def nodes_of(source: str) -> list[ast.AST]:
+    """All nodes of a module's syntax tree."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def texts_in_python(source: str) -> set[str]:
     """All string constants in a module."""
-    nodes = ast.walk(ast.parse(source))
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and str(node.value)}
+    constants = (node for node in nodes_of(source) if isinstance(node, ast.Constant))
+    return {node.value for node in constants if str(node.value)}
 
 
 def templates_of_errors(source: str) -> set[str]:
     """The templates of the errors that a module raises with values."""
     return {
         node.args[0].value
-        for node in ast.walk(ast.parse(source))
+        for node in nodes_of(source)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
         if node.keywords and isinstance(node.args[0], ast.Constant)
     }
@@ -122,7 +129,7 @@ def called_in_python(source: str, *functions: str) -> set[str]:
     """The texts passed to functions."""
     return {
         str(node.args[0].value)
-        for node in ast.walk(ast.parse(source))
+        for node in nodes_of(source)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in functions
         if node.args and isinstance(node.args[0], ast.Constant)
     }
@@ -132,7 +139,7 @@ def headers_in_python(source: str) -> set[str]:
     """The names of columns passed to `header`."""
     return {
         ast.literal_eval(name)
-        for node in ast.walk(ast.parse(source))
+        for node in nodes_of(source)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "header"
         for name in node.args
         if isinstance(name, ast.Constant)
@@ -150,7 +157,7 @@ def untranslated_headers(source: str) -> list[str]:
     """Names of columns in functions that make tables, outside `header` and `Message`."""
     makers = (
         node
-        for node in ast.walk(ast.parse(source))
+        for node in nodes_of(source)
         if isinstance(node, ast.FunctionDef)
         and re.search(r"\bTable\(|-> list\[", ast.unparse(node))
     )
