@@ -125,7 +125,7 @@ def test_ctrl_c_without_a_reader() -> None:
     seen, waiting = -1, 0
     while not waiting or seen != waiting:  # until the pipe is full and writing blocks
         assert process.poll() is None
-        time.sleep(0.5)
+        time.sleep(0.2)
         seen, waiting = waiting, waiting_in(process.stdout)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130

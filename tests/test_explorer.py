@@ -532,7 +532,10 @@ HALF_A_HEAD = HALF_A_HEAD.replace("{addr", "127.")
 
 
 @pytest.mark.parametrize("sent", ["", HALF_A_HEAD, HALF_A_BODY], ids=["none", "head", "body"])
-def test_stalled_requests_block_no_others(pocket: GPT2, sent: str) -> None:
+def test_stalled_requests_block_no_others(
+    pocket: GPT2, sent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "SHUTDOWN_TIMEOUT", 0.01)
     explorer = pocket.explore()
     with contextlib.ExitStack() as connections:
         for _ in range(20):
@@ -650,7 +653,8 @@ def test_others_are_answered_between_the_parts_of_a_story(
         assert np.frombuffer(story.result(PATIENCE), "<f4").tolist() == [1]
 
 
-def test_the_end_waits_for_no_computation(pocket: GPT2) -> None:
+def test_the_end_waits_for_no_computation(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "SHUTDOWN_TIMEOUT", 0.01)
     slow = SlowModel(pocket)
     explorer = Explorer(slow)
     with ThreadPoolExecutor(1) as tabs:
