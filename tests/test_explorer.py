@@ -227,7 +227,7 @@ def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
         ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
         ([["root"]], {f"blocks.{n}.attention.Q": lambda Q: Q * scale for n in range(2)}),
         (
-            [[1, 2, "mask", "flip", 7, 1, 0, 2, 0, 99]],
+            [[1, 2, "mask", "flip", 7, 1, 0, 2, 0, 99, 99, 0]],
             {"blocks.1.attention.heads.2.mask": by_hand},
         ),
     ):
@@ -288,6 +288,21 @@ def test_writing_on_with_a_head_ablated(explorer: Explorer, pocket: GPT2) -> Non
     assert expected.whole_text != pocket.generate(TEXT, 5, temperature=0).whole_text
 
 
+def test_writing_on_with_a_mask_drawn_by_hand(explorer: Explorer, pocket: GPT2) -> None:
+    id = traced(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])["id"]
+    _, _, content = answer(explorer, "POST", "/write", {"trace": id, "count": 4, "temperature": 0})
+    actual, ids, shares = json.loads(content), pocket.trace(TEXT).tokens.ids, list[float]()
+    for _ in range(4):  # token by token, without a cache
+        mask = np.tri(len(ids), dtype=bool)
+        for query, key in ((7, 1), (3, 0), (10, 1)):
+            mask[query : query + 1, key : key + 1] = False  # if there is such a query yet
+        edited = pocket.trace(ids).edited({"blocks.1.attention.heads.2.mask": mask})
+        (best,) = edited.next_tokens(1)
+        ids, shares = np.append(ids, best.id), [*shares, best.probability]
+    assert actual["ids"] == ids.tolist()
+    assert [token["share"] for token in actual["chosen"]] == pytest.approx(shares, rel=1e-5)
+
+
 def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     with odd.explore([1] * 15) as explorer:
@@ -341,6 +356,9 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
         ({"text": "a", "ablated": [[]]}, "a change must be [layer, head], [layer]"),
         ({"text": "a", "ablated": [[0, 1, 2]]}, "a change must be [layer, head], [layer]"),
         ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change must be"),
+        ({"text": "a", "ablated": [[0, 1, "weights", 1_000_001]]}, "a change must be"),
+        ({"text": "a", "ablated": [[0, 1, "masked_scores", 50]]}, "a change must be"),
+        ({"text": "a", "ablated": [[0, 1, "masked_scores", "of", 1]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 2]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, -1]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "hides all keys from query 0"),
