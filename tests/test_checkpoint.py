@@ -330,6 +330,15 @@ def test_matrices_the_other_way_round(odd: Path) -> None:
         GPT2.from_arrays(opened.config, turned | {name: turned[name].T}, opened.tokenizer)
 
 
+def test_an_mlp_as_wide_as_Q_K_and_V() -> None:
+    """Its second matrix is (3 D, D), as W_QKV is in nn.Linear."""
+    config = GPT2Config(vocab_size=7, n_positions=4, n_embd=6, n_layer=1, n_head=2, n_inner=18)
+    rng = np.random.default_rng(0)
+    arrays = {path: rng.random(x.shape) for path, x in ParameterVector(config).items()}
+    model = GPT2.from_arrays(config, arrays)
+    np.testing.assert_allclose(model.parameters["blocks.0.mlp.W_2"], arrays["blocks.0.mlp.W_2"])
+
+
 def test_missing_tensors_are_counted(odd: Path) -> None:
     message = refusal(change_config(odd, n_layer=999))
     assert "missing: h.3.ln_1.weight, h.3.ln_1.bias, " in message
