@@ -145,9 +145,9 @@ def test_one_that_can_not_be_graded_is_named_and_others_are_graded(tmp_path: Pat
         stopping("hungry = np.ones((1 << 31, 8))"),
         stopping("import os; os._exit(0)"),
         written("10"),
-        seconds=20,
+        seconds=10,
     )
-    assert "The function didn't finish within 20 seconds." in endless["mistakes"]
+    assert "The function didn't finish within 10 seconds." in endless["mistakes"]
     assert "needs more memory than allowed" in hungry["mistakes"]
     assert "The function ended the whole process." in crash["mistakes"]
     assert fine["10-my_cross_attention"] == "2"
@@ -156,7 +156,7 @@ def test_one_that_can_not_be_graded_is_named_and_others_are_graded(tmp_path: Pat
 @pytest.mark.slow
 def test_an_endless_task_leaves_the_other_tasks_of_a_notebook_graded(tmp_path: Path) -> None:
     change = ("token_embedding, position_embedding = W_E", "while True: pass\n    a, b = W_E")
-    (row,) = graded(tmp_path, written("08", change), seconds=30)
+    (row,) = graded(tmp_path, written("08", change), seconds=15)
     assert (row["08-my_embedding"], row["08-my_logits"]) == ("0", "2")
     assert "| 08-my_embedding | 0 of 1 | time limit |" in row["page"]
 
