@@ -2,9 +2,11 @@
 
 import ast
 import copy
+import errno
 import gettext
 import importlib
 import locale
+import os
 import pickle
 import re
 import shutil
@@ -22,13 +24,14 @@ import pytest
 from conftest import REFERENCE, needs
 
 import attnlab
-from attnlab import GPT2, causal_mask
+from attnlab import GPT2, causal_mask, errors
 from attnlab.analysis.base import Analysis
 from attnlab.checking.mistakes import DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_mistakes
 from attnlab.cli.command import main
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
 from attnlab.support import language
+from attnlab.support.formats import FORMATS
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognise, say, words
 from attnlab.support.tables import Table, header
@@ -43,6 +46,12 @@ VIEWS = PACKAGE / "views"
 AXES = ("Axis", "named_axis", "numbered_axis", "heads_axis")
 
 PLACE = re.compile(r"\{(\w+)\}")
+
+# The operating system's errors that are translated.
+SYSTEM_ERRORS = (
+    *(errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR),
+    *(errno.ENOSPC, errno.EROFS, errno.ENAMETOOLONG),
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +124,25 @@ def texts_in_python(source: str) -> set[str]:
     return {node.value for node in constants if str(node.value)}
 
 
+# The package's errors, and the parameters that name one of them.
+OWN_ERRORS = {name for name in vars(errors) if name.endswith("Error")} | {"error_type", "kind"}
+
+
+def texts_of_errors(source: str) -> Iterator[ast.expr]:
+    """The first argument of each error that a module raises, and of `reraised_as`."""
+    for node in nodes_of(source):
+        if isinstance(node, ast.Call) and node.args:
+            function = getattr(node.func, "id", "")
+            if function in OWN_ERRORS:
+                yield node.args[0]
+            elif function == "reraised_as":
+                yield node.args[1]
+
+
 def templates_of_errors(source: str) -> set[str]:
-    """The templates of the errors that a module raises with values."""
-    return {
-        node.args[0].value
-        for node in nodes_of(source)
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
-        if node.keywords and isinstance(node.args[0], ast.Constant)
-    }
+    """The templates of the errors that a module raises."""
+    texts = (text for text in texts_of_errors(source) if isinstance(text, ast.Constant))
+    return {str(text.value) for text in texts}
 
 
 def called_in_python(source: str, *functions: str) -> set[str]:
@@ -218,8 +238,26 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
     mistakes = (*MISTAKES, *cache_mistakes(2), PREPENDED_TOKEN, DROPOUT)
     said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
+    said.update(advice for _, advice in FORMATS)
+    texts.update(map(os.strerror, SYSTEM_ERRORS))
     assert {text for text in said if has_words(text)} <= words().keys()
     assert words().keys() <= said | texts
+
+
+# Messages from elsewhere, such as `say(...)`, which are templates too.
+OTHER_TEXTS = {
+    *("reason", "message", "NO_PAGE", "text.fault", "no_gradient(edited)", "not_npz"),
+    "join_messages(*problems, separator=SEMICOLON)",
+}
+
+
+def test_every_error_is_a_template() -> None:
+    """An f-string can't be translated."""
+    for file in PACKAGE.rglob("*.py"):
+        for text in texts_of_errors(file.read_text(encoding="utf-8")):
+            is_said = isinstance(text, ast.Call) and getattr(text.func, "id", "") == "say"
+            is_template = isinstance(text, ast.Constant) or is_said
+            assert is_template or ast.unparse(text) in OTHER_TEXTS, (file, ast.unparse(text))
 
 
 def test_every_table_has_a_translated_header() -> None:

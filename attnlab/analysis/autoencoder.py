@@ -165,12 +165,17 @@ class SparseAutoencoder(Document):
             if path != self.path:
                 raise
             raise InvalidValueError(
-                f"the autoencoder's hook_name in {CONFIG} isn't a step here: {error}. Give path= "
-                "if the step has another name"
+                "the autoencoder's hook_name in {config} isn't a step here: {error}. Give path= "
+                "if the step has another name",
+                config=CONFIG,
+                error=error,
             ) from None
         if np.shape(x)[-1:] != (D,):
             raise InvalidValueError(
-                f"the autoencoder reads vectors of {D} numbers; {path} has shape {np.shape(x)}"
+                "the autoencoder reads vectors of {D} numbers; {path} has shape {shape}",
+                D=D,
+                path=path,
+                shape=np.shape(x),
             )
         if self.model not in ("", fingerprint(trace)):
             raise InvalidValueError("the autoencoder was trained for another model")
@@ -186,8 +191,8 @@ class SparseAutoencoder(Document):
         """
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
-                "traces must be model.trace([text, ...]), of several texts; got "
-                f"{type(traces).__name__}"
+                "traces must be model.trace([text, ...]), of several texts; got {kind}",
+                kind=type(traces).__name__,
             )
         return FeatureEvaluation(self, traces, path)
 
@@ -265,13 +270,18 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     for name in (CONFIG, WEIGHTS):
         if not os.path.isfile(folder / name):
             raise MissingFileError(
-                f"{folder / name} not found. Give the directory with {CONFIG} and {WEIGHTS}"
+                "{file} not found. Give the directory with {config} and {weights}",
+                file=folder / name,
+                config=CONFIG,
+                weights=WEIGHTS,
             )
     settings, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
 
     def section(name: str) -> dict[str, Any]:
         if not isinstance(value := config.get(name) or {}, dict):
-            raise ConfigError(f"{folder / CONFIG}: {name} must be a JSON object")
+            raise ConfigError(
+                "{file}: {name} must be a JSON object", file=folder / CONFIG, name=name
+            )
         return value
 
     config = {RENAMED.get(name, name): value for name, value in settings.items()}
@@ -279,8 +289,11 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     for name, supported in SETTINGS.items():
         if config.setdefault(name, supported[0]) not in supported:
             raise ConfigError(
-                f"{folder / CONFIG}: {name} {quoted(config[name])} isn't supported; supported are "
-                f"{', '.join(map(repr, supported))}"
+                "{file}: {name} {value} isn't supported; supported are {supported}",
+                file=folder / CONFIG,
+                name=name,
+                value=quoted(config[name]),
+                supported=", ".join(map(repr, supported)),
             )
     architecture: str = config["architecture"]
     k: Any = config.get("k")
@@ -295,11 +308,15 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     actual = {name: tensors[name].shape for name in sorted(tensors)}
     if actual != shapes or not n or not D:
         raise CheckpointError(
-            f"{folder / WEIGHTS} must have {', '.join(sorted(shapes))} of n features; got shapes "
-            f"{quoted(actual, 300)}"
+            "{file} must have {shapes} of n features; got shapes {actual}",
+            file=folder / WEIGHTS,
+            shapes=", ".join(sorted(shapes)),
+            actual=quoted(actual, 300),
         )
     if architecture == "topk" and not (is_integer(k) and 1 <= k <= n):
-        raise ConfigError(f"{folder / CONFIG}: k must be from 1 to {n}; got {quoted(k)}")
+        raise ConfigError(
+            "{file}: k must be from 1 to {n}; got {k}", file=folder / CONFIG, n=n, k=quoted(k)
+        )
     if architecture == "topk" and config.get("rescale_acts_by_decoder_norm"):
         norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
         norms[norms == 0] = 1  # a feature that writes nothing

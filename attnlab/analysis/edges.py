@@ -118,8 +118,8 @@ class Edges(Analysis):
         """The faithfulness of the circuits of the strongest edges, (len(counts),)."""
         if not isinstance(counts, Iterable):
             raise InvalidTypeError(
-                f"counts must be a list of numbers of edges, such as [1, 10, 100]; got "
-                f"{quoted(counts)}"
+                "counts must be a list of numbers of edges, such as [1, 10, 100]; got {counts}",
+                counts=quoted(counts),
             )
         return np.array([self.circuit(n).faithfulness for n in counts])
 
@@ -354,7 +354,9 @@ def edges(
     """
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
-        raise InvalidValueError(f"exact effects need no integral: steps must be 1; got {steps}")
+        raise InvalidValueError(
+            "exact effects need no integral: steps must be 1; got {steps}", steps=steps
+        )
     if isinstance(clean, TraceSequence):
 
         def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[Any, float, float]:
@@ -372,8 +374,9 @@ def edges(
     check_no_cache(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
         raise InvalidValueError(
-            f"edges need traces in which the stream is the sum of what is written to it; got one "
-            f"edited at {edited}. Only edits of embedding are supported; path_patch takes others"
+            "edges need traces in which the stream is the sum of what is written to it; got one "
+            "edited at {edited}. Only edits of embedding are supported; path_patch takes others",
+            edited=edited,
         )
     measure, description, target = parse_metric(clean, metric)
     if target is None and not exact:

@@ -142,8 +142,9 @@ class Features(Analysis):
         """What features add to the logits, see `writes`, (k, vocab)."""
         if self.path.rpartition(".")[2] not in IN_STREAM:
             raise InvalidValueError(
-                f"{self.path} isn't added to the residual stream: its features add nothing to the "
-                "logits directly"
+                "{path} isn't added to the residual stream: its features add nothing to the "
+                "logits directly",
+                path=self.path,
             )
         return equations.logits(
             centred(self.sae.W_dec[features]) * self._trace.gain, self._trace.W_U

@@ -103,11 +103,14 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
                 "clean and corrupted must both be traces of one text, or both of several, as "
-                f"model.trace returns them; got {type(traces).__name__}"
+                "model.trace returns them; got {kind}",
+                kind=type(traces).__name__,
             )
     if len(clean) != len(corrupted):
         raise InvalidValueError(
-            f"clean and corrupted must be pairs; got {len(clean)} and {len(corrupted)} texts"
+            "clean and corrupted must be pairs; got {clean} and {corrupted} texts",
+            clean=len(clean),
+            corrupted=len(corrupted),
         )
     for number in range(len(clean)):
         check_traces(clean[number], corrupted[number], f" (pair {number})")
@@ -119,7 +122,7 @@ def in_pair(number: int) -> Iterator[None]:
     try:
         yield
     except InvalidValueError as error:
-        raise InvalidValueError(f"pair {number}: {error}") from None
+        raise InvalidValueError("pair {number}: {error}", number=number, error=error) from None
 
 
 def for_each_pair(

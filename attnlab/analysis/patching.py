@@ -487,7 +487,9 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
     lengths = {len(trace.tokens) for trace in traces}
     if by_position and len(lengths) > 1:
         raise InvalidValueError(
-            f"by_position needs texts of one length; got {min(lengths)} to {max(lengths)} tokens"
+            "by_position needs texts of one length; got {shortest} to {longest} tokens",
+            shortest=min(lengths),
+            longest=max(lengths),
         )
 
 

@@ -44,9 +44,11 @@ from attnlab.support.files import (
     open_regular,
     parse_json,
     read_json,
+    reason_of,
     write_whole,
 )
 from attnlab.support.formats import HOW_TO_DEQUANTIZE, describe_unsupported, list_names
+from attnlab.support.messages import SEMICOLON, Message, join_messages
 
 # The pocket model's origin is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
@@ -245,7 +247,9 @@ def decode_tensor(entry: Entry, name: str, stored: AnyArray, dtype: DTypeLike) -
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         values: Array = stored.astype(dtype, copy=False)
     if not is_finite(values):
-        raise CheckpointError(f"{name} in {entry.file} contains NaN or infinite numbers")
+        raise CheckpointError(
+            "{name} in {file} contains NaN or infinite numbers", name=name, file=entry.file
+        )
     return values
 
 
@@ -262,11 +266,16 @@ class Rows:
         if not indices.size:
             return np.empty((*indices.shape, entry.shape[1]), self.checkpoint.dtype)
         if indices.dtype.kind not in "iu":
-            raise InvalidTypeError(f"rows of {self.name} must be integers; got {quoted(rows)}")
+            raise InvalidTypeError(
+                "rows of {name} must be integers; got {rows}", name=self.name, rows=quoted(rows)
+            )
         count = entry.shape[0]
         if ((indices < 0) | (indices >= count)).any():
             raise OutOfRangeError(
-                f"rows of {self.name} must be from 0 to {count - 1}; got {quoted(rows)}"
+                "rows of {name} must be from 0 to {last}; got {rows}",
+                name=self.name,
+                last=count - 1,
+                rows=quoted(rows),
             )
         distinct, inverse = np.unique(indices.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
@@ -301,9 +310,13 @@ class Entry:
                 numbers = np.fromfile(stream, STORED_AS[self.dtype], count, offset=start)
                 version = _version(os.fstat(stream.fileno()))
         except OSError as error:
-            raise CheckpointError(f"{self.file} can't be read: {error}") from None
+            raise CheckpointError(
+                "{file} can't be read: {reason}", file=self.file, reason=reason_of(error)
+            ) from None
         if version != self.version:
-            raise CheckpointError(f"{self.file} has changed since it was opened. Open it again")
+            raise CheckpointError(
+                "{file} has changed since it was opened. Open it again", file=self.file
+            )
         return numbers
 
 
@@ -316,10 +329,11 @@ def check_variant(variant: object) -> None:
     if variant is None:
         return
     if not isinstance(variant, str):
-        raise InvalidTypeError(f"variant must be a str; got {quoted(variant)}")
+        raise InvalidTypeError("variant must be a str; got {variant}", variant=quoted(variant))
     if not re.fullmatch(r"\w[\w.-]{0,99}", variant, re.ASCII):
         raise InvalidValueError(
-            f'variant must be part of the file name, such as "fp16"; got {quoted(variant, 200)}'
+            'variant must be part of the file name, such as "fp16"; got {variant}',
+            variant=quoted(variant, 200),
         )
 
 
@@ -337,13 +351,20 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     if not os.path.isfile(index):
         other = describe_unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
         raise MissingFileError(
-            f"there is no {unsharded.name} (nor {index.name}) in {directory}"
-            + (f", only {other}" if other else ". Add the model's weights")
+            "there is no {file} (nor {index}) in {directory}{advice}",
+            file=unsharded.name,
+            index=index.name,
+            directory=directory,
+            advice=Message(", only {other}", other=other)
+            if other
+            else Message(". Add the model's weights"),
         )
     shards = [directory / name for name in shard_names(index)]
     missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
-        raise MissingFileError(f"{list_names(missing)}, named in {index}, doesn't exist")
+        raise MissingFileError(
+            "{names}, named in {index}, doesn't exist", names=list_names(missing), index=index
+        )
     return shards
 
 
@@ -351,10 +372,14 @@ def weight_map(index: Path) -> dict[str, str]:
     """The shard of each tensor, a file name in the index's directory."""
     shards = read_json(index, CheckpointError).get("weight_map")
     if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
-        raise CheckpointError(f"{index} must have a weight_map of tensors and file names")
+        raise CheckpointError(
+            "{index} must have a weight_map of tensors and file names", index=index
+        )
     for name in shards.values():
         if re.search(r"[/\\:]|^\.*$", name):
-            raise CheckpointError(f"{index} points outside its directory: {quoted(name, 200)}")
+            raise CheckpointError(
+                "{index} points outside its directory: {name}", index=index, name=quoted(name, 200)
+            )
     return shards
 
 
@@ -371,7 +396,10 @@ def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:
             bare = bare_name(name)
             if bare in entries:
                 raise CheckpointError(
-                    f"{list_names([bare])} appears twice, in {file} and in {entries[bare].file}"
+                    "{name} appears twice, in {file} and in {other}",
+                    name=list_names([bare]),
+                    file=file,
+                    other=entries[bare].file,
                 )
             entries[bare] = entry
     return entries
@@ -404,17 +432,22 @@ def _read_header(file: Path) -> dict[str, Entry]:
             version = _version(os.fstat(stream.fileno()))
             length = int.from_bytes(stream.read(8), "little")
             if length > LARGEST_HEADER:
-                raise OSError(f"header of {length:,} bytes")
+                raise OSError(Message("header of {length} bytes", length=f"{length:,}"))
             header = stream.read(length)
             if not header.startswith(b"{"):
-                raise OSError("the header doesn't start with a brace")
+                raise OSError(Message("the header doesn't start with a brace"))
         with safe_open(file, framework="np"):
             pass
         is_unchanged = _version(os.stat(file)) == version
     except (SafetensorError, OSError, MemoryError) as error:  # MemoryError: for a file of 1 TB
-        raise CheckpointError(f"{file} {_why_invalid(file)} ({error})") from None
+        raise CheckpointError(
+            "{file} {reason} ({error})",
+            file=file,
+            reason=_why_invalid(file),
+            error=reason_of(error),
+        ) from None
     if not is_unchanged:
-        raise CheckpointError(f"{file} changed while it was being opened. Open it again")
+        raise CheckpointError("{file} changed while it was being opened. Open it again", file=file)
     tensors = parse_json(header, f"the header of {file}", CheckpointError)
     tensors.pop("__metadata__", None)
     return {
@@ -430,33 +463,38 @@ def read_tensors(file: Path) -> dict[str, Array]:
     entries = _read_header(file)
     if wrong := [name for name, entry in entries.items() if entry.dtype not in STORED_AS]:
         raise CheckpointError(
-            f"{file}: {list_names(wrong)} must have one of the dtypes {', '.join(STORED_AS)}"
+            "{file}: {names} must have one of the dtypes {dtypes}",
+            file=file,
+            names=list_names(wrong),
+            dtypes=", ".join(STORED_AS),
         )
     return {name: decode_tensor(entry, name, entry.read(), "f4") for name, entry in entries.items()}
 
 
 # Other kinds of files, by their first bytes.
 SIGNATURES = {
-    b"version https://git-lfs": "is a Git LFS pointer, not the file itself: run `git lfs pull`",
-    b"GGUF": "is in llama.cpp's GGUF format, not safetensors",
-    b"PK\3\4": "is a zip file, such as a PyTorch pickle, not safetensors",
-    b"<": "is a web page, not safetensors: the download failed",
+    b"version https://git-lfs": Message(
+        "is a Git LFS pointer, not the file itself: run `git lfs pull`"
+    ),
+    b"GGUF": Message("is in llama.cpp's GGUF format, not safetensors"),
+    b"PK\3\4": Message("is a zip file, such as a PyTorch pickle, not safetensors"),
+    b"<": Message("is a web page, not safetensors: the download failed"),
 }
 
 
-def _why_invalid(file: Path) -> str:
+def _why_invalid(file: Path) -> Message:
     """What is wrong with a file that isn't safetensors, judging by its first bytes."""
     try:
         with open_regular(file) as stream:
             start = stream.read(64)
     except OSError:
-        return "can't be read"
+        return Message("can't be read")
     if not start:
-        return "is empty"
+        return Message("is empty")
     for signature, reason in SIGNATURES.items():
         if start.lstrip().startswith(signature):
             return reason
-    return "isn't a safetensors file, or is truncated"
+    return Message("isn't a safetensors file, or is truncated")
 
 
 class Stored(Protocol):
@@ -505,8 +543,11 @@ def select_parameters(
 def not_tied(source: str) -> CheckpointError:
     """The error for an output matrix that differs from a tied embedding."""
     return CheckpointError(
-        f"{OUTPUT} in {source} differs from {EMBEDDING}, but the config ties them. If the output "
-        'matrix is a separate parameter, set "tie_word_embeddings": false'
+        "{output} in {source} differs from {embedding}, but the config ties them. If the output "
+        'matrix is a separate parameter, set "tie_word_embeddings": false',
+        output=OUTPUT,
+        source=source,
+        embedding=EMBEDDING,
     )
 
 
@@ -549,23 +590,27 @@ def _check_entries(
         if tensors[name].dtype not in STORED_AS
     ]
     kinds = {
-        "missing": list_names((name for name in names if name not in present), missing),
-        "unexpected": list_names(unexpected),
-        "wrong shape": list_names(misshaped),
-        "unsupported dtype": list_names(unreadable),
+        "missing: {names}": list_names((name for name in names if name not in present), missing),
+        "unexpected: {names}": list_names(unexpected),
+        "wrong shape: {names}": list_names(misshaped),
+        "unsupported dtype: {names}": list_names(unreadable),
     }
-    problems = [f"{kind}: {tensors}" for kind, tensors in kinds.items() if tensors]
+    problems = [Message(template, names=names) for template, names in kinds.items() if names]
     first = tensor_name("blocks.0.attention.W_QKV")
     if first in expected and tensors[first].shape == expected[first][::-1]:
         problems.append(
-            "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
-            "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
+            Message(
+                "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
+                "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
+            )
         )
     if problems:
         if reason := _not_gpt2(tensors, {*in_block, *outside}):
-            raise CheckpointError(f"{source} {reason}")
+            raise CheckpointError("{source} {reason}", source=source, reason=reason)
         raise CheckpointError(
-            f"the tensors in {source} don't match its config. {'; '.join(problems)}"
+            "the tensors in {source} don't match its config. {problems}",
+            source=source,
+            problems=join_messages(*problems, separator=SEMICOLON),
         )
     return tensors
 
@@ -584,13 +629,20 @@ def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
 
     for name, entry in tensors.items():
         if re.fullmatch(QUANTIZED, name) or (entry.dtype.startswith("F8") and is_gpt2(name)):
-            kind = f"{list_names([name])}, {entry.dtype}"
-            return f"contains quantized weights ({kind}). {HOW_TO_DEQUANTIZE}"
+            return Message(
+                "contains quantized weights ({name}, {dtype}). {advice}",
+                name=list_names([name]),
+                dtype=entry.dtype,
+                advice=HOW_TO_DEQUANTIZE,
+            )
         if re.fullmatch(LORA, name):
-            return (
-                f"contains unmerged LoRA layers ({list_names([name])}). Merge them where peft is "
-                "installed: model.merge_and_unload().save_pretrained('NEW')"
+            return Message(
+                "contains unmerged LoRA layers ({name}). Merge them where peft is installed: "
+                "model.merge_and_unload().save_pretrained('NEW')",
+                name=list_names([name]),
             )
     if tensors and not any(map(is_gpt2, tensors)):
-        return f"has no tensors with GPT-2's names, only {list_names(sorted(tensors))}"
+        return Message(
+            "has no tensors with GPT-2's names, only {names}", names=list_names(sorted(tensors))
+        )
     return ""

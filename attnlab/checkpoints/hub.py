@@ -33,7 +33,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import describe_unsupported, model_directory
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, join_messages
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
 
@@ -249,14 +249,17 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
     unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
     missing = _missing_small(names)
     if not {unsharded, index} & set(names):
-        plain = f"{WEIGHTS}; to open it, leave out `variant`" if WEIGHTS in names else ""
-        other = plain or describe_unsupported(names)
-        missing.append(f"{unsharded}, only {other}" if other else unsharded)
+        other = describe_unsupported(names)
+        if WEIGHTS in names:
+            other = Message("{file}; to open it, leave out `variant`", file=WEIGHTS)
+        missing.append(
+            Message("{file}, only {other}", file=unsharded, other=other) if other else unsharded
+        )
     if missing:
         raise MissingFileError(
             "{repository} on the hub has no {missing}",
             repository=repository,
-            missing=" and no ".join(missing),
+            missing=join_messages(*missing, separator=Message(" and no ")),
         )
     _write_ref(repository, revision or "main", commit)
     snapshot = _cache_of(repository) / "snapshots" / commit

@@ -101,18 +101,23 @@ def checked_measures(measures: Any) -> dict[str, Measure | None]:
     if isinstance(measures, str) or not isinstance(measures, Sequence) or not measures:
         raise InvalidTypeError(
             "measures must be a list of names and functions, such as ['induction', 'loss']; got "
-            f"{quoted(measures)}"
+            "{measures}",
+            measures=quoted(measures),
         )
     checked: dict[str, Measure | None] = {}
     for measure in measures:
         name = getattr(measure, "__name__", None) if callable(measure) else measure
         if not isinstance(name, str) or not (callable(measure) or name in MEASURES):
             raise InvalidValueError(
-                f"unknown measure {quoted(measure)}; expected one of {', '.join(MEASURES)}, or a "
-                "named function of a trace"
+                "unknown measure {measure}; expected one of {expected}, or a named function of "
+                "a trace",
+                measure=quoted(measure),
+                expected=", ".join(MEASURES),
             )
         if name in checked or (callable(measure) and name in MEASURES):
-            raise InvalidValueError(f"two measures are called {name}; names must be unique")
+            raise InvalidValueError(
+                "two measures are called {name}; names must be unique", name=name
+            )
         checked[str(name)] = measure if callable(measure) else None
     return checked
 
@@ -133,7 +138,7 @@ def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str
         results["loss"] = loss(trace)
     for name, result in results.items():
         if not np.isfinite(result.sums).all():
-            raise InvalidValueError(f"{name} is not finite")
+            raise InvalidValueError("{name} is not finite", name=name)
     return {name: results[name] for name in measures}
 
 
@@ -300,13 +305,19 @@ def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
         result = function(trace)
     except Exception as error:  # a user's function may raise anything
         raise InvalidValueError(
-            f"the measure {name} failed: {type(error).__name__}: {error}"
+            "the measure {name} failed: {kind}: {error}",
+            name=name,
+            kind=type(error).__name__,
+            error=error,
         ) from None
     numbers = as_reals(result, f"the result of the measure {name}", "biuf").astype(np.float64)
     if numbers.shape != shape:
         raise InvalidValueError(
-            f"the measure {name} must return a number for each head, shape {shape}; got shape "
-            f"{numbers.shape}"
+            "the measure {name} must return a number for each head, shape {shape}; got shape "
+            "{actual}",
+            name=name,
+            shape=shape,
+            actual=numbers.shape,
         )
     is_defined = ~np.isnan(numbers)
     return Sums(np.where(is_defined, numbers, 0.0), is_defined.astype(np.float64))

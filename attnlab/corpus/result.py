@@ -223,13 +223,15 @@ class Measured(Analysis):
         column = self._columns.start
         if is_per_head(self.name):
             if layer is None or head is None:
-                raise InvalidTypeError(f"{self.name} is measured by head; give a layer and a head")
+                raise InvalidTypeError(
+                    "{name} is measured by head; give a layer and a head", name=self.name
+                )
             heads = range(self._atlas.n_head)
             layer = Numbered("layer", range(self._atlas.n_layer)).item(layer)
             column += layer * len(heads) + Numbered("head", heads).item(head)
         elif layer is not None or head is not None:
             raise InvalidTypeError(
-                f"{self.name} is measured for the whole model; leave out layer and head"
+                "{name} is measured for the whole model; leave out layer and head", name=self.name
             )
         passages = zip(tally.passages[row, :, column], tally.ranks[row, :, column], strict=True)
         return tuple(
@@ -465,7 +467,9 @@ class Atlas(Document, Mapping[str, Measured]):
     def __getitem__(self, name: str) -> Measured:
         if not isinstance(name, str) or name not in self.measures:
             raise UnknownMeasureError(
-                f"this atlas has no measure {quoted(name)}; it has {', '.join(self.measures)}"
+                "this atlas has no measure {name}; it has {measures}",
+                name=quoted(name),
+                measures=", ".join(self.measures),
             )
         return self._measured[name]
 
@@ -522,13 +526,19 @@ class Atlas(Document, Mapping[str, Measured]):
         check_kind(other, Atlas, "other")
         if (self.n_layer, self.n_head) != (other.n_layer, other.n_head):
             raise InvalidValueError(
-                f"can't compare {self.n_layer} layers of {self.n_head} heads with {other.n_layer} "
-                f"layers of {other.n_head} heads"
+                "can't compare {layers} layers of {heads} heads with {other_layers} layers of "
+                "{other_heads} heads",
+                layers=self.n_layer,
+                heads=self.n_head,
+                other_layers=other.n_layer,
+                other_heads=other.n_head,
             )
         if self.window != other.window:
             raise InvalidValueError(
-                f"can't compare windows of {self.window:,} and {other.window:,} tokens, as "
-                "attention depends on the context length; make both with the same `window=`"
+                "can't compare windows of {window} and {other_window} tokens, as attention "
+                "depends on the context length; make both with the same `window=`",
+                window=f"{self.window:,}",
+                other_window=f"{other.window:,}",
             )
         if not set(self.measures) & set(other.measures):
             raise InvalidValueError("the two atlases have no measure in common")
@@ -675,18 +685,28 @@ class Atlas(Document, Mapping[str, Measured]):
         longest = max(map(len, self._tally.ids.values()), default=0)
         reason = ""
         if (config.n_layer, config.n_head) != (self.n_layer, self.n_head):
-            reason = f"it has {config.n_layer} layers of {config.n_head} heads"
+            reason = Message(
+                "it has {layers} layers of {heads} heads",
+                layers=config.n_layer,
+                heads=config.n_head,
+            )
         elif longest > config.n_positions:
-            reason = f"it has {config.n_positions} positions, and a passage has {longest} tokens"
+            reason = Message(
+                "it has {positions} positions, and a passage has {longest} tokens",
+                positions=config.n_positions,
+                longest=longest,
+            )
         else:
             try:
                 if contents_of(model, self._tally.ids) != self._contents:
-                    reason = "its tokenizer decodes the passages' ids differently"
+                    reason = Message("its tokenizer decodes the passages' ids differently")
             except InvalidValueError as error:  # an id outside the vocabulary
-                reason = str(error)
+                reason = Message(error.template, **error.values)
         if reason:
             raise InvalidValueError(
-                f"model doesn't match the atlas: {reason}. The atlas was made with {self.model}"
+                "model doesn't match the atlas: {reason}. The atlas was made with {model}",
+                reason=reason,
+                model=self.model,
             )
 
     def is_of(self, model: GPT2) -> bool:
@@ -740,15 +760,17 @@ def open_atlas(path: FilePath) -> Atlas:
         file /= RESULT
         if not os.path.exists(file):
             raise MissingFileError(
-                f"{file} not found: the run hasn't finished. Start it again to resume it"
+                "{file} not found: the run hasn't finished. Start it again to resume it", file=file
             )
     try:
         tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
     except RecordingError as error:
         raise RecordingError(
-            f"{error}. Expected a file that `Atlas.save` wrote, or a run's {RESULT}"
+            "{error}. Expected a file that `Atlas.save` wrote, or a run's {result}",
+            error=error,
+            result=RESULT,
         ) from None
-    with reraised_as(RecordingError, f"{file} isn't a complete atlas"):
+    with reraised_as(RecordingError, "{file} isn't a complete atlas", file=file):
         tally = Tally.read(tensors, metadata)
         contents = {int(n): text for n, text in json.loads(metadata["contents"]).items()}
         if contents.keys() != tally.ids.keys() or not all(map(is_text, contents.values())):

@@ -129,8 +129,9 @@ def atlas(
     path = None if directory is None else as_path(directory, "directory")
     if path is not None and is_within(path, texts):
         raise InvalidValueError(
-            f"{path} is in the directory of texts, where the run's files would be read as texts; "
-            "choose another directory"
+            "{path} is in the directory of texts, where the run's files would be read as texts; "
+            "choose another directory",
+            path=path,
         )
     if any(function is not None for function in task.measures.values()):
         chunks = after_trying_measures(task, chunks)
@@ -213,9 +214,9 @@ def _total(
             bar.update(texts)
     if not total.texts:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in total.faults[:3])
-        raise InvalidValueError(
-            f"no text could be measured: {reasons}" if reasons else "there are no texts to measure"
-        )
+        if reasons:
+            raise InvalidValueError("no text could be measured: {reasons}", reasons=reasons)
+        raise InvalidValueError("there are no texts to measure")
     return total
 
 
@@ -275,8 +276,12 @@ def _result(chunk: Chunk, future: Future[Tally]) -> Tally:
 def _worker_error(chunk: Chunk, error: Exception) -> WorkerError:
     first, last = chunk.texts[0].name, chunk.texts[-1].name
     return WorkerError(
-        f"the executor failed at the texts from {first} to {last}: {type(error).__name__}: {error}."
-        " If you gave a directory, the same call resumes the run"
+        "the executor failed at the texts from {first} to {last}: {kind}: {error}. If you gave "
+        "a directory, the same call resumes the run",
+        first=first,
+        last=last,
+        kind=type(error).__name__,
+        error=error,
     )
 
 
@@ -318,7 +323,9 @@ class StoredTallies:
             tensors, metadata = read_sealed(file, FORMAT, ResumeError, check)
         except MissingFileError:
             return None
-        with reraised_as(ResumeError, f"{file} isn't complete; remove it to measure it again"):
+        with reraised_as(
+            ResumeError, "{file} isn't complete; remove it to measure it again", file=file
+        ):
             return Tally.read(tensors, metadata)
 
 

@@ -171,7 +171,7 @@ class Tally:
             "batches": (batches, 2, columns),
         }
         if stored != shapes or passages > 2 * EXTREMES * columns or batches > BATCHES:
-            raise InvalidValueError(f"the tensors don't fit {columns} columns")
+            raise InvalidValueError("the tensors don't fit {columns} columns", columns=columns)
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:
@@ -179,7 +179,12 @@ class Tally:
         expected = cls.empty(tensors["moments"].shape[1]).tensors()
         for name, array in expected.items():
             if tensors[name].dtype != array.dtype:
-                raise InvalidValueError(f"{name} must be {array.dtype}; got {tensors[name].dtype}")
+                raise InvalidValueError(
+                    "{name} must be {dtype}; got {actual}",
+                    name=name,
+                    dtype=array.dtype,
+                    actual=tensors[name].dtype,
+                )
         are_finite = all(np.isfinite(tensors[name]).all() for name in ("moments", "batches"))
         integers = ("counts", "numbers", "lengths", "ids")
         if not are_finite or any((tensors[name] < 0).any() for name in integers):
@@ -196,7 +201,9 @@ class Tally:
             raise InvalidValueError("names and faults must be strings")
         texts, tokens, width = tensors["counts"].tolist()
         if width < 1 or width & (width - 1):
-            raise InvalidValueError(f"the width of batches must be a power of 2; got {width}")
+            raise InvalidValueError(
+                "the width of batches must be a power of 2; got {width}", width=width
+            )
         pieces: list[Any] = np.split(tensors["ids"], np.cumsum(tensors["lengths"]))[:-1]
         return cls(
             tensors["moments"].copy(),

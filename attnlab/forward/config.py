@@ -14,6 +14,7 @@ from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import as_count, is_integer, is_real
 from attnlab.support.files import FilePath, as_path, read_json, write_whole
 from attnlab.support.formats import HOW_TO_DEQUANTIZE
+from attnlab.support.messages import SEMICOLON, Message, join_messages
 
 MODEL_TYPE = "gpt2"
 
@@ -98,7 +99,7 @@ class GPT2Config:
 
     def __post_init__(self) -> None:
         if problems := _invalid_settings(vars(self)):
-            raise ConfigError("; ".join(problems))
+            raise ConfigError(join_messages(*problems, separator=SEMICOLON))
         for name, value in vars(self).items():  # NumPy scalars aren't JSON serialisable
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
@@ -130,17 +131,24 @@ class GPT2Config:
     def from_dict(cls, settings: Mapping[str, Any]) -> GPT2Config:
         """Create a config from a `config.json`'s content; unrelated keys are ignored."""
         if not isinstance(settings, Mapping):
-            raise InvalidTypeError(f"settings must be a dict; got {quoted(settings)}")
+            raise InvalidTypeError(
+                "settings must be a dict; got {settings}", settings=quoted(settings)
+            )
         if reason := _unsupported_model(settings):
             raise ConfigError(reason)
         problems = [
-            f"{key} must be {value!r}; got {quoted(settings[key])}"
+            Message(
+                "{key} must be {value}; got {got}",
+                key=key,
+                value=repr(value),
+                got=quoted(settings[key]),
+            )
             for key, value in FIXED.items()
             if key in settings and not _same_type_and_value(settings[key], value)
         ]
         known = {f.name: settings[f.name] for f in fields(cls) if f.name in settings}
         if problems := problems + _invalid_settings(known):
-            raise ConfigError("; ".join(problems))
+            raise ConfigError(join_messages(*problems, separator=SEMICOLON))
         return cls(**known)
 
     @classmethod
@@ -149,14 +157,15 @@ class GPT2Config:
         settings = read_json(path, ConfigError)
         if code := _custom_code(settings):
             raise ConfigError(
-                f"{as_path(path)}: the model has custom code (auto_map: {quoted(code)}), which "
-                "isn't run and may not compute GPT-2. If you are sure that it does, remove "
-                "auto_map from the file"
+                "{path}: the model has custom code (auto_map: {code}), which isn't run and may "
+                "not compute GPT-2. If you are sure that it does, remove auto_map from the file",
+                path=as_path(path),
+                code=quoted(code),
             )
         try:
             return cls.from_dict(settings)
         except ConfigError as error:
-            raise ConfigError(f"{as_path(path)}: {error}") from None
+            raise ConfigError("{path}: {error}", path=as_path(path), error=error) from None
 
     def save(self, directory: FilePath) -> None:
         """Write a `config.json` that transformers can read."""
@@ -181,23 +190,31 @@ def _unsupported_model(settings: Mapping[str, Any]) -> str:
     """Why a config isn't that of a plain GPT-2, or ""."""
     kind = settings.get("model_type", MODEL_TYPE)
     if not _same_type_and_value(kind, MODEL_TYPE):
-        return f"model_type is {quoted(kind)}; only '{MODEL_TYPE}' is supported"
+        return Message(
+            "model_type is {kind}; only '{supported}' is supported",
+            kind=quoted(kind),
+            supported=MODEL_TYPE,
+        )
     quantized = settings.get("quantization_config")
     if quantized is None:
         return ""
     method = quantized.get("quant_method") if isinstance(quantized, Mapping) else None
     method = getattr(method, "value", method)  # an enum in memory
-    return f"the weights are quantized ({quoted(method or quantized)}). {HOW_TO_DEQUANTIZE}"
+    return Message(
+        "the weights are quantized ({method}). {advice}",
+        method=quoted(method or quantized),
+        advice=HOW_TO_DEQUANTIZE,
+    )
 
 
 def _same_type_and_value(value: object, expected: object) -> bool:
     return isinstance(value, type(expected)) and value == expected
 
 
-def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
+def _invalid_settings(settings: Mapping[str, Any]) -> list[Message]:
     """All problems of a config's settings, as messages."""
     problems = [
-        f"{f.name} is missing"
+        Message("{name} is missing", name=f.name)
         for f in fields(GPT2Config)
         if f.default is MISSING and f.name not in settings
     ]
@@ -206,25 +223,51 @@ def _invalid_settings(settings: Mapping[str, Any]) -> list[str]:
         if name == "n_inner" and value is None:
             continue
         if not is_integer(value) or value < 1:
-            problems.append(f"{name} must be a positive integer; got {quoted(value)}")
+            problems.append(
+                Message(
+                    "{name} must be a positive integer; got {value}", name=name, value=quoted(value)
+                )
+            )
         elif value > largest:
-            problems.append(f"{name} must be at most {largest:,}; got {quoted(value)}")
+            problems.append(
+                Message(
+                    "{name} must be at most {largest}; got {value}",
+                    name=name,
+                    largest=f"{largest:,}",
+                    value=quoted(value),
+                )
+            )
     epsilon = settings.get("layer_norm_epsilon", 1e-5)
     if not is_real(epsilon) or not 0 < epsilon < 1:
         problems.append(
-            f"layer_norm_epsilon must be a number between 0 and 1; got {quoted(epsilon)}"
+            Message(
+                "layer_norm_epsilon must be a number between 0 and 1; got {epsilon}",
+                epsilon=quoted(epsilon),
+            )
         )
     activation = settings.get("activation_function", "gelu_new")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         problems.append(
-            f"activation_function must be one of {', '.join(ACTIVATIONS)}; got {quoted(activation)}"
+            Message(
+                "activation_function must be one of {known}; got {activation}",
+                known=", ".join(ACTIVATIONS),
+                activation=quoted(activation),
+            )
         )
     for f in fields(GPT2Config):
         value = settings.get(f.name, f.default)
         if isinstance(f.default, bool) and not isinstance(value, bool | np.bool_):
-            problems.append(f"{f.name} must be true or false; got {quoted(value)}")
+            problems.append(
+                Message(
+                    "{name} must be true or false; got {value}", name=f.name, value=quoted(value)
+                )
+            )
     if not problems and settings["n_embd"] % settings["n_head"]:
         problems.append(
-            f"n_head = {settings['n_head']} does not divide n_embd = {settings['n_embd']}"
+            Message(
+                "n_head = {n_head} does not divide n_embd = {n_embd}",
+                n_head=settings["n_head"],
+                n_embd=settings["n_embd"],
+            )
         )
     return problems

@@ -281,7 +281,9 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     """
     if targets.shape != logits.shape[:-1] or not targets.size:
         raise InvalidValueError(
-            f"logits (..., vocab) need targets (...); got {logits.shape} and {targets.shape}"
+            "logits (..., vocab) need targets (...); got {logits} and {targets}",
+            logits=logits.shape,
+            targets=targets.shape,
         )
     check_ids(targets.ravel(), logits.shape[-1])
     d_logits = softmax(logits)

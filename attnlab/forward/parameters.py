@@ -178,8 +178,11 @@ class ParameterVector(Parameters):
         check_kind(vector, np.ndarray, "vector")
         if vector.shape != (count,) or vector.dtype.kind != "f":
             raise InvalidValueError(
-                f"vector must have shape ({count},) and a float dtype for this config; got shape "
-                f"{vector.shape}, dtype {vector.dtype}"
+                "vector must have shape ({count},) and a float dtype for this config; got shape "
+                "{shape}, dtype {dtype}",
+                count=count,
+                shape=vector.shape,
+                dtype=vector.dtype,
             )
         self.vector = vector
         self.dtype = self.vector.dtype

@@ -171,8 +171,9 @@ class Explorer(PrintedAnywhere):
             listener = socket.create_server((ADDRESS, port))
         except OSError as error:
             raise InvalidValueError(
-                f"port {port} can't be used: {os.strerror(error.errno or 0)}. Leave port out to "
-                "use a free one"
+                "port {port} can't be used: {reason}. Leave port out to use a free one",
+                port=port,
+                reason=os.strerror(error.errno or 0),
             ) from None
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
         page = "" if atlas is None else ATLAS
@@ -504,8 +505,9 @@ def edits_of(
             case _:
                 raise InvalidTypeError(
                     "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
-                    '[layer, head, step, "of", ids ...], [layer, head, "mask", "flip", query, key, '
-                    f'...], ["mask"] or ["root"]; got {quoted(change)}'
+                    '[layer, head, step, "of", ids ...], [layer, head, "mask", "flip", query, '
+                    'key, ...], ["mask"] or ["root"]; got {change}',
+                    change=quoted(change),
                 )
     return edits
 

@@ -56,7 +56,9 @@ class NoParameters(Parameters):
         self.config, self.dtype, self.origin = config, dtype, origin
 
     def __getitem__(self, path: str) -> Array:
-        raise InvalidValueError(f"needs the model's {path}, which a trace from a file doesn't have")
+        raise InvalidValueError(
+            "needs the model's {path}, which a trace from a file doesn't have", path=path
+        )
 
 
 class RecordedVocabulary(Vocabulary):
@@ -115,7 +117,9 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     for name in as_texts(parts, "parts"):
         part = at(trace, name)
         if not isinstance(part, np.ndarray | int | float) or not np.size(part):
-            raise InvalidValueError(f"{quoted(name)} isn't a step; only steps can be recorded")
+            raise InvalidValueError(
+                "{name} isn't a step; only steps can be recorded", name=quoted(name)
+            )
         tensors[name] = np.asarray(part)
     vocabulary: Vocabulary = trace.vocabulary
     symbols: list[str | None] = [None] * len(vocabulary)
@@ -143,28 +147,41 @@ def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
     if not all(isinstance(symbol, str | None) for symbol in symbols):
         raise InvalidValueError("symbols must be strings or null")
     if 5 * config.n_layer + 3 > len(tensor_shapes) or not 0 < T <= config.n_positions:
-        raise InvalidValueError(f"{config.n_layer} layers and {T} tokens don't match the tensors")
+        raise InvalidValueError(
+            "{n_layer} layers and {T} tokens don't match the tensors", n_layer=config.n_layer, T=T
+        )
     known = [path for path, _ in steps_below(ForwardPass)]
     expected = shapes(config, T) | {
         "vocabulary.bytes": (min(tensor_shapes["vocabulary.bytes"][0], LARGEST),),
         "vocabulary.lengths": (len(symbols),),
     }
     if len(symbols) != config.vocab_size:
-        raise InvalidValueError(f"{len(symbols)} symbols for a vocabulary of {config.vocab_size}")
+        raise InvalidValueError(
+            "{count} symbols for a vocabulary of {vocab_size}",
+            count=len(symbols),
+            vocab_size=config.vocab_size,
+        )
     for name, shape in ({**dict.fromkeys(tensor_shapes, None), **expected}).items():
         if shape is None:  # a step that was requested, or edited
             check_path(name, known, config.n_head, config.n_layer, Message("step"))
             if math.prod(tensor_shapes[name]) > config.largest_step(T):
-                raise InvalidValueError(f"{name} is too large: shape {tensor_shapes[name]}")
+                raise InvalidValueError(
+                    "{name} is too large: shape {actual}", name=name, actual=tensor_shapes[name]
+                )
         elif tensor_shapes[name] != shape:
-            raise InvalidValueError(f"{name} must have shape {shape}; got {tensor_shapes[name]}")
+            raise InvalidValueError(
+                "{name} must have shape {shape}; got {actual}",
+                name=name,
+                shape=shape,
+                actual=tensor_shapes[name],
+            )
 
 
 def read(path: FilePath) -> Recording:
     """Read and check a trace file."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
-    with reraised_as(RecordingError, f"{file} isn't a complete trace file"):
+    with reraised_as(RecordingError, "{file} isn't a complete trace file", file=file):
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
         vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)
@@ -175,12 +192,15 @@ def read(path: FilePath) -> Recording:
         for name in shapes(config, len(ids)):
             if tensors[name].dtype != as_model_dtype(parameters.dtype):
                 raise InvalidValueError(
-                    f"{name} must be {parameters.dtype}; got {tensors[name].dtype}"
+                    "{name} must be {dtype}; got {actual}",
+                    name=name,
+                    dtype=parameters.dtype,
+                    actual=tensors[name].dtype,
                 )
         for name, tensor in tensors.items():
             is_masked = name.endswith("masked_scores")  # which has -inf for masked keys
             if not is_finite(np.where(np.isneginf(tensor), 0, tensor) if is_masked else tensor):
-                raise InvalidValueError(f"{name} contains NaN or infinite numbers")
+                raise InvalidValueError("{name} contains NaN or infinite numbers", name=name)
         metadata["note"], metadata["origin_sha256"]
     values = {name: tensor if tensor.ndim else tensor.item() for name, tensor in tensors.items()}
     return Recording(ids, vocabulary, parameters, values, metadata["note"])

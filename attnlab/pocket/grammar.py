@@ -398,7 +398,9 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     if kind is None:
         kind = Dice(rng).pick(DECK)
     if kind not in KINDS:
-        raise InvalidValueError(f"kind must be one of {', '.join(KINDS)}; got {quoted(kind)}")
+        raise InvalidValueError(
+            "kind must be one of {kinds}; got {kind}", kinds=", ".join(KINDS), kind=quoted(kind)
+        )
     dice = Dice(rng)
     text, links = _without_marks(KINDS[kind](dice))
     if set(text) & set("“”’") and dice.chance():

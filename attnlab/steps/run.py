@@ -11,6 +11,7 @@ import numpy as np
 from attnlab.equations import identity
 from attnlab.errors import InvalidValueError
 from attnlab.steps.graph import Graph, Node
+from attnlab.support.messages import Message
 
 Value = TypeVar("Value")
 
@@ -221,15 +222,18 @@ class Run:
                     break
         value = lenient.value(path)
         if self.graph[path].step.equation in (None, identity):  # given
-            return InvalidValueError(f"{path} contains NaN or infinite numbers")
+            return InvalidValueError("{path} contains NaN or infinite numbers", path=path)
         return overflow(path, value.dtype)
 
 
 def overflow(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
     """An error for numbers that are too large."""
-    advice = "; float64 may hold them" if dtype == np.float32 else ""
+    advice = Message("; float64 may hold them") if dtype == np.float32 else ""
     return InvalidValueError(
-        f"{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}"
+        "{name} overflows: its numbers, or intermediate ones, are too large for {dtype}{advice}",
+        name=name,
+        dtype=dtype,
+        advice=advice,
     )
 
 

@@ -73,14 +73,16 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 
 @contextmanager
-def reraised_as(kind: type[AttnlabError], message: str) -> Iterator[None]:
+def reraised_as(kind: type[AttnlabError], template: str, **values: object) -> Iterator[None]:
     """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
 
     Parameters
     ----------
     kind : the AttnlabError to raise
-    message : its beginning, such as "tokenizer.json can't be read"
+    template : its beginning, such as "{file} can't be read"
+    values : by name
     """
+    message = Message(template, **values)
     try:
         yield
     except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):

@@ -24,6 +24,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.support.checks import reraised_as, with_article
+from attnlab.support.messages import Message
 
 # Size limit, in bytes, of files read into memory. The largest known tokenizer.json is 35 MB.
 LARGEST = 64_000_000
@@ -34,12 +35,12 @@ TEMPORARY = ".attnlab-"
 # The largest size of a number in an .npz file, a complex one, and of an array's header, in bytes.
 LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
 
-KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+NOT_REGULAR = {
+    stat.S_IFDIR: Message("it is a directory, not a regular file"),
+    stat.S_IFIFO: Message("it is a pipe, not a regular file"),
+    stat.S_IFSOCK: Message("it is a socket, not a regular file"),
+    stat.S_IFCHR: Message("it is a device, not a regular file"),
+    stat.S_IFBLK: Message("it is a device, not a regular file"),
 }
 
 FilePath = str | os.PathLike[str]
@@ -52,15 +53,19 @@ def as_path(path: FilePath, name: str = "path") -> Path:
     except Exception:  # __fspath__ may raise anything
         text = None
     if not isinstance(text, str):
-        raise InvalidTypeError(f"{name} must be a str or a Path; got {quoted(path)}")
+        raise InvalidTypeError(
+            "{name} must be a str or a Path; got {path}", name=name, path=quoted(path)
+        )
     if not text:
-        raise InvalidValueError(f"{name} is empty. Give a file or directory")
+        raise InvalidValueError("{name} is empty. Give a file or directory", name=name)
     try:
         if b"\0" in os.fsencode(text):
             raise ValueError
     except ValueError:  # UnicodeEncodeError is one
         raise InvalidValueError(
-            f"{name} has a character that file names can't have: {quoted(text)}"
+            "{name} has a character that file names can't have: {text}",
+            name=name,
+            text=quoted(text),
         ) from None
     expanded = Path(os.path.expanduser(text))
     # A file whose name starts with ~: made absolute, so that a second call doesn't expand it.
@@ -74,11 +79,17 @@ def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
         with open_regular(file) as stream:
             content = stream.read(LARGEST + 1)
     except FileNotFoundError:
-        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+        raise MissingFileError(
+            "there is no {name} in {parent}", name=file.name, parent=file.parent
+        ) from None
     except OSError as error:
-        raise error_type(f"{file} can't be read: {_reason(error)}") from None
+        raise error_type(
+            "{file} can't be read: {reason}", file=file, reason=reason_of(error)
+        ) from None
     if len(content) > LARGEST:
-        raise error_type(f"{file} can't be read: it is larger than {LARGEST:,} bytes")
+        raise error_type(
+            "{file} can't be read: it is larger than {most} bytes", file=file, most=f"{LARGEST:,}"
+        )
     return content
 
 
@@ -124,12 +135,16 @@ def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -
     try:
         value = json.loads(text)
     except RecursionError:
-        raise error_type(f"{source} can't be read as JSON: it is nested too deeply") from None
+        raise error_type(
+            "{source} can't be read as JSON: it is nested too deeply", source=source
+        ) from None
     except ValueError as error:
-        raise error_type(f"{source} can't be read as JSON: {error}") from None
+        raise error_type(
+            "{source} can't be read as JSON: {error}", source=source, error=error
+        ) from None
     if not isinstance(value, dict):
         kind = with_article(type(value).__name__)
-        raise error_type(f"{source} must be a JSON object; got {kind}")
+        raise error_type("{source} must be a JSON object; got {kind}", source=source, kind=kind)
     return value
 
 
@@ -145,22 +160,36 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
     import zipfile  # here, so that `import attnlab` is quick
 
     file = as_path(path, "file")
-    message = f"{file} isn't a file written by numpy.savez"
     try:
         stream = open_regular(file)
     except FileNotFoundError:
-        raise MissingFileError(f"there is no {file.name} in {file.parent}") from None
+        raise MissingFileError(
+            "there is no {name} in {parent}", name=file.name, parent=file.parent
+        ) from None
     except OSError as error:
-        raise InvalidValueError(f"{message}: {_reason(error)}") from None
-    with stream, reraised_as(InvalidValueError, message):
+        raise InvalidValueError(
+            "{file} isn't a file written by numpy.savez: {reason}",
+            file=file,
+            reason=reason_of(error),
+        ) from None
+    not_npz = "{file} isn't a file written by numpy.savez"
+    with stream, reraised_as(InvalidValueError, not_npz, file=file):
         if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
-            raise ValueError("it is a single array, as written by numpy.save")
+            raise InvalidValueError(
+                "{file} isn't a file written by numpy.savez: it is a single array, as written by "
+                "numpy.save",
+                file=file,
+            )
         with zipfile.ZipFile(stream) as archive:
             for member in archive.infolist():
                 if member.file_size > most * LARGEST_NUMBER + LARGEST_HEADER:
-                    raise ValueError(
-                        f"{member.filename} must have at most {most:,} numbers, like the largest "
-                        f"step; got {member.file_size:,} bytes"
+                    raise InvalidValueError(
+                        "{file} isn't a file written by numpy.savez: {name} must have at most "
+                        "{most} numbers, like the largest step; got {size} bytes",
+                        file=file,
+                        name=member.filename,
+                        most=f"{most:,}",
+                        size=f"{member.file_size:,}",
                     )
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as arrays:
@@ -173,7 +202,9 @@ def make_directory(path: FilePath) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise WriteError(f"{directory} can't be created: {_reason(error)}") from None
+        raise WriteError(
+            "{directory} can't be created: {reason}", directory=directory, reason=reason_of(error)
+        ) from None
 
 
 def write_whole(path: FilePath, content: bytes) -> None:
@@ -190,10 +221,12 @@ def write_whole(path: FilePath, content: bytes) -> None:
             _check_regular(status)
             mode = stat.S_IMODE(status.st_mode)
         if not os.path.isdir(target.parent):
-            raise OSError(f"directory {target.parent} doesn't exist")
+            raise OSError(Message("directory {directory} doesn't exist", directory=target.parent))
         _replace(target, content, mode)
     except OSError as error:
-        raise WriteError(f"{file} can't be written: {_reason(error)}") from None
+        raise WriteError(
+            "{file} can't be written: {reason}", file=file, reason=reason_of(error)
+        ) from None
 
 
 @contextlib.contextmanager
@@ -210,14 +243,17 @@ def lock_file(path: FilePath) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise WriteError(
-            f"{file} can't be locked: another run is using the directory. Wait until it ends, or "
-            "use another directory"
+            "{file} can't be locked: another run is using the directory. Wait until it ends, or "
+            "use another directory",
+            file=file,
         ) from None
     except NotImplementedError:  # no locks on this file system: continue without, as for ENOLCK
         pass
     except OSError as error:
         if error.errno != errno.ENOLCK:
-            raise WriteError(f"{file} can't be locked: {_reason(error)}") from None
+            raise WriteError(
+                "{file} can't be locked: {reason}", file=file, reason=reason_of(error)
+            ) from None
     try:
         yield
     finally:
@@ -253,12 +289,14 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
 def _check_regular(status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise OSError(f"it is {KINDS.get(kind, 'a special file')}, not a regular file")
+        raise OSError(NOT_REGULAR.get(kind, Message("it is a special file, not a regular file")))
 
 
-def _reason(error: OSError) -> str:
-    """The operating system's message, without the number and path."""
-    return error.strerror or str(error)
+def reason_of(error: BaseException) -> str:
+    """An error's message, without the operating system's number and path."""
+    if isinstance(error, OSError) and error.strerror:
+        return Message(error.strerror)
+    return next((arg for arg in error.args if isinstance(arg, Message)), str(error))
 
 
 def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> str:
@@ -266,5 +304,7 @@ def _decode(content: bytes, source: object, error_type: type[AttnlabError]) -> s
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise error_type(
-            f"{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8"
+            "{source} can't be read: it isn't UTF-8 ({error}). Save it as UTF-8",
+            source=source,
+            error=error,
         ) from None

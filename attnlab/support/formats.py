@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from attnlab.errors import CheckpointError, ConfigError, MissingFileError, quoted
-from attnlab.support.files import read_json
+from attnlab.support.files import read_json, reason_of
+from attnlab.support.messages import Message, join_messages
 from attnlab.support.tables import printable
 
 CONFIG = "config.json"
@@ -36,31 +37,33 @@ def conversion_command(imports: str, model: str, tokenizer: str = "'OLD'") -> st
 
 IMPORT_GPT2 = ", GPT2LMHeadModel as M"
 
-HOW_TO_CONVERT = (
+HOW_TO_CONVERT = Message(
     "It is a pickle, which can run any code when loaded, so it isn't loaded. If you trust the "
     "file, convert it where transformers and torch are installed (OLD is its directory, or its "
-    "name on the hub): " + conversion_command(IMPORT_GPT2, "M.from_pretrained('OLD')")
+    "name on the hub): {command}",
+    command=conversion_command(IMPORT_GPT2, "M.from_pretrained('OLD')"),
 )
-HOW_TO_DEQUANTIZE = (
+HOW_TO_DEQUANTIZE = Message(
     "Open the original model, or, if transformers can load and dequantize this one, use "
     "GPT2.from_hf(model.dequantize(), tokenizer)"
 )
-HOW_TO_MERGE = (
+HOW_TO_MERGE = Message(
     "Merge them where peft is installed (OLD is the adapter's directory, BASE the base model's): "
-    + conversion_command(
+    "{command}",
+    command=conversion_command(
         "; from peft import AutoPeftModelForCausalLM as M",
         "M.from_pretrained('OLD').merge_and_unload()",
         "'BASE'",
-    )
+    ),
 )
 
 # Patterns of file names and the advice for each, most specific first. {name} is the file's name,
-# {file} the name in a command, {variant} the pattern's group.
+# {file} the name in a command, {variant} the pattern's group; {merge}, {convert} and {convert_gguf}
+# say how to convert the file.
 FORMATS = (
     (
         r"adapter_config\.json|adapter_model\.safetensors|adapter_model\.bin",
-        "{name}, a PEFT adapter (such as LoRA), which changes another model's weights. "
-        + HOW_TO_MERGE,
+        "{name}, a PEFT adapter (such as LoRA), which changes another model's weights. {merge}",
     ),
     (
         r"model\.([\w-]+?)(?:-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.([\w-]+)\.json",
@@ -71,14 +74,12 @@ FORMATS = (
         "{name}, one shard of the weights; model.safetensors.index.json, which lists all shards, "
         "is missing",
     ),
-    (r"pytorch_model.*\.bin", "{name}. " + HOW_TO_CONVERT),
+    (r"pytorch_model.*\.bin", "{name}. {convert}"),
     (
         r".+\.gguf",
         "{name}, in llama.cpp's GGUF format, usually quantized. Open the original model if you "
         "can, or convert it where transformers 4, torch, gguf and accelerate are installed: "
-        + conversion_command(
-            IMPORT_GPT2, "M.from_pretrained('OLD', gguf_file='{file}')", "'OLD', gguf_file='{file}'"
-        ),
+        "{convert_gguf}",
     ),
     (
         r"tf_model.*\.h5|flax_model.*\.msgpack|.+\.onnx",
@@ -116,11 +117,19 @@ def describe_unsupported(names: Iterable[str]) -> str:
     for pattern, advice in FORMATS:
         for name in names:
             if match := re.fullmatch(pattern, name):
-                return advice.format(
+                # Names that could break out of the command's quotes are left out.
+                file = name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE"
+                arguments = f"'OLD', gguf_file='{file}'"
+                return Message(
+                    advice,
                     name=list_names([name]),
-                    # Names that could break out of the command's quotes are left out.
-                    file=name if re.fullmatch(r"[\w.+-]{1,200}", name) else "FILE",
+                    file=file,
                     variant=next(filter(None, match.groups()), ""),
+                    merge=HOW_TO_MERGE,
+                    convert=HOW_TO_CONVERT,
+                    convert_gguf=conversion_command(
+                        IMPORT_GPT2, f"M.from_pretrained({arguments})", arguments
+                    ),
                 )
     return ""
 
@@ -137,17 +146,29 @@ def check_no_adapter(directory: Path) -> None:
         kind = str(read_json(directory / ADAPTER, ConfigError).get("peft_type", "unknown"))
     except (ConfigError, MissingFileError):
         kind = "unknown"
-    message = f"{directory} contains a PEFT adapter ({ADAPTER}, peft_type {quoted(kind)})"
+    reason: Message = Message(
+        ", which changes another model's weights. {advice}", advice=HOW_TO_MERGE
+    )
     if re.search(PROMPTS, kind):
-        message += (
+        reason = Message(
             ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
             "weights and isn't supported"
         )
-    else:
-        message += f", which changes another model's weights. {HOW_TO_MERGE}"
     if os.path.lexists(directory / CONFIG):
-        message += f". To open the model without the adapter, move {ADAPTER} to another directory"
-    raise CheckpointError(message)
+        reason = join_messages(
+            reason,
+            Message(
+                ". To open the model without the adapter, move {adapter} to another directory",
+                adapter=ADAPTER,
+            ),
+        )
+    raise CheckpointError(
+        "{directory} contains a PEFT adapter ({adapter}, peft_type {kind}){reason}",
+        directory=directory,
+        adapter=ADAPTER,
+        kind=quoted(kind),
+        reason=reason,
+    )
 
 
 def model_directory(directory: Path) -> Path:
@@ -164,7 +185,11 @@ def _with_config(directory: Path) -> Path:
     try:
         names = os.listdir(directory)
     except OSError as error:
-        raise MissingFileError(f"{directory} can't be read: {error.strerror}") from None
+        raise MissingFileError(
+            "{directory} can't be read: {reason}",
+            directory=directory,
+            reason=reason_of(error),
+        ) from None
     inside = [
         file.parent
         for level in ("*", "snapshots/*")
@@ -174,12 +199,26 @@ def _with_config(directory: Path) -> Path:
         return inside[0]
     if inside:
         models = list_names(sorted(str(path.relative_to(directory)) for path in inside))
-        raise MissingFileError(f"{directory} contains several models. Give one of them: {models}")
+        raise MissingFileError(
+            "{directory} contains several models. Give one of them: {models}",
+            directory=directory,
+            models=models,
+        )
     if format := describe_unsupported(names):
-        raise MissingFileError(f"there is no {CONFIG} in {directory}, but {format}")
-    content = f"which contains {list_names(sorted(names))}" if names else "which is empty"
+        raise MissingFileError(
+            "there is no {config} in {directory}, but {format}",
+            config=CONFIG,
+            directory=directory,
+            format=format,
+        )
+    content = Message("which is empty")
+    if names:
+        content = Message("which contains {names}", names=list_names(sorted(names)))
     raise MissingFileError(
-        f"there is no {CONFIG} in {directory}, {content}. Give the directory with the model's files"
+        "there is no {config} in {directory}, {content}. Give the directory with the model's files",
+        config=CONFIG,
+        directory=directory,
+        content=content,
     )
 
 

@@ -48,10 +48,14 @@ class Message(str):
         return format(str.__str__(self), spec)
 
 
-def join_messages(*parts: str) -> Message:
+SEMICOLON = Message("; ")
+
+
+def join_messages(*parts: str, separator: str = "") -> Message:
     """Texts one after another; messages among them are translated."""
-    values = {f"part{number}": part for number, part in enumerate(parts)}
-    return Message("".join(f"{{{name}}}" for name in values), **values)
+    values: dict[str, object] = {f"part{number}": part for number, part in enumerate(parts)}
+    template = "{separator}".join(f"{{{name}}}" for name in values)
+    return Message(template, separator=separator, **values)
 
 
 def recognise(text: str, *templates: str) -> str:

@@ -192,7 +192,9 @@ def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) ->
 
 def invalid_merge(number: int, merge: object) -> VocabularyError:
     return VocabularyError(
-        f"merge {number} must be two tokens whose concatenation is a third; got {quoted(merge)}"
+        "merge {number} must be two tokens whose concatenation is a third; got {merge}",
+        number=number,
+        merge=quoted(merge),
     )
 
 
@@ -314,5 +316,5 @@ def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
         if {*map(type, prefix + suffix)} - {int}:
             raise TypeError("an id isn't an integer")
     except (LookupError, TypeError):
-        raise VocabularyError(f"post_processor can't be read: {quoted(part)}") from None
+        raise VocabularyError("post_processor can't be read: {part}", part=quoted(part)) from None
     return prefix, suffix

@@ -19,6 +19,7 @@ from typing import Any
 
 from attnlab.errors import InvalidTypeError, MissingFileError, VocabularyError, quoted
 from attnlab.support.files import read_json, read_text
+from attnlab.support.messages import Message
 from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
@@ -55,8 +56,8 @@ BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": Tr
 MAX_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-HOW_TO_SAVE = "In transformers, tokenizer.save_pretrained(DIRECTORY) writes one"
-HOW_TO_CONVERT = (
+HOW_TO_SAVE = Message("In transformers, tokenizer.save_pretrained(DIRECTORY) writes one")
+HOW_TO_CONVERT = Message(
     "In transformers, AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) "
     "writes one"
 )
@@ -81,7 +82,9 @@ def read_settings(directory: Path) -> Settings:
     except VocabularyError as error:
         if str(directory) in str(error):
             raise
-        raise VocabularyError(f"tokenizer in {directory}: {error}") from None
+        raise VocabularyError(
+            "tokenizer in {directory}: {error}", directory=directory, error=error
+        ) from None
 
 
 def has_tokenizer_files(directory: Path) -> bool:
@@ -108,22 +111,28 @@ def check_settings(settings: object) -> Settings:
         return settings
     if not isinstance(settings, Mapping):
         raise InvalidTypeError(
-            f"settings must be the content of a tokenizer.json, a dict; got {quoted(settings)}"
+            "settings must be the content of a tokenizer.json, a dict; got {settings}",
+            settings=quoted(settings),
         )
     parts = {name: settings.get(name) for name in PARTS}
     for name, part in parts.items():
         if not (part is None or (isinstance(part, dict) and isinstance(part.get("type"), str))):
-            raise VocabularyError(f"{name} must be null or have a type; got {quoted(part)}")
+            raise VocabularyError(
+                "{name} must be null or have a type; got {part}", name=name, part=quoted(part)
+            )
     model = settings.get("model")
     if not isinstance(model, dict):
-        raise VocabularyError(f"model must be an object; got {quoted(model)}")
+        raise VocabularyError("model must be an object; got {model}", model=quoted(model))
     if model.get("dropout"):
         raise VocabularyError(
-            f"model.dropout must be null, since it makes ids random; got {quoted(model['dropout'])}"
+            "model.dropout must be null, since it makes ids random; got {dropout}",
+            dropout=quoted(model["dropout"]),
         )
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
-        raise VocabularyError(f"each of added_tokens must have an id and text; got {quoted(added)}")
+        raise VocabularyError(
+            "each of added_tokens must have an id and text; got {added}", added=quoted(added)
+        )
     result = Settings(
         version="1.0",
         **parts,
@@ -160,20 +169,31 @@ def _is_text(value: object) -> bool:
 def _check_vocabulary(ids: object) -> None:
     """Raise unless it is a dict of symbols and distinct ids."""
     if not isinstance(ids, dict):
-        raise VocabularyError(f"a vocabulary must be an object of ids; got {quoted(ids)}")
+        raise VocabularyError("a vocabulary must be an object of ids; got {ids}", ids=quoted(ids))
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
         wrong = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
-            f"the id of {quoted(wrong[0][0])} isn't an integer: {quoted(wrong[0][1])}"
+            "the id of {symbol} isn't an integer: {id}",
+            symbol=quoted(wrong[0][0]),
+            id=quoted(wrong[0][1]),
         )
     for extreme in (min(ids.values()), max(ids.values())) if ids else ():
         if not 0 <= extreme < MAX_IDS:
             symbol = next(symbol for symbol, id in ids.items() if id == extreme)
-            raise VocabularyError(f"the id of {quoted(symbol)}, {extreme}, doesn't fit in 32 bits")
+            raise VocabularyError(
+                "the id of {symbol}, {extreme}, doesn't fit in 32 bits",
+                symbol=quoted(symbol),
+                extreme=extreme,
+            )
     if len(set(ids.values())) < len(ids):
         repeated = Counter(ids.values()).most_common(1)[0][0]
         first, second = [quoted(symbol) for symbol, id in ids.items() if id == repeated][:2]
-        raise VocabularyError(f"{first} and {second} have the same id, {repeated}")
+        raise VocabularyError(
+            "{first} and {second} have the same id, {repeated}",
+            first=first,
+            second=second,
+            repeated=repeated,
+        )
     if not _is_text("".join(ids)):
         raise VocabularyError("a token has an unpaired surrogate, which isn't text")
 
@@ -181,7 +201,7 @@ def _check_vocabulary(ids: object) -> None:
 def _pairs(merges: object) -> list[tuple[str, str]]:
     """Convert merges, each a pair or two symbols separated by a space, to pairs."""
     if not isinstance(merges, Sequence):
-        raise VocabularyError(f"merges must be a list; got {quoted(merges)}")
+        raise VocabularyError("merges must be a list; got {merges}", merges=quoted(merges))
     pairs = []
     try:
         for merge in merges:
@@ -225,7 +245,9 @@ def _read_older_files(directory: Path, kind: str | None) -> Settings:
         raise _no_tokenizer(directory)
     if kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
-            f"tokenizer_class {quoted(kind)} requires a tokenizer.json. {HOW_TO_CONVERT}"
+            "tokenizer_class {kind} requires a tokenizer.json. {advice}",
+            kind=quoted(kind),
+            advice=HOW_TO_CONVERT,
         )
     if has_word_pieces and (kind in BERT_CLASSES or not has_pairs):
         return _read_word_pieces(directory / "vocab.txt")
@@ -244,9 +266,14 @@ def _read_byte_pairs(vocab: Path, merges: Path) -> Settings:
         for number, line in enumerate(lines, start=1):
             if line and line.count(" ") != 1:
                 raise VocabularyError(
-                    f"{merges}, line {number}: expected two symbols; got {quoted(line)}"
+                    "{merges}, line {number}: expected two symbols; got {line}",
+                    merges=merges,
+                    number=number,
+                    line=quoted(line),
                 ) from None
-        raise VocabularyError(f"{vocab} and {merges.name}: {error}") from None
+        raise VocabularyError(
+            "{vocab} and {merges}: {error}", vocab=vocab, merges=merges.name, error=error
+        ) from None
 
 
 def byte_pair_settings(ids: object, merges: object) -> Settings:
@@ -269,7 +296,7 @@ def _read_word_pieces(path: Path) -> Settings:
     lines = read_text(path, VocabularyError).split("\n")
     ids = {line: id for id, line in enumerate(lines[:-1] if lines[-1] == "" else lines)}
     if not ids:
-        raise VocabularyError(f"{path} has no tokens")
+        raise VocabularyError("{path} has no tokens", path=path)
     return check_settings(
         {
             "normalizer": {"type": "BertNormalizer", "clean_text": True},
@@ -307,7 +334,9 @@ def _token(value: object, name: str) -> JsonObject:
     """A special token as an added token, without its id."""
     token = {"content": value} if isinstance(value, str) else value
     if not isinstance(token, dict) or not _is_text(token.get("content")):
-        raise VocabularyError(f"{name} must be a text or have a content; got {quoted(value)}")
+        raise VocabularyError(
+            "{name} must be a text or have a content; got {value}", name=name, value=quoted(value)
+        )
     flags = {flag: token[flag] for flag in FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
 
@@ -340,8 +369,11 @@ def _with_ids(
         next_id = max(next_id, id + 1)
         if token.get("id", id) != id:
             raise VocabularyError(
-                f"the added token {quoted(token['content'])} has id {token['id']}, but must have "
-                f"{id}, the next id after the vocabulary"
+                "the added token {token} has id {actual}, but must have {id}, the next id after "
+                "the vocabulary",
+                token=quoted(token["content"]),
+                actual=token["id"],
+                id=id,
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
@@ -377,11 +409,13 @@ def _more_added_tokens(
             tokens = [{**token, "id": int(id)} for id, token in decoder.items()]
         except (AttributeError, TypeError, ValueError):
             raise VocabularyError(
-                f"added_tokens_decoder can't be read: {quoted(decoder)}"
+                "added_tokens_decoder can't be read: {decoder}", decoder=quoted(decoder)
             ) from None
     for token in tokens:
         if not _is_added_token(token):
-            raise VocabularyError(f"an added token must have an id and text; got {quoted(token)}")
+            raise VocabularyError(
+                "an added token must have an id and text; got {token}", token=quoted(token)
+            )
     return sorted(tokens, key=lambda token: token["id"])
 
 
@@ -424,7 +458,9 @@ def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_old
 def _flag(config: JsonObject, name: str, default: bool | None) -> bool | None:
     value = config.get(name)
     if value is not None and not isinstance(value, bool):
-        raise VocabularyError(f"{name} must be true or false; got {quoted(value)}")
+        raise VocabularyError(
+            "{name} must be true or false; got {value}", name=name, value=quoted(value)
+        )
     return default if value is None else value
 
 
@@ -435,7 +471,9 @@ def _template(
     contents = [token["content"] for token in (*prefix, *suffix)]
     ids = {token["content"]: token["id"] for token in settings["added_tokens"]}
     if missing := [content for content in contents if content not in ids]:
-        raise VocabularyError(f"{quoted(missing[0])} is added to every text, but has no id")
+        raise VocabularyError(
+            "{token} is added to every text, but has no id", token=quoted(missing[0])
+        )
     if not contents:
         return None
     pieces = [{"SpecialToken": {"id": content, "type_id": 0}} for content in contents]
@@ -466,23 +504,27 @@ def _check_merges_complete(settings: Settings) -> None:
     }
     if other:
         raise VocabularyError(
-            f"{len(other)} tokens are neither bytes nor merged nor special, such as "
-            f"{quoted(min(other))}; merges.txt may be truncated"
+            "{count} tokens are neither bytes nor merged nor special, such as {example}; "
+            "merges.txt may be truncated",
+            count=len(other),
+            example=quoted(min(other)),
         )
 
 
 def _no_tokenizer(directory: Path) -> MissingFileError:
-    message = (
-        f"there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
-        "merges.txt, nor vocab.txt"
-    )
+    advice = HOW_TO_SAVE
     if pieces := [name for name in SENTENCE_PIECE if _exists(directory, name)]:
-        message += (
-            f". SentencePiece's {pieces[0]} isn't supported; a tokenizer.json is. {HOW_TO_CONVERT}"
+        advice = Message(
+            "SentencePiece's {file} isn't supported; a tokenizer.json is. {advice}",
+            file=pieces[0],
+            advice=HOW_TO_CONVERT,
         )
-    else:
-        message += f". {HOW_TO_SAVE}"
-    return MissingFileError(message)
+    return MissingFileError(
+        "there is no tokenizer in {directory}: neither tokenizer.json, nor vocab.json and "
+        "merges.txt, nor vocab.txt. {advice}",
+        directory=directory,
+        advice=advice,
+    )
 
 
 def _exists(directory: Path, name: str) -> bool:

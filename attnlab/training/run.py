@@ -213,7 +213,7 @@ class Training:
         try:
             state, saved = read_sealed(file, FORMAT, ResumeError)
         except ResumeError as error:
-            raise ResumeError(f"{error}. Start again in a new directory") from None
+            raise ResumeError("{error}. Start again in a new directory", error=error) from None
         check_run(file, saved, self._identity)
         vector, optimizer = self.parameters.vector, self._optimizer
         vector[:], optimizer.m[:], optimizer.v[:] = state["parameters"], state["m"], state["v"]

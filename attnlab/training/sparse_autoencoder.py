@@ -96,13 +96,15 @@ def sparse_autoencoder(
         trace, _ = traces.side_by_side(numbers)
         x = at(trace, path)
         if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
-            raise InvalidValueError(f"{path} isn't a step with a vector for each token, (T, D)")
+            raise InvalidValueError(
+                "{path} isn't a step with a vector for each token, (T, D)", path=path
+            )
         rows.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
     vectors = np.concatenate(rows)
     D, b_dec = vectors.shape[1], vectors.mean(axis=0)
     variance = float(np.square(vectors - b_dec).sum(axis=-1).mean())
     if not variance:
-        raise InvalidValueError(f"{path} is the same for all tokens of these texts")
+        raise InvalidValueError("{path} is the same for all tokens of these texts", path=path)
     rng = np.random.default_rng(seed)
     with memory_for(f"features={n:,} of {D} numbers each"):
         W_dec = rng.normal(size=(n, D))

@@ -87,7 +87,9 @@ class TunedLens:
         check_kind(trace, Trace, "trace")
         known = lens_stops(trace)
         if stop not in known:
-            raise InvalidValueError(f"stop must be one of {', '.join(known)}; got {quoted(stop)}")
+            raise InvalidValueError(
+                "stop must be one of {known}; got {stop}", known=", ".join(known), stop=quoted(stop)
+            )
         if self._model != fingerprint(trace):
             raise InvalidValueError("the lens was trained for another model")
         return decode_stream(trace, self.translated(trace, stop))
@@ -133,14 +135,16 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
             stop, __, kind = name.rpartition(".")
             D = shapes[f"{stop}.b"][0]
             if shape != {"W": (D, D), "b": (D,)}[kind]:
-                raise RecordingError(f"{name} has shape {shape}")
+                raise RecordingError("{name} has shape {shape}", name=name, shape=shape)
 
     is_pocket = isinstance(path, str) and path == "pocket"
     file = POCKET_LENS if is_pocket else as_path(path, "path")
     try:
         tensors, words = read_sealed(file, FORMAT, RecordingError, check)
     except RecordingError as error:
-        raise RecordingError(f"{error}. Expected a file that `TunedLens.save` wrote") from None
+        raise RecordingError(
+            "{error}. Expected a file that `TunedLens.save` wrote", error=error
+        ) from None
     stops = sorted({name.rpartition(".")[0] for name in tensors}, key=order_of)
     maps = {stop: (tensors[f"{stop}.W"], tensors[f"{stop}.b"]) for stop in stops}
     return TunedLens(maps, words.get("model", ""))

@@ -55,7 +55,9 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     for name in steps:
         if name not in known:
             raise InvalidValueError(
-                f"there is no step {quoted(name)}; steps are {', '.join(known)}"
+                "there is no step {name}; steps are {known}",
+                name=quoted(name),
+                known=", ".join(known),
             )
     variables: dict[str, Any] = {}
     coordinates: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
 from attnlab.support.files import FilePath, write_whole
+from attnlab.support.messages import Message
 from attnlab.views.colours import LIGHT
 from attnlab.views.shown import Result, axis_of, label, missing_extra
 
@@ -43,7 +44,7 @@ NOTES = (
     f"-inf is written as {MINUS_INFINITY:g} and shown as -inf.",
 )
 
-ONE_HEAD = "Write one head, such as with trace.to_xlsx(path, layer=0, head=0)"
+ONE_HEAD = Message("Write one head, such as with trace.to_xlsx(path, layer=0, head=0)")
 
 # The first cell with a number, below the heading and the column labels.
 FIRST_ROW, FIRST_COLUMN = 2, 1
@@ -290,8 +291,10 @@ class Book:
         self.cell_count += cells.values.size
         if self.cell_count > MAX_CELLS:
             raise InvalidValueError(
-                f"the workbook would have more than {MAX_CELLS:,} cells, too many to open. "
-                f"{ONE_HEAD}, or trace a shorter text"
+                "the workbook would have more than {most} cells, too many to open. {advice}, or "
+                "trace a shorter text",
+                most=f"{MAX_CELLS:,}",
+                advice=ONE_HEAD,
             )
         shape, (*_, last) = cells.shape, ("", *axes.split())
         is_column = len(shape) == 1 and last in ("T", "vocab")
@@ -466,8 +469,11 @@ def write_model(trace: Result, path: FilePath) -> None:
     T = len(trace.ids)
     if T > MAX_TOKENS:
         raise InvalidValueError(
-            f"a workbook of the whole model supports at most {MAX_TOKENS} tokens; the text has "
-            f"{T}. {ONE_HEAD}"
+            "a workbook of the whole model supports at most {most} tokens; the text has {T}. "
+            "{advice}",
+            most=MAX_TOKENS,
+            T=T,
+            advice=ONE_HEAD,
         )
     book = _book_of(trace)
     sheets = Sheets(trace, book)
@@ -488,7 +494,7 @@ def write_model(trace: Result, path: FilePath) -> None:
 def _book_of(result: Result) -> Book:
     if result.derivative_of:
         raise InvalidValueError(
-            f"{result.title} can't be written as formulas. Write the trace itself"
+            "{title} can't be written as formulas. Write the trace itself", title=result.title
         )
     if result.tokens_before:
         raise InvalidValueError(

@@ -52,7 +52,7 @@ def pack(trace: Result, name: str) -> bytes:
         return b"".join(parts_of(trace, name))
     if match := COLUMNS.fullmatch(name):
         return _joined(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
-    raise InvalidValueError(f"unknown pack {quoted(name)}")
+    raise InvalidValueError("unknown pack {name}", name=quoted(name))
 
 
 def parts_of(trace: Result, name: str) -> Iterator[bytes]:
@@ -127,6 +127,6 @@ def _float32(values: AnyArray, name: str, allowed: AnyArray | bool = False) -> b
         numbers = np.ascontiguousarray(values, dtype="<f4")
     if not (np.isfinite(numbers) | allowed).all():
         raise InvalidValueError(
-            f"{name} has NaN or numbers that overflow float32, which the page uses"
+            "{name} has NaN or numbers that overflow float32, which the page uses", name=name
         )
     return numbers.tobytes()

@@ -239,16 +239,21 @@ def checked_file(path: str | os.PathLike[str]) -> Path:
     """A page's file, checked before the page is computed."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
-        raise InvalidValueError(f"{os.fspath(path)} is a directory's name; expected a file's")
+        raise InvalidValueError(
+            "{path} is a directory's name; expected a file's", path=os.fspath(path)
+        )
     if file.suffix.lower() not in ENDINGS:
         raise InvalidValueError(
-            f"a page's file name must end in .html; got {quoted(file.name)}. For a picture, use "
-            'trace.plot().save("weights.pdf")'
+            "a page's file name must end in .html; got {name}. For a picture, use "
+            'trace.plot().save("weights.pdf")',
+            name=quoted(file.name),
         )
     if os.path.isdir(file):
-        raise WriteError(f"can't write {file}: it is a directory")
+        raise WriteError("can't write {file}: it is a directory", file=file)
     if not os.path.isdir(file.parent):
-        raise WriteError(f"can't write {file}: directory {file.parent} not found")
+        raise WriteError(
+            "can't write {file}: directory {parent} not found", file=file, parent=file.parent
+        )
     return file
 
 

@@ -37,8 +37,10 @@ def playground(
     size = 4 * sum(math.prod(shape) for _, shape in shapes)
     if size > MOST_BYTES:
         raise InvalidValueError(
-            f"the model has {size:,} bytes of parameters, and a page holds at most "
-            f"{MOST_BYTES:,}. Use attnlab explore for larger models"
+            "the model has {size} bytes of parameters, and a page holds at most {most}. Use "
+            "attnlab explore for larger models",
+            size=f"{size:,}",
+            most=f"{MOST_BYTES:,}",
         )
     with np.errstate(over="ignore"):
         numbers = np.concatenate([np.ravel(parameters[path]) for path in parameters], dtype="<f4")
