@@ -128,14 +128,14 @@ function firstTraceOf({ config, given, graph, tokenizer }, name) {
   const Dh = n_embd / n_head;
   const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
   const activation = rules.config.activations[config.activation_function];
-  const [name, { steps }] = ["mlp.activated", first.pass];
+  const { steps } = first.pass;
   return {
     ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {
       ...{ ...first.pass, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
-      steps: { ...steps, [name]: { ...steps[name], formula: activation.formula } },
+      steps: { ...steps, "mlp.activated": { ...steps["mlp.activated"], formula: activation.formula } },
     },
   };
 }
