@@ -63,7 +63,7 @@ class ModelSource extends LiveSource {
     return this.#request("pack", { trace: { ids, ablated, packed }, name });
   }
 
-  adopted = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
+  withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
 
   /** A layer's scale without the division by √Dk. */
   #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
@@ -80,7 +80,7 @@ class ModelSource extends LiveSource {
     const mask = new Uint8Array(T * T);
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
-      ...this.adopted({ ...first, ids, text, ablated, tokens, edited }),
+      ...this.withNames({ ...first, ids, text, ablated, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
@@ -144,4 +144,4 @@ function firstTraceOf({ config, given, graph, tokenizer }, name) {
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
 
 source = ModelSource.ofPage(description.model, embeddedNumbers(byId("parameters")));
-description.traces = description.traces.map(source.adopted);
+description.traces = description.traces.map(source.withNames);
