@@ -69,7 +69,7 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
     ]
     ids, computed = pure.evaluate(
         """([vocab, sliders, packs, settings]) => {
-            const at = packs.map((values) => positionOf(Float32Array.from(values), vocab, sliders));
+            const at = packs.map((values) => predictionOf(Float32Array.from(values), vocab, sliders));
             return [at.map((one) => one.ids), settings.map((s) => {
                 const found = at.slice(0, 2).map((one) => probabilitiesOf(one, s));
                 return { ...found[0], second: found[1].renormalized };
@@ -112,7 +112,7 @@ def test_shares_of_tokens_that_are_not_carried(pure: Any, logits: NDArray[Any]) 
     ]
     actual = pure.evaluate(
         """([vocab, sliders, [values, logits], ids, every]) => {
-            const at = positionOf(Float32Array.from(values), vocab, sliders);
+            const at = predictionOf(Float32Array.from(values), vocab, sliders);
             return every.map((one) => {
                 Object.assign(settings, one);
                 const all = Float32Array.from(logits);

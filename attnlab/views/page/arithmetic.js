@@ -37,16 +37,16 @@ function linkOfArithmetic() {
 
 /** Open the cell that a link names, if any. */
 async function followLinkOfArithmetic({ open = "" }) {
-  const named = Object.fromEntries(
+  const values = Object.fromEntries(
     [...open.matchAll(/([a-z]+)\.(\d+)/g)].map(([, name, n]) => [name, Number(n)]),
   );
-  if (!["layer", "head", "query", "key"].every((name) => name in named)) return closeArithmetic();
-  const { component = 0, ...cell } = named;
-  const at = clampedSelection(cell);
+  if (!["layer", "head", "query", "key"].every((name) => name in values)) return closeArithmetic();
+  const { component = 0, ...cell } = values;
+  const target = clampedSelection(cell);
   const shown = traces;
-  await Promise.all(pendingTraces({ traces }, at.layer).map((trace) => loadLayer(trace, at.layer)));
+  await Promise.all(pendingTraces({ traces }, target.layer).map((trace) => loadLayer(trace, target.layer)));
   if (traces !== shown) return undefined;
-  opened = { ...at, component, cursor: heatmaps[0].cursor };
+  opened = { ...target, component, cursor: heatmaps[0].cursor };
   return showOpened();
 }
 
@@ -96,14 +96,14 @@ function showArithmetic() {
     { layer, head, query: position("query"), key: position("key") },
   );
   byId("sums").replaceChildren(...shown.map(arithmeticOf));
-  if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparedOf(shown));
+  if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparisonOf(shown));
 }
 
-function table(caption, heads, rows, foot, marked, onRow) {
+function table(caption, heads, rows, foot, currentRow, onRowClick) {
   const body = rows.map(([heading, ...cells], n) => {
-    const button = buttonOf(() => onRow(n), { class: "row-button" }, ...[heading].flat());
+    const button = buttonOf(() => onRowClick(n), { class: "row-button" }, ...[heading].flat());
     const row = rowOf(button, cells, 4);
-    if (n === marked) row.ariaCurrent = "true";
+    if (n === currentRow) row.ariaCurrent = "true";
     return row;
   });
   return boxedTable(caption, heads, body, [rowOf(foot[0], foot.slice(1), 4)]);
@@ -308,7 +308,7 @@ function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
 /** A trace's query and key whose arithmetic is shown. */
 const cellIn = ({ number }) => [alignment.queries[opened.query][number], alignment.keys[opened.key][number]];
 
-function comparedOf(shown) {
+function comparisonOf(shown) {
   const { layer, head } = opened;
   const rows = MATRICES.map((step) => {
     const [a, b] = shown.map((trace) => {

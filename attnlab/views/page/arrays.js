@@ -18,11 +18,11 @@ class Nd {
     const { data, shape, strides, offset, size } = this;
     if (stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]))
       return data.subarray(offset, offset + size);
-    const copied = allocated(data.constructor, size);
+    const copy = allocate(data.constructor, size);
     forEachRow(shape, [this], (at, [from], width, [step]) => {
-      for (let k = 0; k < width; k++, from += step) copied[at + k] = data[from];
+      for (let k = 0; k < width; k++, from += step) copy[at + k] = data[from];
     });
-    return copied;
+    return copy;
   }
 
   swapaxes(a, b) {
@@ -43,7 +43,7 @@ class Nd {
   }
 
   max(options) {
-    return reduced("max", this, options, (data, from, step, width) => {
+    return reduceLastAxis("max", this, options, (data, from, step, width) => {
       let largest = -Infinity;
       for (let k = 0; k < width; k++, from += step) if (data[from] > largest) largest = data[from];
       return largest;
@@ -51,7 +51,7 @@ class Nd {
   }
 
   sum(options) {
-    return reduced("sum", this, options, (data, from, step, width) => {
+    return reduceLastAxis("sum", this, options, (data, from, step, width) => {
       let sum = 0;
       for (let k = 0; k < width; k++, from += step) sum += data[from];
       return sum;
@@ -60,9 +60,9 @@ class Nd {
 }
 
 /** Reduce along the last axis, which stays with length 1. */
-function reduced(name, x, { axis, keepdims }, f) {
+function reduceLastAxis(name, x, { axis, keepdims }, f) {
   if (axis !== -1 || !keepdims) throw new Error("reductions need axis=-1 and keepdims");
-  const out = allocated(typeOf(x), x.size / x.shape.at(-1));
+  const out = allocate(typeOf(x), x.size / x.shape.at(-1));
   if (!products?.reduce(name, out, x)) {
     let n = 0;
     forEachRow(x.shape, [x], (at, [from], width, [step]) => {
@@ -72,10 +72,10 @@ function reduced(name, x, { axis, keepdims }, f) {
   return new Nd(out, x.shape.with(-1, 1));
 }
 
-/** An array of numbers that aren't set, in fast memory where there is any. */
-const allocated = (type, count) => (type === Float32Array && products?.allocate?.(count)) || new type(count);
+/** Uninitialized memory for numbers, in scratch memory if that has room. */
+const allocate = (type, count) => (type === Float32Array && products?.allocate?.(count)) || new type(count);
 
-/** A contiguous copy in memory of its own. */
+/** A contiguous copy, outside scratch memory. */
 function copyOf(x) {
   const copy = new Nd(new x.data.constructor(x.size), x.shape);
   assign(copy, x);
@@ -144,9 +144,9 @@ function mergedAxes(shape, arrays) {
   let all = arrays;
   for (let k = sizes.length - 2; k >= 0; k--) {
     if (!all.every(({ strides }) => strides[k] === sizes[k + 1] * strides[k + 1])) continue;
-    const without = (list, kept) => [...list.slice(0, k), kept, ...list.slice(k + 2)];
-    sizes = without(sizes, sizes[k] * sizes[k + 1]);
-    all = all.map(({ data, strides, offset }) => new Nd(data, sizes, without(strides, strides[k + 1]), offset));
+    const merge = (list, merged) => [...list.slice(0, k), merged, ...list.slice(k + 2)];
+    sizes = merge(sizes, sizes[k] * sizes[k + 1]);
+    all = all.map(({ data, strides, offset }) => new Nd(data, sizes, merge(strides, strides[k + 1]), offset));
   }
   return [sizes, all];
 }
@@ -157,22 +157,22 @@ function mergedAxes(shape, arrays) {
  * Plain numbers give a plain number. `f.over(k, ...)` may write the result over argument k.
  */
 function elementwise(name, loop) {
-  const into = (over, operands) => {
-    const real = operands.filter((x) => x instanceof Nd); // the arrays alone determine the type
+  const compute = (over, operands) => {
+    const arrayOperands = operands.filter((x) => x instanceof Nd); // the arrays alone determine the type
     const arrays = operands.map(asArray);
     const shape = broadcastShape(arrays.map((x) => x.shape));
-    const type = real.length ? typeOf(...real) : Float64Array;
-    const isFit = over?.data instanceof type && over.size === sizeOf(shape);
-    const out = isFit ? over.data : allocated(type, sizeOf(shape));
+    const type = arrayOperands.length ? typeOf(...arrayOperands) : Float64Array;
+    const isReusable = over?.data instanceof type && over.size === sizeOf(shape);
+    const out = isReusable ? over.data : allocate(type, sizeOf(shape));
     const [sizes, all] = mergedAxes(shape, arrays.map((x) => broadcast(x, shape)));
     if (!products?.elementwise(name, out, sizes, all)) {
       const [a, b = a, c = a] = all;
       const data = [a, b, c].map((x) => x.data);
       forEachRow(sizes, [a, b, c], (at, starts, width, steps) => loop(out, at, width, data, starts, steps));
     }
-    return real.length ? new Nd(out, shape) : out[0];
+    return arrayOperands.length ? new Nd(out, shape) : out[0];
   };
-  return Object.assign((...operands) => into(undefined, operands), { over: (k, ...operands) => into(operands[k], operands) });
+  return Object.assign((...operands) => compute(undefined, operands), { over: (k, ...operands) => compute(operands[k], operands) });
 }
 
 /** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
@@ -185,7 +185,7 @@ function matmul(a, b) {
   if (b.shape.at(-2) !== m) throw new Error(`no product of (${a.shape}) and (${b.shape})`);
   const leading = broadcastShape([a.shape.slice(0, -2), b.shape.slice(0, -2)]);
   const [x, y] = [a, b].map((array) => broadcast(array, [...leading, ...array.shape.slice(-2)]));
-  const out = allocated(typeOf(a, b), sizeOf(leading) * n * p);
+  const out = allocate(typeOf(a, b), sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
   const sizes = [n, m, p];
   let at = 0;
@@ -260,7 +260,7 @@ function byRows(a, i, b, j, out, at, [n, m, p]) {
 /** x[ids]: rows by index, (..., D) from ids (...,) and x (rows, D). */
 function rowsOf(x, ids) {
   const [width] = x.shape.slice(1);
-  const out = allocated(x.data.constructor, ids.size * width);
+  const out = allocate(x.data.constructor, ids.size * width);
   ids.numbers().forEach((id, n) => out.set(item(x, Number(id)).numbers(), n * width));
   return new Nd(out, [...ids.shape, width]);
 }

@@ -117,13 +117,13 @@ function differentShapes(a, b) {
 
 /** What distinguishes each of two traces: its model, its text, or its changes. */
 function distinctions(both, pairs) {
-  const differ = (of) => of(both[0]) !== of(both[1]);
-  const textOf = ({ tokens }) => tokens.map(({ text }) => text).join("");
-  const other = pairs.findIndex(([n, m]) => both[0].tokens[n]?.symbol !== both[1].tokens[m]?.symbol);
+  const [a, b] = both;
+  const differ = (property) => property(a) !== property(b);
+  const firstDifference = pairs.findIndex(([n, m]) => a.tokens[n]?.symbol !== b.tokens[m]?.symbol);
   return both.map((trace, t) =>
     [
       differ(({ model }) => model) && trace.model,
-      differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, pairs.slice(0, other).filter((pair) => pair[t] !== null).length),
+      differ((trace) => symbolsOf(trace).join()) && excerptAround(trace, pairs.slice(0, firstDifference).filter((pair) => pair[t] !== null).length),
       differ(changesIn) && changesIn(trace),
     ]
       .filter(Boolean)
@@ -135,7 +135,7 @@ function distinctions(both, pairs) {
 function excerptAround({ tokens, excerpt }, n) {
   if (excerpt.length <= SHORT_TEXT) return `“${excerpt}”`;
   const plain = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text);
-  const [before, text] = [tokens.slice(0, n), tokens].map((part) => part.map(plain).join(""));
+  const [before, text] = [tokens.slice(0, n), tokens].map((list) => list.map(plain).join(""));
   const start = Math.max(0, Math.min(before.length - 20, text.length - SHORT_TEXT));
   const shown = text.slice(start, start + SHORT_TEXT);
   return `“${start ? "…" : ""}${shown}${start + SHORT_TEXT < text.length ? "…" : ""}”`;
@@ -178,7 +178,7 @@ function whyZero(a, b) {
     : say("0 up to layer {layer}: the ablation there only affects later steps.", { layer });
 }
 
-/** Whether a list of changes includes one. */
+/** Whether a list of changes includes a change. */
 const isAmong = (changes, change) => changes.some((other) => other.join() === change.join());
 
 /** Whether all traces have a query or key. */
@@ -200,9 +200,9 @@ function queryIn(trace) {
  * A trace or a difference, as T rows and Tk columns. Row i is rows[i] of `alignment.queries`, and at position
  * queries[i] of each trace; columns likewise with columns[j] and keys[j].
  */
-function viewOf(name, shown, distinction = "") {
-  const [first] = shown;
-  const positionsIn = (all) => all.map((positions) => shown.map(({ number }) => positions[number]));
+function viewOf(name, viewed, distinction = "") {
+  const [first] = viewed;
+  const positionsIn = (all) => all.map((positions) => viewed.map(({ number }) => positions[number]));
   const indicesIn = (all) => positionsIn(all).flatMap((positions, n) => (isEverywhere(positions) ? [n] : []));
   const [rows, columns] = [indicesIn(alignment.queries), indicesIn(alignment.keys)];
   const queries = positionsIn(alignment.queries).filter(isEverywhere);
@@ -214,7 +214,7 @@ function viewOf(name, shown, distinction = "") {
   return {
     name,
     distinction,
-    traces: shown,
+    traces: viewed,
     rows,
     columns,
     queries,
@@ -223,9 +223,9 @@ function viewOf(name, shown, distinction = "") {
     Tk: columns.length,
     layers: first.layers,
     H: first.H,
-    isDifference: shown.length === 2,
-    keySymbols: keys.map((positions) => symbolIn(shown.map((trace, n) => trace.keys[positions[n]]))),
-    querySymbols: queries.map((positions) => symbolIn(shown.map((trace, n) => trace.tokens[positions[n]]))),
+    isDifference: viewed.length === 2,
+    keySymbols: keys.map((positions) => symbolIn(viewed.map((trace, n) => trace.keys[positions[n]]))),
+    querySymbols: queries.map((positions) => symbolIn(viewed.map((trace, n) => trace.tokens[positions[n]]))),
   };
 }
 
@@ -249,6 +249,5 @@ function editedIn(layer, head, step) {
     .map(({ name }) => name);
   if (!names.length) return "";
   if (traces.length < 2) return say(", edited");
-  const [name, both] = names;
-  return both ? say(", edited in A and in B") : say(", edited in {name}", { name });
+  return names.length === 2 ? say(", edited in A and in B") : say(", edited in {name}", { name: names[0] });
 }

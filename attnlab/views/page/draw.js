@@ -23,7 +23,7 @@ function buttonOf(onClick, attributes, ...children) {
   return button;
 }
 
-/** Let Tab reach one of some elements, and focus it. */
+/** Focus one of some elements, and make it the only one that Tab reaches. */
 function focusOne(elements, n) {
   for (const element of elements) element.tabIndex = -1;
   elements[n].tabIndex = 0;
@@ -72,10 +72,10 @@ const boxedTable = (caption, ...parts) =>
     tableOf(caption, ...parts),
   );
 
-/** A bar whose length is a share. */
-function barOf(share, kind = "") {
+/** A bar whose length is a fraction of its cell. */
+function barOf(fraction, kind = "") {
   const bar = make("span", { class: `bar ${kind}` });
-  bar.style.setProperty("--share", share);
+  bar.style.setProperty("--share", fraction);
   return bar;
 }
 
@@ -148,8 +148,8 @@ const isDark = () =>
   !isPrinted() &&
   (document.documentElement.dataset.theme ?? (prefersDark.matches ? "dark" : "light")) === "dark";
 
-/** Clear a canvas and fit it to its size on screen in device pixels; resizing only if needed is faster. */
-function prepared(canvas, width, height) {
+/** Clear a canvas and set its resolution for a size on screen. Resizes only if needed, which is faster. */
+function prepareCanvas(canvas, width, height) {
   const ratio = isPrinted() ? 3 : devicePixelRatio;
   const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
   if (canvas.width !== columns || canvas.height !== rows) {
@@ -165,17 +165,18 @@ function prepared(canvas, width, height) {
   return context;
 }
 
-/** Write a text on a canvas, cut to the available width. */
-function clipped(context, text, room) {
+/** A text, shortened to a width on a canvas. */
+function clipText(context, text, maxWidth) {
   let shown = brief(text);
-  if (context.measureText(shown).width <= room) return shown;
-  while (shown && context.measureText(`${shown}…`).width > room) shown = shown.slice(0, -1);
+  if (context.measureText(shown).width <= maxWidth) return shown;
+  while (shown && context.measureText(`${shown}…`).width > maxWidth) shown = shown.slice(0, -1);
   return `${shown}…`;
 }
 
 const colourOf = (element) => getComputedStyle(element).color;
 
-function hatch(context, colour) {
+/** A fill of diagonal lines. */
+function hatchPattern(context, colour) {
   const tile = document.createElement("canvas");
   tile.width = tile.height = 6;
   const lines = tile.getContext("2d");

@@ -1,9 +1,9 @@
 // How one number of a step is computed: the formulas from attnlab/views/explanations.py, evaluated and
 // written with the page's numbers, as attnlab/views/evaluation.py does in Python.
 
-const PRODUCTS_WHOLE = 12; // sums of products up to this length are shown in full
-const TERMS_WHOLE = 64; // other sums up to this length are too
-const TERMS_SHOWN = 8; // longer ones show this many of the largest terms
+const MAX_FULL_PRODUCTS = 12; // longer sums of products are shortened
+const MAX_FULL_TERMS = 64; // likewise, of other sums
+const TERMS_SHOWN = 8; // a shortened sum shows this many of the largest terms
 
 const OPERATIONS = {
   "+": (a, b) => a + b,
@@ -18,8 +18,8 @@ const OPERATIONS = {
   erf: equations.erf,
 };
 
-// Functions of a row, written as one number.
-const OF_ROWS = {
+// Functions from a row to a number.
+const REDUCTIONS = {
   sum: totalOf,
   max: (row) => row.reduce((a, b) => Math.max(a, b)),
   len: (row) => row.length,
@@ -31,7 +31,7 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
 
 /**
  * The inputs of one number.
- * 
+ *
  * indices: its row and column. needs: {name, path, values(indices), step} by parameter, null for an
  * absent one; step is what a number links to. known: results of lines whose rows the page doesn't
  * have in full, by name. rowLetter: the index that stands for a whole row. largest: an element that names
@@ -42,17 +42,17 @@ class Working {
     Object.assign(this, { indices, needs, known, rowLetter, largest, toLargest, results: { ...known } });
   }
 
-  /** A formula without absent parameters; undefined if nothing is left. */
-  present(tree, aliases) {
+  /** Remove absent parameters from a formula; undefined if nothing is left. */
+  simplify(tree, aliases) {
     if (typeof tree === "string" && tree in aliases) return aliases[tree];
     if (isLeaf(tree)) return this.needs[isItem(tree) ? tree[1] : tree] === null ? undefined : tree;
     if (!Array.isArray(tree)) return tree ?? undefined;
     const [operation, ...operands] = tree;
     if (operation === "if") {
       const [condition, yes, no] = operands;
-      return isItem(condition) ? tree : this.present(this.valueAt(condition) ? yes : no, aliases);
+      return isItem(condition) ? tree : this.simplify(this.valueAt(condition) ? yes : no, aliases);
     }
-    const kept = operands.map((operand) => this.present(operand, aliases)).filter((operand) => operand !== undefined);
+    const kept = operands.map((operand) => this.simplify(operand, aliases)).filter((operand) => operand !== undefined);
     return kept.length < operands.length ? kept[0] : [operation, ...kept];
   }
 
@@ -65,7 +65,7 @@ class Working {
     const [operation, ...operands] = tree;
     if (operation === "if") return this.value(operands[this.valueAt(operands[0]) ? 1 : 2]);
     const values = operands.map((operand) => this.value(operand));
-    if (operation in OF_ROWS) return OF_ROWS[operation](values[0]);
+    if (operation in REDUCTIONS) return REDUCTIONS[operation](values[0]);
     const row = values.find((operand) => typeof operand !== "number");
     const apply = OPERATIONS[operation];
     if (!row) return apply(...values);
@@ -85,7 +85,7 @@ class Working {
   }
 
   /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
-  located(tree) {
+  notation(tree) {
     if (typeof tree === "string") return this.needs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
     if (!isItem(tree)) return tree[0];
@@ -96,26 +96,26 @@ class Working {
   /** The same, linked to its step. */
   link(tree) {
     if (tree[0] === "max" && this.toLargest) return this.toLargest();
-    const words = this.located(tree);
+    const words = this.notation(tree);
     const { step, component = this.indices.column } = (isItem(tree) && this.needs[tree[1]]) || {};
     return step && !tree.includes(":") ? numberOf(step, component, words) : words;
   }
 
   /** All lines worth showing, as [line, tree, value]. */
   lines(declared) {
-    const [done, aliases] = [[], {}];
+    const [shown, aliases] = [[], {}];
     declared.forEach((line, n) => {
-      const tree = this.present(line.tree, aliases);
-      if (done.length && tree === done.at(-1)[0].name) return;
+      const tree = this.simplify(line.tree, aliases);
+      if (shown.length && tree === shown.at(-1)[0].name) return;
       if (isLeaf(tree) && n < declared.length - 1) {
         aliases[line.name] = tree;
         return;
       }
       const value = this.known[line.name] ?? (tree === undefined ? 1 : this.value(tree));
       this.results[line.name] = value;
-      done.push([line, tree, value]);
+      shown.push([line, tree, value]);
     });
-    return done;
+    return shown;
   }
 }
 
@@ -123,13 +123,17 @@ const PRECEDENCE = { ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4 };
 const SIGNS = { "+": " + ", "-": " − ", "*": " · ", "/": " / ", ">": " > " };
 const POWERS = { 2: "²", 3: "³" };
 
-/** A formula in which `leaf` writes the names; outer: the precedence around it. See attnlab/views/formulas.py. */
-function written(tree, leaf, outer = 0) {
+/**
+ * A formula as texts and elements, see attnlab/views/formulas.py.
+ *
+ * leaf: formats its names. outer: the precedence of the operator around it.
+ */
+function formulaParts(tree, leaf, outer = 0) {
   if (typeof tree === "number") return [tree === 0.5 ? "½" : String(tree)];
   if (tree in CONSTANTS) return [{ pi: "π" }[tree] ?? tree];
-  if (isLeaf(tree) || tree[0] in OF_ROWS) return leaf(tree, outer);
+  if (isLeaf(tree) || tree[0] in REDUCTIONS) return leaf(tree, outer);
   const [operation, ...operands] = tree;
-  const part = (operand, precedence) => written(operand, leaf, precedence);
+  const part = (operand, precedence) => formulaParts(operand, leaf, precedence);
   if (operation === "sqrt") return ["√", ...part(operands[0], 5)];
   if (operation === "exp") return ["e^", ...part(operands[0], 5)];
   if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
@@ -146,7 +150,7 @@ const termOf = (x, precedence) => (x < 0 && precedence > 1 ? ["(", number(x), ")
 
 /**
  * The lines that compute a number, as elements.
- * 
+ *
  * declared: from `description.explanations`. heading: the step's. result: shows the last line's value.
  */
 function linesOfNumber(working, declared, { heading, result, rows }) {
@@ -172,23 +176,23 @@ function sumIn(tree) {
   return sum?.[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
 }
 
-const whereIn = (working, { where }) =>
-  Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, working.located(tree)]));
+const namesIn = (working, { where }) =>
+  Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, working.notation(tree)]));
 
 /** A line's note, such as where a row's maximum is. */
 function noteOf(working, { note, where }) {
-  const named = (tree) => (tree[0] === "max" ? working.largest : working.located(tree));
+  const named = (tree) => (tree[0] === "max" ? working.largest : working.notation(tree));
   const values = Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, named(tree)]));
   return note ? [" (", ...sayStoredParts(note, values), ")"] : [];
 }
 
-/** A line's words, and what is written before its result. */
+/** A line's words, and the numbers before its result. */
 function numbersIn(working, line, tree, value, heading) {
   const named = (tree) => [working.link(tree)];
-  const [terms, counts] = tree?.[0] === "sum" ? addedIn(working, tree[1], value) : [null, {}];
+  const [terms, counts] = tree?.[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
   const words = line.heading
-    ? sayStored(line.heading, { heading, ...whereIn(working, line), ...counts })
-    : `${line.name} = ${written(tree, (tree) => [working.located(tree)]).join("")}`;
+    ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
+    : `${line.name} = ${formulaParts(tree, (tree) => [working.notation(tree)]).join("")}`;
   if (terms) return { words, numbers: [...terms, " = "] };
   if (tree === undefined) return { words, numbers: ["1 = "] };
   if (tree[0] === "if") {
@@ -196,15 +200,15 @@ function numbersIn(working, line, tree, value, heading) {
     const isTrue = Boolean(working.valueAt(condition));
     const chosen = isTrue ? yes : no;
     const outcome = sayStored("{name} is {value}: ", {
-      name: working.located(condition),
+      name: working.notation(condition),
       value: (isTrue ? "True" : "False") + (working.needs[condition[1]].isEdited ? say(", edited") : ""),
     });
     return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...named(chosen), " = "] : [])] };
   }
-  const names = written(tree, named);
+  const names = formulaParts(tree, named);
   if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
   const leads = names.some((part) => typeof part !== "string");
-  const numbers = written(tree, (leaf, precedence) => leafOf(working, leaf, precedence));
+  const numbers = formulaParts(tree, (leaf, precedence) => leafOf(working, leaf, precedence));
   return { words, numbers: [...(leads ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
@@ -216,12 +220,12 @@ const leafOf = (working, tree, precedence) =>
 const rowIn = (tree) =>
   isItem(tree) ? tree : tree.slice(1).map((operand) => Array.isArray(operand) && rowIn(operand)).find(Boolean);
 
-/** The terms of a sum to write, and how many there are. */
-function addedIn(working, tree, sum) {
-  const seen = working.value(rowIn(tree)); // masked entries aren't terms
-  const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(seen[n]));
+/** The terms of a sum that are shown, and the number of all. */
+function termsIn(working, tree, sum) {
+  const row = working.value(rowIn(tree)); // masked entries aren't terms
+  const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(row[n]));
   const count = working.needs.x?.count ?? terms.length;
-  const isCut = count > TERMS_WHOLE;
+  const isCut = count > MAX_FULL_TERMS;
   const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;
   const all = isCut ? [...largest, sum - totalOf(largest)] : largest;
   const which = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
@@ -235,14 +239,14 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   const line = (i) => [lead(i), x[i], w[i], terms[i]];
   return sumOf(terms, {
     heading,
-    heads: [working.rowLetter === "key" ? say("key") : "i", working.located(first), working.located(second), say("product")],
+    heads: [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")],
     line,
-    bias: bias && [working.located(bias), working.value(bias)],
+    bias: bias && [working.notation(bias), working.value(bias)],
     result,
   });
 }
 
-/** The numbers of the largest terms, their sum and the sum of the rest. */
+/** The indices of the largest terms, their sum and the sum of the rest. */
 function largestTerms(terms, count) {
   const largest = [...terms.keys()]
     .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
@@ -257,7 +261,7 @@ function largestTerms(terms, count) {
 
 /** A sum as a table: the largest terms, the rest, and all in a disclosure. */
 function sumOf(terms, { heading, heads, line, bias, result }) {
-  const count = terms.length <= PRODUCTS_WHOLE ? terms.length : TERMS_SHOWN;
+  const count = terms.length <= MAX_FULL_PRODUCTS ? terms.length : TERMS_SHOWN;
   const { largest, rest } = largestTerms(terms, count);
   const others = terms.length - count;
   const shown = others ? largest : [...terms.keys()];

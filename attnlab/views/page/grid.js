@@ -34,7 +34,7 @@ async function paintSoon(map) {
   }
 }
 
-const whenSeen = new IntersectionObserver((entries) => {
+const visibilityObserver = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     const map = target.map;
     if (map.values) continue;
@@ -56,7 +56,7 @@ function paintAll() {
 
 /** Forget the maps of traces that are no longer shown. */
 function forgetMaps() {
-  whenSeen.disconnect();
+  visibilityObserver.disconnect();
   waiting.clear();
 }
 
@@ -65,10 +65,10 @@ function* paint(map) {
   const { view, layer, head } = map;
   const height = Math.min(view.T, MAP_PIXELS);
   const width = Math.min(view.Tk, MAP_PIXELS);
-  const known = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps;
+  const painted = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps;
   map.size = [width, height];
-  if (known[head]) {
-    map.values = known[head];
+  if (painted[head]) {
+    map.values = painted[head];
     return colourMap(map);
   }
   const values = new Float32Array(width * height).fill(NaN);
@@ -83,7 +83,7 @@ function* paint(map) {
     }
     yield;
   }
-  map.values = known[head] = values;
+  map.values = painted[head] = values;
   return colourMap(map);
 }
 
@@ -132,36 +132,36 @@ function makeGrid(view) {
       cell.map = map;
       maps.push(map);
       row.append(cell);
-      whenSeen.observe(cell);
+      visibilityObserver.observe(cell);
     }
     grid.append(row);
   }
   grid.addEventListener("click", ({ target, ctrlKey, metaKey, shiftKey }) => {
     const cell = target.closest(".map");
-    const isMore = ctrlKey || metaKey || shiftKey;
-    if (cell) chooseHead(cell.map.layer, cell.map.head, isMore, goToHead);
+    const isAdding = ctrlKey || metaKey || shiftKey;
+    if (cell) chooseHead(cell.map.layer, cell.map.head, isAdding, goToHead);
   });
   grid.addEventListener("keydown", (event) => {
     const { layer, head } = event.target.map ?? {};
     if (layer === undefined) return;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      const isMore = event.ctrlKey || event.metaKey || event.shiftKey;
-      chooseHead(layer, head, isMore, () => {
+      const isAdding = event.ctrlKey || event.metaKey || event.shiftKey;
+      chooseHead(layer, head, isAdding, () => {
         if (selection.display === "map") heatmapOf(view).cursor.focus();
       });
       return;
     }
-    const to = moved(event, layer, head, view.layers, view.H);
+    const to = cellAfterKey(event, layer, head, view.layers, view.H);
     if (to) focusMap(to[0] * view.H + to[1]);
   });
   const focusMap = (n) => focusOne(maps.map(({ cell }) => cell), n);
   function mark() {
     for (const { cell, layer, head } of maps) {
       const open = layer === selection.layer && head === selection.head;
-      const drawn = headsInSight().find((other) => isSame(other, { layer, head }));
-      cell.setAttribute("aria-selected", String(drawn !== undefined));
-      cell.style.setProperty("--overlaid", overlaid.length && drawn ? drawn.colour : "");
+      const visible = visibleHeads().find((other) => isSame(other, { layer, head }));
+      cell.setAttribute("aria-selected", String(visible !== undefined));
+      cell.style.setProperty("--overlaid", overlaid.length && visible ? visible.colour : "");
       cell.tabIndex = open ? 0 : -1;
     }
   }
@@ -189,8 +189,8 @@ function goToHead() {
   if (isNarrow.matches) byId("head").scrollIntoView({ block: "start" });
 }
 
-/** Where an arrow key leads from row i, column j; undefined for other keys. */
-function moved(event, i, j, rows, columns) {
+/** The cell that an arrow key moves to from row i, column j; undefined for other keys. */
+function cellAfterKey(event, i, j, rows, columns) {
   const page = 10;
   const steps = {
     ArrowUp: [i - 1, j],

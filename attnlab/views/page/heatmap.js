@@ -34,7 +34,7 @@ function makeHeatmap(view) {
   const ticks = make("div", { class: "ticks" });
   const legend = make("figcaption", { class: "legend" }, ramp, ticks);
   const missing = make("p", { class: "note", hidden: "" });
-  const why = make("p", { class: "note why" });
+  const reason = make("p", { class: "note why" });
   const frame = make(
     "div",
     { class: "frame" },
@@ -51,7 +51,7 @@ function makeHeatmap(view) {
     readout,
     frame,
     legend,
-    why,
+    reason,
   );
   byId("heatmaps").append(figure);
 
@@ -72,14 +72,14 @@ function makeHeatmap(view) {
 
   /** Explain why a difference is 0 in the first queries or everywhere, unless the view's name does. */
   function explainZero() {
-    why.textContent = "";
+    reason.textContent = "";
     if (!matrix || !view.isDifference || view.distinction || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
-    if (i === view.T) why.textContent = say("0 everywhere: the input of this head is the same in A and B.");
+    if (i === view.T) reason.textContent = say("0 everywhere: the input of this head is the same in A and B.");
     else if (i && view.queries.slice(0, i).every(isSame) && !alignment.queries.every(isSame))
-      why.textContent = say(
+      reason.textContent = say(
         "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
         { i: positionIn(view.queries[i - 1]) },
       );
@@ -98,7 +98,7 @@ function makeHeatmap(view) {
         of: labelOf(view),
       }),
     );
-    const context = prepared(ramp, 256, 10);
+    const context = prepareCanvas(ramp, 256, 10);
     const colours = scale.is_signed ? palette : palette.slice((palette.length - 1) / 2);
     colours.forEach((colour, n) => {
       context.fillStyle = colour;
@@ -119,7 +119,7 @@ function makeHeatmap(view) {
     layOut();
   }
 
-  /** The largest cell size; if the map fills its level, the size at which all rows fit the window. */
+  /** The largest cell size; if the map fills its level, the size at which all rows fit in the window. */
   function largestCell() {
     if (!isAt("head", "matrix") || isPrinted()) return LARGEST_CELL;
     const below = legend.offsetHeight + 28; // with the margins
@@ -129,17 +129,17 @@ function makeHeatmap(view) {
 
   function layOut() {
     if (!matrix) return;
-    const letterScale = textScale();
+    const fontScale = textScale();
     const context = left.getContext("2d");
     context.font = getComputedStyle(left).font;
     const widest = (texts) =>
       Math.min(
-        LONGEST_LABEL * letterScale,
+        LONGEST_LABEL * fontScale,
         Math.ceil(Math.max(...texts.map((text) => context.measureText(brief(text)).width))),
       );
-    labelWidth = Math.max(56 * letterScale, widest(view.queryLabels) + 10); // room for the axes' names at least
-    labelHeight = Math.max(32 * letterScale, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
-    const available = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * letterScale);
+    labelWidth = Math.max(56 * fontScale, widest(view.queryLabels) + 10); // room for the axes' names at least
+    labelHeight = Math.max(32 * fontScale, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
+    const available = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * fontScale);
     const fit = Math.max(1, Math.min(largestCell(), available / view.Tk));
     cell = fit * (isPrinted() ? 1 : selection.zoom);
     if (cell > 2) cell = Math.floor(cell);
@@ -155,9 +155,9 @@ function makeHeatmap(view) {
     draw();
   }
 
-  /** Labels of rows or columns that are visible and far enough apart to be read. */
-  function labels(canvas, texts, size, minDistance, offset, length, width, height, chosen, position) {
-    const context = prepared(canvas, width, height);
+  /** Draw the labels of rows or columns that are visible and far enough apart to be read. */
+  function drawLabels(canvas, texts, size, minDistance, offset, length, width, height, chosen, position) {
+    const context = prepareCanvas(canvas, width, height);
     const longest = LONGEST_LABEL * textScale();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
@@ -173,7 +173,7 @@ function makeHeatmap(view) {
       context.save();
       context.fillStyle = n === chosen ? strong : muted;
       position(context, middle);
-      context.fillText(clipped(context, texts[n], longest), 0, 0);
+      context.fillText(clipText(context, texts[n], longest), 0, 0);
       context.restore();
     }
   }
@@ -197,10 +197,10 @@ function makeHeatmap(view) {
   const draw = onceAFrame(() => {
     if (!matrix) return;
     const { clientWidth: width, clientHeight: height, scrollLeft: x, scrollTop: y } = scroller;
-    const context = prepared(plot, width, height);
+    const context = prepareCanvas(plot, width, height);
     context.translate(-x, -y);
     if (AFTER_MASK.has(selection.step)) {
-      context.fillStyle = hatch(context, colourOf(plot));
+      context.fillStyle = hatchPattern(context, colourOf(plot));
       context.fillRect(x, y, width, height);
     }
     const [j, i] = [Math.floor(x / cell), Math.floor(y / cell)];
@@ -215,24 +215,24 @@ function makeHeatmap(view) {
     }
     if (cell >= NUMBERED_CELL) drawNumbers(context, j, i, n, m);
     const { query, key } = nearestCell(describedCell());
-    const letterScale = textScale();
+    const fontScale = textScale();
     // Printed labels are smaller and vertical, so that none is left out.
     const size = isPrinted()
       ? Math.min(LABEL_SIZE, Math.max(SMALLEST_LABEL_SIZE, Math.floor(cell) - 1))
-      : LABEL_SIZE * letterScale;
+      : LABEL_SIZE * fontScale;
     const isUpright = isPrinted() && cell < 19;
-    const rows = (label, middle) => {
+    const positionRowLabel = (label, middle) => {
       label.textAlign = "right";
       label.translate(labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
     };
-    const columns = (label, middle) => {
+    const positionColumnLabel = (label, middle) => {
       label.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
       label.rotate(isUpright ? -Math.PI / 2 : -SLANT);
     };
-    const rowDistance = isPrinted() ? size + 1 : 14 * letterScale;
-    labels(left, view.queryLabels, size, rowDistance, y, height, labelWidth, height, query, rows);
-    const columnDistance = isUpright ? rowDistance : 19 * letterScale;
-    labels(top, view.keyLabels, size, columnDistance, x, width, width + OVERHANG * letterScale, labelHeight, key, columns);
+    const rowDistance = isPrinted() ? size + 1 : 14 * fontScale;
+    drawLabels(left, view.queryLabels, size, rowDistance, y, height, labelWidth, height, query, positionRowLabel);
+    const columnDistance = isUpright ? rowDistance : 19 * fontScale;
+    drawLabels(top, view.keyLabels, size, columnDistance, x, width, width + OVERHANG * fontScale, labelHeight, key, positionColumnLabel);
   });
 
   /** This view's row and column of a query and a key. */
@@ -242,16 +242,16 @@ function makeHeatmap(view) {
   });
   const chosen = () => nearestCell(selection);
 
-  /** Draw a frame around a cell. */
-  function put(frame, i, j) {
+  /** Move a frame to a cell. */
+  function moveFrame(frame, i, j) {
     const size = Math.max(cell, 5);
     const corner = (n) => `${(n + 0.5) * cell - size / 2}px`;
     frame.style.transform = `translate(${corner(j)}, ${corner(i)})`;
     frame.style.width = frame.style.height = `${size}px`;
   }
 
-  /** A cell's description. */
-  function contentOf(i, j) {
+  /** A cell's names and number, for its label and the readout. */
+  function cellDetails(i, j) {
     const value = matrix[i * view.Tk + j];
     return {
       queryName: say("query {i}", { i: positionIn(view.queries[i]) }),
@@ -265,14 +265,14 @@ function makeHeatmap(view) {
   function markCells() {
     if (!matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = chosen();
-    put(cursor, query, key);
+    moveFrame(cursor, query, key);
     const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
     const at = isOpen ? [view.rows.indexOf(opened.query), view.columns.indexOf(opened.key)] : [-1];
     mark.hidden = at.includes(-1);
-    if (!mark.hidden) put(mark, ...at);
+    if (!mark.hidden) moveFrame(mark, ...at);
     row.setAttribute("aria-rowindex", query + 1);
     cursor.setAttribute("aria-colindex", key + 1);
-    const { queryName, keyName, shown, masked } = contentOf(query, key);
+    const { queryName, keyName, shown, masked } = cellDetails(query, key);
     cursor.setAttribute(
       "aria-label",
       `${queryName} ${brief(view.queryLabels[query])}, ${keyName} ${brief(view.keyLabels[key])}, ` +
@@ -280,13 +280,13 @@ function makeHeatmap(view) {
     );
     const { query: i, key: j } = nearestCell(describedCell());
     hover.hidden = i === query && j === key;
-    put(hover, i, j);
+    moveFrame(hover, i, j);
     readOut(i, j);
     draw();
   }
 
   function readOut(i, j) {
-    const { queryName, keyName, shown, masked } = contentOf(i, j);
+    const { queryName, keyName, shown, masked } = cellDetails(i, j);
     const isElsewhere = view.rows[i] !== describedCell().query || view.columns[j] !== describedCell().key;
     readout.replaceChildren(
       make(
@@ -301,7 +301,7 @@ function makeHeatmap(view) {
     );
   }
 
-  function keepInSight() {
+  function scrollToCell() {
     const { query: i, key: j } = chosen();
     if (j * cell < scroller.scrollLeft) scroller.scrollLeft = j * cell;
     if ((j + 1) * cell > scroller.scrollLeft + scroller.clientWidth)
@@ -341,12 +341,12 @@ function makeHeatmap(view) {
       if (!isLook()) gridOf(view).focus();
     } else {
       const { query, key } = chosen();
-      const to = moved(event, query, key, view.T, view.Tk);
+      const to = cellAfterKey(event, query, key, view.T, view.Tk);
       if (!to) return;
       choose(to);
-      keepInSight();
+      scrollToCell();
     }
   });
   new ResizeObserver(onceAFrame(layOut)).observe(figure);
-  return { view, cursor, compute, colour, layOut, mark: markCells, keepInSight };
+  return { view, cursor, compute, colour, layOut, mark: markCells, scrollToCell };
 }

@@ -12,7 +12,7 @@ let overlaid = []; // the heads that are overlaid, if there are several
 const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
 
 /** The heads whose lines are drawn, each with its colour. */
-function headsInSight() {
+function visibleHeads() {
   if (!overlaid.length)
     return [{ layer: selection.layer, head: selection.head, colour: palette.at(-1) }];
   return overlaid.map((head, n) => ({ ...head, colour: HEAD_COLOURS[n] }));
@@ -23,8 +23,8 @@ const isLoaded = (view, { layer, head }) =>
   hasHead(view, layer, head) && !pendingTraces(view, layer).length;
 
 /** The visible heads, with their weights of query i. */
-const weightsInSight = (view, i) =>
-  headsInSight()
+const visibleWeights = (view, i) =>
+  visibleHeads()
     .filter((head) => isLoaded(view, head))
     .map((head) => ({ ...head, weights: valuesOf(view, head.layer, head.head, "weights", i) }));
 
@@ -32,19 +32,19 @@ const weightsInSight = (view, i) =>
 function toggleOverlay(layer, head) {
   const clicked = { layer, head };
   const before = overlaid.length ? overlaid : [{ layer: selection.layer, head: selection.head }];
-  const isThere = before.some((head) => isSame(head, clicked));
-  if (!isThere && before.length === HEAD_COLOURS.length) return;
-  const after = isThere ? before.filter((head) => !isSame(head, clicked)) : [...before, clicked];
+  const isIncluded = before.some((head) => isSame(head, clicked));
+  if (!isIncluded && before.length === HEAD_COLOURS.length) return;
+  const after = isIncluded ? before.filter((head) => !isSame(head, clicked)) : [...before, clicked];
   if (!after.length) return;
   overlaid = after.length > 1 ? after : [];
-  const open = isThere ? after.at(-1) : clicked;
-  return openHead(open.layer, open.head);
+  const next = isIncluded ? after.at(-1) : clicked;
+  return openHead(next.layer, next.head);
 }
 
 /** Open one head, or add it if several are selected. */
-function chooseHead(layer, head, isMore, then) {
+function chooseHead(layer, head, isAdding, then) {
   isHeadChosen = true;
-  if (isMore || byId("several").ariaPressed === "true") return toggleOverlay(layer, head);
+  if (isAdding || byId("several").ariaPressed === "true") return toggleOverlay(layer, head);
   overlaid = [];
   return openHead(layer, head, then);
 }
@@ -52,7 +52,7 @@ function chooseHead(layer, head, isMore, then) {
 /** The overlaid heads' names, as buttons that remove them. */
 function showOverlaid() {
   byId("overlaid").replaceChildren(
-    ...(overlaid.length ? headsInSight() : []).map(({ layer, head, colour }) => {
+    ...(overlaid.length ? visibleHeads() : []).map(({ layer, head, colour }) => {
       const name = say("layer {layer}, head {head}", { layer, head });
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
@@ -113,12 +113,12 @@ function makeLines(view) {
     return matrices.get(name);
   }
 
-  let highlighted = null; // the highlighted token, as [is it a key, its index]
+  let highlighted = null; // the highlighted token: [whether it is a key, its index]
 
   const draw = onceAFrame(() => {
     if (byId("lines").hidden) return;
     const { clientWidth: width, clientHeight: height, scrollTop } = scroller;
-    const context = prepared(canvas, width, height);
+    const context = prepareCanvas(canvas, width, height);
     const size = (isLong ? 11 : 13) * textScale();
     const font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
@@ -131,15 +131,15 @@ function makeLines(view) {
     ];
     const cached = view.Tk - view.T; // aligns each query with its own key
     const y = (n) => (n + 0.5) * row;
-    const inSight = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
+    const isVisible = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
 
-    for (const head of headsInSight().filter((head) => isLoaded(view, head))) {
+    for (const head of visibleHeads().filter((head) => isLoaded(view, head))) {
       context.strokeStyle = head.colour;
       weightsOf(head).forEach((weight, n) => {
         const strength = strengthOf(weight);
         if (strength < FAINTEST) return;
         const [i, j] = [Math.floor(n / view.Tk), n % view.Tk];
-        if (!(inSight(cached + i) || inSight(j))) return;
+        if (!(isVisible(cached + i) || isVisible(j))) return;
         const isHighlighted = !highlighted || (highlighted[0] ? j : i) === highlighted[1];
         context.globalAlpha = Math.sqrt(strength) * (isHighlighted ? 1 : 0.06);
         context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
@@ -152,12 +152,12 @@ function makeLines(view) {
     context.globalAlpha = 1;
     const [strong, muted] = [colourOf(figure), colourOf(scroller)];
     const label = (text, x, n, isChosen) => {
-      if (!inSight(n)) return;
+      if (!isVisible(n)) return;
       context.font = `${isChosen ? "bold " : ""}${font}`;
       context.fillStyle = isChosen ? strong : muted;
-      context.fillText(clipped(context, text, available), x, y(n));
+      context.fillText(clipText(context, text, available), x, y(n));
     };
-    if (inSight(cached + query)) {
+    if (isVisible(cached + query)) {
       context.fillStyle = colourOf(ends);
       context.fillRect(available + 2, y(cached + query) - row / 2 + 2, 3, row - 4);
     }
@@ -201,7 +201,7 @@ function makeLines(view) {
     else if (n !== undefined) select(view.rows[n]);
   });
   scroller.addEventListener("keydown", (event) => {
-    const to = moved(event, nearest(view.rows, selection.query), 0, view.T, 1);
+    const to = cellAfterKey(event, nearest(view.rows, selection.query), 0, view.T, 1);
     if (event.key === "Escape") highlighted = null;
     else if (to) {
       highlighted = [false, to[0]];

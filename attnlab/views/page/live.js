@@ -466,7 +466,7 @@ function makeExplorer() {
           " ",
           make("label", {}, say("seed"), " ", seed),
         ),
-        make("div", { id: "sampling" }, ...makeBoard()),
+        make("div", { id: "sampling" }, ...makeSliders()),
         ...(source.opened ? [button("open", say("Open a model"), () => files.click()), files] : []),
       ),
       make("p", { id: "ablated", class: "note" }),

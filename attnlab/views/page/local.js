@@ -63,7 +63,7 @@ class ModelSource extends LiveSource {
     return this.#request("pack", { trace: { ids, ablated, packed }, name });
   }
 
-  adopted = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
+  withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
 
   /** A layer's scale without the division by √Dk. */
   #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
@@ -80,7 +80,7 @@ class ModelSource extends LiveSource {
     const mask = new Uint8Array(T * T);
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
-      ...this.adopted({ ...first, ids, text, ablated, tokens, edited }),
+      ...this.withNames({ ...first, ids, text, ablated, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
@@ -128,14 +128,14 @@ function firstTraceOf({ config, given, graph, tokenizer }, name) {
   const Dh = n_embd / n_head;
   const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
   const activation = rules.config.activations[config.activation_function];
-  const [name, { steps }] = ["mlp.activated", first.pass];
+  const { steps } = first.pass;
   return {
     ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {
       ...{ ...first.pass, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
-      steps: { ...steps, [name]: { ...steps[name], formula: activation.formula } },
+      steps: { ...steps, "mlp.activated": { ...steps["mlp.activated"], formula: activation.formula } },
     },
   };
 }
@@ -144,4 +144,4 @@ function firstTraceOf({ config, given, graph, tokenizer }, name) {
 const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
 
 source = ModelSource.ofPage(description.model, embeddedNumbers(byId("parameters")));
-description.traces = description.traces.map(source.adopted);
+description.traces = description.traces.map(source.withNames);

@@ -339,7 +339,7 @@ class Model {
       await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
       const named = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // rows without a token are never sampled
-      const candidates = positionOfLogits(named, settings.temperature ? named.length : 1);
+      const candidates = predictionOfLogits(named, settings.temperature ? named.length : 1);
       const { renormalized } = probabilitiesOf(candidates, settings);
       const index = Math.max(0, sampledIndex(random(), renormalized));
       const id = candidates.ids[index];

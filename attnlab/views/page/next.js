@@ -7,8 +7,8 @@ const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
 const settings = { temperature: 1, top_k: null, top_p: null };
 const samples = { random: generator(0), count: 0, u: null }; // sampling in this page
 let allRows = false;
-let positions; // the position's slider
-const boards = []; // sets of sliders, by name, that show the same settings
+let positionSlider;
+const sliderSets = []; // sliders by name; all sets show the same settings
 
 /** The settings, as `model.generate` names them. */
 const samplingSettings = () => ({ ...settings });
@@ -21,14 +21,14 @@ function tokenOf([id, symbol, text, bytes]) {
 }
 
 function makeSettings() {
-  positions = slider(say("after position"), {
+  positionSlider = slider(say("after position"), {
     words: (n) => positionIn(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spoken: (n) => {
       const t = alignment.queries[n].findIndex((i) => i !== null);
       const { cached, tokens } = traces[t];
       return `${cached + alignment.queries[n][t]} ${brief(tokens[alignment.queries[n][t]].symbol)}`;
     },
-    use: (n) => select(n),
+    onChange: (n) => select(n),
   });
   const sampleOne = () => {
     samples.u = samples.random();
@@ -41,15 +41,15 @@ function makeSettings() {
     drawPredictions();
   });
   byId("settings").append(
-    positions.element,
-    ...makeBoard(),
+    positionSlider.element,
+    ...makeSliders(),
     make("div", {}, buttonOf(sampleOne, {}, say("Sample one")), make("label", {}, all, " ", say("more rows"))),
     make("div", { id: "drawn", role: "status" }),
   );
 }
 
-/** Sliders for the settings; all boards show the same values. */
-function makeBoard() {
+/** Sliders for the settings; all sets show the same values. */
+function makeSliders() {
   const temperatures = [0, ...description.sliders.temperatures];
   const topPs = [...description.sliders.topPs, null];
   const set = (name, value) => {
@@ -57,19 +57,19 @@ function makeBoard() {
     showSettings();
     drawPredictions();
   };
-  const board = {
+  const sliders = {
     temperature: slider(say("temperature"), {
       words: (n) => temperatures[n].toFixed(1),
       spoken: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
-      use: (n) => set("temperature", temperatures[n]),
-      at: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
+      onChange: (n) => set("temperature", temperatures[n]),
+      state: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
     }),
     top_k: slider("top-k", {
       words: (n, max) => (n === max ? say("all") : `${n + 1}`),
       spoken: (n, max) =>
         n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
-      use: (n, max) => set("top_k", n === max ? null : n + 1),
-      at: () => {
+      onChange: (n, max) => set("top_k", n === max ? null : n + 1),
+      state: () => {
         const max = Math.max(...traces.map(({ prediction }) => prediction.n));
         return [settings.top_k === null ? max : settings.top_k - 1, max];
       },
@@ -80,34 +80,34 @@ function makeBoard() {
         topPs[n] === null
           ? say("all tokens")
           : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
-      use: (n) => set("top_p", topPs[n]),
-      at: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
+      onChange: (n) => set("top_p", topPs[n]),
+      state: () => [topPs.indexOf(settings.top_p), topPs.length - 1],
     }),
   };
-  boards.push(board);
-  return Object.values(board).map(({ element }) => element);
+  sliderSets.push(sliders);
+  return Object.values(sliders).map(({ element }) => element);
 }
 
 const showSettings = () => {
-  for (const board of boards) for (const { set, at } of Object.values(board)) set(...at());
+  for (const sliders of sliderSets) for (const { set, state } of Object.values(sliders)) set(...state());
 };
 
 /** A slider from 0, with its value in words for reading and for screen readers. */
-function slider(name, { words, spoken, use, at }) {
+function slider(name, { words, spoken, onChange, state }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
-  const state = () => [Number(input.value), Number(input.max)];
+  const position = () => [Number(input.value), Number(input.max)];
   const showValue = () => {
-    shown.textContent = words(...state());
-    input.setAttribute("aria-valuetext", spoken(...state()));
+    shown.textContent = words(...position());
+    input.setAttribute("aria-valuetext", spoken(...position()));
   };
   input.addEventListener("input", () => {
     showValue();
-    use(...state());
+    onChange(...position());
   });
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
-    at, // the current value and the maximum
+    state, // the current value and the maximum
     set(value, max = input.max) {
       input.max = max;
       input.value = value;
@@ -118,7 +118,7 @@ function slider(name, { words, spoken, use, at }) {
 
 /** Set the sliders, whose ranges depend on the texts. */
 function updateSliders() {
-  positions.set(selection.query, alignment.queries.length - 1);
+  positionSlider.set(selection.query, alignment.queries.length - 1);
   const max = Math.max(...traces.map(({ prediction }) => prediction.n));
   if (settings.top_k > max) settings.top_k = null;
   showSettings();
@@ -126,7 +126,7 @@ function updateSliders() {
 
 /** Show the predictions after the selected query. */
 function followQuery() {
-  positions.set(selection.query);
+  positionSlider.set(selection.query);
   drawPredictions();
 }
 
@@ -137,7 +137,7 @@ function drawPredictions() {
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
   const { first, rows } = trace.prediction;
-  const known = new Map(); // position -> its prediction
+  const loaded = new Map(); // predictions by position
   const parts = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
@@ -149,24 +149,24 @@ function makePrediction(trace) {
   );
   const list = make("ol", { class: "next" });
   moveByArrows(list, () => [...list.querySelectorAll(".chip")]);
-  const how = make("p", { class: "note" });
+  const settingsNote = make("p", { class: "note" });
   const sampled = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
   const seen = new Set(); // tokens that were listed
-  let drawn = { count: samples.count }; // the sample that is shown: its number, position and token
+  let shownSample = { count: samples.count }; // its number, position and token
   const title = make("h3");
   const goToArithmetic = () => {
     byId("prediction-title").scrollIntoView();
     byId("prediction-title").focus({ preventScroll: true });
   };
-  const down = buttonOf(goToArithmetic, {}, `${say("from logits to probabilities")} ↓`);
-  texts[trace.number].following.append(title, list, make("div", { class: "how" }, down, how));
+  const toArithmetic = buttonOf(goToArithmetic, {}, `${say("from logits to probabilities")} ↓`);
+  texts[trace.number].following.append(title, list, make("div", { class: "how" }, toArithmetic, settingsNote));
 
   const draw = onceAFrame(async () => {
     const position = queryIn(trace);
-    if (position >= first && !known.has(position)) {
-      known.set(position, await source.position(trace, position));
+    if (position >= first && !loaded.has(position)) {
+      loaded.set(position, await source.predictionAfter(trace, position));
       if (position !== queryIn(trace)) return; // another token has been chosen
     }
     const after = () =>
@@ -176,9 +176,9 @@ function makePrediction(trace) {
       });
     title.replaceChildren(...after());
     heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
-    const prediction = known.get(position);
+    const prediction = loaded.get(position);
     for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !prediction;
-    how.textContent = prediction
+    settingsNote.textContent = prediction
       ? settingsInWords()
       : say("This page has logits only from position {first}.", {
           first: trace.cached + first,
@@ -193,18 +193,18 @@ function makePrediction(trace) {
     explainSymbols();
     parts.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
     const at = JSON.stringify([position, settings]);
-    if (drawn.count !== samples.count) {
+    if (shownSample.count !== samples.count) {
       const row = sampledIndex(samples.u, candidates.renormalized);
-      drawn = { count: samples.count, at, row, words: sampleInWords(candidates, row) };
+      shownSample = { count: samples.count, at, row, words: sampleInWords(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, drawn.at === at ? drawn.row : null));
+    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, shownSample.at === at ? shownSample.row : null));
     parts.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
-    sampled.classList.toggle("past", drawn.words !== undefined && drawn.at !== at);
+    sampled.classList.toggle("past", shownSample.words !== undefined && shownSample.at !== at);
     sampled.replaceChildren(
-      ...(drawn.words && traces.length === 2 ? [`${trace.name}: `] : []),
+      ...(shownSample.words && traces.length === 2 ? [`${trace.name}: `] : []),
       ...(sampled.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
-      ...(drawn.words ?? []),
+      ...(shownSample.words ?? []),
     );
   });
   return { draw, seen };
@@ -349,9 +349,9 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
 
 /** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
 function sampleInWords({ tokens, renormalized }, drawn) {
-  const how = say(" (sample {count}, seed 0, in this page)", samples);
+  const origin = say(" (sample {count}, seed 0, in this page)", samples);
   const u = number(samples.u, 4);
-  if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), how];
+  if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), origin];
   return [
     ...sayParts(
       "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
@@ -361,6 +361,6 @@ function sampleInWords({ tokens, renormalized }, drawn) {
         reached: number(totalOf(renormalized.slice(0, drawn + 1)), 4),
       },
     ),
-    how,
+    origin,
   ];
 }

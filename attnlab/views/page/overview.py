@@ -19,7 +19,7 @@ from attnlab.views.shown import Result
 COMPARED = 5
 
 # A budget of multiplications for ablating heads, and the fewest heads that are ablated. In a small
-# model all heads are, otherwise those with the largest direct attribution.
+# model these are all heads, otherwise those with the largest direct attribution.
 WORK = 9_000_000_000
 FEWEST = 2
 
@@ -79,11 +79,11 @@ def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]
     w = W_U[:, probabilities.argmax()] - W_U @ probabilities.astype(W_U.dtype)
     u = trace.gain * w
     u = u - u.mean()
-    written: list[Array] = []
+    attributions: list[Array] = []
     for block in trace.blocks:
-        written += [head.context[-1] @ (head.W_O @ u) for head in block.attention.heads]
+        attributions += [head.context[-1] @ (head.W_O @ u) for head in block.attention.heads]
     config = trace.config
-    work_of_head = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
-    count = max(FEWEST, WORK // work_of_head)
-    largest = np.argsort(-np.abs(written), kind="stable")[:count]
+    work_per_head = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
+    count = max(FEWEST, WORK // work_per_head)
+    largest = np.argsort(-np.abs(attributions), kind="stable")[:count]
     return [divmod(int(n), config.n_head) for n in np.sort(largest)]

@@ -56,7 +56,7 @@ def pack(trace: Result, name: str) -> bytes:
 
 
 def parts_of(trace: Result, name: str) -> Iterator[bytes]:
-    """A pack in parts, between which a server answers others: a story takes long."""
+    """A pack in parts, so that a server can answer other requests while it computes a story."""
     if name == "story":
         for part in overview.story(trace):
             yield _float32(part, name)

@@ -189,7 +189,7 @@ function zoom(factor) {
   selection.zoom = Math.max(1, Math.min(32, selection.zoom * factor));
   for (const heatmap of heatmaps) {
     heatmap.layOut();
-    heatmap.keepInSight();
+    heatmap.scrollToCell();
   }
 }
 
@@ -206,11 +206,11 @@ function setTextSize(size) {
 }
 
 /** Step to the next text size, larger (1) or smaller (-1); move focus off a disabled button. */
-function stepTextSize(by) {
-  const n = TEXT_SIZES.indexOf(selection.textSize) + by;
+function stepTextSize(direction) {
+  const n = TEXT_SIZES.indexOf(selection.textSize) + direction;
   setTextSize(TEXT_SIZES[n]);
-  if (by < 0 ? n === 0 : n === TEXT_SIZES.length - 1)
-    byId(by < 0 ? "larger-letters" : "smaller-letters").focus();
+  if (direction < 0 ? n === 0 : n === TEXT_SIZES.length - 1)
+    byId(direction < 0 ? "larger-letters" : "smaller-letters").focus();
 }
 
 function summarise() {
@@ -323,15 +323,15 @@ function openTraces(descriptions) {
   // First, because a server or worker computes while the rest is drawn; a file has no work to start.
   if (isLook() && traces.at(-1).id !== undefined) picture.read();
   summarise();
-  texts = views.filter((view) => !view.isDifference).map(makeText);
+  const traceViews = views.filter((view) => !view.isDifference);
+  texts = traceViews.map(makeText);
   byId("texts").querySelector(".stage").append(byId("letters"));
   predictions = traces.map(makePrediction);
   updateSliders();
   drawPredictions();
   explainSymbols();
   heatmaps = views.map(makeHeatmap);
-  const ofTraces = views.filter((view) => !view.isDifference);
-  [allLines, allStrips] = [ofTraces.map(makeLines), ofTraces.map(makeStrips)];
+  [allLines, allStrips] = [traceViews.map(makeLines), traceViews.map(makeStrips)];
   grids = views.map(makeGrid);
   showStage(null);
   const opening = openHead(selection.layer, selection.head);

@@ -100,9 +100,9 @@ STEPS_TO_CHANGE = ("Q", "K", "V", "raw_scores", "scores", "weights", "context")
 # The pocket model's measured jobs.
 CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
 
-# Identifies a page; within its first BEGINNING bytes.
+# Identifies a page; within its first MARK_END bytes.
 MARK = b'<meta name="generator" content="attnlab">'
-BEGINNING = 1000
+MARK_END = 1000
 
 ENDINGS = ("", ".html", ".htm")
 
@@ -261,7 +261,7 @@ def is_page(file: Path) -> bool:
     """Whether a file is a page that `save` wrote."""
     try:
         with open_regular(file) as stream:
-            return MARK in stream.read(BEGINNING)
+            return MARK in stream.read(MARK_END)
     except OSError:
         return False
 
@@ -311,11 +311,10 @@ def digest(source: str) -> str:
 
 
 def _step(head: Result, name: str, language: str) -> dict[str, str]:
-    purpose_of = say(purpose(f"blocks.0.attention.heads.0.{name}"), language)
     return {
         "axes": head.axes_of(name),
         "formula": head.formula_of(name),
-        "purpose": purpose_of,
+        "purpose": say(purpose(f"blocks.0.attention.heads.0.{name}"), language),
     }
 
 
@@ -327,8 +326,8 @@ def _text(trace: Result) -> str:
 
 
 def _title(trace: Result) -> str:
-    named = [name for name in ("attnlab", printable(trace.parameters.name)) if name]
-    return f"{' '.join(named)}: {_text(trace)[:60]}"
+    names = [name for name in ("attnlab", printable(trace.parameters.name)) if name]
+    return f"{' '.join(names)}: {_text(trace)[:60]}"
 
 
 def description_of(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
@@ -393,8 +392,8 @@ def _card(trace: Result) -> dict[str, list[float]]:
     start = next(n for n, line in enumerate(lines) if line.split()[:2] == ["layer", "head"])
     jobs = lines[start].split()[2:]
     rows = [line.split() for line in lines[start + 1 : lines.index("```", start)]]
-    shares = [[float(share) for share in row[-len(jobs) :]] for row in rows]
-    return dict(zip(jobs, map(list, zip(*shares, strict=True)), strict=True))
+    weights = [[float(weight) for weight in row[-len(jobs) :]] for row in rows]
+    return dict(zip(jobs, map(list, zip(*weights, strict=True)), strict=True))
 
 
 def _edited(trace: Result) -> dict[int, dict[int, list[str]]]:

@@ -163,7 +163,7 @@ function matrixPathOf({ graph }, { path, equation }) {
 async function readFollowing(pass) {
   const { trace, position } = pass;
   if (position < trace.prediction.first) return null;
-  const prediction = await source.position(trace, position);
+  const prediction = await source.predictionAfter(trace, position);
   return {
     ...prediction,
     ...probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null }),
@@ -181,7 +181,7 @@ function rowAt(pass, { path, name }) {
   const { trace, position, inputs } = pass;
   if (pass.layers !== trace.loaded.size) {
     const rounded = pass.steps.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
-    pass.run = runOfQueries(trace, position, position + 1, { further: inputs, rounded });
+    pass.run = runOfQueries(trace, position, position + 1, { extraInputs: inputs, rounded });
     pass.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
   }
   try {
@@ -479,7 +479,7 @@ function makeStrip() {
       const to = chosen + (event.key === "ArrowLeft" ? -1 : 1);
       return chooseComponent(Math.max(0, Math.min(row.length - 1, to)));
     }
-    const to = moved(event, ...at, Math.ceil(row.length / columns), columns);
+    const to = cellAfterKey(event, ...at, Math.ceil(row.length / columns), columns);
     if (to) chooseComponent(Math.min(row.length - 1, to[0] * columns + to[1]));
   });
   new ResizeObserver(onceAFrame(layOut)).observe(byId("strip"));
@@ -602,9 +602,9 @@ async function needsOf(pass, step, c, parameters) {
     if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
     const value = row ?? (values ? undefined : inputAt(pass, path));
     if (value === undefined && !values) return undefined;
-    const ofRow = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
+    const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
-    needs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: values ?? ofRow };
+    needs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: values ?? entriesOf };
   }
   return needs;
 }

@@ -213,7 +213,7 @@ function makePicture(view) {
   const draw = onceAFrame(() => {
     if (!plan || !palette) return;
     const { width, height, starts, lines, top, line, isPhone } = plan;
-    const context = prepared(canvas, width, height);
+    const context = prepareCanvas(canvas, width, height);
     const ends = starts.at(-1);
     const stage = isAt("model") ? playing.stages[playing.stage] : undefined;
     const until = stage && stage.name !== "next" ? starts[stage.to] : width;
@@ -341,7 +341,7 @@ function makePicture(view) {
 
   /** The most probable tokens after a position. */
   async function readNext(position) {
-    const prediction = await source.position(trace, position);
+    const prediction = await source.predictionAfter(trace, position);
     const { renormalized } = probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null });
     return prediction.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, probability: renormalized[n] }));
   }
@@ -460,7 +460,7 @@ function makePicture(view) {
     });
   }
 
-  for (const { cell } of maps) whenSeen.observe(cell);
+  for (const { cell } of maps) visibilityObserver.observe(cell);
   return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get isReading() { return isReading; }, get norms() { return norms; }, get nextTokens() { return nextTokens; }, get curves() { return curves; } };
 }
 

@@ -64,13 +64,13 @@ function headIn({ trace, layer, h, inputs, edits }) {
 
 /**
  * A run over the queries from `start` up to `stop`, in loaded layers.
- * 
- * further: more inputs, by path. rounded: steps to round to float32, because the model rounded
+ *
+ * extraInputs: by path. rounded: steps to round to float32, because the model rounded
  * them and others depend on them.
  */
-function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], further = {}, rounded = [] } = {}) {
+function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {}) {
   const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
-  const inputs = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...further };
+  const inputs = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
   for (const layer of layers) {
     const loaded = trace.loaded.get(layer);
@@ -78,12 +78,12 @@ function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], f
     for (const [path, x] of Object.entries(loaded.edits)) edits[path] = rowsOf(x);
   }
   const inputAt = (path) =>
-    path.endsWith(".Q") && path in inputs ? wide(rowsOf(inputs[path])) : inputs[path];
+    path.endsWith(".Q") && path in inputs ? toFloat64(rowsOf(inputs[path])) : inputs[path];
   return new Run(trace.graph, inputAt, edits);
 }
 
 /** An array in float64, so that results are computed in float64. */
-const wide = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
+const toFloat64 = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
 
 const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
 
@@ -95,8 +95,8 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const count = isShort(trace) ? T : Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
   const name = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
-  const further = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
-  const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], further });
+  const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
+  const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
   const run = trace.runs.get(name) ?? make();
   trace.runs.delete(name);
   trace.runs.set(name, run);

@@ -10,14 +10,14 @@ class Graph {
 
   /** A step's equation and needs; for a head's step, also the step it is a slice of. */
   node(path) {
-    if (!this.nodes.has(path)) this.nodes.set(path, this.#nodeOf(path));
+    if (!this.nodes.has(path)) this.nodes.set(path, this.#resolve(path));
     return this.nodes.get(path);
   }
 
-  #nodeOf(path) {
+  #resolve(path) {
     const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
-    const form = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
-    const declared = this.data[path] ?? this.data[form];
+    const pattern = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
+    const declared = this.data[path] ?? this.data[pattern];
     const [equation, take, ...needs] = declared ?? ["", ""];
     const owner = path.replace(/[^.]+$/, "");
     const absolute = (need) =>
@@ -40,14 +40,14 @@ class NotAvailable extends Error {}
  */
 class Run {
   constructor(graph, inputOf, edits = {}) {
-    const other = Object.keys(edits).find((path) => NOT_EDITABLE.test(path));
-    if (other) throw new Error(`${other} can't be edited here; edit the array that it is a slice of`);
+    const invalid = Object.keys(edits).find((path) => NOT_EDITABLE.test(path));
+    if (invalid) throw new Error(`${invalid} can't be edited here; edit the array that it is a slice of`);
     Object.assign(this, { graph, inputOf, edits, values: new Map() });
   }
 
   /** A step, computed if needed, and kept. */
   value(path) {
-    if (!this.values.has(path)) this.values.set(path, this.#computed(path));
+    if (!this.values.has(path)) this.values.set(path, this.#compute(path));
     return this.values.get(path);
   }
 
@@ -74,47 +74,47 @@ class Run {
     const input = this.inputOf(path);
     if (input !== undefined) return input;
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
-    if (take) return this.#part(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
+    if (take) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
     if (isInput) throw new NotAvailable(`${path} isn't available`);
     return null; // optional
   }
 
-  #computed(path) {
+  #compute(path) {
     const { equation, take, whole } = this.graph.node(path);
     const isSlice = this.values.has(whole) || whole in this.edits || !equation;
     if (take && isSlice && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
-      return this.#part(path, this.value(whole));
+      return this.#slice(path, this.value(whole));
     let value = this.unedited(path);
-    if (path in this.edits) value = replaced(value, this.edits[path]);
-    for (const part of this.#editedParts(path)) value = this.#withPart(value, part);
+    if (path in this.edits) value = applyEdit(value, this.edits[path]);
+    for (const slice of this.#editedSlices(path)) value = this.#withEditedSlice(value, slice);
     return value;
   }
 
-  /** The paths of a step's slices, of heads, that are edited or depend on an edit. */
-  #editedParts(path) {
+  /** The paths of a step's heads that are edited or depend on an edit. */
+  #editedSlices(path) {
     const [, owner, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
     if (HEAD_ONLY.test(path)) return [];
     const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${owner}.heads.`));
     const names = name === "scores" ? ["scores", "scale"] : [name];
-    const parts = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
-    return [...new Set(parts.map((part) => part.replace(/[^.]+$/, name)))];
+    const paths = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
+    return [...new Set(paths.map((edited) => edited.replace(/[^.]+$/, name)))];
   }
 
   /** A copy of an array with one of its slices edited. */
-  #withPart(value, path) {
+  #withEditedSlice(value, path) {
     const { take, n_head } = this.graph.node(path);
     // All heads may share one mask.
     const heads = take === "head_slice" ? [this.value(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
-    const copied = new Nd(broadcast(value, shape).numbers().slice(), shape);
-    const part = this.#part(path, copied);
-    const before = new Nd(part.numbers().slice(), part.shape);
-    assign(part, path in this.edits ? replaced(before, this.edits[path]) : this.unedited(path));
-    return copied;
+    const copy = new Nd(broadcast(value, shape).numbers().slice(), shape);
+    const slice = this.#slice(path, copy);
+    const before = new Nd(slice.numbers().slice(), slice.shape);
+    assign(slice, path in this.edits ? applyEdit(before, this.edits[path]) : this.unedited(path));
+    return copy;
   }
 
   /** A head's step, from the same step of all heads. */
-  #part(path, whole) {
+  #slice(path, whole) {
     const { take, head, n_head } = this.graph.node(path);
     return whole === null ? null : equations[take](whole, head, this.value(n_head));
   }
@@ -123,18 +123,18 @@ class Run {
 // Steps that only a head has.
 const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
 
-// Of slices, only heads' steps and scales can be edited here.
+// The only slices that can be edited here are heads' steps and scales.
 const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
 
 const lastOf = (path) => path.replace(/.*\./, "");
 
-/** An edited step, with the original's shape and type. */
-function replaced(value, edit) {
+/** A step's value after an edit, with the original's shape and type. */
+function applyEdit(value, edit) {
   const edited = typeof edit === "function" ? edit(value) : edit;
   if (!(value instanceof Nd)) return edited;
-  const fitted = new Nd(new value.data.constructor(value.size), value.shape);
-  assign(fitted, edited);
-  return fitted;
+  const result = new Nd(new value.data.constructor(value.size), value.shape);
+  assign(result, edited);
+  return result;
 }
 
 /** Write numbers into an array, or through a view. */

@@ -2,8 +2,8 @@
 
 const totalOf = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
-/** The numbers of a position, as packed by attnlab/views/page/prediction.py, by name. */
-function positionOf(values, vocab, { temperatures, topPs }) {
+/** The prediction after a position, as packed by attnlab/views/page/prediction.py, by name. */
+function predictionOf(values, vocab, { temperatures, topPs }) {
   const nucleusStart = values.length - 2 * temperatures.length * topPs.length;
   const n = (nucleusStart - temperatures.length - 4) / 3;
   const [ties, larger, ...following] = values.subarray(nucleusStart - 4, nucleusStart);
@@ -16,30 +16,30 @@ function positionOf(values, vocab, { temperatures, topPs }) {
     others: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
     nucleus(temperature, topP) {
       const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
-      const [count, share] = values.subarray(nucleusStart + 2 * at, nucleusStart + 2 * at + 2);
-      return { count, share };
+      const [count, fraction] = values.subarray(nucleusStart + 2 * at, nucleusStart + 2 * at + 2);
+      return { count, fraction };
     },
   };
 }
 
-/** The same from all logits: the n largest are included; `follows` is the text's next id. */
-function positionOfLogits(all, n, follows) {
-  const vocab = all.length;
-  const ascending = Float64Array.from(all).sort();
+/** The same from all logits: the n largest are included; `nextId` is the text's next token. */
+function predictionOfLogits(allLogits, n, nextId) {
+  const vocab = allLogits.length;
+  const ascending = Float64Array.from(allLogits).sort();
   const largest = ascending.at(-1);
   const threshold = ascending.at(-n);
-  const candidates = [...all.keys()].filter((id) => all[id] >= threshold);
-  const ids = candidates.sort((a, b) => all[b] - all[a] || a - b).slice(0, n);
-  const counted = (isCounted) => all.reduce((count, x) => count + isCounted(x), 0);
+  const candidates = [...allLogits.keys()].filter((id) => allLogits[id] >= threshold);
+  const ids = candidates.sort((a, b) => allLogits[b] - allLogits[a] || a - b).slice(0, n);
+  const countWhere = (condition) => allLogits.reduce((count, x) => count + condition(x), 0);
   const exponential = (x, temperature) => Math.exp((x - largest) / temperature);
   return {
     vocab,
     ids,
-    logits: ids.map((id) => all[id]),
+    logits: ids.map((id) => allLogits[id]),
     ties: candidates.length - ids.length,
     following: {
-      larger: follows === undefined ? -1 : counted((x) => x > all[follows]),
-      logit: follows === undefined ? 0 : all[follows],
+      larger: nextId === undefined ? -1 : countWhere((x) => x > allLogits[nextId]),
+      logit: nextId === undefined ? 0 : allLogits[nextId],
     },
     others: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
     nucleus(temperature, topP) {
@@ -49,14 +49,14 @@ function positionOfLogits(all, n, follows) {
         next = below + exponential(ascending[removed], temperature) / sum;
         if (next > 1 - topP) break;
       }
-      return { count: vocab - removed, share: 1 - below };
+      return { count: vocab - removed, fraction: 1 - below };
     },
   };
 }
 
 /**
  * softmax(logits / temperature), cut by top-k, then by top-p, and renormalized.
- * 
+ *
  * The settings are as in attnlab/model/sampling.py, null for no cut. Arrays have a number for each token
  * that the pack includes, the most probable first; `cutBy` says what removed a token. For the whole
  * vocabulary: `sum`, softmax's divisor; `left`, the divisor after the cuts; `count`, the tokens left.
@@ -84,9 +84,9 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
   let count = smallest === -Infinity ? vocab : ranked.length;
   let left = smallest === -Infinity ? sum : sumOfFirst(count);
   if (top_p !== null && count > ranked.length) {
-    const kept = nucleus(temperature, top_p);
-    count = kept.count;
-    left = count > ranked.length ? kept.share * sum : sumOfFirst(count);
+    const cut = nucleus(temperature, top_p);
+    count = cut.count;
+    left = count > ranked.length ? cut.fraction * sum : sumOfFirst(count);
   } else if (top_p !== null) {
     for (let below = 0; count > 1; count--) {
       below += exponentials[ranked[count - 1]] / left;

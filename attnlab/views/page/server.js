@@ -31,7 +31,7 @@ class ServerSource extends LiveSource {
 
   names = { get: (id) => tokenOf(this.#named.get(id) ?? [id, `<row ${id}>`, "", ""]) };
 
-  open = async (text, ablated, signal) => this.adopted(await requestExplorer("trace", { ...text, ablated }, signal));
+  open = async (text, ablated, signal) => this.withNames(await requestExplorer("trace", { ...text, ablated }, signal));
 
   generate = (trace, settings, signal) =>
     this.#request(trace, "write", { trace: trace.id, ...settings }, signal);
@@ -92,7 +92,7 @@ class ServerSource extends LiveSource {
 }
 
 source = new ServerSource();
-description.traces = description.traces.map(source.adopted);
+description.traces = description.traces.map(source.withNames);
 
 // ---- its end ---------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@
  *                                another text; [layer, head, "mask", "flip", query, key, ...] toggles
  *                                cells of a head's mask; ["mask"] removes the causal mask, ["root"]
  *                                the division by √Dk
- *   position(trace, position)       the predictions after a position, see `positionOf`
- *   generate(trace, how)         a continuation of a trace
+ *   predictionAfter(trace, position)
+ *                                the predictions after a position, see `predictionOf`
+ *   generate(trace, settings)    a continuation of a trace
  */
 class Source {
   hasEnded = false; // whether it has stopped responding
@@ -25,19 +26,19 @@ class Source {
     return trace.packs.get(name);
   }
 
-  async position(trace, position) {
-    return positionOf(await this.step(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
+  async predictionAfter(trace, position) {
+    return predictionOf(await this.step(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
   }
 
   /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */
   async explain(trace, path, n, rows) {
-    const isIn = ([of, start, stop]) => of === path && n >= start && n < stop;
-    const [, start, stop] = trace.pass.columns.find(isIn) ?? [path, n, n + 1];
+    const includes = ([name, start, stop]) => name === path && n >= start && n < stop;
+    const [, start, stop] = trace.pass.columns.find(includes) ?? [path, n, n + 1];
     const name = `columns.${path}.${start}.${stop}`;
     if (!this.has(trace, name)) return undefined;
     const columns = await this.step(trace, name);
-    const at = (n - start) * (rows + 1);
-    return { column: columns.subarray(at, at + rows), bias: columns[at + rows] };
+    const offset = (n - start) * (rows + 1);
+    return { column: columns.subarray(offset, offset + rows), bias: columns[offset + rows] };
   }
 }
 
@@ -45,22 +46,22 @@ class Source {
 class LiveSource extends Source {
   has = () => true;
 
-  async position(trace, position) {
+  async predictionAfter(trace, position) {
     const logits = await this.step(trace, `logits.${position}`);
-    return positionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
+    return predictionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
   }
 
   /** A trace's description from Python, with the tokens' names. */
-  adopted = (trace) => ({ ...trace, names: this.names });
+  withNames = (trace) => ({ ...trace, names: this.names });
 
   /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
   step(trace, name) {
-    const failed = (error) => {
+    const handleError = (error) => {
       trace.packs.delete(name);
       if (error.name !== "AbortError") showStatus(error.message);
       return new Promise(() => {});
     };
-    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(failed));
+    if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name).catch(handleError));
     return trace.packs.get(name);
   }
 }

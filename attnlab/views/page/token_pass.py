@@ -1,7 +1,7 @@
 """The steps of one token through the model, as the page shows them, and the packs they need.
 
-The listed steps are those of which the page shows one token's row. The page computes most rows
-itself, from those it includes.
+For each listed step, the page shows one token's row. It includes some of the rows and computes
+the others from them.
 
     "pass.9"         token 9's rows of the steps in `packed_paths`, concatenated
     "norms"          gain (D,), bias (D,), epsilon of each LayerNorm, the final one last
@@ -31,12 +31,12 @@ IN_BLOCK = (
 )
 AFTER = ("final", "logits")
 
-# Those that the page can't compute, and those in other packs.
+# The listed steps that the page can't compute, and those in other packs.
 SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
-ELSEWHERE = ("attention.Q", "attention.K", "attention.V", "logits")
+IN_OTHER_PACKS = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# Hidden steps, by the listed step computed from them.
-BETWEEN = {
+# Steps that aren't listed, by the listed step computed from them.
+HIDDEN_STEPS = {
     "attention.X": "attention.residual",
     "attention.Q": "attention.QKV",
     "attention.K": "attention.QKV",
@@ -57,7 +57,7 @@ NEXT_TOKENS = 5
 def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace's listed steps, without packs.
 
-    A page with a model requests the columns it needs, so the trace isn't computed for their list.
+    The columns are listed only for a file: a page with a model requests those it needs.
     """
     D, F, _ = _sizes(trace)
     declared = {name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)}
@@ -87,12 +87,12 @@ def listed_paths(trace: Result) -> list[str]:
 
 def packed_paths(trace: Result) -> list[str]:
     """The paths of the listed steps that are edited, or that the page can't compute."""
-    absent = set(missing(trace))
+    unavailable = set(missing(trace))
     return [
         path
         for path in listed_paths(trace)
-        if path not in absent and _name(path) not in ELSEWHERE
-        if absent or _name(path) in SOURCES or _is_edited(trace, path)
+        if path not in unavailable and _name(path) not in IN_OTHER_PACKS
+        if unavailable or _name(path) in SOURCES or _is_edited(trace, path)
     ]
 
 
@@ -114,8 +114,8 @@ def rows(trace: Result, position: int) -> Iterable[AnyArray]:
 
 def norms(trace: Result) -> Iterable[AnyArray]:
     """The pack "norms"."""
-    of_blocks = [part for block in trace.blocks for part in (block.attention, block.mlp)]
-    for result in (*of_blocks, trace):
+    sublayers = [sublayer for block in trace.blocks for sublayer in (block.attention, block.mlp)]
+    for result in (*sublayers, trace):
         yield from (result.gain, result.bias, np.array([result.epsilon]))
 
 
@@ -158,9 +158,9 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
 def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
     """The same number of columns of each map; if none fit, one column of each map of block 0."""
     D, F, L = _sizes(trace)
-    of_others = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
-    of_column = L * (5 * (D + 1) + F + 1)
-    count = (BUDGET // 4 - of_others) // of_column
+    other_floats = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
+    floats_per_column = L * (5 * (D + 1) + F + 1)
+    count = (BUDGET // 4 - other_floats) // floats_per_column
     return [
         (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
         for path in _maps_of(L if count > 0 else 1)
@@ -220,7 +220,7 @@ def _name(path: str) -> str:
 
 def _is_edited(trace: Result, path: str) -> bool:
     """Whether a listed step, or the hidden step before it, is edited."""
-    hidden = BETWEEN.get(_name(path), "none")
+    hidden = HIDDEN_STEPS.get(_name(path), "none")
     edited: tuple[str, ...] = trace.edited_steps
     return path in edited or path.replace(_name(path), hidden) in edited
 

@@ -30,7 +30,7 @@ function makeText(view) {
   byId("texts").append(make("div", { class: "text" }, ...nameOf(view), stage, following));
 
   let boxes = null; // the chips' positions; reset when the layout changes
-  let followed; // the query that was last scrolled to, so that the reader can scroll on
+  let scrolledTo; // the query last scrolled to, so that readers can scroll elsewhere
   const draw = onceAFrame(() => {
     const [i, chosen] = [describedCell().query, selection.query].map((query) => nearest(view.rows, query));
     const { layer, head } = selection;
@@ -57,17 +57,17 @@ function makeText(view) {
       top: chip.offsetTop,
       bottom: chip.offsetTop + chip.offsetHeight,
     }));
-    if (followed !== chosen) {
-      followed = chosen;
+    if (scrolledTo !== chosen) {
+      scrolledTo = chosen;
       const from = boxes[trace.cached + chosen];
-      const outOfSight =
+      const isOutOfSight =
         from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
-      if (outOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
+      if (isOutOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
     }
-    const context = prepared(canvas, flow.clientWidth, flow.clientHeight);
+    const context = prepareCanvas(canvas, flow.clientWidth, flow.clientHeight);
     context.translate(0, -flow.scrollTop);
     context.lineCap = "round";
-    for (const head of weightsInSight(view, i)) drawLines(context, head, i);
+    for (const head of visibleWeights(view, i)) drawLines(context, head, i);
   });
 
   function drawLines(context, { colour, weights }, i) {
@@ -113,7 +113,7 @@ function makeText(view) {
     chip.addEventListener("click", () => choose(n));
     chip.addEventListener("focus", () => tabTo(n));
     chip.addEventListener("keydown", (event) => {
-      const to = moved(event, 0, n, 1, chips.length);
+      const to = cellAfterKey(event, 0, n, 1, chips.length);
       if (!to) return;
       chips[to[1]].chip.focus();
       choose(to[1]);
@@ -166,12 +166,12 @@ function describe(chip, token, position, status = "") {
       ),
     );
     card.hidden = false;
-    const at = chip.getBoundingClientRect();
+    const box = chip.getBoundingClientRect();
     const { width, height } = card.getBoundingClientRect();
     const rightmost = document.documentElement.clientWidth - width - 8;
-    const fitsBelow = at.bottom + height + 8 < innerHeight;
-    card.style.left = `${Math.max(8, Math.min(at.left, rightmost))}px`;
-    card.style.top = `${fitsBelow ? at.bottom + 6 : Math.max(8, at.top - height - 6)}px`;
+    const fitsBelow = box.bottom + height + 8 < innerHeight;
+    card.style.left = `${Math.max(8, Math.min(box.left, rightmost))}px`;
+    card.style.top = `${fitsBelow ? box.bottom + 6 : Math.max(8, box.top - height - 6)}px`;
     chip.setAttribute("aria-describedby", "card");
   };
   const hide = () => {

@@ -127,13 +127,13 @@ class Translation:
             case _:
                 raise Untranslatable(node)
         assigned = _assigned(node.body)
-        inside = Translation(
+        inner = Translation(
             self.known | set(parameters) | assigned,
             self.returning_new - set(parameters) - assigned,
         )
         body = node.body[ast.get_docstring(node) is not None :]
         lines = [f"let {', '.join(sorted(assigned))};"] if assigned else []
-        lines += map(inside.statement, body)
+        lines += map(inner.statement, body)
         names = ", ".join(RENAMED.get(name, name) for name in parameters)
         return f"function {node.name}({names}) {{ {' '.join(lines)} }}"
 
@@ -209,7 +209,7 @@ class Translation:
                 if len(named) < len(keywords):
                     raise Untranslatable(node)
                 options = [f"{{ {', '.join(named)} }}"] if named else []
-                if _numpys(function):
+                if _is_numpy_function(function):
                     return self.over(self.expression(function), *arguments)
                 return f"{self.expression(function)}({', '.join(positional + options)})"
         raise Untranslatable(node)
@@ -252,12 +252,12 @@ def _is_new(node: ast.expr, returning_new: frozenset[str]) -> bool:
         case ast.Call(func=ast.Name(id=name)):
             return name in returning_new
         case ast.Call(func=function):
-            return _numpys(function) and function.attr != "broadcast_to"
+            return _is_numpy_function(function) and function.attr != "broadcast_to"
     return False
 
 
-def _numpys(function: ast.expr) -> TypeGuard[ast.Attribute]:
-    """Whether a function is NumPy's."""
+def _is_numpy_function(function: ast.expr) -> TypeGuard[ast.Attribute]:
+    """Whether a function is an attribute of `np`."""
     return (
         isinstance(function, ast.Attribute)
         and isinstance(function.value, ast.Name)
