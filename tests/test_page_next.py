@@ -69,7 +69,8 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
     ]
     ids, computed = pure.evaluate(
         """([vocab, sliders, packs, settings]) => {
-            const at = packs.map((values) => predictionOf(Float32Array.from(values), vocab, sliders));
+            const read = (values) => predictionOf(Float32Array.from(values), vocab, sliders);
+            const at = packs.map(read);
             return [at.map((one) => one.ids), settings.map((s) => {
                 const found = at.slice(0, 2).map((one) => probabilitiesOf(one, s));
                 return { ...found[0], second: found[1].renormalized };
