@@ -1,10 +1,12 @@
 """Chinese views: how the language is chosen, that every label is translated, and what isn't."""
 
+import argparse
 import ast
 import copy
 import errno
 import gettext
 import importlib
+import inspect
 import locale
 import os
 import pickle
@@ -240,6 +242,7 @@ def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
     said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
     said.update(advice for _, advice in FORMATS)
     texts.update(map(os.strerror, SYSTEM_ERRORS))
+    texts |= texts_in_python(inspect.getsource(argparse))
     assert {text for text in said if has_words(text)} <= words().keys()
     assert words().keys() <= said | texts
 
@@ -647,6 +650,19 @@ def test_what_shows_errors_in_chinese(
         shown = ultratb.VerboseTB(theme_name="nocolor").text(kind, error, at)
     assert "there is no layer 7; layers are 0 to 2\n" in shown
     assert chinese in shown
+
+
+def test_the_commands_help_and_usage_errors_in_chinese(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(argparse, "_", argparse._)  # type: ignore[attr-defined]  # restored
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("用法：attnlab")
+    assert "续写一篇文本" in shown
+    assert main(["next", "the", "--nothing"]) == 2
+    assert "错误：未知的参数：--nothing" in capsys.readouterr().err
 
 
 def test_products_are_named_in_the_readers_language(

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from attnlab import __version__
 from attnlab.corpus import MEASURES
+from attnlab.support.messages import say
 from attnlab.support.tables import printable
 
 AS_JSON: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
@@ -30,13 +31,19 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The parser with all subcommands."""
-    root = Parser(prog="attnlab", description="Look inside GPT-2's attention.")
-    root.add_argument("--version", action="version", version=f"attnlab {__version__}")
+    vars(argparse)["_"] = say  # its usage and errors in the user's language
+    root = Parser(prog="attnlab", description=say("Look inside GPT-2's attention."))
+    root.add_argument(
+        "--version",
+        action="version",
+        version=f"attnlab {__version__}",
+        help=say("show program's version number and exit"),
+    )
     root.add_argument("--json", **AS_JSON)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
-        subparser: Parser = commands.add_parser(name, help=help, description=help)
+        subparser: Parser = commands.add_parser(name, help=say(help), description=say(help))
         # A default here would override --json before the subcommand.
         subparser.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
         if has_model:
@@ -242,7 +249,7 @@ def edit(text: str) -> tuple[str, bool | int | float]:
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return path, number(value)
-    raise argparse.ArgumentTypeError(f"{text!r:.80} is not PATH=NUMBER")
+    raise argparse.ArgumentTypeError(say("{text} is not PATH=NUMBER", text=f"{text!r:.80}"))
 
 
 def token(text: str) -> int | str:
