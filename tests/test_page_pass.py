@@ -625,8 +625,8 @@ def test_late_rows_are_not_shown(odd: GPT2, open_page: Open) -> None:
     page.evaluate(
         """async () => {
             const [at, frame] = [selection.query, () => new Promise(requestAnimationFrame)];
-            const soon = source.step.bind(source);
-            source.step = async (...one) => {
+            const soon = source.pack.bind(source);
+            source.pack = async (...one) => {
                 await new Promise((go) => setTimeout(go, 200));
                 return soon(...one);
             };

@@ -64,7 +64,7 @@ def opened(page: Any, trace: Trace, changes: list[Any]) -> None:
 
 
 def numbers_of(page: Any, name: str) -> Any:
-    numbers = page.evaluate("async (name) => [...(await source.step(made, name))]", name)
+    numbers = page.evaluate("async (name) => [...(await source.pack(made, name))]", name)
     return np.array(numbers, dtype=np.float64)
 
 
@@ -793,7 +793,7 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
         trace = pocket.trace("The hen saw the cat").edited(edits)
         idle(page)
         assert " ".join(page.locator("#ablated").inner_text().split()) == words
-        logits = page.evaluate(f"source.step(traces[0], 'logits.{T - 1}').then((x) => [...x])")
+        logits = page.evaluate(f"source.pack(traces[0], 'logits.{T - 1}').then((x) => [...x])")
         assert np.allclose(logits, trace.next_logits, atol=1e-4)
         weights = page.evaluate("[...matrixOf(views[0], { ...selection, step: 'weights' })]")
         assert np.allclose(weights, head(trace).ravel(), atol=1e-5)

@@ -15,9 +15,8 @@ class Nd {
 
   /** All numbers in row-major order, without a copy if they are contiguous. */
   numbers() {
-    const { data, shape, strides, offset, size } = this;
-    if (stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]))
-      return data.subarray(offset, offset + size);
+    const { data, shape, offset, size } = this;
+    if (isContiguous(this)) return data.subarray(offset, offset + size);
     const copy = allocate(data.constructor, size);
     forEachRow(shape, [this], (at, [from], width, [step]) => {
       for (let k = 0; k < width; k++, from += step) copy[at + k] = data[from];
@@ -92,6 +91,9 @@ function stridesOf(shape) {
   for (let k = shape.length - 1, n = 1; k >= 0; n *= shape[k--]) strides[k] = n;
   return strides;
 }
+
+/** Whether an array's numbers are adjacent, in row-major order. */
+const isContiguous = ({ shape, strides }) => stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
 
 /** The result type: float64 if any array has it, otherwise float32. */
 const typeOf = (...arrays) =>

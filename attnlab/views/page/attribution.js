@@ -49,7 +49,7 @@ function attributionBox(trace, ids) {
   const box = make("details", { id: "attribution" }, make("summary", {}, say("Logit lens and direct attribution")), select, tables);
   const show = async () => {
     const id = Number(select.value);
-    const numbers = [...(await source.step(trace, `attribution.${trace.T - 1}.${id}`))];
+    const numbers = [...(await source.pack(trace, `attribution.${trace.T - 1}.${id}`))];
     if (Number(select.value) === id) tables.replaceChildren(...attributionTables(trace, id, numbers));
   };
   box.addEventListener("toggle", () => {

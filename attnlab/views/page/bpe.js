@@ -8,13 +8,13 @@ class Refusal extends Error {
   }
 }
 
-// The character that stands for each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
+// The character that represents each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
 const BYTE_SYMBOLS = (() => {
   const isShown = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
   let next = 0x100;
   return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isShown(byte) ? byte : next++));
 })();
-const BYTE_OF = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
+const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
 
 const decoded = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
@@ -24,28 +24,28 @@ const unicodeSpaces = (pattern) =>
 
 /** A priority queue, the smallest number first. */
 class Heap {
-  #all = [];
+  #items = [];
 
   get size() {
-    return this.#all.length;
+    return this.#items.length;
   }
 
   push(x) {
-    const all = this.#all;
+    const all = this.#items;
     let n = all.push(x) - 1;
-    for (let above; n && all[(above = (n - 1) >> 1)] > x; n = above) all[n] = all[above];
+    for (let parent; n && all[(parent = (n - 1) >> 1)] > x; n = parent) all[n] = all[parent];
     all[n] = x;
   }
 
   pop() {
-    const all = this.#all;
+    const all = this.#items;
     const [first, last] = [all[0], all.pop()];
     if (!all.length) return first;
     let n = 0;
-    for (let below; (below = 2 * n + 1) < all.length; n = below) {
-      if (all[below + 1] < all[below]) below++;
-      if (all[below] >= last) break;
-      all[n] = all[below];
+    for (let child; (child = 2 * n + 1) < all.length; n = child) {
+      if (all[child + 1] < all[child]) child++;
+      if (all[child] >= last) break;
+      all[n] = all[child];
     }
     all[n] = last;
     return first;
@@ -88,15 +88,15 @@ class Tokenizer {
         index: [...text.slice(0, at)].length,
       });
     const pieces = this.rounds.reduce((all, names) => all.flatMap((piece) => splitAtNames(piece, names)), [text]);
-    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#plain(piece)));
+    const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
     return [...this.front, ...ids, ...this.end];
   }
 
-  #plain(text) {
+  #encodePlain(text) {
     const spaced = text && this.prefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
     const ids = [];
     for (const [piece] of spaced.matchAll(this.pattern)) {
-      const pieceIds = this.#cache.get(piece) ?? this.#merged(new TextEncoder().encode(piece));
+      const pieceIds = this.#cache.get(piece) ?? this.#merge(new TextEncoder().encode(piece));
       if (piece.length < 32) this.#cache.set(piece, pieceIds);
       for (const id of pieceIds) ids.push(id);
     }
@@ -104,7 +104,7 @@ class Tokenizer {
   }
 
   /** Merge adjacent tokens, always by the merge that is first in the list, leftmost first. */
-  #merged(bytes) {
+  #merge(bytes) {
     const missing = bytes.find((byte) => this.bytes[byte] === undefined);
     if (missing !== undefined)
       throw new Refusal(
@@ -115,15 +115,15 @@ class Tokenizer {
     const ids = Array.from(bytes, (byte) => this.bytes[byte]);
     const after = ids.map((_, at) => at + 1);
     const before = ids.map((_, at) => at - 1);
-    const waiting = new Heap(); // a merge's rank and position, as one number
+    const queue = new Heap(); // a merge's rank and position, as one number
     const mergeAt = (at) => (after[at] < n ? this.#merges.get(this.#pair(ids[at], ids[after[at]])) : undefined);
-    const offer = (at) => {
+    const enqueue = (at) => {
       const merge = at >= 0 && mergeAt(at);
-      if (merge) waiting.push(merge[0] * n + at);
+      if (merge) queue.push(merge[0] * n + at);
     };
-    for (let at = 0; at < n; at++) offer(at);
-    while (waiting.size) {
-      const entry = waiting.pop();
+    for (let at = 0; at < n; at++) enqueue(at);
+    while (queue.size) {
+      const entry = queue.pop();
       const at = entry % n;
       const [rank, merged] = mergeAt(at) ?? [];
       if (ids[at] === undefined || rank !== Math.floor(entry / n)) continue; // outdated by another merge
@@ -131,8 +131,8 @@ class Tokenizer {
       ids[after[at]] = undefined;
       after[at] = after[after[at]];
       if (after[at] < n) before[after[at]] = at;
-      offer(at);
-      offer(before[at]);
+      enqueue(at);
+      enqueue(before[at]);
     }
     return ids.filter((id) => id !== undefined);
   }
@@ -140,7 +140,7 @@ class Tokenizer {
   /** A token's bytes. */
   bytesOf(id) {
     const symbol = this.symbols.get(id) ?? "";
-    const bytes = Array.from(symbol, (character) => BYTE_OF.get(character));
+    const bytes = Array.from(symbol, (character) => BYTE_BY_SYMBOL.get(character));
     const isText = this.literalIds.has(id) || bytes.includes(undefined);
     return isText ? new TextEncoder().encode(symbol) : Uint8Array.from(bytes);
   }

@@ -40,7 +40,7 @@ function makeChange(before, now) {
   const positionFor = (trace) =>
     traces.includes(trace) ? queryIn(trace) : positionBefore(pairs, queryIn(now));
   const read = async (trace, position) => {
-    const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.step(trace, `logits.${position}`)]);
+    const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.pack(trace, `logits.${position}`)]);
     return { ...prediction, all };
   };
   let loaded = { positions: [] }; // the last numbers read, kept while sliders move

@@ -75,7 +75,7 @@ const boxedTable = (caption, ...parts) =>
 /** A bar whose length is a fraction of its cell. */
 function barOf(fraction, kind = "") {
   const bar = make("span", { class: `bar ${kind}` });
-  bar.style.setProperty("--share", fraction);
+  bar.style.setProperty("--fraction", fraction);
   return bar;
 }
 

@@ -223,13 +223,11 @@ const settingsInWords = () =>
 function candidatesOf({ tokens, renormalized }, seen) {
   const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
-    const bar = make("span", { class: "bar", "aria-hidden": "true" });
-    bar.style.setProperty("--share", renormalized[n]);
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
     seen.add(tokens[n]);
     chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
-    return make("li", {}, chip, bar, number(renormalized[n], 4));
+    return make("li", {}, chip, barOf(renormalized[n]), number(renormalized[n], 4));
   });
 }
 

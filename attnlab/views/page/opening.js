@@ -12,9 +12,9 @@ const refuse = (sentence) => {
 const fullMatch = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
 
 /** A JSON value as in Python's error messages, shortened. */
-function quoted(value, longest = 80) {
+function quoted(value, maxLength = 80) {
   const text = [...reprOf(value)];
-  return text.length <= longest ? text.join("") : `${text.slice(0, longest - 1).join("")}…`;
+  return text.length <= maxLength ? text.join("") : `${text.slice(0, maxLength - 1).join("")}…`;
 }
 
 function reprOf(value) {
@@ -243,12 +243,12 @@ class Directory {
       if (missing.length > this.rules.listed) break;
     }
     const written = (shape) => `[${shape.join(", ")}]`;
-    const isOff = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
+    const hasWrongShape = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
     const count = outside.size + config.n_layer * inBlock.size - present.size;
     const kinds = {
       missing: this.nameList(missing, count),
       unexpected: this.nameList([...stored.keys()].filter((name) => !expected.has(name))),
-      "wrong shape": this.nameList([...expected].filter(isOff).map(([name, { shape }]) => `${name} is ${written(stored.get(name).shape)}, expected ${written(shape)}`)),
+      "wrong shape": this.nameList([...expected].filter(hasWrongShape).map(([name, { shape }]) => `${name} is ${written(stored.get(name).shape)}, expected ${written(shape)}`)),
       "unsupported dtype": this.nameList(
         [...expected.keys()]
           .filter((name) => !Object.hasOwn(bytes, stored.get(name).dtype))
@@ -278,9 +278,9 @@ class Directory {
     const entries = new Map();
     for (const file of files)
       for (const [name, entry] of await this.#header(file)) {
-        const bare = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
-        if (entries.has(bare)) refuse(`${this.nameList([bare])} appears twice, in ${file} and in ${entries.get(bare).file}`);
-        entries.set(bare, entry);
+        const unwrapped = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
+        if (entries.has(unwrapped)) refuse(`${this.nameList([unwrapped])} appears twice, in ${file} and in ${entries.get(unwrapped).file}`);
+        entries.set(unwrapped, entry);
       }
     return entries;
   }
@@ -551,13 +551,13 @@ class Directory {
   }
 
   /** Whether texts are split as by GPT-2's tokenizer, with no settings that the page lacks. */
-  #splitsLikeGpt2({ model, vocab, added, normalizer, pre_tokenizer: cut, post_processor, decoder }) {
+  #splitsLikeGpt2({ model, vocab, added, normalizer, pre_tokenizer: splitter, post_processor, decoder }) {
     const { odd_model, odd_token, bytes } = this.rules.tokenizer;
     return (
       decoder?.type === "ByteLevel" &&
       normalizer === null &&
-      cut?.type === "ByteLevel" &&
-      (cut.use_regex ?? true) &&
+      splitter?.type === "ByteLevel" &&
+      (splitter.use_regex ?? true) &&
       [undefined, "ByteLevel", "TemplateProcessing"].includes(post_processor?.type) &&
       !odd_model.some((name) => model[name]) &&
       ((model.unk_token ?? null) === null || bytes.every((symbol) => vocab.has(symbol))) &&

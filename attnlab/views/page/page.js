@@ -140,8 +140,8 @@ function showJobs() {
   });
   byId("jobs").replaceChildren(
     ...shown.map((trace) => {
-      const known = Object.entries(jobsOfHead(trace, layer, head)).filter(([, job]) => job);
-      const parts = known.flatMap(([name, job], n) => {
+      const measured = Object.entries(jobsOfHead(trace, layer, head)).filter(([, job]) => job);
+      const parts = measured.flatMap(([name, job], n) => {
         const weight = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
         weight.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
         const uniform = say("({even} if uniform)", { even: job.uniform.toFixed(2) });
@@ -198,7 +198,7 @@ const TEXT_SIZES = [1, 1.25, 1.5]; // relative to the default
 /** Set the text size and lay out the views again. */
 function setTextSize(size) {
   selection.textSize = size;
-  document.documentElement.style.setProperty("--letters", size);
+  document.documentElement.style.setProperty("--text-scale", size);
   byId("smaller-letters").disabled = size === TEXT_SIZES[0];
   byId("larger-letters").disabled = size === TEXT_SIZES.at(-1);
   for (const view of [...texts, ...heatmaps, ...allLines]) view.layOut();

@@ -93,8 +93,8 @@ function passOf(trace, position) {
 
 async function readPass(trace, position) {
   const [numbers, norms] = await Promise.all([
-    source.step(trace, `pass.${position}`),
-    source.has(trace, "norms") ? source.step(trace, "norms") : null,
+    source.pack(trace, `pass.${position}`),
+    source.has(trace, "norms") ? source.pack(trace, "norms") : null,
   ]);
   const inputs = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
   return { trace, position, steps: passStepsOf(trace), inputs, run: null, layers: null };
@@ -184,10 +184,17 @@ function rowAt(pass, { path, name }) {
     pass.run = runOfQueries(trace, position, position + 1, { extraInputs: inputs, rounded });
     pass.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
   }
-  try {
+  return ifAvailable(() => {
     const rows = pass.run.value(path);
     if (!/\.[KV]$/.test(path)) return rows.numbers();
     return nd.item(rows, nd.slice(null, null), trace.Tk - trace.T + position, nd.slice(null, null)).numbers();
+  });
+}
+
+/** The result of f; undefined if it needs an input that isn't available. */
+function ifAvailable(f) {
+  try {
+    return f();
   } catch (error) {
     if (error instanceof NotAvailable) return undefined;
     throw error;
@@ -610,15 +617,11 @@ async function needsOf(pass, step, c, parameters) {
 }
 
 /** A parameter or another value; null if the model has none, undefined if it isn't available. */
-function inputAt(pass, path) {
-  try {
+const inputAt = (pass, path) =>
+  ifAvailable(() => {
     const value = pass.run.value(path);
     return value instanceof Nd ? value.numbers() : value;
-  } catch (error) {
-    if (error instanceof NotAvailable) return undefined;
-    throw error;
-  }
-}
+  });
 
 /** A component of a head's context, and a link to the head. */
 function explainConcat(pass, step, c) {

@@ -444,7 +444,7 @@ function makePicture(view) {
         nextTokens = tokens;
         draw();
       }),
-      source.has(trace, "stream") && source.step(trace, "stream").then((numbers) => (norms = numbers)),
+      source.has(trace, "stream") && source.pack(trace, "stream").then((numbers) => (norms = numbers)),
       ...Array.from({ length: layers }, async (_, layer) => {
         await loadLayer(trace, layer);
         if (picture?.view !== view) return;

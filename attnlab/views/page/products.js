@@ -124,13 +124,13 @@ class Products {
   }
 
   /** Reduce rows, by `sum` or `max`; returns false if the array isn't supported. */
-  reduce(name, out, { shape, strides, data, offset }) {
-    const width = shape.at(-1);
-    const isDense = stridesOf(shape).every((stride, k) => shape[k] === 1 || stride === strides[k]);
-    if (width < MIN_IN_ROW || width > CAPACITY.a || !isDense || !(data instanceof Float32Array)) return false;
-    const most = Math.max(1, Math.floor(BLOCK / width));
-    for (let row = 0; row < out.length; row += most) {
-      const count = Math.min(most, out.length - row);
+  reduce(name, out, x) {
+    const { data, offset } = x;
+    const width = x.shape.at(-1);
+    if (width < MIN_IN_ROW || width > CAPACITY.a || !isContiguous(x) || !(data instanceof Float32Array)) return false;
+    const batch = Math.max(1, Math.floor(BLOCK / width));
+    for (let row = 0; row < out.length; row += batch) {
+      const count = Math.min(batch, out.length - row);
       const from = offset + row * width;
       const isDirect = this.#isIn(data);
       if (!isDirect) this.a.set(data.subarray(from, from + count * width));

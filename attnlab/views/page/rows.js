@@ -14,7 +14,7 @@ function unpackedMask(base64, size) {
 
 /** Load a layer's heads. */
 async function loadLayer(trace, layer) {
-  const values = await source.step(trace, `attention.${layer}`);
+  const values = await source.pack(trace, `attention.${layer}`);
   if (!trace.loaded.has(layer)) trace.loaded.set(layer, layerOf(trace, layer, values));
 }
 

@@ -4,7 +4,7 @@
 /**
  * The interface of sources. `open` and `generate` need a model.
  *
- *   step(trace, name)            a pack of a trace, such as "attention.3": a promise of float32
+ *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of float32
  *   has(trace, name)             whether there is such a pack
  *   explain(trace, path, n)      column n of a parameter, and its bias
  *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
@@ -21,13 +21,13 @@ class Source {
   hasEnded = false; // whether it has stopped responding
 
   /** A trace's pack, requested once. */
-  step(trace, name) {
+  pack(trace, name) {
     if (!trace.packs.has(name)) trace.packs.set(name, this.read(trace, name));
     return trace.packs.get(name);
   }
 
   async predictionAfter(trace, position) {
-    return predictionOf(await this.step(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
+    return predictionOf(await this.pack(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
   }
 
   /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */
@@ -36,7 +36,7 @@ class Source {
     const [, start, stop] = trace.pass.columns.find(includes) ?? [path, n, n + 1];
     const name = `columns.${path}.${start}.${stop}`;
     if (!this.has(trace, name)) return undefined;
-    const columns = await this.step(trace, name);
+    const columns = await this.pack(trace, name);
     const offset = (n - start) * (rows + 1);
     return { column: columns.subarray(offset, offset + rows), bias: columns[offset + rows] };
   }
@@ -47,7 +47,7 @@ class LiveSource extends Source {
   has = () => true;
 
   async predictionAfter(trace, position) {
-    const logits = await this.step(trace, `logits.${position}`);
+    const logits = await this.pack(trace, `logits.${position}`);
     return predictionOfLogits(logits, trace.prediction.n, trace.ids[position + 1]);
   }
 
@@ -55,7 +55,7 @@ class LiveSource extends Source {
   withNames = (trace) => ({ ...trace, names: this.names });
 
   /** A trace's pack. If it can't be read, the promise stays pending and the next call tries again. */
-  step(trace, name) {
+  pack(trace, name) {
     const handleError = (error) => {
       trace.packs.delete(name);
       if (error.name !== "AbortError") showStatus(error.message);

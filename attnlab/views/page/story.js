@@ -6,7 +6,7 @@ const MIN_DROP = 0.1; // of another token's probability, for a second sentence
 /** The pack "story" of a trace, decoded; null if the source doesn't have it. */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
-  const numbers = [...(await source.step(trace, "story"))];
+  const numbers = [...(await source.pack(trace, "story"))];
   const [count] = numbers.splice(0, 1);
   const ids = numbers.splice(0, count);
   const before = numbers.splice(0, count);
