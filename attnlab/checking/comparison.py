@@ -330,7 +330,7 @@ def note_on(a: Result, b: Result) -> str:
     if not differing.size:
         return ""
     positions = ", ".join([*map(str, differing[:8]), *(["…"] if differing.size > 8 else [])])
-    return Message("Their tokens differ at {which}.", which=positions)
+    return Message("Their tokens differ at {positions}.", positions=positions)
 
 
 def moved_attention(weights: Array, other_weights: Array) -> Array:

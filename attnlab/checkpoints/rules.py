@@ -113,7 +113,7 @@ def _tokenizer_rules() -> dict[str, Any]:
         "special": tokenizer_files.SPECIAL,
         "defaults": tokenizer_files.GPT2_SPECIAL,
         "looks_special": tokenizer_files.LOOKS_SPECIAL,
-        "odd_model": bpe.UNSUPPORTED_MODEL,
+        "unsupported_model": bpe.UNSUPPORTED_MODEL,
         "odd_token": bpe.UNSUPPORTED_TOKEN,
         "parts": tokenizer_files.PARTS,
         "byte_level": tokenizer_files.BYTE_LEVEL,

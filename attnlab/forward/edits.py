@@ -83,11 +83,11 @@ class EditedRun(Run):
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # whether a step depends on the last edits, by path
             for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
-                *_, whole = paths = enclosing_steps(self.graph, path)
+                *_, root = paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
                 self._edited.update(paths)
-                self._changes.setdefault(whole, []).append((path, edits[path]))
-                self._depends[whole] = True
+                self._changes.setdefault(root, []).append((path, edits[path]))
+                self._depends[root] = True
                 for other, effect in effects_of(path):
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
@@ -144,8 +144,8 @@ class EditedRun(Run):
             layer_value = self.unedited(node.layer_step)
             return node.step.select(layer_value, node.number, self.value(node.n_head))
         with self.errstate():
-            *_, whole = enclosing_steps(self.graph, path)
-            return select_part(self, path, self._before_edits(whole))
+            *_, root = enclosing_steps(self.graph, path)
+            return select_part(self, path, self._before_edits(root))
 
     def is_stored(self, path: str) -> bool:
         owner = self._owner(path)
@@ -260,14 +260,14 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
     """The path of a step, of the step that contains it, and so on up to the whole array."""
     node, name = graph[path], graph[path].step.name
     if node.layer_step and name not in HEAD_ONLY:
-        whole = node.layer_step
+        container = node.layer_step
     elif node.step.equation in (equations.W_Q, equations.W_K, equations.W_V):
-        whole = node.needs[0]
+        container = node.needs[0]
     elif name == "next_logits":
-        whole = "logits"
+        container = "logits"
     else:
         return [path]
-    return [path, *enclosing_steps(graph, whole)]
+    return [path, *enclosing_steps(graph, container)]
 
 
 def changed_step(graph: Graph, path: str) -> str:
@@ -275,17 +275,17 @@ def changed_step(graph: Graph, path: str) -> str:
     return [*enclosing_steps(graph, path), *(affected for affected, _ in effects_of(path))][-1]
 
 
-def select_part(run: Run, path: str, whole: AnyArray) -> AnyArray:
+def select_part(run: Run, path: str, array: AnyArray) -> AnyArray:
     """A step's view of the array that contains it."""
     for part in reversed(enclosing_steps(run.graph, path)[:-1]):
         node = run.graph[part]
         if node.layer_step:
-            whole = node.step.select(whole, node.number, run.value(node.n_head))
+            array = node.step.select(array, node.number, run.value(node.n_head))
         elif part == "next_logits":
-            whole = whole[..., -1, :]
+            array = array[..., -1, :]
         else:
-            whole = node.step.equation(whole)
-    return whole
+            array = node.step.equation(array)
+    return array
 
 
 def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
@@ -296,10 +296,10 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
     if node.step.select is equations.head_slice:  # heads may share one mask
         shape = np.broadcast_shapes(value.shape, (run.value(node.n_head), 1, 1))
         value = np.broadcast_to(value, shape)
-    whole = np.array(value)
+    array = np.array(value)
     part = select_part(run, path, value)
-    select_part(run, path, whole)[...] = evaluate_edit(run, path, edit, part)
-    return whole
+    select_part(run, path, array)[...] = evaluate_edit(run, path, edit, part)
+    return array
 
 
 def effects_of(path: str) -> Iterator[tuple[str, Effect]]:

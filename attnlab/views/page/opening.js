@@ -552,14 +552,14 @@ class Directory {
 
   /** Whether texts are split as by GPT-2's tokenizer, with no settings that the page lacks. */
   #splitsLikeGpt2({ model, vocab, added, normalizer, pre_tokenizer: splitter, post_processor, decoder }) {
-    const { odd_model, odd_token, bytes } = this.rules.tokenizer;
+    const { unsupported_model, odd_token, bytes } = this.rules.tokenizer;
     return (
       decoder?.type === "ByteLevel" &&
       normalizer === null &&
       splitter?.type === "ByteLevel" &&
       (splitter.use_regex ?? true) &&
       [undefined, "ByteLevel", "TemplateProcessing"].includes(post_processor?.type) &&
-      !odd_model.some((name) => model[name]) &&
+      !unsupported_model.some((name) => model[name]) &&
       ((model.unk_token ?? null) === null || bytes.every((symbol) => vocab.has(symbol))) &&
       !added.some((token) => odd_token.some((name) => token[name]))
     );
