@@ -285,9 +285,9 @@ def patch(
     # The bar is shown before the clean and corrupted runs, which may take seconds.
     with progress_bar(disable=not progress, unit="run") as bar:
         check_parts(corrupted, parts, by_position)
-        limits = limits_of(measure, clean, corrupted)
         patches = patches_of(corrupted, parts, by_position)
         bar.reset(total=len(patches))
+        limits = limits_of(measure, clean, corrupted)
         measured = np.empty(len(patches))
         if target and can_be_batched(corrupted, parts):
             direction = target.difference(corrupted.W_U)
