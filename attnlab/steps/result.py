@@ -38,6 +38,12 @@ class Computation(NamedTuple):
     needs: dict[str, tuple[str, Any]]
 
 
+NOT_COMPLETED = {
+    *("children", "computation_of", "default_step", "graph_as_data", "heading_of", "hint"),
+    *("note", "scores_shape", "table_steps", "title_template"),
+}
+
+
 class ReadOnly:
     """Attributes that can't be set or deleted."""
 
@@ -105,6 +111,10 @@ class Result(ReadOnly, PrintedAnywhere):
         raise AttributeError(
             f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
         )
+
+    def __dir__(self) -> list[str]:
+        """For completion: steps, parts and methods, without what only views need."""
+        return [name for name in super().__dir__() if name not in NOT_COMPLETED]
 
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
