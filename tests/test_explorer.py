@@ -671,6 +671,37 @@ def test_others_are_answered_between_the_parts_of_a_story(
         assert np.frombuffer(story.result(PATIENCE), "<f4").tolist() == [1]
 
 
+def test_a_pack_is_sent_before_later_requests_are_computed(
+    pocket: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, requested, sent = threading.Event(), threading.Event(), threading.Event()
+    numbers_of = room.TraceCache.numbers
+    is_sent_first = list[bool]()
+
+    def slow_numbers(cache: room.TraceCache, id: str, name: str) -> Any:
+        begun.set()
+        assert requested.wait(PATIENCE)
+        return numbers_of(cache, id, name)
+
+    def story(trace: Trace) -> Iterator[Any]:
+        is_sent_first.append(sent.wait(5))
+        yield np.zeros(1)
+
+    monkeypatch.setattr(room.TraceCache, "numbers", slow_numbers)
+    monkeypatch.setattr(overview, "story", story)
+    with pocket.explore() as explorer, ThreadPoolExecutor(2) as tabs:
+        id = traced(explorer, "The cat")["id"]
+        first = tabs.submit(numbers, explorer, id, "logits.1")
+        assert begun.wait(PATIENCE)
+        second = tabs.submit(numbers, explorer, id, "story")
+        assert answer(explorer, "GET", "/nothing")[0] == 404  # the story is requested by then
+        requested.set()
+        assert len(first.result(PATIENCE)) == 4 * pocket.config.vocab_size
+        sent.set()
+        second.result(PATIENCE)
+    assert is_sent_first == [True]
+
+
 def test_the_end_waits_for_no_computation(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "SHUTDOWN_TIMEOUT", 0.01)
     slow = SlowModel(pocket)

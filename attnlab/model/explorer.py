@@ -63,7 +63,7 @@ from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
 from attnlab.views.page.atlas import Served, place_of, policy
 from attnlab.views.page.atlas import page as atlas_page
-from attnlab.views.page.packs import parts_of
+from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
     START,
     STEPS_TO_CHANGE,
@@ -370,13 +370,19 @@ class TraceCache:
         served = Served(token, self._is_atlas_model)
         return atlas_page(self.atlas, self.language, served=served)
 
-    def numbers(self, id: str, name: str) -> Iterator[bytes]:
-        """One pack of a trace, in parts, see `packs.py`."""
+    def numbers(self, id: str, name: str) -> bytes:
+        """One pack of a trace, see `packs.py`."""
         trace = self.at(id).trace
         if name.startswith("pass."):
             for path in packed_paths(trace):  # computed once for all tokens, not once per token
                 at(trace, path)
-        for part in parts_of(trace, name):
+        numbers = pack(trace, name)
+        self._evict()
+        return numbers
+
+    def story(self, id: str) -> Iterator[bytes]:
+        """The pack "story" of a trace, in parts."""
+        for part in story_parts(self.at(id).trace):
             self._evict()
             yield part
 
@@ -590,8 +596,11 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
 
     async def numbers(request: Request) -> Response:
         id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
-        parts = await all_of(request, cache.numbers(id, name))
-        return Response(b"".join(parts), media_type="application/octet-stream")
+        if name == "story":
+            content = b"".join(await all_of(request, cache.story(id)))
+        else:
+            content = await computed(request, lambda: cache.numbers(id, name))
+        return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
         content = await content_of(request, cache.too_long)

@@ -49,19 +49,15 @@ def pack(trace: Result, name: str) -> bytes:
     if name == "stream":
         return _joined(overview.stream(trace), name)
     if name == "story":
-        return b"".join(parts_of(trace, name))
+        return b"".join(story_parts(trace))
     if match := COLUMNS.fullmatch(name):
         return _joined(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
     raise InvalidValueError("unknown pack {name}", name=quoted(name))
 
 
-def parts_of(trace: Result, name: str) -> Iterator[bytes]:
-    """A pack in parts, so that a server can answer other requests while it computes a story."""
-    if name == "story":
-        for part in overview.story(trace):
-            yield _float32(part, name)
-    else:
-        yield pack(trace, name)
+def story_parts(trace: Result) -> Iterator[bytes]:
+    """The pack "story" in parts: it takes long, so a server answers other requests in between."""
+    return (_float32(part, "story") for part in overview.story(trace))
 
 
 def packs_of_file(trace: Result) -> list[str]:
