@@ -22,7 +22,7 @@ import pytest
 from filelock import FileLock
 from huggingface_hub import try_to_load_from_cache
 from hypothesis import settings
-from pages import Open, until
+from pages import LOADED, Open, until
 from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
@@ -147,7 +147,7 @@ class Watched:
         page.on("pageerror", lambda error: self.said.append(str(error)))
         page.on("dialog", lambda dialog: self.said.append(dialog.message))
         page.goto(address)
-        until(page, "document.querySelector('.readout data') !== null")
+        until(page, LOADED)
         return page
 
     def close(self) -> None:

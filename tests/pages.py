@@ -73,6 +73,10 @@ def until(page: Any, expression: str) -> None:
         time.sleep(0.02)
 
 
+# Whether the open head's numbers are loaded. Maps that aren't visible aren't drawn.
+LOADED = "pendingTraces(views.at(-1), selection.layer).length === 0"
+
+
 def drawn(page: Any) -> None:
     """Wait until requested frames are painted."""
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Watched, needs
-from pages import agrees, drawn, to_cell, until
+from pages import LOADED, agrees, drawn, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Sampling, Trace
 from attnlab.training import initial_parameters
@@ -61,7 +61,7 @@ def idle(page: Any) -> None:
     """Wait until all requests are answered and drawn."""
     until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
     until(page, "document.querySelector('main').ariaBusy !== 'true'")
-    until(page, "document.querySelector('.readout data') !== null")
+    until(page, LOADED)
     until(page, "traces.at(-1).story !== undefined")
 
 
@@ -926,7 +926,7 @@ def test_a_story_that_comes_late_moves_nothing_that_was_chosen(
     page.locator("#prompt").fill("The hen saw the cat")
     page.locator("#prompt").press("Enter")
     until(page, "document.title.includes('hen')")
-    until(page, "document.querySelector('.readout data') !== null")
+    until(page, LOADED)
     page.locator(".flow .chip >> nth=3").click()
     until(page, "selection.query === 3")
     for route in held:

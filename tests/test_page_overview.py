@@ -513,6 +513,18 @@ def test_other_sizes(T: int, layers: int, D: int, look: Look) -> None:
         assert max(box["y"] + box["height"] for box in boxes) <= top
 
 
+def test_maps_are_computed_when_they_become_visible(ball: Trace, look: Look) -> None:
+    page = look(ball)
+    assert page.locator(".readout data").count() == 0
+    assert page.locator("#jobs data").count() == 0
+    page.locator(".mini >> nth=4").click()
+    until(page, "document.querySelector('.readout data') !== null")
+    weights = ball.head(1, 0).weights
+    shown = float(page.locator(".readout data").get_attribute("value"))
+    assert shown == pytest.approx(float(weights[-1].max()), abs=1e-6)
+    assert page.locator("#jobs data").count() > 0
+
+
 # ---- depth, stages, presenting -------------------------------------------------------------------
 
 

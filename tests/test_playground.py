@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CHROMIUM, MODELS, REFERENCE, RELATIVES, Watched
-from pages import to_cell, until
+from pages import LOADED, to_cell, until
 from safetensors.numpy import load_file, save_file
 
 import attnlab
@@ -650,7 +650,7 @@ def refusing(browser: Any, pocket: GPT2, tmp_path_factory: pytest.TempPathFactor
     pocket.playground(file)
     page = browser.new_page()
     page.goto(file.as_uri())
-    until(page, "document.querySelector('.readout data') !== null")
+    until(page, LOADED)
     yield page
     page.close()
 

@@ -57,7 +57,7 @@ function makeHeatmap(view) {
 
   let matrix, bitmap, scale, cell, labelWidth, labelHeight;
 
-  /** Compute the selected step; return the largest |value| that is shown. */
+  /** Compute the selected step if the map is visible; return the largest |value| that is shown. */
   function compute() {
     const exists = hasHead(view, selection.layer, selection.head);
     missing.hidden = exists;
@@ -65,9 +65,9 @@ function makeHeatmap(view) {
       ? ""
       : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
     for (const part of [readout, frame, legend]) part.hidden = !exists;
-    matrix = exists ? matrixOf(view, selection) : null;
+    matrix = exists && figure.checkVisibility() ? matrixOf(view, selection) : null;
     explainZero();
-    return exists ? boundOf(view, selection, matrix) : 0;
+    return matrix ? boundOf(view, selection, matrix) : 0;
   }
 
   /** Explain why a difference is 0 in the first queries or everywhere, unless the view's name does. */

@@ -164,6 +164,7 @@ function makePrediction(trace) {
   texts[trace.number].following.append(title, list, make("div", { class: "how" }, toArithmetic, settingsNote));
 
   const draw = onceAFrame(async () => {
+    if (isLook()) return;
     const position = queryIn(trace);
     if (position >= first && !loaded.has(position)) {
       loaded.set(position, await source.predictionAfter(trace, position));

@@ -124,6 +124,7 @@ const jobsInWords = () => ({
 
 /** Show how much of its attention the open head gives to each job, in each text. */
 function showJobs() {
+  if (!byId("head").checkVisibility()) return; // it is shown again when it becomes visible
   const { layer, head } = selection;
   const shown = traces.filter((trace) => !trace.cached && hasHead(trace, layer, head));
   const words = jobsInWords();
