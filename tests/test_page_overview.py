@@ -513,6 +513,57 @@ def test_other_sizes(T: int, layers: int, D: int, look: Look) -> None:
         assert max(box["y"] + box["height"] for box in boxes) <= top
 
 
+def brute_force_map(weights: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """A small map of 64 x 64 pixels, computed cell by cell."""
+    T = len(weights)
+    pixels = np.full((64, 64), np.nan, np.float32)
+    for i, j in np.argwhere(mask):
+        at = 64 * i // T, 64 * j // T
+        if not abs(pixels[at]) >= abs(weights[i, j]):
+            pixels[at] = weights[i, j]
+    return pixels
+
+
+@pytest.mark.parametrize("source", ["explorer", "playground"])
+def test_small_maps_of_a_long_text_come_from_the_model(
+    source: str, pocket: GPT2, watched: Watched, tmp_path: Path
+) -> None:
+    needs("starlette", "explore")
+    needs("uvicorn", "explore")
+    text = " ".join([BALL, LIST, BALL, "the cat", LIST, BALL, LIST, BALL, LIST])
+    T = len(pocket.trace(text).tokens)
+    assert 64 < T <= pocket.config.n_positions
+    with pocket.explore(BALL) as explorer:
+        pocket.playground(tmp_path / "model.html", BALL)
+        address = explorer.url if source == "explorer" else (tmp_path / "model.html").as_uri()
+        page = settled(watched.open(f"{address}#depth=look"))
+        page.locator("#prompt").fill(text)
+        page.locator("#prompt").press("Enter")
+        until(page, f"traces.at(-1).T === {T}")
+        changes = [[0, 1, "weights", -150], [1, 2, "mask", "flip", 3, 70, 60, 59]]
+        page.evaluate("(changes) => requestTrace({ ids: traces.at(-1).ids }, changes)", changes)
+        until(page, "traces.at(-1).ablated.length === 2")
+        until(page, "picture.maps.every(({ values }) => values)")
+        maps = page.evaluate("picture.maps.map(({ values }) => [...values])")
+        packs = page.evaluate(
+            "[...traces.at(-1).packs.keys()].filter((name) => /^maps/.test(name))"
+        )
+    mask = pocket.trace(text).head(1, 2).mask.copy()
+    mask[[3, 60], [70, 59]] ^= True
+    trace = pocket.trace(text).edited(
+        {
+            "blocks.0.attention.heads.1.weights": lambda weights: -1.5 * weights,
+            "blocks.1.attention.heads.2.mask": mask,
+        }
+    )
+    assert sorted(packs) == ["maps.0", "maps.1"]
+    for n, actual in enumerate(maps):
+        head = trace.head(*divmod(n, 4))
+        expected = brute_force_map(head.weights, head.mask)
+        np.testing.assert_allclose(np.reshape(actual, (64, 64)), expected, rtol=1e-4, atol=1e-6)
+    assert watched.said == []
+
+
 def test_maps_are_computed_when_they_become_visible(ball: Trace, look: Look) -> None:
     page = look(ball)
     assert page.locator(".readout data").count() == 0

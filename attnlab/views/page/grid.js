@@ -1,18 +1,16 @@
 // The grid of small maps, one for each head, painted when first visible.
 
-const MAP_PIXELS = 64; // width of a small map; in longer texts, cells share pixels
 const [MILLISECONDS_PER_FRAME, WHILE_READING] = [9, 2]; // fewer until the picture has all its numbers
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
-const waiting = new Map(); // a small map -> its painting, a generator that continues in each frame
+const waiting = new Map(); // a small map -> its painting, a generator that continues in each frame; null while numbers load
 let painting = false;
 
 function paintWaiting() {
   painting = true;
   const end = performance.now() + (picture.isReading ? WHILE_READING : MILLISECONDS_PER_FRAME);
   for (const [map, rows] of waiting) {
-    if (pendingTraces(map.view, map.layer).length) continue; // still loading
-    while (performance.now() < end) {
+    while (rows && performance.now() < end) {
       if (rows.next().done) {
         waiting.delete(map);
         break;
@@ -20,18 +18,33 @@ function paintWaiting() {
     }
     if (performance.now() >= end) break;
   }
-  painting = [...waiting.keys()].some(({ view, layer }) => !pendingTraces(view, layer).length);
+  painting = [...waiting.values()].some(Boolean);
   if (painting) requestAnimationFrame(paintWaiting);
 }
 
 /** Paint a small map once its numbers are loaded and it is its turn. */
 async function paintSoon(map) {
-  waiting.set(map, paint(map));
+  waiting.set(map, null);
   await Promise.all(pendingTraces(map.view, map.layer).map((trace) => loadLayer(trace, map.layer)));
-  if (!painting && waiting.has(map)) {
-    painting = true;
-    requestAnimationFrame(paintWaiting);
-  }
+  await loadMaps(map);
+  if (waiting.get(map) !== null) return; // it has left the window, or is being painted
+  waiting.set(map, paint(map));
+  if (painting) return;
+  painting = true;
+  requestAnimationFrame(paintWaiting);
+}
+
+/** Load a layer's small maps, if they have fewer pixels than cells and the source has them. */
+async function loadMaps({ view, layer }) {
+  const [trace] = view.traces;
+  const { T, Tk, H } = trace;
+  const name = `maps.${layer}`;
+  if (view.isDifference || T <= MAP_PIXELS || !source.has(trace, name)) return;
+  const { maps } = trace.loaded.get(layer);
+  if (maps.length) return; // of another trace that shares the layer
+  const values = await source.pack(trace, name);
+  const size = MAP_PIXELS * Math.min(Tk, MAP_PIXELS);
+  for (let head = 0; head < H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
 }
 
 const visibilityObserver = new IntersectionObserver((entries) => {
@@ -60,31 +73,14 @@ function forgetMaps() {
   waiting.clear();
 }
 
-/** A head's weights by pixel, row by row; the maximum of the cells that share one. */
+/** Compute and colour a small map. */
 function* paint(map) {
   const { view, layer, head } = map;
-  const height = Math.min(view.T, MAP_PIXELS);
-  const width = Math.min(view.Tk, MAP_PIXELS);
   const painted = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps;
-  map.size = [width, height];
-  if (painted[head]) {
-    map.values = painted[head];
-    return colourMap(map);
-  }
-  const values = new Float32Array(width * height).fill(NaN);
-  const isHidden = hiddenIn(view, { layer, head, step: "weights" });
-  for (let i = 0; i < view.T; i++) {
-    const row = valuesOf(view, layer, head, "weights", i);
-    const start = Math.floor((i * height) / view.T) * width;
-    for (let j = 0; j < view.Tk; j++) {
-      if (isHidden(i * view.Tk + j)) continue;
-      const n = start + Math.floor((j * width) / view.Tk);
-      if (!(Math.abs(values[n]) >= Math.abs(row[j]))) values[n] = row[j];
-    }
-    yield;
-  }
-  map.values = painted[head] = values;
-  return colourMap(map);
+  map.size = [view.Tk, view.T].map((count) => Math.min(count, MAP_PIXELS));
+  const rowOf = (i) => valuesOf(view, layer, head, "weights", i);
+  map.values = painted[head] ??= yield* smallMap(view.T, view.Tk, rowOf, hiddenIn(view, { layer, head, step: "weights" }));
+  colourMap(map);
 }
 
 function colourMap({ view, values, size, canvas, cell }) {

@@ -215,9 +215,10 @@ class Model {
   /** A trace's pack, see attnlab/views/page/packs.py. */
   async pack({ ids, ablated, packed }, name, tick) {
     const { run } = this.trace(ids, ablated);
-    const [, kind, number, id] = /^(attention|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
+    const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
     if (kind === "attention") return this.#attention(run, Number(number), tick);
+    if (kind === "maps") return this.#maps(run, Number(number), tick);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
@@ -232,6 +233,28 @@ class Model {
     for (let n = Number(start); n < stop; n++)
       columns.push(nd.item(W, REST, nd.slice(null, null), n), nd.item(b ?? ZERO, nd.slice(b ? n : 0, b ? n + 1 : 1)));
     return concatenated(columns);
+  }
+
+  /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */
+  async #maps(run, layer, tick) {
+    if (layer < run.first) return this.#maps(run.base, layer, tick);
+    await this.#pass(run, layer, tick);
+    const mapOf = (head) => {
+      const [weights, mask] = ["weights", "mask"].map((name) => run.value(`blocks.${layer}.attention.heads.${head}.${name}`));
+      const [T, Tk] = weights.shape;
+      const [numbers, passes] = [weights.numbers(), mask.numbers()];
+      const rowOf = (i) => numbers.subarray(i * Tk, (i + 1) * Tk);
+      const rows = smallMap(T, Tk, rowOf, (n) => !passes[n]);
+      let step;
+      do step = rows.next();
+      while (!step.done);
+      return new Nd(step.value, [step.value.length]);
+    };
+    const maps = [];
+    for (let head = 0; head < this.given.n_head; head++)
+      maps.push(run.inScratch(() => mapOf(head), (path) => !path.includes(".heads.")));
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
+    return concatenated(maps);
   }
 
   async #attention(run, layer, tick) {

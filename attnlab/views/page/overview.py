@@ -1,5 +1,6 @@
 """The packs of the picture of the whole model, besides those of attention.
 
+"maps.3"    the small maps of layer 3's heads, of a text that is longer than they are wide
 "stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
 "story"     how ablating single heads changes the most probable next tokens
 """
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from attnlab.equations import AnyArray, Array, softmax
+from attnlab.equations import AnyArray, Array, Mask, softmax
 from attnlab.views.page import token_pass
 from attnlab.views.page.prediction import logits_after
 from attnlab.views.shown import Result
@@ -23,10 +24,34 @@ COMPARED = 5
 WORK = 9_000_000_000
 FEWEST = 2
 
+# The most pixels in a row or column of a small map; in longer texts, cells share pixels.
+MAP_PIXELS = 64
+
 
 def packs_of_overview(trace: Result) -> list[str]:
     """The names of these packs in a file; ablation needs the parameters."""
     return ["stream"] if token_pass.missing(trace) else ["stream", "story"]
+
+
+def maps(trace: Result, layer: int) -> Iterator[AnyArray]:
+    """The pack "maps" of a layer: each head's weights as a small map."""
+    for head in trace.fork().blocks[layer].attention.heads:
+        yield small_map(head.weights, head.mask)
+
+
+def small_map(weights: AnyArray, mask: Mask) -> AnyArray:
+    """The weights of the cells that share a pixel, of which the largest by absolute value.
+
+    NaN where the mask hides all of them.
+    """
+    shown = np.where(mask, weights, np.nan)
+    for axis, count in enumerate(shown.shape):
+        pixels = min(count, MAP_PIXELS)
+        first_cells = -(-np.arange(pixels) * count // pixels)  # rounded up
+        largest = np.fmax.reduceat(shown, first_cells, axis=axis)
+        smallest = np.fmin.reduceat(shown, first_cells, axis=axis)
+        shown = np.where(-smallest > largest, smallest, largest)
+    return shown
 
 
 def stream(trace: Result) -> Iterator[AnyArray]:

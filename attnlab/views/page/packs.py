@@ -6,7 +6,7 @@
 "logits.9"       all logits after position 9, only in a page with a model
 "pass.9", "norms", "columns.blocks.0.mlp.W_1.3.5"
                  for the steps of a token, see `token_pass`
-"stream", "story"
+"maps.3", "stream", "story"
                  for the picture of the model, see `overview`
 """
 
@@ -28,7 +28,7 @@ from attnlab.views.shown import Result
 # A head's steps that are included if edited; a scale is in the description.
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-NUMBERED = re.compile(r"(attention|prediction|logits|pass)\.(\d{1,9})")
+NUMBERED = re.compile(r"(attention|maps|prediction|logits|pass)\.(\d{1,9})")
 COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 
@@ -38,6 +38,11 @@ def pack(trace: Result, name: str) -> bytes:
         kind, number = match[1], int(match[2])
         if kind == "attention" and number < len(trace.blocks):
             return _attention(trace, number)
+        if kind == "maps" and number < len(trace.blocks):
+            return b"".join(
+                _float32(small_map, name, np.isnan(small_map))
+                for small_map in overview.maps(trace, number)
+            )
         if kind == "prediction" and number in positions_of(trace):
             return _float32(prediction(trace, number), "logits")
         if kind == "logits" and number < len(trace.tokens):

@@ -51,7 +51,10 @@ CONSTANTS = "constants"
 PRODUCTS = "products"
 MODULES = ("product_fused.wasm", "product.wasm")
 
-RUN_SCRIPTS = (CONSTANTS, "arrays.js", EQUATIONS, "run.js", "sampling.js", "jobs.js", "source.js")
+RUN_SCRIPTS = (
+    *(CONSTANTS, "arrays.js", EQUATIONS, "run.js"),
+    *("sampling.js", "jobs.js", "maps.js", "source.js"),
+)
 VIEW_SCRIPTS = (
     *("align.js", "rows.js", "data.js", "draw.js", "colours.js", "grid.js", "next.js"),
     *("lines.js", "tokens.js", "heatmap.js", "strips.js", "explain.js", "arithmetic.js"),
@@ -295,6 +298,7 @@ def source(name: str) -> str:
             "PACKED_STEPS": PACKED_STEPS,
             "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
             "COMPARED": overview.COMPARED,
+            "MAP_PIXELS": overview.MAP_PIXELS,
             "WORK": overview.WORK,
             "FEWEST_ABLATED": overview.FEWEST,
             "EXCERPT_LENGTH": EXCERPT_LENGTH,
