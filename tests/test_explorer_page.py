@@ -63,6 +63,7 @@ def idle(page: Any) -> None:
     until(page, "document.querySelector('main').ariaBusy !== 'true'")
     until(page, LOADED)
     until(page, "traces.at(-1).story !== undefined")
+    drawn(page)
 
 
 def ask(page: Any, text: str) -> None:

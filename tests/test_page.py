@@ -18,6 +18,7 @@ import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import (
+    LOADED,
     MATRICES,
     OTHER,
     PIXELS,
@@ -819,7 +820,7 @@ def test_the_policy_stops_what_is_not_the_pages(odd: GPT2, browser: Any, tmp_pat
     stopped: list[str] = []
     page.on("console", lambda message: stopped.append(message.text))
     page.goto((tmp_path / "page.html").as_uri())
-    until(page, "document.querySelector('.readout data') !== null")
+    until(page, LOADED)
     assert page.evaluate("typeof window.hacked") == "undefined"
     assert page.evaluate("fetch('http://127.0.0.1:9/').catch((error) => error.name)") == "TypeError"
     for what in ("inline script", "image 'http://127.0.0.1:9/x'", "'http://127.0.0.1:9/'"):

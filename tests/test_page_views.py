@@ -14,6 +14,7 @@ import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
 from pages import (
+    LOADED,
     MATRICES,
     OTHER,
     PIXELS,
@@ -345,7 +346,7 @@ def opened_at(page: Any, link: str) -> Any:
     """Reload the page at a link; returns the selection."""
     page.goto("about:blank")
     page.goto(f"file://{page.file}{link}{'&' if link else '#'}depth=lab")
-    until(page, "document.querySelector('.readout data') !== null")
+    until(page, LOADED)
     until(page, "document.querySelector('#story p') !== null")
     drawn(page)
     return selected(page)

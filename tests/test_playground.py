@@ -772,10 +772,10 @@ def test_it_runs_in_a_notebooks_frame(pocket: GPT2, browser: Any, tmp_path: Path
     page = browser.new_page()
     page.goto(outer.as_uri())
     inner = page.frames[1]
-    until(inner, "document.querySelector('.readout data') !== null")
+    until(inner, LOADED)
     ask(inner, "The hen saw the cat")
     expected = pocket.trace("The hen saw the cat").next_tokens(1)[0].probability
-    until(inner, f"Math.abs(+document.querySelector('.next data')?.value - {expected}) < 1e-5")
+    until(inner, f"Math.abs(picture.nextTokens[0]?.probability - {expected}) < 1e-5")
     choose(inner, REFERENCE / "odd")
     until(inner, "document.querySelector('#summary').textContent.startsWith('3 layers')")
     page.close()
