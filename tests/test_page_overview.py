@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pages import drawn, gpt2_shaped, until
 
 from attnlab import GPT2, Trace
+from attnlab.training import initial_parameters
 from attnlab.views.page import overview
 from attnlab.views.page.packs import pack, packs_of_file
 
@@ -208,6 +209,28 @@ def test_shares_are_0_or_100_percent_only_if_they_are_exactly(ball: Trace, look:
     shown = page.locator("#picture .leaving li > :nth-child(2)").all_inner_texts()
     assert shown == [percent(share) for share in np.sort(probabilities(ball))[::-1][:5]]
     assert shown[-1] == "< 1\xa0%"
+
+
+def test_the_story_of_an_untrained_model_says_that_it_guesses(pocket: GPT2, look: Look) -> None:
+    parameters = initial_parameters(pocket.config, np.random.default_rng(0))
+    trace = GPT2(parameters, pocket.tokenizer).trace(BALL)
+    before = probabilities(trace)
+    id = int(before.argmax())
+
+    def change(layer: int, head: int) -> float:
+        path = f"blocks.{layer}.attention.heads.{head}.context"
+        return float(probabilities(trace.edited({path: 0}))[id] / before[id] - 1)
+
+    layer, head = max(np.ndindex(2, 4), key=lambda index: abs(change(*index)))
+    word = pocket.tokenizer.tokens([id])[0].text.strip()
+    [sentence] = story(look(trace))
+    assert sentence.startswith(f"Head {layer}.{head}: ")
+    direction = "less" if change(layer, head) < 0 else "more"
+    assert sentence.endswith(
+        f"No next token is probable: “{word}” comes first with {100 * before[id]:.3f}\xa0%, "
+        f"where a guess has {100 / before.size:.3f}\xa0%. Without this head, it is "
+        f"{100 * abs(change(layer, head)):.1f}\xa0% {direction} probable."
+    )
 
 
 def test_a_long_text_says_which_drawn_token_looks_farthest_back(pocket: GPT2, look: Look) -> None:

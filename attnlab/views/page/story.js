@@ -2,6 +2,7 @@
 // attnlab/views/page/overview.py.
 
 const MIN_DROP = 0.1; // of another token's probability, for a second sentence
+const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
 /** The pack "story" of a trace, decoded; null if the source doesn't have it. */
 async function readStory(trace) {
@@ -62,12 +63,22 @@ function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
   const [then, now] = percentages(before[affected], after[affected]);
   const change = { word: wordElement(trace.names.get(ids[affected])), then, now };
   const effect =
-    then === now
+    before[0] < IMPROBABLE
+      ? undecided(trace, change.word, before[0], after[0])
+      : then === now
       ? sayParts("Without this head, “{word}” stays at {now}.", change)
       : after[affected] < before[affected]
         ? sayParts("Without this head, “{word}” falls from {then} to {now}.", change)
         : sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
   return [...attention, spaceBetween(), ...effect];
+}
+
+/** How ablating a head changes the most probable token of a model in which no token is probable, such as an untrained one. */
+function undecided(trace, word, before, after) {
+  const values = { word, share: percent(before, 3), uniform: percent(1 / trace.prediction.vocab, 3), change: percent(Math.abs(after / before - 1), 1) };
+  return after < before
+    ? sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} less probable.", values)
+    : sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} more probable.", values);
 }
 
 /** Show only the paragraphs about the open block or head; at the model's level, all. */
