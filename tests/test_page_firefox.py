@@ -167,7 +167,7 @@ def test_a_page_that_holds_its_model(firefox: Firefox, tmp_path: Path) -> None:
     model.playground(file)
     trace = model.trace("The hen saw the cat").edited({"blocks.1.attention.heads.2.context": 0})
     ids = ".".join(map(str, trace.tokens.ids))
-    firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2")
+    firefox.driver.navigate(f"{file.as_uri()}#ids={ids}&ablate=1.2&depth=lab")
     expected = trace.next_tokens(1)[0].probability
     firefox.until(f"Math.abs(document.querySelector('.next data')?.value - {expected}) < 1e-5")
     firefox.item("#prompt").clear()
