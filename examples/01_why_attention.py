@@ -26,10 +26,10 @@ prepare_script()  # for any terminal, and for pipes
 
 model = attnlab.GPT2.default()
 
-ONE, OTHER = "The dog chased the cat", "The cat chased the dog"
+FIRST, SECOND = "The dog chased the cat", "The cat chased the dog"
 PROMPT = "The dog chased the ball, but it"
 LAYER, HEAD = 1, 2  # in the pocket model, from it to an animal
-SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9  # of a network that reads word by word
+SEED, WIDTH, WORDS, DECAY = 0, 64, 40, 0.9  # of a network that reads word by word
 SCALE = 1.0  # standard deviation of the numbers of its words
 
 # %% [markdown]
@@ -58,14 +58,14 @@ pictures.arrows(second, title=" ".join(orders[1]))
 # A trained model's word vectors have the same problem. (A model splits a text into **tokens**,
 # words or pieces of words, and has a vector for each of them, its **embedding**. The first cell
 # printed the model's name: GPT-2, or the small one that comes with attnlab, which this book calls
-# the pocket model.) Here are the averages of the token embeddings of `ONE` and `OTHER`: for the
+# the pocket model.) Here are the averages of the token embeddings of `FIRST` and `SECOND`: for the
 # sentences above, they differ only by rounding.
 
 # %%
-means = [model.trace(text).token_embedding.mean(axis=0) for text in (ONE, OTHER)]
-apart = float(np.abs(means[0] - means[1]).max())
-print(f"\n{ONE!r} and {OTHER!r}")
-print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
+means = [model.trace(text).token_embedding.mean(axis=0) for text in (FIRST, SECOND)]
+difference = float(np.abs(means[0] - means[1]).max())
+print(f"\n{FIRST!r} and {SECOND!r}")
+print(f"{len(means[0])} numbers each, at most {difference:.1e} apart")
 
 # %% [markdown]
 # ## 1.2 One step after the other, or all at once
@@ -78,25 +78,25 @@ print(f"{len(means[0])} numbers each, at most {apart:.1e} apart")
 
 # %%
 rng = np.random.default_rng(SEED)
-turn, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))  # orthogonal: it preserves lengths
+W_state, _ = np.linalg.qr(rng.normal(size=(WIDTH, WIDTH)))  # orthogonal: it preserves lengths
 sentence = SCALE * rng.normal(size=(WORDS, WIDTH))
 states = np.zeros((2, WIDTH))  # of the sentence, and of one with a different first word
 differences = []
 for n, word in enumerate(sentence):
     words_read = np.stack([word, SCALE * rng.normal(size=WIDTH) if n == 0 else word])
-    states = np.tanh(KEPT * states @ turn + words_read)
+    states = np.tanh(DECAY * states @ W_state + words_read)
     differences.append(np.linalg.norm(states[0] - states[1]))
 remaining = np.array(differences) / differences[0]
 
 print("\n1.2 What is left of a different first word, some words later")
-later = [n for n in (0, 1, 2, 5, 10, 20) if n < WORDS]
-print(attnlab.table([remaining[later]], rows=["fraction"], columns=later))
+offsets = [n for n in (0, 1, 2, 5, 10, 20) if n < WORDS]
+print(attnlab.table([remaining[offsets]], rows=["fraction"], columns=offsets))
 pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction of the difference")
 
 # %% [markdown]
 # The fractions depend on the scale of the words. At `SCALE = 1.0` tanh is often near -1 or 1, where
 # it is flat: 0.003 of the difference is left after 10 words. At `SCALE = 0.1` tanh is almost a
-# straight line: 0.25 is left, not far from the 0.35 of `KEPT` to the power of 10.
+# straight line: 0.25 is left, not far from the 0.35 of `DECAY` to the power of 10.
 #
 # This network is not trained; a trained one (an LSTM, say) remembers longer. Two problems remain: a
 # state of fixed size has to hold everything, and word 40 has to wait for word 39.
@@ -144,7 +144,7 @@ pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction 
 
 # %%
 trace = model.trace(PROMPT)
-learned = trace.head(LAYER, HEAD)
+trained_head = trace.head(LAYER, HEAD)
 symbols = trace.tokens.symbols
 block = trace.blocks[0]
 D = block.input.shape[-1]
@@ -153,8 +153,8 @@ stages = {
     "+ position": block.input,
     "mean 0, variance 1": attnlab.layer_norm(block.input, np.ones(D), np.zeros(D)),
     "LayerNorm": block.attention.X,
-    "queries": learned.Q,
-    "keys": learned.K,
+    "queries": trained_head.Q,
+    "keys": trained_head.K,
 }
 lengths = {stage: np.linalg.norm(rows, axis=-1) for stage, rows in stages.items()}
 
@@ -173,9 +173,9 @@ print(attnlab.table([*lengths.values()], rows=[*lengths], columns=symbols, decim
 X_block = block.attention.X
 cosines = X_block @ X_block.T / np.outer(lengths["LayerNorm"], lengths["LayerNorm"])
 if len(symbols) > 2:
-    others = ~np.eye(len(symbols), dtype=bool)
-    together = np.corrcoef((X_block @ X_block.T)[others], cosines[others])[0, 1]
-    print(f"\nDot products and cosines of different tokens correlate by {together:.3f}")
+    off_diagonal = ~np.eye(len(symbols), dtype=bool)
+    correlation = np.corrcoef((X_block @ X_block.T)[off_diagonal], cosines[off_diagonal])[0, 1]
+    print(f"\nDot products and cosines of different tokens correlate by {correlation:.3f}")
 pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer 0")
 
 # %% [markdown]
@@ -205,9 +205,9 @@ print()
 for other in (dog, ball):
     terms = " + ".join(f"{a:g}·{b:g}" for a, b in zip(X[it], X[other], strict=True))
     print(f"  {words[it]} · {words[other]:4} = {terms} = {similarity[it, other]:g}")
-of_similarity = attnlab.softmax(similarity)
+similarity_weights = attnlab.softmax(similarity)
 print("\nsoftmax(X Xᵀ), row by row")
-print(attnlab.table(of_similarity, rows=words, columns=words))
+print(attnlab.table(similarity_weights, rows=words, columns=words))
 
 # %% [markdown]
 # With the numbers above "it" is exactly as close to "dog" as to "ball". No softmax can undo that:
@@ -254,7 +254,7 @@ head
 W_Q_thing = W_Q.copy()
 W_Q_thing[2] = W_Q[2, ::-1]  # what a pronoun asked of an animal it now asks of a thing
 other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V, tokens=words)
-rows = [of_similarity[it], head.weights[it], other_head.weights[it]]
+rows = [similarity_weights[it], head.weights[it], other_head.weights[it]]
 print(f"\nWeights of {words[it]}")
 print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words))
 
@@ -271,14 +271,14 @@ print(attnlab.table(rows, rows=["similarity", "W_Q", "W_Q_thing"], columns=words
 # do.
 
 # %%
-middle = W_Q @ W_K.T
+W_QK = W_Q @ W_K.T
 print("\n1.6 W_Q W_Kᵀ: what each row asks for (column)")
-print(attnlab.table(middle, rows=meanings, columns=meanings, decimals=1))
-distance = np.abs(X @ middle @ X.T - head.raw_scores).max()
+print(attnlab.table(W_QK, rows=meanings, columns=meanings, decimals=1))
+distance = np.abs(X @ W_QK @ X.T - head.raw_scores).max()
 print(f"\nX (W_Q W_Kᵀ) Xᵀ and raw_scores: at most {distance:g} apart")
 for name, square in {"X Xᵀ": similarity, "Q Kᵀ": head.raw_scores}.items():
     print(f"{name} equal to its transpose: {np.allclose(square, square.T)}")
-pictures.heatmap(middle, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
+pictures.heatmap(W_QK, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 
 # %% [markdown]
 # ## 1.7 In a trained model
@@ -289,10 +289,12 @@ pictures.heatmap(middle, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 # everything. Here are the rows that the head chosen above starts from.
 
 # %%
-real = learned.X @ learned.X.T
-alike = attnlab.softmax(real / D**0.5)
-print(f"\n1.7 Mean of the diagonal of softmax(X Xᵀ / √D): {alike.diagonal().mean():.2f}")
-pictures.heatmap(alike, rows=symbols, columns=symbols, title="softmax(X Xᵀ / √D)")
+dot_products = trained_head.X @ trained_head.X.T
+softmax_of_products = attnlab.softmax(dot_products / D**0.5)
+print(
+    f"\n1.7 Mean of the diagonal of softmax(X Xᵀ / √D): {softmax_of_products.diagonal().mean():.2f}"
+)
+pictures.heatmap(softmax_of_products, rows=symbols, columns=symbols, title="softmax(X Xᵀ / √D)")
 
 # %% [markdown]
 # From the same X the head computes Q and K with its learned matrices. In the pocket model head 2 of
@@ -302,15 +304,15 @@ pictures.heatmap(alike, rows=symbols, columns=symbols, title="softmax(X Xᵀ / �
 # be compared there.)
 
 # %%
-last = {
-    "X Xᵀ": real[-1],
-    "Q Kᵀ": learned.raw_scores[-1],
-    "softmax(X Xᵀ / √D)": alike[-1],
-    "weights": learned.weights[-1],
+last_row = {
+    "X Xᵀ": dot_products[-1],
+    "Q Kᵀ": trained_head.raw_scores[-1],
+    "softmax(X Xᵀ / √D)": softmax_of_products[-1],
+    "weights": trained_head.weights[-1],
 }
-print(f"\nThe row of {symbols[-1]!r}: similarity, and {learned.title}")
-print(attnlab.table([*last.values()], rows=[*last], columns=symbols, decimals=2))
-learned.plot("weights")
+print(f"\nThe row of {symbols[-1]!r}: similarity, and {trained_head.title}")
+print(attnlab.table([*last_row.values()], rows=[*last_row], columns=symbols, decimals=2))
+trained_head.plot("weights")
 
 # %% [markdown]
 # So attention is not "how similar are these words" but "how well does this one answer what that one

@@ -18,6 +18,7 @@ import numpy as np
 
 import attnlab
 from attnlab import pictures
+from attnlab.equations import Array
 from attnlab.support.console import prepare_script
 
 prepare_script()  # for any terminal, and for pipes
@@ -29,6 +30,15 @@ POINT = np.array([1.0, 2.0])
 STRETCH, ANGLE = (1.5, 0.5), 30  # along x and along y; degrees, counterclockwise
 SHIFT = np.array([1.0, -2.0])
 LAYER, HEAD = 1, 0  # of the model
+
+
+def svd(M: Array) -> tuple[Array, Array, Array]:
+    """The SVD of a 2 x 2 matrix; U is a rotation by at most a right angle."""
+    U, stretches, Vt = np.linalg.svd(M)
+    signs = np.array([1.0, np.sign(np.linalg.det(U))])  # a reflection in U is moved to Vᵀ
+    signs = signs if np.trace(U * signs) >= 0 else -signs  # and so is half a turn
+    return U * signs, stretches, Vt * signs[:, None]
+
 
 # %% [markdown]
 # ## 2.1 Where the axes go
@@ -103,10 +113,7 @@ pictures.plane(both, points={"x": POINT})
 # singular values say by how much.
 
 # %%
-U, stretches, Vt = np.linalg.svd(M)
-side = np.array([1.0, np.sign(np.linalg.det(U))])  # a mirror in U is moved to Vᵀ
-side = side if np.trace(U * side) >= 0 else -side  # and so is half a turn
-U, Vt = U * side, Vt * side[:, None]
+U, stretches, Vt = svd(M)
 S = np.diag(stretches)
 print("\n2.4 M = U S Vᵀ")
 print(attnlab.table(np.hstack([U, S, Vt]), columns=["U", "", "S", "", "Vᵀ", ""]))
@@ -188,17 +195,17 @@ pictures.plane({"W_Q": W_Q, "W_K": W_K}, points=dict(zip(words, X, strict=True))
 # cat's key.
 
 # %%
-asked = {f"{word} asks": q for word, q in zip(words, Q, strict=True)}
-answered = {f"{word} answers": k for word, k in zip(words, K, strict=True)}
-pictures.points(asked | answered)
+queries = {f"{word} asks": q for word, q in zip(words, Q, strict=True)}
+keys = {f"{word} answers": k for word, k in zip(words, K, strict=True)}
+pictures.points(queries | keys)
 
 # %% [markdown]
 # Only the product of the two maps counts: [`raw_scores`](../attnlab/equations.py) = Q Kᵀ = X (W_Q
 # W_Kᵀ) Xᵀ. Rotate both by the same angle, and nothing changes.
 
 # %%
-turned = (Q @ turn) @ (K @ turn).T
-difference = np.abs(turned - Q @ K.T).max()
+rotated_scores = (Q @ turn) @ (K @ turn).T
+difference = np.abs(rotated_scores - Q @ K.T).max()
 print(f"\nQ Kᵀ with both rotated by {ANGLE} degrees: at most {difference:.0e} apart")
 
 # %% [markdown]
@@ -212,12 +219,12 @@ print(f"\nQ Kᵀ with both rotated by {ANGLE} degrees: at most {difference:.0e} 
 
 # %%
 thin_Q, thin_K = np.array([[1.0], [-0.5]]), np.array([[0.5], [1.0]])
-flat = thin_Q @ thin_K.T
+W_QK = thin_Q @ thin_K.T
 print("\n2.7 W_Q W_Kᵀ of one column each")
-print(attnlab.table(flat, decimals=2))
-print(f"singular values {np.linalg.svd(flat, compute_uv=False).round(4)}")
-print(f"rank {np.linalg.matrix_rank(flat)}")
-pictures.plane({"W_Q W_Kᵀ": flat}, points=dict(zip(words, X, strict=True)))
+print(attnlab.table(W_QK, decimals=2))
+print(f"singular values {np.linalg.svd(W_QK, compute_uv=False).round(4)}")
+print(f"rank {np.linalg.matrix_rank(W_QK)}")
+pictures.plane({"W_Q W_Kᵀ": W_QK}, points=dict(zip(words, X, strict=True)))
 
 # %% [markdown]
 # In a model, a head's W_Q W_Kᵀ has D rows and D columns, but only as many nonzero singular values
@@ -228,12 +235,12 @@ pictures.plane({"W_Q W_Kᵀ": flat}, points=dict(zip(words, X, strict=True)))
 # %%
 head = model.trace("any text").head(LAYER, HEAD)  # the matrices don't depend on the text
 D, Dh = head.W_Q.shape
-values = np.linalg.svd(head.QK.full(), compute_uv=False)
-squares = np.cumsum(values**2) / np.sum(values**2)
+singular_values = np.linalg.svd(head.QK.full(), compute_uv=False)
+squares = np.cumsum(singular_values**2) / np.sum(singular_values**2)
 print(f"\n{head.title}: W_Q W_Kᵀ is {D} x {D}, of rank {np.linalg.matrix_rank(head.QK.full())}")
 print(f"{D} x {D} numbers: {D * D:,}; two thin matrices: 2 · {D} · {Dh} = {2 * D * Dh:,}")
 print(f"nine tenths of the sum of squares are in {np.argmax(squares >= 0.9) + 1} directions")
-pictures.curves({"singular values": values}, x_name="number", y_name="stretch")
+pictures.curves({"singular values": singular_values}, x_name="number", y_name="stretch")
 
 # %% [markdown]
 # ## 2.8 Predict, change, see

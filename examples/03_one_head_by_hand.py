@@ -147,14 +147,14 @@ print(figures.verdict(inputs, 4, scores=(scores, recorded["scores"])))
 example = [1.0, 0.5, 0.1]
 
 
-def in_reach(scores: Array) -> Array:
+def shift_rows(scores: Array) -> Array:
     """The scores, with rows shifted whose powers of e would be too large or too small."""
     largest = scores.max(axis=-1, keepdims=True)
-    moved: Array = scores - (largest - np.clip(largest, -700, 700))
-    return moved
+    shifted: Array = scores - (largest - np.clip(largest, -700, 700))
+    return shifted
 
 
-powers = np.exp(in_reach(np.array(example)))
+powers = np.exp(shift_rows(np.array(example)))
 print("\n3.4 weights = softmax(scores)")
 print(f"\nsoftmax of {', '.join(map(str, example))}")
 print(f"  {' + '.join(f'{power:#.5g}' for power in powers)} = {powers.sum():#.5g}")
@@ -163,17 +163,17 @@ for power in powers:
 
 # %% [markdown]
 # Now our words. (Above a score of 709 the power of `e` overflows a float64. Adding the same number
-# to all scores of a row changes no weight, so `in_reach` shifts a row whose scores are too large.
+# to all scores of a row changes no weight, so `shift_rows` shifts a row whose scores are too large.
 # The library always shifts each row's largest score to 0.)
 
 # %%
-exp_of_scores = np.exp(in_reach(scores))
+exp_of_scores = np.exp(shift_rows(scores))
 exp_row_sums = exp_of_scores.sum(axis=1)
 weights = exp_of_scores / exp_row_sums[:, None]
 
 print("\ne to the power of each score, and the sum of the row")
 for i, word in enumerate(words):
-    written = " + ".join(f"e^{score:.4f}" for score in in_reach(scores)[i])
+    written = " + ".join(f"e^{score:.4f}" for score in shift_rows(scores)[i])
     numbers = " + ".join(f"{number:#.5g}" for number in exp_of_scores[i])
     print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:#.5g}")
 
@@ -196,7 +196,7 @@ print(figures.verdict(inputs, 4, weights=(weights, recorded["weights"])))
 # continue with the four you see, the powers of `e` differ from the fifth decimal on.
 
 # %%
-difference = np.abs(np.exp(np.round(in_reach(scores), 4)) - exp_of_scores).max()
+difference = np.abs(np.exp(np.round(shift_rows(scores), 4)) - exp_of_scores).max()
 print("\nPowers of e, of scores with four decimals and with all of them")
 print(f"  largest difference  {difference:.7f}")
 
@@ -205,6 +205,7 @@ print(f"  largest difference  {difference:.7f}")
 #
 # Each word collects the values of all words, in proportion to its weights:
 # [`context`](../attnlab/equations.py) `= weights V`. This weighted sum is what the head passes on.
+# All steps from Q, K and V to here are called **scaled dot-product attention**.
 # In "The cat ate the fish because it was hungry" the context of "it" can be mostly the value of
 # "cat"; every value is added once, the words' weights sum to 1. In the picture each value is an
 # arrow, scaled by its weight; head to tail they lead to the context of the first word.
@@ -215,11 +216,13 @@ context = multiply(weights, V)
 print()
 print(figures.verdict(inputs, 4, context=(context, recorded["context"])))
 
-of_plane = np.hstack([V, np.zeros_like(V)])[:, :2]  # a value's first two numbers
-added = {f"{w:.2f} · V[{j}] {words[j]}": w * of_plane[j] for j, w in enumerate(weights[0, :20])}
+V_plane = np.hstack([V, np.zeros_like(V)])[:, :2]  # a value's first two numbers
+weighted_values = {
+    f"{w:.2f} · V[{j}] {words[j]}": w * V_plane[j] for j, w in enumerate(weights[0, :20])
+}
 if len(words) > 20:
-    added["all others"] = weights[0, 20:] @ of_plane[20:]
-pictures.arrows(added, title=f"context of {words[0]}")
+    weighted_values["all others"] = weights[0, 20:] @ V_plane[20:]
+pictures.arrows(weighted_values, title=f"context of {words[0]}")
 
 # %% [markdown]
 # [A trained head](playground.html#level=head&layer=1&head=2&query=7&ablate=1.2.mask.flip.7.1).
@@ -274,11 +277,11 @@ other_kind.plot()
 # verb to itself.
 
 # %%
-own_kind = attnlab.self_attention(X, 2 * noun, noun, W_V, tokens=words)
+same_kind = attnlab.self_attention(X, 2 * noun, noun, W_V, tokens=words)
 
 print("\nWeights with W_Q = 2 noun, W_K = noun")
-print(attnlab.table(own_kind.weights, rows=words, columns=words))
-own_kind.plot()
+print(attnlab.table(same_kind.weights, rows=words, columns=words))
+same_kind.plot()
 
 # %% [markdown]
 # A layer has many heads, which ask different questions at once: **multi-head attention**. Their
@@ -287,9 +290,9 @@ own_kind.plot()
 # looks at some.
 
 # %%
-three = {"by hand": head, "other kind": other_kind, "own kind": own_kind}
-names = [f"{name}, {j}" for name, one in three.items() for j in range(one.V.shape[1])]
-concat = np.hstack([one.context for one in three.values()])
+heads = {"by hand": head, "other kind": other_kind, "same kind": same_kind}
+names = [f"{name}, {j}" for name, each in heads.items() for j in range(each.V.shape[1])]
+concat = np.hstack([each.context for each in heads.values()])
 print("\nThe three contexts side by side")
 print(attnlab.table(concat, rows=words, columns=names))
 
@@ -309,10 +312,10 @@ questions = {
 one_hot = np.eye(len(sentence))
 rows = []
 for asking, answering in questions.values():
-    asks = np.zeros_like(one_hot)
-    asks[sentence.index(asking), [sentence.index(word) for word in answering]] = 10
-    one = attnlab.self_attention(one_hot, asks, one_hot, one_hot)
-    rows.append(one.weights[sentence.index(asking)])
+    W_Q_pair = np.zeros_like(one_hot)
+    W_Q_pair[sentence.index(asking), [sentence.index(word) for word in answering]] = 10
+    pair_weights = attnlab.self_attention(one_hot, W_Q_pair, one_hot, one_hot).weights
+    rows.append(pair_weights[sentence.index(asking)])
 
 print("\n我去银行取钱: what each head's asking word attends to")
 names = [f"{question}: {asking}" for question, (asking, _) in questions.items()]
@@ -327,10 +330,14 @@ print(attnlab.table(rows, rows=names, columns=sentence, decimals=2))
 # %%
 kinds = ["name", "verb", "name", "pronoun", "verb"]
 X_kinds = np.array([[kind == other for other in ("name", "verb", "pronoun")] for kind in kinds])
-asks_for_names = np.array([[0, 0, 0], [0, 0, 0], [10, 0, 0]])  # the pronoun does
-he = attnlab.self_attention(1.0 * X_kinds, asks_for_names, np.eye(3), np.eye(3)).weights[3]
+W_Q_names = np.array([[0, 0, 0], [0, 0, 0], [10, 0, 0]])  # the pronoun does
+pronoun_weights = attnlab.self_attention(1.0 * X_kinds, W_Q_names, np.eye(3), np.eye(3)).weights[3]
 print("\n李华看见张明，他笑了: what 他 attends to")
-print(attnlab.table([he], rows=["他"], columns=["李华", "看见", "张明", "他", "笑了"], decimals=2))
+print(
+    attnlab.table(
+        [pronoun_weights], rows=["他"], columns=["李华", "看见", "张明", "他", "笑了"], decimals=2
+    )
+)
 
 # %% [markdown]
 # ## 3.8 Rows or columns
@@ -345,21 +352,21 @@ print(attnlab.table([he], rows=["他"], columns=["李华", "看见", "张明", "
 # With a square matrix the wrong convention gives no error, only wrong numbers.
 
 # %%
-as_columns = {"X": X.T, "Q": W_Q.T @ X.T, "K": W_K.T @ X.T}
-turned = as_columns["K"].T @ as_columns["Q"] / root
+transposed = {"X": X.T, "Q": W_Q.T @ X.T, "K": W_K.T @ X.T}
+KQ = transposed["K"].T @ transposed["Q"] / root
 linear_weight = W_Q.T
 
 print("\n3.8 Rows or columns")
 print("\nScores with words as columns: a column is the word that asks")
-print(attnlab.table(turned, rows=words, columns=words))
-habits = [
+print(attnlab.table(KQ, rows=words, columns=words))
+conventions = [
     ["by rows", "Q  = X W_Q", X.shape, W_Q.shape, Q.shape],
-    ["by columns", "Qᵀ = W_Qᵀ Xᵀ", W_Q.T.shape, X.T.shape, as_columns["Q"].shape],
+    ["by columns", "Qᵀ = W_Qᵀ Xᵀ", W_Q.T.shape, X.T.shape, transposed["Q"].shape],
     ["Linear", "Q  = X weightᵀ", X.shape, linear_weight.shape, (X @ linear_weight.T).shape],
 ]
 print()
-print(align([[*map(str, habit)] for habit in habits], left=range(5)))
-print(f"\nLargest difference of the scores, transposed back: {np.abs(turned.T - scores).max():.0e}")
+print(align([[*map(str, convention)] for convention in conventions], left=range(5)))
+print(f"\nLargest difference of the scores, transposed back: {np.abs(KQ.T - scores).max():.0e}")
 
 # %% [markdown]
 # ## 3.9 Predict, change, see
@@ -441,5 +448,5 @@ print(attnlab.check(my_head(X, W_Q, W_K, W_V), head))
 # * Queries times keys, divided by the root of the key's width, are the scores; softmax makes each
 #   row of them weights that sum to 1.
 # * The context vector of a word is the mean of all values, weighted by its row. All of this is
-#   **scaled dot-product attention**.
+#   scaled dot-product attention.
 # * Another set of matrices asks another question: that is another head.

@@ -128,19 +128,19 @@ for variant, head in heads.items():
 
 
 # %%
-def cut(x: Array) -> Array:
+def truncate(x: Array) -> Array:
     """x, truncated to one decimal."""
-    cut_off: Array = np.trunc(x * 10) / 10
-    return cut_off
+    truncated: Array = np.trunc(x * 10) / 10
+    return truncated
 
 
 first_variant = heads["self_attention"]
 exact = first_variant.raw_scores[journey]
-of_cut_rows = cut(first_variant.Q[journey]) @ cut(first_variant.K).T
+from_truncated = truncate(first_variant.Q[journey]) @ truncate(first_variant.K).T
 print(f"\nRaw scores of {words[journey]}, first variant")
 print(
     attnlab.table(
-        [exact, cut(exact), of_cut_rows],
+        [exact, truncate(exact), from_truncated],
         rows=["all decimals", "truncated at the end", "Q and K truncated first"],
         columns=words,
     )
@@ -149,7 +149,7 @@ print(
 alpha, z = first_variant.weights[journey], first_variant.context[journey]
 print(f"\nIts weights, and its context {z[0]:.4f}, {z[1]:.4f}")
 rows = ["all decimals", "truncated at the end"]
-print(attnlab.table([alpha, cut(alpha)], rows=rows, columns=words))
+print(attnlab.table([alpha, truncate(alpha)], rows=rows, columns=words))
 
 # %% [markdown]
 # ## 4.3 The causal mask: no word sees the future
@@ -209,18 +209,18 @@ starts = min(2, T - 1)  # the third word
 seen = mask[starts]
 largest = head.scores[starts].max()
 powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))  # as in chapter 3
-of_all, of_seen = powers.sum(), max(powers[seen].sum(), tiny)
-share = max(of_seen / of_all, tiny)
+sum_of_all, sum_of_seen = powers.sum(), max(powers[seen].sum(), tiny)
+fraction_seen = max(sum_of_seen / sum_of_all, tiny)
 print(f"\nThe row of {words[starts]}")
 print(f"  powers of e   {'  '.join(f'{power:#.5g}' for power in powers)}")
-print(f"  sum of all    {of_all:#.5g}")
-print(f"  sum of seen   {of_seen:#.5g}, a share of {share:.4f}")
+print(f"  sum of all    {sum_of_all:#.5g}")
+print(f"  sum of seen   {sum_of_seen:#.5g}, a fraction of {fraction_seen:.4f}")
 print()
 for j in np.flatnonzero(seen):
-    first = (powers[j] / of_all) / share
-    second = powers[j] / of_seen
-    by_removal = f"({powers[j]:#.5g} / {of_all:#.5g}) / {share:.4f} = {first:.4f}"
-    print(f"  {words[j]:8} {by_removal}   {powers[j]:#.5g} / {of_seen:#.5g} = {second:.4f}")
+    first = (powers[j] / sum_of_all) / fraction_seen
+    second = powers[j] / sum_of_seen
+    by_removal = f"({powers[j]:#.5g} / {sum_of_all:#.5g}) / {fraction_seen:.4f} = {first:.4f}"
+    print(f"  {words[j]:8} {by_removal}   {powers[j]:#.5g} / {sum_of_seen:#.5g} = {second:.4f}")
 
 # %% [markdown]
 # So why does everybody use the second way? The first needs some weight to be left. If the future
@@ -259,10 +259,10 @@ print(figures.verdict(inputs, 6, dropped=(dropped, recorded["dropout"]["weights"
 
 # %%
 matrices = head.W_Q, head.W_K, head.W_V
-once = attnlab.self_attention(X, *matrices, mask=mask, dropout=p, rng=seed, tokens=words)
+one_draw = attnlab.self_attention(X, *matrices, mask=mask, dropout=p, rng=seed, tokens=words)
 print(f"\nThe weights with dropout={p}, rng={seed}")
-print(attnlab.table(once.weights, rows=words, columns=words))
-once.plot()
+print(attnlab.table(one_draw.weights, rows=words, columns=words))
+one_draw.plot()
 
 # %% [markdown]
 # Why multiply by 1 / (1 - p)? So that the **mean** stays the same. Draw many masks: a fraction p of
@@ -270,15 +270,15 @@ once.plot()
 # without dropout. Without the factor it would be 1 - p times that weight.
 
 # %%
-many = attnlab.self_attention(
+many_draws = attnlab.self_attention(
     np.broadcast_to(X, (draws, *X.shape)), *matrices, mask=mask, dropout=p, rng=seed
 )
-mean = many.weights.mean(axis=0)
+mean = many_draws.weights.mean(axis=0)
 factor = 1 / (1 - p)
 print(f"\nThe weights of {words[-1]}, p = {p}")
 print(
     attnlab.table(
-        [causal.weights[-1], once.weights[-1], mean[-1], mean[-1] / factor],
+        [causal.weights[-1], one_draw.weights[-1], mean[-1], mean[-1] / factor],
         rows=[
             "no dropout",
             "one draw",
@@ -303,38 +303,42 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # <!-- drawing: heads -->
 #
 # The library also takes the heads' matrices side by side, as GPT-2 stores them. The output matrix
-# `W_O` then mixes the columns. Our figures stop before that, so here `W_O` is the identity matrix,
-# which changes nothing.
+# `W_O` then mixes the columns. The recorded figures stop before that, so here `W_O` is the
+# identity matrix, which changes nothing.
 
 # %%
-parts = recorded["multi_head"]["heads"]
-W_Q, W_K, W_V = (np.hstack([part[name] for part in parts]) for name in ("W_Q", "W_K", "W_V"))
+recorded_heads = recorded["multi_head"]["heads"]
+W_Q, W_K, W_V = (
+    np.hstack([each[name] for each in recorded_heads]) for name in ("W_Q", "W_K", "W_V")
+)
 W_O = np.eye(W_V.shape[1])
-both = attnlab.multi_head_attention(
-    X, W_Q, W_K, W_V, W_O, n_head=len(parts), mask=mask, tokens=words
+two_heads = attnlab.multi_head_attention(
+    X, W_Q, W_K, W_V, W_O, n_head=len(recorded_heads), mask=mask, tokens=words
 )
 
 print("\n4.5 Two heads")
 print(f"\nWeights of {words[-1]}")
-rows = [f"head {h}" for h in range(len(parts))]
-print(attnlab.table([one.weights[-1] for one in both.heads], rows=rows, columns=words))
+rows = [f"head {h}" for h in range(len(recorded_heads))]
+print(attnlab.table(two_heads.weights[:, -1], rows=rows, columns=words))
 print("\nThe contexts, concatenated (concat)")
-columns = [f"head {h}, {j}" for h in range(len(parts)) for j in range(both.heads[h].V.shape[1])]
-print(attnlab.table(both.concat, rows=words, columns=columns))
+columns = [
+    f"head {h}, {j}" for h in range(len(recorded_heads)) for j in range(two_heads.V.shape[2])
+]
+print(attnlab.table(two_heads.concat, rows=words, columns=columns))
 print()
 inputs = {"X": (X, recorded["inputs"]), "mask": (mask, np.tri(6, dtype=bool))}
-for h, one in enumerate(both.heads):
+for h, each in enumerate(two_heads.heads):
     for name in ("W_Q", "W_K", "W_V"):
-        inputs[f"{name} of head {h}"] = (getattr(one, name), parts[h][name])
+        inputs[f"{name} of head {h}"] = (getattr(each, name), recorded_heads[h][name])
 print(
     figures.verdict(
         inputs,
         6,
-        weights=([one.weights for one in both.heads], [part["weights"] for part in parts]),
-        concat=(both.concat, recorded["multi_head"]["concatenated"]),
+        weights=(two_heads.weights, [each["weights"] for each in recorded_heads]),
+        concat=(two_heads.concat, recorded["multi_head"]["concatenated"]),
     )
 )
-pictures.heatmap(both.concat, rows=words, columns=columns, title="concat")
+pictures.heatmap(two_heads.concat, rows=words, columns=columns, title="concat")
 
 # %% [markdown]
 # ## 4.6 Heads differ because they start differently
@@ -358,7 +362,7 @@ pictures.heatmap(both.concat, rows=words, columns=columns, title="concat")
 # gradient of its matrix.
 
 # %%
-wanted = np.vstack([X[:1], X[:-1]])
+target = np.vstack([X[:1], X[:-1]])
 
 
 def new_head(rng: np.random.Generator) -> list[Array]:
@@ -372,36 +376,38 @@ def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]
     """The trained heads, from where they start, and their error at each step."""
     matrices = [np.hstack([start[n] for start in starts]) for n in range(3)]
     matrices.append(np.vstack([start[3] for start in starts]))  # W_O
-    n_head, off, optimizers = len(starts), [], [AdamW(np.zeros(W.size)) for W in matrices]
+    n_head, errors, optimizers = len(starts), [], [AdamW(np.zeros(W.size)) for W in matrices]
     for _ in range(max(steps, 1)):
         layer = attnlab.multi_head_attention(X, *matrices, n_head=n_head, mask=mask, tokens=words)
-        error = layer.output - wanted
-        off.append(float(np.sqrt((error**2).mean())))
+        error = layer.output - target
+        errors.append(float(np.sqrt((error**2).mean())))
         d_concat, d_W_O, _ = linear_gradient(layer.concat, matrices[-1], error)
         d_QKV = attention_gradient(layer, attnlab.split_heads(d_concat, n_head))
         gradients = *(X.T @ attnlab.merge_heads(d) for d in d_QKV), d_W_O
         for optimizer, W, gradient in zip(optimizers, matrices, gradients, strict=True):
             optimizer.update(W.reshape(-1), gradient.reshape(-1), rate)  # reshape: a view of W
-    return layer, off
+    return layer, errors
 
 
 # %%
 rng = np.random.default_rng(seed)
 a, b = new_head(rng), new_head(rng)
-different, off_different = train(a, b)
-alike, off_alike = train(a, a)
+different, errors_different = train(a, b)
+identical, errors_identical = train(a, a)
 
 print("\n4.6 Heads differ because they start differently")
 print(f"\nAfter {steps} steps: the error, and how far apart the weights of the two heads are")
 ends = [
-    [off[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
-    for pair, off in ((different, off_different), (alike, off_alike))
+    [errors[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
+    for pair, errors in ((different, errors_different), (identical, errors_identical))
 ]
-print(attnlab.table(ends, rows=["start differently", "start alike"], columns=["off", "apart"]))
+print(
+    attnlab.table(ends, rows=["start differently", "start alike"], columns=["error", "difference"])
+)
 pictures.curves(
-    {"start alike": off_alike, "start differently": off_different},
+    {"start alike": errors_identical, "start differently": errors_different},
     x_name="training step",
-    y_name="off",
+    y_name="error",
 )
 
 # %% [markdown]
@@ -409,9 +415,9 @@ pictures.curves(
 # patterns** can produce what one pattern, used twice, can't.
 
 # %%
-for h, one in enumerate(different.heads):
+for h, weights in enumerate(different.weights):
     print(f"\nWeights of head {h}")
-    print(attnlab.table(one.weights, rows=words, columns=words, decimals=2))
+    print(attnlab.table(weights, rows=words, columns=words, decimals=2))
 different
 
 # %% [markdown]
@@ -458,8 +464,8 @@ different
 # </details>
 #
 # **Exercise 5 (hard).** In 4.6 let the two heads start with the same `W_Q`, `W_K` and `W_V`, and
-# differ only in their rows of `W_O`: `alike, off_alike = train(a, [*a[:3], b[3]])`. Do they stay
-# identical?
+# differ only in their rows of `W_O`:
+# `identical, errors_identical = train(a, [*a[:3], b[3]])`. Do they stay identical?
 #
 # <details><summary>Answer</summary>
 #
@@ -515,6 +521,6 @@ print(checked(causal, my_causal_head, X, *matrices))
 #
 # * W_Q, W_K and W_V are what attention learns.
 # * The causal mask sets later scores to -inf before softmax, so each row still sums to 1.
-# * Dropout is for training alone; the scale of what is kept preserves the average.
+# * Dropout is for training alone; scaling the remaining weights preserves their mean.
 # * Heads differ because they start from different random numbers: equal heads get equal gradients
 #   and stay equal.

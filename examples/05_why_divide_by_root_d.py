@@ -30,7 +30,7 @@ dice = (2, 8, 32)  # how many are thrown at once
 draws = 50_000
 widths = (1, 5, 25, 100)  # of a key
 scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])
-times = (1, 8, 64)
+factors = (1, 8, 64)
 queries, choices = 5_000, 10
 
 # %% [markdown]
@@ -44,15 +44,15 @@ queries, choices = 5_000, 10
 
 # %%
 throws = {}
-chances = {}
+probabilities = {}
 distances = np.arange(-30, 31)
 for n in dice:
     throws[n] = rng.integers(1, 7, (draws, n)).sum(axis=1)
-    chance = np.ones(1)
+    probability = np.ones(1)
     for _ in range(n):
-        chance = np.convolve(chance, np.full(6, 1 / 6))  # one more die
+        probability = np.convolve(probability, np.full(6, 1 / 6))  # one more die
     sums = np.arange(n, 6 * n + 1)
-    chances[f"{n} dice"] = np.interp(distances, sums - 3.5 * n, chance, left=0, right=0)
+    probabilities[f"{n} dice"] = np.interp(distances, sums - 3.5 * n, probability, left=0, right=0)
 
 print("5.1 Dice")
 print(f"\nThe sum of n dice, {draws:,} throws")
@@ -64,7 +64,7 @@ print(
         decimals=2,
     )
 )
-pictures.curves(chances, x=distances, x_name="distance from the mean", y_name="chance")
+pictures.curves(probabilities, x=distances, x_name="distance from the mean", y_name="probability")
 
 # %% [markdown]
 # ## 5.2 A dot product of d numbers is like a sum of d dice
@@ -101,7 +101,7 @@ print(
 # Times 64, it is sharper still.
 
 # %%
-weights = {factor: attnlab.softmax(factor * scores) for factor in times}
+weights = {factor: attnlab.softmax(factor * scores) for factor in factors}
 keys = [f"key {j}" for j in range(len(scores))]
 
 print("\n5.3 Softmax of some scores, and of larger multiples of them")
@@ -115,10 +115,10 @@ print(
 print()
 print(
     figures.verdict(
-        {"scores": (scores, [0.1, -0.2, 0.3, -0.2, 0.5]), "times": (times[:2], (1, 8))},
+        {"scores": (scores, [0.1, -0.2, 0.3, -0.2, 0.5]), "factors": (factors[:2], (1, 8))},
         4,
-        shares=(
-            [weights[factor] for factor in times[:2]],
+        weights=(
+            [weights[factor] for factor in factors[:2]],
             [[0.1925, 0.1426, 0.2351, 0.1426, 0.2872], [0.0326, 0.0030, 0.1615, 0.0030, 0.8000]],
         ),
     )
@@ -143,11 +143,11 @@ pictures.heatmap(
 # weight. By calculus it changes w · (1 - w) times as much as the score.
 
 # %%
-little = 1e-6
+epsilon = 1e-6
 changes = {}
 for factor, w in weights.items():
-    pushed = attnlab.softmax(factor * scores + little * np.eye(len(scores)))  # a row for each
-    changes[factor] = (np.diag(pushed) - w) / little
+    perturbed = attnlab.softmax(factor * scores + epsilon * np.eye(len(scores)))  # a row for each
+    changes[factor] = (np.diag(perturbed) - w) / epsilon
 
 print("\n5.4 How much a key's weight changes per small change of its score")
 print(
@@ -157,8 +157,8 @@ print(
         columns=keys,
     )
 )
-apart = max(np.abs(changes[factor] - w * (1 - w)).max() for factor, w in weights.items())
-print(f"w · (1 - w) and the measured values: at most {apart:.0e} apart")
+difference = max(np.abs(changes[factor] - w * (1 - w)).max() for factor, w in weights.items())
+print(f"w · (1 - w) and the measured values: at most {difference:.0e} apart")
 
 # %% [markdown]
 # With the scores above, every number is near 0.1 or 0.2: each key's score can be learned. Times 8,
@@ -178,18 +178,18 @@ print(f"w · (1 - w) and the measured values: at most {apart:.0e} apart")
 
 # %%
 divisors = {"1": 0.0, "√d": 0.5, "d": 1.0, "d²": 2.0}  # as powers of d
-winners = []
+largest_weights = []
 for d in widths:
     Q = rng.standard_normal((queries, 1, d))
     K = rng.standard_normal((queries, choices, d))
     raw_scores = attnlab.attention(Q, K, K).raw_scores
     by_divisor = [attnlab.softmax(raw_scores / d**power) for power in divisors.values()]
-    winners.append([shares.max(axis=-1).mean() for shares in by_divisor])
+    largest_weights.append([row_weights.max(axis=-1).mean() for row_weights in by_divisor])
 
 print(f"\n5.5 The largest weight, mean over {queries:,} queries with {choices} keys each")
 print(
     attnlab.table(
-        winners,
+        largest_weights,
         rows=[f"d = {d}" for d in widths],
         columns=[f"q·k / {name}" for name in divisors],
         decimals=2,
@@ -199,7 +199,7 @@ print(f"Equal weights would be {1 / choices:.2f}")
 pictures.curves(
     {
         f"q·k / {name}": line
-        for name, line in zip(divisors, zip(*winners, strict=True), strict=True)
+        for name, line in zip(divisors, zip(*largest_weights, strict=True), strict=True)
     },
     x=widths,
     x_name="d",
@@ -258,7 +258,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # </details>
 #
-# **Exercise 4 (medium).** Put `times = (1, 8, -1)`. Which keys win when the signs of the scores
+# **Exercise 4 (medium).** Put `factors = (1, 8, -1)`. Which keys win when the signs of the scores
 # flip, and can you say by how much before you look?
 #
 # <details><summary>Answer</summary>
@@ -270,7 +270,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 #
 # **Exercise 5 (medium).** A text divides the raw scores 0.1, 1.8, 0.6, 0.1, 0.1 by √4 = 2, and
 # gives the weights 0.1, 0.5, 0.2, 0.1, 0.1. Is that possible? Predict first, then make the five raw
-# scores the `scores`, and put `times = (1, 1 / 2)`.
+# scores the `scores`, and put `factors = (1, 1 / 2)`.
 #
 # <details><summary>Answer</summary>
 #

@@ -54,11 +54,11 @@ scores = np.array(recorded["scores"])
 V = np.array(recorded["V"][:5])  # of the first five tokens; the article omits most of the rest
 T = len(scores)
 symbols = recorded["symbols"]
-six = symbols[: min(T, 6)]
+first_six = symbols[: min(T, 6)]
 
 print("\n6.1 What was printed")
 print("\nscores, the first six rows and columns")
-print(attnlab.table(scores[:6, :6], rows=six, columns=six, decimals=2))
+print(attnlab.table(scores[:6, :6], rows=first_six, columns=first_six, decimals=2))
 print("\nV, the first three columns")
 print(attnlab.table(V, rows=symbols[: len(V)]))
 
@@ -79,8 +79,8 @@ for pair in ({"wte": wte, "wpe": wpe}, {"sum": embedding, "printed": printed}):
     names = [f"{name} {j}" for name in pair for j in range(3)]
     print(attnlab.table(np.hstack([*pair.values()]), rows=symbols, columns=names))
     print()
-off = np.abs(embedding - printed) > 0.00005
-print(f"{off.sum()} of {off.size} sums differ from the printed one in the last digit")
+differs = np.abs(embedding - printed) > 0.00005
+print(f"{differs.sum()} of {differs.size} sums differ from the printed one in the last digit")
 inputs = {"wte": (wte, recorded["wte"]), "wpe": (wpe, recorded["wpe"])}
 print(figures.verdict(inputs, 3, embedding=(embedding, printed)))
 
@@ -99,7 +99,7 @@ mask = attnlab.causal_mask(T)
 masked_scores = np.where(mask, scores, -math.inf)
 
 print("\n6.3 The mask, the first six rows and columns")
-print(attnlab.table(masked_scores[:6, :6], rows=six, columns=six, decimals=2))
+print(attnlab.table(masked_scores[:6, :6], rows=first_six, columns=first_six, decimals=2))
 print()
 inputs = {"scores": (scores, recorded["scores"])}
 print(figures.verdict(inputs, 2, masked_scores=(masked_scores, recorded["masked_scores"])))
@@ -167,18 +167,18 @@ published
 # sum to 0.97 only).
 
 # %%
-seen = min(len(V), T)
-context = weights[:seen, :seen] @ V[:seen]
-of_rounded = printed[:seen, :seen] @ V[:seen]
-printed_context = np.array(recorded["context"])[:seen]
+n_known = min(len(V), T)
+context = weights[:n_known, :n_known] @ V[:n_known]
+rounded_context = printed[:n_known, :n_known] @ V[:n_known]
+printed_context = np.array(recorded["context"])[:n_known]
 
 print("\n6.5 Context, columns 0 to 2: with our weights, with the printed weights, as printed")
 names = [f"{name} {j}" for name in ("ours", "rounded", "printed") for j in range(3)]
-table = np.hstack([context, of_rounded, printed_context])
-print(attnlab.table(table, rows=symbols[:seen], columns=names))
+table = np.hstack([context, rounded_context, printed_context])
+print(attnlab.table(table, rows=symbols[:n_known], columns=names))
 print("\nLargest difference from the printed context, all three columns")
 print(f"  with our weights          {np.abs(context - printed_context).max():.4f}")
-print(f"  with the printed weights  {np.abs(of_rounded - printed_context).max():.4f}\n")
+print(f"  with the printed weights  {np.abs(rounded_context - printed_context).max():.4f}\n")
 inputs["V"] = (V, recorded["V"][:5])
 print(figures.verdict(inputs, 3, context=(context, printed_context)))
 
@@ -189,11 +189,11 @@ print(figures.verdict(inputs, 3, context=(context, printed_context)))
 # embedding of each token and of each position, and their sum.
 
 # %%
-walked = {step.name: step for step in walkthrough.walk(model, PROMPT)}
+walk_steps = {step.name: step for step in walkthrough.walk(model, PROMPT)}
 
 print(f"\n6.6 The walk, for the prompt: {PROMPT}\n")
 for name in ("token_embedding", "position_embedding", "embedding"):
-    print(walked[name])
+    print(walk_steps[name])
 
 # %% [markdown]
 # LayerNorm turns it into `X`, and the head has three matrices. In GPT-2 each has 768 rows and 64
@@ -201,21 +201,21 @@ for name in ("token_embedding", "position_embedding", "embedding"):
 
 # %%
 for name in ("X", "W_Q", "W_K", "W_V"):
-    print(walked[name])
+    print(walk_steps[name])
 
 # %% [markdown]
 # Every row of `X` times these matrices, plus a bias, gives that token's query, key and value.
 
 # %%
 for name in ("Q", "K", "V"):
-    print(walked[name])
+    print(walk_steps[name])
 
 # %% [markdown]
 # Query times key, divided by √Dk, then masked.
 
 # %%
 for name in ("scores", "masked_scores"):
-    print(walked[name])
+    print(walk_steps[name])
 
 # %% [markdown]
 # Softmax of each row gives the weights, the head's **attention pattern**, which then mixes the
@@ -223,7 +223,7 @@ for name in ("scores", "masked_scores"):
 
 # %%
 for name in ("weights", "context"):
-    print(walked[name])
+    print(walk_steps[name])
 
 # %% [markdown]
 # The last token's second largest weight, with every number it is computed from.
@@ -293,7 +293,7 @@ shown_columns = 3
 
 ones, zeros = np.ones(model.config.n_embd), np.zeros(model.config.n_embd)
 epsilon = model.config.layer_norm_epsilon
-plain = attnlab.layer_norm(trace.embedding, ones, zeros, epsilon)
+normalised = attnlab.layer_norm(trace.embedding, ones, zeros, epsilon)
 attention = trace.blocks[0].attention
 gain, bias = attention.gain, attention.bias
 X = attnlab.layer_norm(trace.embedding, gain, bias, epsilon)
@@ -302,13 +302,13 @@ print("\n6.9 Where the article is wrong")
 print(f"\nLayerNorm, row of {trace.tokens.symbols[0]}")
 print(
     attnlab.table(
-        [[x[0].mean(), x[0].var(), *x[0, :shown_columns]] for x in (plain, X)],
+        [[x[0].mean(), x[0].var(), *x[0, :shown_columns]] for x in (normalised, X)],
         rows=["without gain and bias", "with gain and bias (X)"],
         columns=["mean", "variance", *(f"column {j}" for j in range(shown_columns))],
     )
 )
 if trace.tokens.ids.tolist() == recorded["token_ids"]:
-    for name, x in {"without gain and bias": plain, "with gain and bias": X}.items():
+    for name, x in {"without gain and bias": normalised, "with gain and bias": X}.items():
         print(figures.compare(f"X {name}", x[:, :3], recorded["X"], decimals=4))
 
 # %% [markdown]

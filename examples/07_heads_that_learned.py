@@ -102,9 +102,9 @@ print("\n7.2 What the two heads attend to, and what follows\n")
 lines = [["", "animal", "thing", "next word", "or"]]
 for text in TEXTS:
     run = pocket.trace(text)
-    seen = [run.tokens.symbols[run.head(*head).weights[-1].argmax()] for head in (ANIMAL, THING)]
-    after = [f"{token.symbol} {token.probability:.2f}" for token in run.next_tokens(2)]
-    lines.append([text, *seen, *after])
+    nouns = [run.tokens.symbols[run.head(*head).weights[-1].argmax()] for head in (ANIMAL, THING)]
+    verbs = [f"{token.symbol} {token.probability:.2f}" for token in run.next_tokens(2)]
+    lines.append([text, *nouns, *verbs])
 print(align(lines, left=range(5)))
 
 # %% [markdown]
@@ -115,9 +115,9 @@ print(align(lines, left=range(5)))
 # %% [markdown]
 # ## 7.3 Ablate a head
 #
-# That a head attends to a token doesn't mean that the model uses it. So **ablate** (silence) a
-# head, and see what is lost. `trace.edited` runs the text again with the
-# [`context`](../attnlab/equations.py) of one head set to 0, so that it writes nothing, and
+# That a head attends to a token doesn't mean that the model uses it. So silence a head, and see
+# what is lost: this is called an **ablation** of the head. `trace.edited` runs the text again with
+# the [`context`](../attnlab/equations.py) of one head set to 0, so that it writes nothing, and
 # everything that depends on it is recomputed. Here are the probabilities of the two words, head by
 # head.
 
@@ -133,12 +133,12 @@ def probabilities(trace: attnlab.Trace, words: Sequence[attnlab.Token]) -> list[
     return [float(probability[word.id]) for word in words]
 
 
-silent = [probabilities(without(trace, head), words) for head in HEADS]
+ablated = [probabilities(without(trace, head), words) for head in HEADS]
 
 print("\n7.3 Probability of the two words, with one head ablated\n")
 print(
     attnlab.table(
-        [probabilities(trace, words), *silent],
+        [probabilities(trace, words), *ablated],
         rows=["all heads", *(f"without {name}" for name in names)],
         columns=[word.symbol for word in words],
         decimals=2,
@@ -180,11 +180,20 @@ for text in (CREATURE, "A blue fluffy creature", "A sleepy blue creature", "A bl
     word = pocket.trace(text).next_tokens(1)[0]
     print(f"  {text:<28}{word.symbol:<12}{word.probability:.2f}")
 
-looks = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
-lost = [probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS]
+creature_rows = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
+ablated_probability = [
+    probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS
+]
 print(f"\nWhat {creature.tokens.symbols[-1]} attends to, and the next word without the head\n")
 columns = [*creature.tokens.symbols, "without"]
-print(attnlab.table(np.column_stack([looks, lost]), rows=names, columns=columns, decimals=2))
+print(
+    attnlab.table(
+        np.column_stack([creature_rows, ablated_probability]),
+        rows=names,
+        columns=columns,
+        decimals=2,
+    )
+)
 creature.plot_tokens(1, 3)
 
 # %% [markdown]
@@ -195,16 +204,18 @@ creature.plot_tokens(1, 3)
 # the value of `Ġfluffy` or of `Ġsleepy`, and the two arrows turn in different directions.
 
 # %%
-verbs = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
+verb_ids = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
 arrows: dict[str, Array] = {}
 for text in (CREATURE, "A sleepy blue creature"):
     run = pocket.trace(text)
-    finder = run.head(1, 3)
-    before = run.blocks[1].input[-1] @ run.W_U[:, verbs]
-    of_each = finder.weights[-1][:, None] * (finder.V @ finder.W_O) @ run.W_U[:, verbs]
-    mood = run.tokens.symbols[finder.weights[-1].argmax()]
+    mood_head = run.head(1, 3)
+    before = run.blocks[1].input[-1] @ run.W_U[:, verb_ids]
+    contributions = (
+        mood_head.weights[-1][:, None] * (mood_head.V @ mood_head.W_O) @ run.W_U[:, verb_ids]
+    )
+    mood = run.tokens.symbols[mood_head.weights[-1].argmax()]
     arrows |= {f"{run.tokens.symbols[-1]} of {text!r}": before}
-    arrows |= {f"+ value of {mood}": before + of_each[finder.weights[-1].argmax()]}
+    arrows |= {f"+ value of {mood}": before + contributions[mood_head.weights[-1].argmax()]}
 print("\nDot products with Ġpurred and Ġyawned, before and after the value is added\n")
 print(attnlab.table([*arrows.values()], rows=[*arrows], columns=["Ġpurred", "Ġyawned"], decimals=2))
 pictures.points(arrows)
@@ -321,14 +332,18 @@ VOICES = {
     "passive": ("The ball was chased by the dog, but it", "Ġdog"),
 }
 
-on_verb = {}
+verb_weights = {}
 for voice, (text, noun) in VOICES.items():
     run = pocket.trace(text)
     weight = [run.head(*head).weights for head in HEADS]
     key = run.tokens.find("chased")
-    on_verb[voice] = [float(w[run.tokens.find(noun), key]) for w in weight]
+    verb_weights[voice] = [float(w[run.tokens.find(noun), key]) for w in weight]
 print("\nThe weight of the noun after the verb on the verb\n")
-print(attnlab.table(np.transpose([*on_verb.values()]), rows=names, columns=[*on_verb], decimals=2))
+print(
+    attnlab.table(
+        np.transpose([*verb_weights.values()]), rows=names, columns=[*verb_weights], decimals=2
+    )
+)
 
 # %% [markdown]
 # In the passive sentence, head 3 of layer 1 attends from "dog" to "chased" with 0.89. Whoever looks
@@ -367,12 +382,12 @@ whole.plot()
 # Layers go down, heads across. The first token is shown as a dash, so that the others stand out.
 
 # %%
-spelled = [symbol.removeprefix("Ġ") for symbol in whole.tokens.symbols]
+words_shown = [symbol.removeprefix("Ġ") for symbol in whole.tokens.symbols]
 grid = [["", *map(str, range(heads))]]
-for layer, favourites in enumerate(weights[:, :, -1].argmax(axis=-1)):
-    grid.append([str(layer), *("-" if j == 0 else spelled[j] for j in favourites)])
+for layer, top_keys in enumerate(weights[:, :, -1].argmax(axis=-1)):
+    grid.append([str(layer), *("-" if j == 0 else words_shown[j] for j in top_keys)])
 
-print(f"\nThe token {spelled[-1]!r} attends to most; - is the first token, {spelled[0]}\n")
+print(f"\nThe token {words_shown[-1]!r} attends to most; - is the first token, {words_shown[0]}\n")
 print(align(grid))
 
 # %% [markdown]
@@ -389,15 +404,15 @@ print(align(grid))
 
 # %%
 i = np.arange(min(1, T - 1), T)  # a single token is the first
-habits = {
+mean_weights = {
     "the first token": weights[:, :, i, 0].mean(axis=-1),
     "the one before": weights[:, :, i, np.maximum(i - 1, 0)].mean(axis=-1),
     "itself": weights[:, :, i, i].mean(axis=-1),
 }
-even = (1 / (i + 1)).mean()
-print(f"\nMean weight of all tokens but the first (equal weights: {even:.2f}; 1/T: {1 / T:.2f})\n")
+equal = (1 / (i + 1)).mean()
+print(f"\nMean weight of all tokens but the first (equal weights: {equal:.2f}; 1/T: {1 / T:.2f})\n")
 lines = []
-for where, mean in habits.items():
+for where, mean in mean_weights.items():
     order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:2]]
     best = ",  ".join(f"layer {n} head {h}: {mean[n, h]:.2f}" for n, h in order)
     lines.append([where, f"{mean.mean():.2f}", best])
@@ -420,22 +435,22 @@ OTHERS = [
     "The dog chased the kite, but it",
     "The cat chased the kite, but it",
 ]
-STOPS = ["embedding", *(f"blocks.{n}.{stop}" for n in range(L) for stop in ("mid", "output"))]
+POINTS = ["embedding", *(f"blocks.{n}.{part}" for n in range(L) for part in ("mid", "output"))]
 
 
 def cosine(x: Array, y: Array) -> float:
     return float(x @ y / (np.linalg.norm(x) * np.linalg.norm(y)))
 
 
-courses = {}
+cosines = {}
 for other in OTHERS:
     sentence = pocket.trace(other)
-    courses[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(sentence, s)[-1]) for s in STOPS]
+    cosines[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(sentence, s)[-1]) for s in POINTS]
 
 print(f"\n7.7 Cosine of the last token's vectors, with: {TEXT}\n")
-stops = [stop.removeprefix("blocks.") for stop in STOPS]
-print(attnlab.table(np.array([*courses.values()]), rows=[*courses], columns=stops, decimals=2))
-pictures.heatmap([*courses.values()], rows=[*courses], columns=stops, title="cosine")
+points = [part.removeprefix("blocks.") for part in POINTS]
+print(attnlab.table(np.array([*cosines.values()]), rows=[*cosines], columns=points, decimals=2))
+pictures.heatmap([*cosines.values()], rows=[*cosines], columns=points, title="cosine")
 
 # %% [markdown]
 # With the texts above, the vectors are identical at first, as word and position are the same, and
@@ -454,14 +469,16 @@ pictures.heatmap([*courses.values()], rows=[*courses], columns=stops, title="cos
 # price; a model may be a language model or a fashion model.)
 
 # %%
-TOWER, BESIDE = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
-moved = {"tower": np.array(TOWER)}
-for beside, vector in BESIDE.items():
+TOWER, NEIGHBOURS = [1.0, 1.0], {"Eiffel": [3.0, 0.0], "miniature": [0.0, 3.0]}
+vectors = {"tower": np.array(TOWER)}
+for neighbour, vector in NEIGHBOURS.items():
     X = np.array([vector, TOWER])
-    moved[f"{beside} tower"] = TOWER + attnlab.self_attention(X, *3 * [np.eye(2)]).context[-1]
+    vectors[f"{neighbour} tower"] = TOWER + attnlab.self_attention(X, *3 * [np.eye(2)]).context[-1]
 print("\nOne word in two contexts")
-print(attnlab.table([*moved.values()], rows=[*moved], columns=["iron, Paris", "small, plastic"]))
-pictures.points(moved)
+print(
+    attnlab.table([*vectors.values()], rows=[*vectors], columns=["iron, Paris", "small, plastic"])
+)
+pictures.points(vectors)
 
 # %% [markdown]
 # ## 7.8 Predict, change, see

@@ -57,8 +57,8 @@ print(model)
 # words just take more tokens.
 
 # %%
-most = model.config.n_positions
-ids = model.tokenizer.encode(TEXT)[-most:] or [0]  # for an empty text, any token
+max_tokens = model.config.n_positions
+ids = model.tokenizer.encode(TEXT)[-max_tokens:] or [0]  # for an empty text, any token
 trace = model.trace(ids)
 symbols = trace.tokens.symbols
 T, D = trace.embedding.shape
@@ -88,13 +88,13 @@ one_hot[ids[last]] = 1
 print(
     f"\n8.2 The vector of {symbols[last]}: row {ids[last]} of W_E, row {last} of W_P, and the sum"
 )
-parts = {
+vectors = {
     "token": trace.token_embedding,
     "position": trace.position_embedding,
     "sum": trace.embedding,
 }
-shown = np.stack([part[last, :6] for part in parts.values()])
-print(attnlab.table(shown, rows=list(parts)))
+shown = np.stack([vector[last, :6] for vector in vectors.values()])
+print(attnlab.table(shown, rows=list(vectors)))
 print(f"the first 6 of {D} numbers")
 print(f"\nW_E[id] and one-hot times W_E: {np.abs(one_hot @ W_E - W_E[ids[last]]).max():.0e} apart")
 
@@ -278,21 +278,25 @@ print(generation)
 # loss is the **perplexity**: among how many equally likely tokens the model seems to choose.
 
 # %%
-story = model.trace((model.tokenizer.encode(TEXT + LATER) or [0, 0])[-most:])
+story = model.trace((model.tokenizer.encode(TEXT + LATER) or [0, 0])[-max_tokens:])
 inputs, targets = story.ids[:-1], story.ids[1:]
-of_targets = attnlab.softmax(story.logits[:-1].astype(np.float64))[range(len(targets)), targets]
-losses = -np.log(np.maximum(of_targets, 1e-300))
+target_probabilities = attnlab.softmax(story.logits[:-1].astype(np.float64))[
+    range(len(targets)), targets
+]
+losses = -np.log(np.maximum(target_probabilities, 1e-300))
 
 print("\n8.8 Each token, its target, and the probability the model gave it")
 arrows = [f"{a} -> {b}" for a, b in pairwise(story.tokens.symbols)]
 print(
     attnlab.table(
-        np.stack([of_targets, losses], 1), rows=arrows, columns=["probability", "loss in nats"]
+        np.stack([target_probabilities, losses], 1),
+        rows=arrows,
+        columns=["probability", "loss in nats"],
     )
 )
 if len(targets):
-    by_library, _ = cross_entropy(story.logits[:-1], targets)
-    print(f"\nmean loss {losses.mean():.4f}, by the library {by_library:.4f}")
+    library_loss, _ = cross_entropy(story.logits[:-1], targets)
+    print(f"\nmean loss {losses.mean():.4f}, by the library {library_loss:.4f}")
     print(f"perplexity e^{losses.mean():.2f} = {math.exp(losses.mean()):.1f} tokens")
 print(f"a model that knows nothing has a loss of ln {logits.size} = {math.log(logits.size):.2f}")
 
@@ -331,15 +335,17 @@ print(attnlab.table([counts], rows=[""], columns=story.tokens.symbols, decimals=
 # of something that may bark.
 
 # %%
-seen = range(1, min(T, 32) + 1)
-of_best = np.stack([attnlab.softmax(model.trace(ids[-n:]).next_logits)[best[:2]] for n in seen])
+tokens_seen = range(1, min(T, 32) + 1)
+best_probabilities = np.stack(
+    [attnlab.softmax(model.trace(ids[-n:]).next_logits)[best[:2]] for n in tokens_seen]
+)
 
 print("\nProbability of the two best next tokens, by number of tokens seen")
-first = [f"{n} from {symbols[-n]}" for n in seen]
-print(attnlab.table(of_best, rows=first, columns=names[:2]))
+first = [f"{n} from {symbols[-n]}" for n in tokens_seen]
+print(attnlab.table(best_probabilities, rows=first, columns=names[:2]))
 pictures.curves(
-    dict(zip(names[:2], of_best.T, strict=True)),
-    x=list(seen),
+    dict(zip(names[:2], best_probabilities.T, strict=True)),
+    x=list(tokens_seen),
     x_name="tokens seen",
     y_name="probability",
 )
@@ -446,8 +452,8 @@ def my_logits(x: Array, gain: Array, bias: Array, epsilon: float, W_U: Array) ->
 
 # %%
 print("\n8.10 Your own logits")
-of_norm = trace.gain, trace.bias, model.config.layer_norm_epsilon
-print(checked(trace, my_logits, trace.blocks[-1].output, *of_norm, trace.W_U))
+norm_parameters = trace.gain, trace.bias, model.config.layer_norm_epsilon
+print(checked(trace, my_logits, trace.blocks[-1].output, *norm_parameters, trace.W_U))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

@@ -83,8 +83,8 @@ whole = {
 def lines(counts: dict[str, tuple[str, int]], result: str) -> str:
     """The counts in columns, and their sum."""
     rows = [(name, formula, f"{count:,}") for name, (formula, count) in counts.items()]
-    everything = sum(count for _, count in counts.values())
-    return align([*rows, (result, "", f"{everything:,}")], left=(0, 1))
+    total = sum(count for _, count in counts.values())
+    return align([*rows, (result, "", f"{total:,}")], left=(0, 1))
 
 
 print(f"\n9.2 D = {D}, F = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
@@ -121,7 +121,7 @@ published = {
 
 
 # %%
-def parts(c: attnlab.GPT2Config) -> dict[str, int]:
+def part_counts(c: attnlab.GPT2Config) -> dict[str, int]:
     """The number of parameters in each part."""
     D, F, L = c.n_embd, c.d_mlp, c.n_layer
     return {
@@ -133,23 +133,23 @@ def parts(c: attnlab.GPT2Config) -> dict[str, int]:
 
 
 # %%
-table = [["", "L", "H", "D", "D/H", "parameters", *parts(gpt2)]]
+table = [["", "L", "H", "D", "D/H", "parameters", *part_counts(gpt2)]]
 percentages = []
 for name, c in published.items():
-    count = sum(parts(c).values())
-    percentages.append([100 * part / count for part in parts(c).values()])
-    ours = (c.n_layer, c.n_head, c.n_embd, c.d_head, count)
+    count = sum(part_counts(c).values())
+    percentages.append([100 * part / count for part in part_counts(c).values()])
+    numbers = (c.n_layer, c.n_head, c.n_embd, c.d_head, count)
     table.append(
         [
             name,
-            *(f"{one:,}" for one in ours),
+            *(f"{value:,}" for value in numbers),
             *(f"{percentage:.2f} %" for percentage in percentages[-1]),
         ]
     )
 print("\n9.3 The published sizes, and where their parameters are\n")
 print(align(table))
 pictures.heatmap(
-    percentages, rows=[*published], columns=[*parts(gpt2)], title="% of the parameters"
+    percentages, rows=[*published], columns=[*part_counts(gpt2)], title="% of the parameters"
 )
 
 # %% [markdown]
@@ -247,16 +247,16 @@ counts = {"embedding": (f"{gpt3.vocab_size:,} · {gpt3.n_embd:,}", gpt3.vocab_si
 for part in ("key", "query", "value_down", "value_up (the output matrix)"):
     counts[part] = (per_head, one_matrix * all_heads)
 in_attention = 4 * one_matrix * all_heads
-everything = parameter_count(gpt3)
+total = parameter_count(gpt3)
 
 print("\n9.6 GPT-3")
 rows = [(part, product, f"{count:,}") for part, (product, count) in counts.items()]
 print(align(rows, left=(0, 1)))
 print(f"\nattention, one head:   4 · {one_matrix:,} = {4 * one_matrix:,}")
 print(f"attention, all heads:  {4 * one_matrix:,} · {all_heads:,} = {in_attention:,}")
-print(f"all of it:             {everything:,}")
-print(f"attention's share:     {100 * in_attention / everything:.0f} %")
-print(f"the MLPs' share:       {100 * parts(gpt3)['MLP'] / everything:.0f} %")
+print(f"all of it:             {total:,}")
+print(f"attention's share:     {100 * in_attention / total:.0f} %")
+print(f"the MLPs' share:       {100 * part_counts(gpt3)['MLP'] / total:.0f} %")
 print()
 notes = figures.load("gpt3_parameters")
 sizes = {
@@ -303,17 +303,19 @@ print(f"50,257 = 256 bytes + 50,000 merges + 1 end of text = {256 + 50_000 + 1:,
 # %%
 def walk(T: int, D: int, Dh: int, H: int) -> dict[str, tuple[int, ...]]:
     """The shape of each step, of a head and of the whole layer."""
-    one = attnlab.self_attention(np.zeros((T, D), np.float32), *3 * [np.zeros((D, Dh), np.float32)])
-    shapes = {name: getattr(one, name).shape for name in ("X", "W_Q", "Q", "K", "V")}
-    shapes |= {"weights": one.weights.shape, "context": one.context.shape}
-    joined = np.broadcast_to(one.context, (H, T, Dh)).swapaxes(0, 1).reshape(T, H * Dh)
+    head = attnlab.self_attention(
+        np.zeros((T, D), np.float32), *3 * [np.zeros((D, Dh), np.float32)]
+    )
+    shapes = {name: getattr(head, name).shape for name in ("X", "W_Q", "Q", "K", "V")}
+    shapes |= {"weights": head.weights.shape, "context": head.context.shape}
+    joined = np.broadcast_to(head.context, (H, T, Dh)).swapaxes(0, 1).reshape(T, H * Dh)
     return shapes | {"concat": joined.shape, "W_O": (H * Dh, D), "output": (T, D)}
 
 
 bright, long = walk(5, 8, 4, 2), walk(1000, gpt3.n_embd, gpt3.d_head, gpt3.n_head)
 print("\nShapes: 'The next day is bright' with two heads; 1,000 tokens of GPT-3\n")
 for name, shape in bright.items():
-    shapes = (" x ".join(f"{n:,}" for n in one) for one in (shape, long[name]))
+    shapes = (" x ".join(f"{n:,}" for n in sizes) for sizes in (shape, long[name]))
     print("  {:8}{:>8}{:>18}".format(name, *shapes))
 
 # %% [markdown]

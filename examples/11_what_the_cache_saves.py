@@ -46,11 +46,11 @@ print(model)
 # same.
 
 # %%
-more = model.tokenizer.encode(MORE) or [0]  # if empty, any token
-room = model.config.n_positions - max(len(more), NEW)
-ids = model.tokenizer.encode(TEXT)[-room:] or [0]
+new_ids = model.tokenizer.encode(MORE) or [0]  # if empty, any token
+max_prompt = model.config.n_positions - max(len(new_ids), NEW)
+ids = model.tokenizer.encode(TEXT)[-max_prompt:] or [0]
 T = len(ids)
-longer, both = [*ids, *more], slice(0, T)  # the positions of the shared tokens
+longer, shared = [*ids, *new_ids], slice(0, T)  # the positions of the shared tokens
 
 short, long = model.trace(ids), model.trace(longer)
 layers = [(a.attention, b.attention) for a, b in zip(short.blocks, long.blocks, strict=True)]
@@ -58,8 +58,8 @@ layers = [(a.attention, b.attention) for a, b in zip(short.blocks, long.blocks, 
 print(f"\n11.1 Keys and values of the {T} shared tokens, largest difference")
 for layer in sorted({0, len(layers) // 2, len(layers) - 1}):
     short_layer, long_layer = layers[layer]
-    K_difference = np.abs(short_layer.K - long_layer.K[:, both]).max()
-    V_difference = np.abs(short_layer.V - long_layer.V[:, both]).max()
+    K_difference = np.abs(short_layer.K - long_layer.K[:, shared]).max()
+    V_difference = np.abs(short_layer.V - long_layer.V[:, shared]).max()
     print(f"  layer {layer:2}   K {K_difference:.1e}   V {V_difference:.1e}")
 
 # %% [markdown]
@@ -77,7 +77,7 @@ for name, masks in {
 }.items():
     before = attnlab.attention(short_layer.Q, short_layer.K, short_layer.V, masks[0]).context
     after = attnlab.attention(long_layer.Q, long_layer.K, long_layer.V, masks[1]).context
-    print(f"  {name}  {np.abs(before - after[:, both]).max():.1e}")
+    print(f"  {name}  {np.abs(before - after[:, shared]).max():.1e}")
 
 # %% [markdown]
 # ## 11.2 One step by hand
@@ -124,8 +124,8 @@ symbols = generated.tokens.symbols
 print("\n11.3 Step by step")
 lines = [["step no.", "computed", "cached", "Q of a head", "K of a head", "chose"]]
 for number, step in enumerate(generated.steps):
-    asking = step.trace.head(*chosen)
-    shapes = [" x ".join(map(str, array.shape)) for array in (asking.Q, asking.K)]
+    step_head = step.trace.head(*chosen)
+    shapes = [" x ".join(map(str, array.shape)) for array in (step_head.Q, step_head.K)]
     chose = step.token.symbol if step.token else "(the last token's own rows)"
     lines.append([str(number), str(step.computed), str(step.cached), *shapes, chose])
 print(align(lines, left=(3, 4, 5)))
@@ -213,11 +213,11 @@ for name, config in {"the pocket model": pocket.config, "GPT-2 small": gpt2}.ite
 
 # %%
 lengths = range(1, gpt2.n_positions, 32)
-drawn = {
+billions = {
     "without cache": [multiplications(gpt2, tokens + 1, 0) / 1e9 for tokens in lengths],
     "with cache": [multiplications(gpt2, 1, tokens) / 1e9 for tokens in lengths],
 }
-pictures.curves(drawn, x=list(lengths), x_name="T", y_name="10⁹ multiplications")
+pictures.curves(billions, x=list(lengths), x_name="T", y_name="10⁹ multiplications")
 
 # %% [markdown]
 # ## 11.5 Measured
@@ -231,7 +231,7 @@ pictures.curves(drawn, x=list(lengths), x_name="T", y_name="10⁹ multiplication
 TRIES, TIMES = 8, 16
 
 
-def quickest(work: Callable[[], object]) -> float:
+def fastest_ms(work: Callable[[], object]) -> float:
     """The shortest of several runs, in milliseconds."""
     times: list[float] = []
     while not times or (len(times) < TRIES and sum(times) < 1):
@@ -242,7 +242,7 @@ def quickest(work: Callable[[], object]) -> float:
 
 
 # %%
-def measured(model: attnlab.GPT2) -> list[str]:
+def measure(model: attnlab.GPT2) -> list[str]:
     """Layers, D, T; times for a token with the cache, its products alone, and without."""
     config, parameters = model.config, model.parameters
     ids = model.tokenizer.encode((TEXT + MORE) * TIMES)[: config.n_positions - TRIES - 1] or [0]
@@ -250,9 +250,9 @@ def measured(model: attnlab.GPT2) -> list[str]:
     next(steps)  # runs the prompt and reads the parameters, which we don't measure
     matrices = [parameters["W_E"].T, *(parameters[path] for path in parameters if ".W_" in path)]
     pairs = [(np.ones((1, len(W)), W.dtype), W) for W in matrices]
-    with_cache = quickest(lambda: next(steps))
-    alone = quickest(lambda: [row @ W for row, W in pairs])
-    without = quickest(lambda: model.trace(ids).next_logits)
+    with_cache = fastest_ms(lambda: next(steps))
+    alone = fastest_ms(lambda: [row @ W for row, W in pairs])
+    without = fastest_ms(lambda: model.trace(ids).next_logits)
     sizes = map(str, (config.n_layer, config.n_embd, len(ids)))
     return [*sizes, *(f"{time:.2f}" for time in (with_cache, alone, without))]
 
@@ -261,7 +261,7 @@ def measured(model: attnlab.GPT2) -> list[str]:
 models = [pocket] if model.config == pocket.config else [pocket, model]
 print("\n11.5 Milliseconds for one more token")
 columns = ["layers", "D", "T", "with cache", "its products alone", "without cache"]
-print(align([columns, *map(measured, models)], left=()))
+print(align([columns, *map(measure, models)], left=()))
 
 # %% [markdown]
 # The time saved is less than the count suggests. In the **pocket model** the products are a small
@@ -294,10 +294,10 @@ def cache_bytes(config: attnlab.GPT2Config, tokens: int) -> int:
 print("\n11.6 The cache of one text, in MB, beside the weights")
 costs = [["", "per token", "most tokens", "all of them", "weights"]]
 for name, config in SIZES.items():
-    most, weights_bytes = config.n_positions, 4 * parameter_count(config)
-    sizes = [cache_bytes(config, 1), cache_bytes(config, most), weights_bytes]
+    max_tokens, weights_bytes = config.n_positions, 4 * parameter_count(config)
+    sizes = [cache_bytes(config, 1), cache_bytes(config, max_tokens), weights_bytes]
     per_token, all_tokens, parameters = (f"{size / 1e6:,.3f}" for size in sizes)
-    costs.append([name, per_token, f"{most:,}", all_tokens, parameters])
+    costs.append([name, per_token, f"{max_tokens:,}", all_tokens, parameters])
 print(align(costs))
 
 # %% [markdown]
@@ -319,7 +319,7 @@ print(align(costs))
 #
 # **Exercise 2 (medium).** Put the new words before the text instead of after it. Are the keys and
 # values of the old ones still the same? In 11.1, below the line that defines `longer`, write
-# `longer, both = [*more, *ids], slice(-T, None)`.
+# `longer, shared = [*new_ids, *ids], slice(-T, None)`.
 #
 # <details><summary>Answer</summary>
 #
@@ -363,9 +363,9 @@ def my_step(
     x: Array,
     K_cache: Array,
     V_cache: Array,
-    of_Q: tuple[Array, Array],
-    of_K: tuple[Array, Array],
-    of_V: tuple[Array, Array],
+    Q_params: tuple[Array, Array],
+    K_params: tuple[Array, Array],
+    V_params: tuple[Array, Array],
 ) -> dict[str, Array]:
     """One step with the cache; each pair is a matrix and its bias."""
     raise NotImplementedError
@@ -373,9 +373,9 @@ def my_step(
 
 # %%
 print("\n11.7 Your own step with the cache")
-of_Q, of_K, of_V = ((getattr(head, f"W_{n}"), getattr(head, f"b_{n}")) for n in "QKV")
+Q_params, K_params, V_params = ((getattr(head, f"W_{n}"), getattr(head, f"b_{n}")) for n in "QKV")
 expected = attnlab.attention(q[np.newaxis], K, V)
-print(checked(expected, my_step, x, K_cache, V_cache, of_Q, of_K, of_V))
+print(checked(expected, my_step, x, K_cache, V_cache, Q_params, K_params, V_params))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

@@ -33,10 +33,10 @@ from attnlab.training import Training, train
 prepare_script()  # for any terminal, and for pipes
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-SAID = "qkzvmqkzvm"  # the line whose weights are shown
+LINE = "qkzvmqkzvm"  # the line whose weights are shown
 SHORT = 0.7  # fraction of lines with two letters
-MOST = 12  # letters in the other lines: 4 to MOST
-N = 10  # letters in the test lines: 4 to MOST
+LONGEST = 12  # letters in the other lines: 4 to LONGEST
+N = 10  # letters in the test lines: 4 to LONGEST
 STEPS, EVERY = 1200, 50  # training steps, and how often we look
 WIDTH, HEADS, RATE, SEED = 48, 2, 1e-2, 1
 
@@ -48,9 +48,9 @@ WIDTH, HEADS, RATE, SEED = 48, 2, 1e-2, 1
 # repetitions can, from the earlier letters.
 
 # %%
-MOST = min(max(MOST, 4), 25)
-N = min(max(N, 4), MOST)
-T = 2 * MOST
+LONGEST = min(max(LONGEST, 4), 25)
+N = min(max(N, 4), LONGEST)
+T = 2 * LONGEST
 rng = np.random.default_rng(0)
 
 
@@ -60,10 +60,10 @@ def line(period: int, length: int) -> Ids:
 
 
 def lines(count: int) -> list[Ids]:
-    """Lines, some of two letters, the others of 4 to MOST."""
+    """Lines, some of two letters, the others of 4 to LONGEST."""
     short = rng.random(count) < SHORT
     return [
-        line(2, 6) if is_short else line(int(rng.integers(4, MOST + 1)), T) for is_short in short
+        line(2, 6) if is_short else line(int(rng.integers(4, LONGEST + 1)), T) for is_short in short
     ]
 
 
@@ -88,30 +88,32 @@ for ids in lines(6):
 
 # %%
 held_out = np.stack([line(N, 2 * N) for _ in range(64)])
-asking = np.arange(N + 1, 2 * N - 2)  # positions in the second half
-said = [LETTERS.index(letter) for letter in SAID.lower() if letter in LETTERS][:T] or [0, 1]
-letters = [LETTERS[id] for id in said]
+query_positions = np.arange(N + 1, 2 * N - 2)  # positions in the second half
+line_ids = [LETTERS.index(letter) for letter in LINE.lower() if letter in LETTERS][:T] or [0, 1]
+letters = [LETTERS[id] for id in line_ids]
 
 
-def halves(forward: attnlab.ForwardPass) -> list[float]:
+def half_losses(forward: attnlab.ForwardPass) -> list[float]:
     """The loss on the first and on the second half of each line."""
     probabilities = attnlab.softmax(forward.logits[:, :-1])
-    of_next = np.take_along_axis(probabilities, forward.ids[:, 1:, None], axis=-1)[..., 0]
-    losses = -np.log(of_next)
+    next_probabilities = np.take_along_axis(probabilities, forward.ids[:, 1:, None], axis=-1)[
+        ..., 0
+    ]
+    losses = -np.log(next_probabilities)
     return [float(losses[:, : N - 1].mean()), float(losses[:, N:].mean())]
 
 
 # %%
-def looks_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
+def mean_weight_at(forward: attnlab.ForwardPass, layer: int, shift: int) -> Array:
     """For each head, its mean weight on the token `shift` positions from the query."""
     weights = forward.blocks[layer].attention.weights  # (64, H, T, T)
-    mean: Array = weights[:, :, asking, asking + shift].mean(axis=(0, 2))
+    mean: Array = weights[:, :, query_positions, query_positions + shift].mean(axis=(0, 2))
     return mean
 
 
-def after_the_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
+def weights_after_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
     """(H, 5): each head's mean weight 0 to 4 positions after the earlier copy."""
-    return np.stack([looks_at(forward, layer, offset - N) for offset in range(5)], axis=1)
+    return np.stack([mean_weight_at(forward, layer, offset - N) for offset in range(5)], axis=1)
 
 
 # %% [markdown]
@@ -132,12 +134,12 @@ def watch(run: Training) -> None:
         return
     forward = attnlab.ForwardPass(held_out, run.parameters)
     layer = run.config.n_layer - 1
-    best = float(after_the_copy(forward, layer)[:, 1:].max())
-    previous = float(looks_at(forward, 0, -1).max())
-    history[run.config.n_layer].append([run.step, *halves(forward), best, previous])
+    best = float(weights_after_copy(forward, layer)[:, 1:].max())
+    previous = float(mean_weight_at(forward, 0, -1).max())
+    history[run.config.n_layer].append([run.step, *half_losses(forward), best, previous])
     if layer == 1:
-        line_said = attnlab.ForwardPass(np.array([said]), run.parameters)
-        weights_at[run.step] = line_said.blocks[1].attention.weights[0]
+        line_pass = attnlab.ForwardPass(np.array([line_ids]), run.parameters)
+        weights_at[run.step] = line_pass.blocks[1].attention.weights[0]
 
 
 # %%
@@ -151,17 +153,17 @@ for n_layer in (1, 2):
 
 # %%
 one_layer, two_layers = (np.array(history[n_layer]).T for n_layer in (1, 2))
-seen = two_layers[0]
+recorded_steps = two_layers[0]
 print(f"\n12.3 Loss in nats (ln 26 = {math.log(26):.2f})")
 columns = ["1 layer: first half", "second half", "2 layers: first half", "second half"]
 table = np.stack([one_layer[1], one_layer[2], two_layers[1], two_layers[2]], axis=1)[
-    :: max(1, len(seen) // 10)
+    :: max(1, len(recorded_steps) // 10)
 ]
-steps = [f"step {step:.0f}" for step in seen[:: max(1, len(seen) // 10)]]
+steps = [f"step {step:.0f}" for step in recorded_steps[:: max(1, len(recorded_steps) // 10)]]
 print(attnlab.table(table, rows=steps, columns=columns, decimals=2))
 pictures.curves(
     {"one layer": one_layer[2], "two layers": two_layers[2]},
-    seen,
+    recorded_steps,
     x_name="training step",
     y_name="loss on the second half",
 )
@@ -177,7 +179,7 @@ pictures.curves(
 # %%
 pictures.curves(
     {"layer 0, previous token": two_layers[4], "layer 1, after the copy": two_layers[3]},
-    seen,
+    recorded_steps,
     x_name="training step",
     y_name="largest weight of a head",
 )
@@ -192,18 +194,20 @@ pictures.curves(
 #
 # The same head of layer 1 at three moments, on the line `qkzvmqkzvm`: after the first step, when a
 # quarter of its weight goes to one position, and at the end. Each row is a letter of the second
-# half, each column a letter it attends to. (If no head reaches a quarter, as with no short lines in
-# exercise 4, the middle moment is missing, and the rest of the chapter shows a head that hasn't
-# formed yet.)
+# half, each column a letter it attends to. (With `SHORT = 0.0`, as in exercise 4, no head reaches a
+# quarter in 1,200 steps: the middle moment is missing, and the rest of the chapter shows a head
+# that hasn't formed.)
 
 # %%
 forward = attnlab.ForwardPass(held_out, runs[2].parameters)
-after_copy = after_the_copy(forward, 1)
+after_copy = weights_after_copy(forward, 1)
 best_head = int(after_copy[:, 1:].max(axis=1).argmax())
 offset = 1 + int(after_copy[best_head, 1:].argmax())
-forming = [int(step) for step, weight in zip(seen, two_layers[3], strict=True) if weight > 0.25]
+forming = [
+    int(step) for step, weight in zip(recorded_steps, two_layers[3], strict=True) if weight > 0.25
+]
 moments = sorted({1, *forming[:1], STEPS})
-half = len(said) // 2
+half = len(line_ids) // 2
 stages = np.vstack([weights_at[step][best_head, half:] for step in moments])
 stage_rows = [f"step {step}: {letter}" for step in moments for letter in letters[half:]]
 heads = [f"head {h}" for h in range(HEADS)]
@@ -218,7 +222,8 @@ pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head
 # %% [markdown]
 # With the numbers above, both heads of layer 1 found the same position. Look at the second k. A
 # textbook induction head attends to the z after the earlier k. This head attends to the next token,
-# v! How does it find that position, and what does it read there?
+# v: layer 0 has written the z there too, so either token can supply it, and training happened to
+# find this one. The next sections show what is written there, and how the head finds it.
 #
 # ## 12.5 What layer 0 has written there
 #
@@ -226,9 +231,9 @@ pictures.heatmap(stages, rows=stage_rows, columns=letters, title=f"layer 1, head
 # residual stream, so at each token layer 1 can also read those earlier letters.
 
 # %%
-back = np.stack([looks_at(forward, 0, -distance) for distance in range(5)], axis=1)
+weights_back = np.stack([mean_weight_at(forward, 0, -distance) for distance in range(5)], axis=1)
 print("\n12.5 The heads of layer 0: mean weight, by positions back")
-print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
+print(attnlab.table(weights_back, rows=heads, columns=range(5), decimals=2))
 
 # %% [markdown]
 # So v holds a note "before me: z", and z is what comes next: the value of v delivers it.
@@ -240,29 +245,29 @@ print(attnlab.table(back, rows=heads, columns=range(5), decimals=2))
 # be there for the head to find the position?
 
 # %%
-asks = N + N // 2  # a position in the middle of the second half
-copy = asks - N
+query = N + N // 2  # a position in the middle of the second half
+copy = query - N
 
 
-def replaced(where: int) -> attnlab.ForwardPass:
+def replace_letter(distance: int) -> attnlab.ForwardPass:
     """The test lines with another letter `where` positions after the copy."""
     ids = held_out.copy()
     for row in ids:
-        row[copy + where] = np.setdiff1d(np.arange(26), row)[0]
+        row[copy + distance] = np.setdiff1d(np.arange(26), row)[0]
     return attnlab.ForwardPass(ids, runs[2].parameters)
 
 
 # %%
 def effect(edited: attnlab.ForwardPass) -> list[float]:
     """The head's weight on its position, and the probability of the letter after the copy."""
-    weight = float(edited.blocks[1].attention.weights[:, best_head, asks, copy + offset].mean())
-    probabilities = attnlab.softmax(edited.logits[:, asks])
-    correct = np.take_along_axis(probabilities, edited.ids[:, copy + 1, None], axis=-1)
-    return [weight, float(correct.mean())]
+    weight = float(edited.blocks[1].attention.weights[:, best_head, query, copy + offset].mean())
+    probabilities = attnlab.softmax(edited.logits[:, query])
+    probability = np.take_along_axis(probabilities, edited.ids[:, copy + 1, None], axis=-1)
+    return [weight, float(probability.mean())]
 
 
 NEAR = {"before the copy": -1, "the copy": 0, "1 after": 1, "2 after": 2}
-edits = {name: replaced(where) for name, where in NEAR.items()}
+edits = {name: replace_letter(distance) for name, distance in NEAR.items()}
 rows = [effect(forward), *(effect(edited) for edited in edits.values())]
 print(
     "\n12.6 One letter replaced: weight on the position, probability of the letter after the copy"
@@ -322,7 +327,7 @@ for layer, change in enumerate(changes):
 #
 # </details>
 #
-# **Exercise 3 (medium).** Set `SAID = "qkzvmabqkzvmab"`, where the copies are seven tokens back
+# **Exercise 3 (medium).** Set `LINE = "qkzvmabqkzvmab"`, where the copies are seven tokens back
 # instead of five. What does the second k attend to now?
 #
 # <details><summary>Answer</summary>

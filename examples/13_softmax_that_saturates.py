@@ -111,20 +111,20 @@ pictures.heatmap(jacobians, rows=names, columns=pairs, title="weight of a row, s
 # library's own `softmax_gradient`, which trains models, is a third check.
 
 # %%
-little = 1e-6
-witnesses = {}
+epsilon = 1e-6
+gradients = {}
 for variant, divisor in divisors.items():
-    moved = [raw_scores / divisor + sign * little * np.eye(len(names)) for sign in (1, -1)]
+    moved = [raw_scores / divisor + sign * epsilon * np.eye(len(names)) for sign in (1, -1)]
     more, less = (attnlab.softmax(scores) @ d_weights for scores in moved)
-    witnesses[variant] = {
+    gradients[variant] = {
         "the formula of 13.1": d_scores[variant],
         "Jacobian · d_weights": jacobian(weights[variant]) @ d_weights,
-        "measured": (more - less) / (2 * little),
+        "measured": (more - less) / (2 * epsilon),
         "softmax_gradient": softmax_gradient(weights[variant], d_weights),
     }
     print(f"\nd_scores, {variant}")
-    lines = [*witnesses[variant].values()]
-    print(attnlab.table(lines, rows=[*witnesses[variant]], columns=names, decimals=6))
+    lines = [*gradients[variant].values()]
+    print(attnlab.table(lines, rows=[*gradients[variant]], columns=names, decimals=6))
 
 # %% [markdown]
 # ## 13.3 How far apart is too far?
@@ -135,21 +135,23 @@ for variant, divisor in divisors.items():
 
 # %%
 gaps = np.linspace(-10, 10, 81)
-of_first = attnlab.softmax(np.stack([gaps, np.zeros_like(gaps)], axis=1))[:, 0]
+first_weights = attnlab.softmax(np.stack([gaps, np.zeros_like(gaps)], axis=1))[:, 0]
 shown = [0, 1, 2, 4, 8, 16]
-at = np.array([attnlab.softmax(np.array([gap, 0.0]))[0] for gap in shown])
+shown_weights = np.array([attnlab.softmax(np.array([gap, 0.0]))[0] for gap in shown])
 
 print("\n13.3 Two keys, by the difference of their scores")
 print(
     attnlab.table(
-        np.stack([at, at * (1 - at)], axis=1),
+        np.stack([shown_weights, shown_weights * (1 - shown_weights)], axis=1),
         rows=[f"{gap}" for gap in shown],
         columns=["weight", "slope"],
         decimals=7,
     )
 )
 pictures.curves(
-    {"weight": of_first, "slope": of_first * (1 - of_first)}, gaps, x_name="scores apart"
+    {"weight": first_weights, "slope": first_weights * (1 - first_weights)},
+    gaps,
+    x_name="scores apart",
 )
 
 # %% [markdown]
@@ -231,51 +233,53 @@ pictures.curves(
 
 # %%
 lines = []
-for with_it, without in zip(lengths[True], lengths[False], strict=True):
-    vanished = float((without < np.median(with_it) / 10).mean())
-    lines.append([np.median(without), without.mean(), without.max(), vanished])
+for divided_lengths, undivided_lengths in zip(lengths[True], lengths[False], strict=True):
+    vanished = float((undivided_lengths < np.median(divided_lengths) / 10).mean())
+    lines.append(
+        [np.median(undivided_lengths), undivided_lengths.mean(), undivided_lengths.max(), vanished]
+    )
 
 print(f"\n13.5 Not divided: the length of d_Q, over {queries} queries")
 rows = [f"d = {width}" for width in widths]
 print(attnlab.table(lines, rows=rows, columns=["median", "mean", "largest", "vanished*"]))
-print("* share that gets less than a tenth of the median with the division")
+print("* fraction that gets less than a tenth of the median with the division")
 
 # %% [markdown]
 # ## 13.6 What it does to learning
 #
 # 100 queries of d = 64. Each has to learn to attend to one of its 16 keys, chosen at random: loss =
-# ½ |context - wanted|². Only Q learns, in 200 steps of gradient descent, `Q - rate · d_Q`. A
+# ½ |context - target|². Only Q learns, in 200 steps of gradient descent, `Q - rate · d_Q`. A
 # comparison at one learning rate would not be fair, so each variant gets a range of them. How many
 # queries end with more than 0.9 of their weight on their key?
 
 
 # %%
-def fraction_found(divided: bool, rate: float, adam: bool) -> float:
+def fraction_correct(divided: bool, rate: float, adam: bool) -> float:
     """The fraction of queries that found their key."""
     rng = np.random.default_rng(seed)
     Q, K = rng.standard_normal((learners, 1, d)), rng.standard_normal((learners, choices, d))
-    wanted = np.eye(choices)[rng.integers(0, choices, (learners, 1))]
+    target = np.eye(choices)[rng.integers(0, choices, (learners, 1))]
     optimizer = AdamW(np.zeros(Q.size))
     for _ in range(steps_of_learning):
         result = attend(Q, K, divided)
-        d_Q, _ = backward(result, result.context - wanted, divided)
+        d_Q, _ = backward(result, result.context - target, divided)
         if adam:
             optimizer.update(Q.reshape(-1), d_Q.reshape(-1), rate)  # reshape: a view of Q
         else:
             Q -= rate * d_Q
-    return float(((attend(Q, K, divided).weights * wanted).sum(axis=-1) > 0.9).mean())
+    return float(((attend(Q, K, divided).weights * target).sum(axis=-1) > 0.9).mean())
 
 
 # %%
 learners, choices, steps_of_learning = 100, 16, 200
-plain_rates = (0.03, 0.1, 0.3, 1, 3)
+descent_rates = (0.03, 0.1, 0.3, 1, 3)
 adam_rates = (0.003, 0.01, 0.03, 0.1)
 fractions = {
-    adam: [[fraction_found(divided, rate, adam) for rate in rates] for divided in (True, False)]
-    for adam, rates in ((False, plain_rates), (True, adam_rates))
+    adam: [[fraction_correct(divided, rate, adam) for rate in rates] for divided in (True, False)]
+    for adam, rates in ((False, descent_rates), (True, adam_rates))
 }
 print("\n13.6 Fraction of the queries that found their key")
-for adam, rates in ((False, plain_rates), (True, adam_rates)):
+for adam, rates in ((False, descent_rates), (True, adam_rates)):
     print(f"\n{'AdamW' if adam else 'gradient descent'}")
     columns = [f"rate {rate}" for rate in rates]
     print(attnlab.table(fractions[adam], rows=list(divisors), columns=columns, decimals=2))
@@ -363,28 +367,28 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 
 # %% [markdown]
 # **Task 1 (hard).** Write one step of learning, backwards through the softmax. The values are the
-# identity, so `context` is `weights`, and the loss is ½ |context - wanted|². Compute d_Q, move `Q`
+# identity, so `context` is `weights`, and the loss is ½ |context - target|². Compute d_Q, move `Q`
 # against it by `rate`, and return the new `Q`, and the new `scores` and `weights`.
 
 
 # %%
-def my_learning_step(Q: Array, K: Array, wanted: Array, rate: float) -> dict[str, Array]:
+def my_learning_step(Q: Array, K: Array, target: Array, rate: float) -> dict[str, Array]:
     raise NotImplementedError
 
 
 # %%
 print("\n13.8 Your own step of learning")
 rng = np.random.default_rng(seed)
-Q, K, wanted = rng.standard_normal((4, d)), rng.standard_normal((6, d)), np.eye(6)[:4]
+Q, K, target = rng.standard_normal((4, d)), rng.standard_normal((6, d)), np.eye(6)[:4]
 before = attend(Q, K, True)
-expected = attend(Q - 2.0 * backward(before, before.context - wanted, True)[0], K, True)
-print(checked(expected, my_learning_step, Q, K, wanted, 2.0))
+expected = attend(Q - 2.0 * backward(before, before.context - target, True)[0], K, True)
+print(checked(expected, my_learning_step, Q, K, target, 2.0))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
 #
-# First forward: scores, divided by the root of d, then weights. The gradient of ½ |w - wanted|²
-# with respect to w is `w - wanted`: that is d_weights.
+# First forward: scores, divided by the root of d, then weights. The gradient of ½ |w - target|²
+# with respect to w is `w - target`: that is d_weights.
 #
 # <details><summary>Hint 2</summary>
 #

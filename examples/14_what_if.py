@@ -66,23 +66,23 @@ MEANS = [
 
 head, path = trace.head(*HEAD), "blocks.{}.attention.heads.{}".format(*HEAD)
 symbols = trace.tokens.symbols
-looked_at = int(head.weights[-1].argmax())  # the dog
-instead = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 attends to
+attended = int(head.weights[-1].argmax())  # the dog
+other_key = int(trace.head(1, 0).weights[-1].argmax())  # the ball, which head 0 attends to
 
 
 # %%
-mean = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
-blind = head.mask.copy()
-blind[-1, looked_at] = len(symbols) == 1  # a query must see something
-moved = head.weights.copy()
-moved[-1] = np.arange(len(symbols)) == instead
+mean_context = np.mean([pocket.trace(text).head(*HEAD).context[-1] for text in MEANS], axis=0)
+blinded_mask = head.mask.copy()
+blinded_mask[-1, attended] = len(symbols) == 1  # a query must see something
+moved_weights = head.weights.copy()
+moved_weights[-1] = np.arange(len(symbols)) == other_key
 
 edits = {
     "no edit": {},
     "context 0": {f"{path}.context": 0},
-    "context of other texts": {f"{path}.context": mean},
-    f"{symbols[looked_at]} hidden": {f"{path}.mask": blind},
-    f"all weight on {symbols[instead]}": {f"{path}.weights": moved},
+    "context of other texts": {f"{path}.context": mean_context},
+    f"{symbols[attended]} hidden": {f"{path}.mask": blinded_mask},
+    f"all weight on {symbols[other_key]}": {f"{path}.weights": moved_weights},
 }
 
 
@@ -112,13 +112,13 @@ show(trace, edits)
 # %%
 USUAL = 0, 2
 CREATURE = "A fluffy blue creature"
-KIN = ["A sleepy red king", "A hungry small frog", "A late green teacher"]
+SIMILAR = ["A sleepy red king", "A hungry small frog", "A late green teacher"]
 
 where = "blocks.{}.attention.heads.{}.context".format(*USUAL)
-usual = np.mean([pocket.trace(text).head(*USUAL).context[-1] for text in KIN], axis=0)
+similar_mean = np.mean([pocket.trace(text).head(*USUAL).context[-1] for text in SIMILAR], axis=0)
 
 print(f"\nWhat follows: {CREATURE}\n")
-show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {where: usual}})
+show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {where: similar_mean}})
 
 # %% [markdown]
 # With the texts above, a 0 costs everything, and the mean costs nothing. The head writes the same
@@ -146,8 +146,8 @@ lens = trace.logit_lens()
 
 print("\n14.2 The logit lens, at the last token\n")
 print(lens.top(4).table())
-courses = {word.symbol: lens.of(word.id).probabilities[:, -1] for word in words}
-pictures.curves(courses, x_name="point of the residual stream", y_name="probability")
+probabilities = {word.symbol: lens.of(word.id).probabilities[:, -1] for word in words}
+pictures.curves(probabilities, x_name="point of the residual stream", y_name="probability")
 
 # %% [markdown]
 # With the text above, the stream first says `Ġit`, its own token: `W_U` is the token embedding's
@@ -160,16 +160,16 @@ pictures.curves(courses, x_name="point of the residual stream", y_name="probabil
 # there?
 
 # %%
-position = looked_at
+position = attended
 
 print(f"\nRank and probability of {SOUNDS[0]!r} at {symbols[position]}\n")
 try:
-    of_sound = lens.of(SOUNDS[0])
-    for n, stop in enumerate(of_sound.stops):
-        rank, chance = of_sound.ranks[n, position], of_sound.probabilities[n, position]
-        print(f"  {stop:<18}#{rank:<5}{chance:.4f}")
-except attnlab.AttnlabError as why:
-    print(why)
+    sound_lens = lens.of(SOUNDS[0])
+    for n, point in enumerate(sound_lens.stops):
+        rank, chance = sound_lens.ranks[n, position], sound_lens.probabilities[n, position]
+        print(f"  {point:<18}#{rank:<5}{chance:.4f}")
+except attnlab.AttnlabError as error:
+    print(error)
 
 # %% [markdown]
 # Among 979 tokens the sound is far from the top at every layer: the lens sees no barking at `Ġdog`.
@@ -181,8 +181,8 @@ except attnlab.AttnlabError as why:
 #
 # The residual stream is a sum: embedding, heads, MLPs, biases
 # ([`residual`](../attnlab/equations.py)). A logit is the product of that sum with a column of
-# `W_U`, once the last LayerNorm's scale is held fixed. So the logit is a sum too, and each part
-# contributes a share. `trace.attribution(a, b)` gives the shares in the difference between two
+# `W_U`, once the last LayerNorm's scale is held fixed. So the logit is a sum too, to which each
+# part contributes. `trace.attribution(a, b)` gives the contributions to the difference between two
 # words' logits.
 
 # %%
@@ -216,8 +216,8 @@ for text in OTHERS:
 # It adds about the same in all of them: a constant of "it", which says nothing about this text.
 #
 # **What attribution can't tell.** It counts what a part writes directly to the logit, not its
-# effect through later parts. So compare each share with what really happens to the difference when
-# the part is ablated.
+# effect through later parts. So compare each contribution with what really happens to the
+# difference when the part is ablated.
 
 
 # %%
@@ -234,14 +234,14 @@ for n in range(pocket.config.n_layer):
         )
     parts[f"layer {n} MLP"] = attribution.mlps[n], f"blocks.{n}.mlp.output"
 
-lost = {}
+effects = {}
 for name, (written, where) in parts.items():
-    silent = trace.edited({where: 0})
-    lost[name] = [written, difference(trace) - difference(silent)]
+    edited = trace.edited({where: 0})
+    effects[name] = [written, difference(trace) - difference(edited)]
 
-columns = ["share", "lost if ablated"]
+columns = ["contribution", "lost if ablated"]
 print("\nWhat each part writes, and what is lost without it\n")
-print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2))
+print(attnlab.table([*effects.values()], rows=[*effects], columns=columns, decimals=2))
 
 # %% [markdown]
 # With the text above, the heads of layer 1 do more than they write: the MLP after them amplifies
@@ -261,19 +261,19 @@ print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2)
 corrupted = pocket.trace(OTHER)
 
 
-def patched(parts: str, by_position: bool = False) -> Any:
+def patch_parts(parts: str, by_position: bool = False) -> Any:
     """What each part restores, or None and why it can't be asked of these two texts."""
     try:
         return attnlab.patch(
             trace, corrupted, parts, metric=SOUNDS, by_position=by_position, progress=False
         )
-    except attnlab.AttnlabError as why:
-        print(why)
+    except attnlab.AttnlabError as error:
+        print(error)
         return None
 
 
 print("\n14.4 Patching: layers down, heads across\n")
-heads = patched("blocks.*.attention.heads.*.context")
+heads = patch_parts("blocks.*.attention.heads.*.context")
 if heads:
     print(heads.table())
 heads and heads.plot()
@@ -284,7 +284,7 @@ heads and heads.plot()
 
 # %%
 print("\nThe stream after each layer, at each position\n")
-stream = patched("blocks.*.output", by_position=True)
+stream = patch_parts("blocks.*.output", by_position=True)
 if stream:
     print(stream.table())
 stream and stream.plot()
@@ -311,11 +311,11 @@ stream and stream.plot()
 
 # %%
 print("\n14.5 The same heads, estimated\n")
-guess = None
+estimate = None
 if heads:
-    guess = attnlab.attribution_patch(trace, corrupted, metric=SOUNDS)
-    print(guess.table())
-guess and guess.plot()
+    estimate = attnlab.attribution_patch(trace, corrupted, metric=SOUNDS)
+    print(estimate.table())
+estimate and estimate.plot()
 
 # %% [markdown]
 # With the texts above, it finds the right head and says 0.82 where 0.99 was measured. **What the
@@ -333,7 +333,7 @@ guess and guess.plot()
 # | attribution | what does this part write directly to the logit? | what this part is needed for |
 # | patching | does the difference between two texts pass through here? | where it is decided |
 #
-# A finding that two of them agree on is worth more than a strong one from either.
+# Trust a finding on which two of them agree more than a strong one from a single tool.
 
 # %% [markdown]
 # ## 14.7 Predict, change, see

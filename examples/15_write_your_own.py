@@ -109,8 +109,8 @@ mistakes: dict[str, dict[str, Array]] = {
 }
 
 print("\n15.2 Common mistakes")
-for mistake, mine in mistakes.items():
-    verdict = attnlab.check(mine, head)
+for mistake, attempt in mistakes.items():
+    verdict = attnlab.check(attempt, head)
     print(f"\n{mistake}: {verdict.reasons or 'no difference'}")
 
 # %% [markdown]
@@ -148,8 +148,8 @@ def my_layer(
 # %%
 print("\n15.3 A layer")
 attention = block.attention
-of_layer = attention.X, attention.W_QKV, attention.b_QKV, attention.W_O, attention.b_O
-print(checked(attention, my_layer, *of_layer, model.config.n_head))
+layer_arguments = attention.X, attention.W_QKV, attention.b_QKV, attention.W_O, attention.b_O
+print(checked(attention, my_layer, *layer_arguments, model.config.n_head))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -199,11 +199,11 @@ print(checked(attention, my_layer, *of_layer, model.config.n_head))
 # %%
 context = attention.context
 joined = context.reshape(len(attention.X), -1)
-for mine in (
+for attempt in (
     {"output": attention.concat @ attention.W_O.T + attention.b_O},
     {"output": joined @ attention.W_O + attention.b_O},
 ):
-    print(f"\n{attnlab.check(mine, attention).reasons or 'no difference'}")
+    print(f"\n{attnlab.check(attempt, attention).reasons or 'no difference'}")
 
 # %% [markdown]
 # ## 15.4 A block
@@ -212,7 +212,7 @@ for mine in (
 # and the two additions that form the residual stream. Names are paths here, as in a whole trace.
 # The variance is over all D, and epsilon is inside the root.
 #
-# **Task 3 (hard).** Write `my_block`. `of_attention` and `of_mlp` hold the parameters by name:
+# **Task 3 (hard).** Write `my_block`. `attention_params` and `mlp_params` hold them by name:
 # `gain` and `bias` of a LayerNorm, then `W_QKV`, `b_QKV`, `W_O` and `b_O`, or `W_1`, `b_1`, `W_2`
 # and `b_2`. Return `attention.X`, `attention.output`, `mid`, `mlp.hidden`, `mlp.activated`,
 # `mlp.output` and `output`.
@@ -220,7 +220,11 @@ for mine in (
 
 # %%
 def my_block(
-    x: Array, of_attention: Mapping[str, Array], of_mlp: Mapping[str, Array], H: int, epsilon: float
+    x: Array,
+    attention_params: Mapping[str, Array],
+    mlp_params: Mapping[str, Array],
+    H: int,
+    epsilon: float,
 ) -> dict[str, Array]:
     raise NotImplementedError
 
@@ -228,10 +232,12 @@ def my_block(
 # %%
 print("\n15.4 A block")
 norm = "gain", "bias"
-of_attention = {name: getattr(attention, name) for name in (*norm, "W_QKV", "b_QKV", "W_O", "b_O")}
-of_mlp = {name: getattr(block.mlp, name) for name in (*norm, "W_1", "b_1", "W_2", "b_2")}
+attention_params = {
+    name: getattr(attention, name) for name in (*norm, "W_QKV", "b_QKV", "W_O", "b_O")
+}
+mlp_params = {name: getattr(block.mlp, name) for name in (*norm, "W_1", "b_1", "W_2", "b_2")}
 sizes = model.config.n_head, model.config.layer_norm_epsilon
-print(checked(block, my_block, block.input, of_attention, of_mlp, *sizes))
+print(checked(block, my_block, block.input, attention_params, mlp_params, *sizes))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>
@@ -271,7 +277,7 @@ print(checked(block, my_block, block.input, of_attention, of_mlp, *sizes))
 # %%
 print("\n15.5 The next token")
 try:
-    my_output = my_block(block.input, of_attention, of_mlp, *sizes)["output"]
+    my_output = my_block(block.input, attention_params, mlp_params, *sizes)["output"]
     edited = trace.edited({f"blocks.{layer}.output": my_output})
 except NotImplementedError:
     edited = trace

@@ -108,25 +108,25 @@ TEXTS = max(TEXTS, 100)  # fewer say little
 rng = np.random.default_rng(SEED)
 draws = [sample(rng, KIND) for _ in range(TEXTS)]
 
-kinds, looks = [], []
+kinds, job_weights = [], []
 for draw in draws:
     trace = pocket.trace(draw.text)
     targets = induction(trace.tokens)  # (T, T), True where a token should look
-    asked = targets.any(axis=-1)
-    if asked.any():
+    has_target = targets.any(axis=-1)
+    if has_target.any():
         weights = np.stack([trace.head(*head).weights for head in (ONE, OTHER)])
         kinds.append(draw.kind)
-        looks.append((weights * targets).sum(axis=-1)[:, asked])  # (2, n)
+        job_weights.append((weights * targets).sum(axis=-1)[:, has_target])  # (2, n)
 
-s = np.array([look.sum(axis=-1, dtype=np.float64) for look in looks])  # (N, 2)
-n = np.array([look.shape[-1] for look in looks])  # (N,)
+s = np.array([each.sum(axis=-1, dtype=np.float64) for each in job_weights])  # (N, 2)
+n = np.array([each.shape[-1] for each in job_weights])  # (N,)
 N = len(n)
 
 # %%
 counts, rows = (max(2, N // 16), max(2, N // 4), N), []
 for count in counts:
     (first, first_error), (second, second_error) = (
-        mean_and_error(s[:count, which], n[:count]) for which in (0, 1)
+        mean_and_error(s[:count, column], n[:count]) for column in (0, 1)
     )
     rows.append([first, first_error, second, second_error])
 
@@ -153,8 +153,8 @@ print(
 
 # %%
 steps = np.unique(np.geomspace(min(10, N), N, 60).astype(int))
-course = np.array([mean_and_error(s[:count, 1], n[:count]) for count in steps])
-mean, error = course.T
+running = np.array([mean_and_error(s[:count, 1], n[:count]) for count in steps])
+mean, error = running.T
 pictures.curves(
     {"mean": mean, "one error above": mean + error, "one error below": mean - error},
     x=steps,
@@ -171,11 +171,11 @@ pictures.curves(
 # %%
 PARTS = min(16, N // 2)
 parts = [mean_and_error(s[part, 1], n[part]) for part in np.array_split(np.arange(N), PARTS)]
-off = np.array([abs(part - mean[-1]) / error if error else 0 for part, error in parts])
+deviations = np.array([abs(part - mean[-1]) / error if error else 0 for part, error in parts])
 
 print(f"\n{PARTS} parts of about {N // PARTS} sentences each: how many of them lie")
-print(f"  within one error:  {(off <= 1).sum():2}   (expected: {0.68 * PARTS:.0f})")
-print(f"  within two:        {(off <= 2).sum():2}   (expected: {0.95 * PARTS:.0f})")
+print(f"  within one error:  {(deviations <= 1).sum():2}   (expected: {0.68 * PARTS:.0f})")
+print(f"  within two:        {(deviations <= 2).sum():2}   (expected: {0.95 * PARTS:.0f})")
 
 # %% [markdown]
 # ## 16.3 By texts, not by tokens
@@ -188,16 +188,16 @@ print(f"  within two:        {(off <= 2).sum():2}   (expected: {0.95 * PARTS:.0f
 # **bootstrap**: Efron, 1979).
 
 # %%
-tokens = np.concatenate([look[1] for look in looks])
+tokens = np.concatenate([text_weights[1] for text_weights in job_weights])
 by_tokens = tokens.std(ddof=1) / math.sqrt(len(tokens))
 by_texts = mean_and_error(s[:, 1], n)[1]
-again = (rng.integers(N, size=N) for _ in range(1000))
-drawn_again = np.std([mean_and_error(s[one, 1], n[one])[0] for one in again], ddof=1)
+resamples = (rng.integers(N, size=N) for _ in range(1000))
+bootstrap_error = np.std([mean_and_error(s[drawn, 1], n[drawn])[0] for drawn in resamples], ddof=1)
 
 print(f"\n16.3 The error of the mean of {names[1]}, in three ways\n")
 print(
     attnlab.table(
-        [[by_tokens], [by_texts], [drawn_again]],
+        [[by_tokens], [by_texts], [bootstrap_error]],
         rows=[f"by {len(tokens):,} tokens", f"by {N:,} texts", "texts drawn again"],
         columns=["error"],
         decimals=4,
@@ -243,8 +243,8 @@ measured.plot()
 # %% [markdown]
 # ## 16.5 The texts behind a mean
 #
-# A mean says what, not why. So open the texts with a head's highest and lowest values. Here is head
-# 1 of layer 0, which turned out not to be an induction head.
+# A mean doesn't say why. So open the texts with a head's highest and lowest values. Here is head 1
+# of layer 0, which turned out not to be an induction head.
 
 # %%
 print(f"\n16.5 Induction of {names[0]}: highest and lowest\n")
@@ -293,15 +293,15 @@ for passage in (*measured.most(*OTHER), *measured.least(*OTHER)):
 # %%
 edges = np.linspace(0, 1, 21)
 per_text = s[:, 1] / n
-recital = np.array([kind == "recital" for kind in kinds])
-repeated = np.histogram(per_text[recital].clip(0, 1), edges)[0]
-others = np.histogram(per_text[~recital].clip(0, 1), edges)[0]
+is_recital = np.array([kind == "recital" for kind in kinds])
+recital_counts = np.histogram(per_text[is_recital].clip(0, 1), edges)[0]
+other_counts = np.histogram(per_text[~is_recital].clip(0, 1), edges)[0]
 
-near = np.abs(per_text - by_hand[0]) < 0.1
+near_mean = np.abs(per_text - by_hand[0]) < 0.1
 print("\n16.6 A mean can hide two kinds of texts")
-print(f"mean {by_hand[0]:.2f}; of {N:,} sentences {near.sum():,} lie within 0.1 of it")
+print(f"mean {by_hand[0]:.2f}; of {N:,} sentences {near_mean.sum():,} lie within 0.1 of it")
 pictures.curves(
-    {"words said twice": repeated, "all others": others},
+    {"words said twice": recital_counts, "all others": other_counts},
     x=(edges[1:] + edges[:-1]) / 2,
     x_name=f"induction of {names[1]}",
     y_name="sentences",
@@ -315,9 +315,9 @@ pictures.curves(
 # %%
 lines = []
 for kind in KINDS:
-    selected = np.array([one == kind for one in kinds])
+    selected = np.array([name == kind for name in kinds])
     if selected.sum() > 1:
-        both = [mean_and_error(s[selected, which], n[selected]) for which in (0, 1)]
+        both = [mean_and_error(s[selected, column], n[selected]) for column in (0, 1)]
         lines.append([kind, f"{selected.sum():,}", *(f"{r:.3f} ± {e:.3f}" for r, e in both)])
 lines.sort(key=lambda line: line[-1], reverse=True)
 
@@ -350,19 +350,19 @@ jobs = ["first", "previous", "same", "induction"]
 itself = atlas.compare(attnlab.atlas(pocket, other_texts, jobs, progress=False))
 
 
-def in_errors(difference: Any) -> Array:
+def z_scores(difference: Any) -> Array:
     """Each difference divided by its error, by measure and head."""
-    of, error = (
+    differences, error = (
         np.array([*numbers.values()]) for numbers in (difference.difference, difference.error)
     )
-    times: Array = np.divide(of, error, out=np.zeros_like(of), where=error > 0)
-    return times
+    ratios: Array = np.divide(differences, error, out=np.zeros_like(differences), where=error > 0)
+    return ratios
 
 
-apart = np.abs(in_errors(itself))
-print(f"\n16.7 The same model on other sentences: {apart.size} differences")
-print(f"  beyond two errors:   {(apart > 2).sum():2}   (about {apart.size / 20:.1f} by chance)")
-print(f"  beyond four errors:  {(apart > 4).sum():2}")
+z = np.abs(z_scores(itself))
+print(f"\n16.7 The same model on other sentences: {z.size} differences")
+print(f"  beyond two errors:   {(z > 2).sum():2}   (about {z.size / 20:.1f} by chance)")
+print(f"  beyond four errors:  {(z > 4).sum():2}")
 
 # %% [markdown]
 # Of 32 differences, one or two lie beyond two errors by chance. Measure GPT-2's 144 heads in four
@@ -373,16 +373,20 @@ print(f"  beyond four errors:  {(apart > 4).sum():2}")
 # %%
 start = initial_parameters(pocket.config, np.random.default_rng(SEED))
 untrained = attnlab.GPT2.from_arrays(pocket.config, start, pocket.tokenizer)
-nothing = attnlab.atlas(untrained, other_texts, jobs, progress=False)
-learned = nothing.compare(atlas)
+untrained_atlas = attnlab.atlas(untrained, other_texts, jobs, progress=False)
+from_training = untrained_atlas.compare(atlas)
 
-apart = np.abs(in_errors(learned))
-print(f"\nWhat was learned: {(apart > 4).sum()} of {apart.size} differences beyond four errors\n")
+z = np.abs(z_scores(from_training))
+print(f"\nWhat was learned: {(z > 4).sum()} of {z.size} differences beyond four errors\n")
 print(
     attnlab.table(
         [
-            one.ravel()
-            for one in (nothing["induction"].mean, measured.mean, learned.error["induction"])
+            numbers.ravel()
+            for numbers in (
+                untrained_atlas["induction"].mean,
+                measured.mean,
+                from_training.error["induction"],
+            )
         ],
         rows=["untrained", "pocket", "error of the difference"],
         columns=["{}.{}".format(*head) for head in HEADS],
@@ -412,27 +416,27 @@ print(
 
 # %%
 def loss(trace: attnlab.Trace) -> float:
-    chances = attnlab.softmax(trace.logits[:-1])[np.arange(len(trace.ids) - 1), trace.ids[1:]]
-    return float(-np.log(chances).mean()) if len(chances) else math.nan
+    probabilities = attnlab.softmax(trace.logits[:-1])[np.arange(len(trace.ids) - 1), trace.ids[1:]]
+    return float(-np.log(probabilities).mean()) if len(probabilities) else math.nan
 
 
-def lost(trace: attnlab.Trace) -> Array:
-    silent = [{f"blocks.{n}.attention.heads.{h}.context": 0} for n, h in HEADS]
-    return np.array([loss(trace.edited(edit)) - loss(trace) for edit in silent]).reshape(L, H)
+def loss_rise(trace: attnlab.Trace) -> Array:
+    ablations = [{f"blocks.{n}.attention.heads.{h}.context": 0} for n, h in HEADS]
+    return np.array([loss(trace.edited(edit)) - loss(trace) for edit in ablations]).reshape(L, H)
 
 
 ABLATED = max(ABLATED, 2)
-needed = attnlab.atlas(pocket, texts[:ABLATED], [lost], progress=False)["lost"]
+rise = attnlab.atlas(pocket, texts[:ABLATED], [loss_rise], progress=False)["lost"]
 
 lines = [["", "on the first token", "rise of the loss without it"]]
 for name, head in zip(NAMES, HEADS, strict=True):
     looked = f"{atlas['first'].mean[head]:.2f} ± {atlas['first'].error[head]:.2f}"
-    lines.append([name, looked, f"{needed.mean[head]:.2f} ± {needed.error[head]:.2f}"])
+    lines.append([name, looked, f"{rise.mean[head]:.2f} ± {rise.error[head]:.2f}"])
 
 print("\n16.8 What an atlas does not say\n")
 print(align(lines, left=(0,)))
 print(f"\nWhere the loss rises least without {NAMES[-1]}\n")
-for passage in needed.least(*HEADS[-1]):
+for passage in rise.least(*HEADS[-1]):
     print(passage)
 
 # %% [markdown]

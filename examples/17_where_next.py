@@ -82,11 +82,11 @@ print(
 
 # %%
 distance = np.arange(T)[:, None] - np.arange(T)
-near = (distance >= 0) & (distance < window)
-windowed = attnlab.attention(Q, K, V, mask=near, tokens=words)
+window_mask = (distance >= 0) & (distance < window)
+windowed = attnlab.attention(Q, K, V, mask=window_mask, tokens=words)
 
 print("\n17.2 A window")
-print(f"scores to compute: {int(head.mask.sum())} without it, {int(near.sum())} with it")
+print(f"scores to compute: {int(head.mask.sum())} without it, {int(window_mask.sum())} with it")
 print(f"largest change of a context: {np.abs(windowed.context - head.context).max():.3f}")
 windowed
 
@@ -135,17 +135,17 @@ def phi(x: Array) -> Array:
     return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
-in_full = phi(Q) @ phi(K).T * head.mask
-linear_weights = in_full / in_full.sum(axis=1, keepdims=True)
+full_weights = phi(Q) @ phi(K).T * head.mask
+linear_weights = full_weights / full_weights.sum(axis=1, keepdims=True)
 
-S, norm, one_by_one = np.zeros((Dh, V.shape[1])), np.zeros(Dh), []
+S, norm, stepwise = np.zeros((Dh, V.shape[1])), np.zeros(Dh), []
 for q, k, v in zip(phi(Q), phi(K), V, strict=True):
     S, norm = S + np.outer(k, v), norm + k
-    one_by_one.append(q @ S / (q @ norm))
+    stepwise.append(q @ S / (q @ norm))
 
-apart = np.abs(np.array(one_by_one) - linear_weights @ V).max()
+difference = np.abs(np.array(stepwise) - linear_weights @ V).max()
 print("\n17.4 Linear attention: without softmax")
-print(f"all at once and one token after the other: at most {apart:.0e} apart")
+print(f"all at once and one token after the other: at most {difference:.0e} apart")
 print(f"largest weight of the last row: softmax {head.weights[-1].max():.2f}, ", end="")
 print(f"without {linear_weights[-1].max():.2f}")
 pictures.heatmap(linear_weights, rows=words, columns=words, title="weights without softmax")
@@ -166,11 +166,11 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 # [MLA](later/mla.py) computes it for a whole layer.
 
 # %%
-U, sizes, turned = np.linalg.svd(K, full_matrices=False)
-kept = max(1, len(sizes) // 2)
-C, W_up = U[:, :kept] * sizes[:kept], turned[:kept]
+U, sizes, Vt = np.linalg.svd(K, full_matrices=False)
+rank = max(1, len(sizes) // 2)
+C, W_up = U[:, :rank] * sizes[:rank], Vt[:rank]
 thin_scores = (Q @ W_up.T) @ C.T / scale
-apart = np.abs(np.where(head.mask, thin_scores - head.scores, 0)).max()
+difference = np.abs(np.where(head.mask, thin_scores - head.scores, 0)).max()
 
 H, L, latent = 32, 32, 512
 cache = {
@@ -188,8 +188,8 @@ print(
         decimals=0,
     )
 )
-print(f"\nThis head's keys with {kept} numbers per token instead of {Dh}:")
-print(f"scores change by at most {apart:.2f}; they range from ", end="")
+print(f"\nThis head's keys with {rank} numbers per token instead of {Dh}:")
+print(f"scores change by at most {difference:.2f}; they range from ", end="")
 print(f"{head.scores[head.mask].min():.2f} to {head.scores[head.mask].max():.2f}")
 pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 
@@ -204,7 +204,7 @@ pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
 
 
 # %%
-def turned_by(x: Array, position: int, theta: float) -> Array:
+def rotate(x: Array, position: int, theta: float) -> Array:
     """Two numbers, rotated by their position times theta."""
     cos, sin = np.cos(position * theta), np.sin(position * theta)
     return np.array([x[0] * cos - x[1] * sin, x[0] * sin + x[1] * cos])
@@ -212,7 +212,7 @@ def turned_by(x: Array, position: int, theta: float) -> Array:
 
 q, k = np.array([1.0, 0.3]), np.array([0.8, -0.5])
 pairs = [(2, 0), (5, 3), (102, 100), (5, 0)]
-products = [float(turned_by(q, m, theta) @ turned_by(k, n, theta)) for m, n in pairs]
+products = [float(rotate(q, m, theta) @ rotate(k, n, theta)) for m, n in pairs]
 print("\n17.6 Position as a rotation: one query, one key, at several positions")
 print(
     attnlab.table(
@@ -221,7 +221,7 @@ print(
         decimals=2,
     )
 )
-pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q at position m")
+pictures.points({f"m = {m}": rotate(q, m, theta) for m in range(6)}, title="q at position m")
 
 # %% [markdown]
 # ## 17.7 Mixture of experts
@@ -234,15 +234,15 @@ pictures.points({f"m = {m}": turned_by(q, m, theta) for m in range(6)}, title="q
 # [MoE](later/moe.py) cuts an MLP into experts.)
 
 # %%
-experts, working = 4, 2
+experts, active = 4, 2
 rng = np.random.default_rng(0)
 router = rng.normal(size=(head.X.shape[1], experts))
 logits = head.X @ router / np.sqrt(head.X.shape[1])
-chosen = np.argsort(-logits, axis=1)[:, :working]
+chosen = np.argsort(-logits, axis=1)[:, :active]
 only_chosen = np.full_like(logits, -np.inf)
 np.put_along_axis(only_chosen, chosen, np.take_along_axis(logits, chosen, axis=1), axis=1)
 gates = attnlab.softmax(only_chosen)
-print(f"\n17.7 Mixture of experts: {working} of {experts} run for each token (untrained router)")
+print(f"\n17.7 Mixture of experts: {active} of {experts} run for each token (untrained router)")
 names = [f"expert {e}" for e in range(experts)]
 print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 
@@ -296,7 +296,7 @@ print(f"\n17.7 This head's keys in 8 bits: scores change by at most {apart_in_8_
 #
 # </details>
 #
-# **Exercise 4 (medium).** In 17.7 let only one expert run: `experts, working = 4, 1`. What are the
+# **Exercise 4 (medium).** In 17.7 let only one expert run: `experts, active = 4, 1`. What are the
 # gates?
 #
 # <details><summary>Answer</summary>

@@ -37,7 +37,7 @@ WATCHED = "0.2"  # the part in 18.6
 truth = open_truth()
 print(f"{len(truth.sentences)} sentences of {len(truth.tasks)} tasks, for example:\n")
 for task in truth.tasks:
-    sentence = next(one for one in truth.sentences if one.task == task)
+    sentence = next(each for each in truth.sentences if each.task == task)
     print(f"  {task:<11}{sentence.clean} ...{sentence.right}")
 
 parts, tasks = truth.parts, truth.tasks
@@ -56,8 +56,8 @@ row = tasks.index(TASK)
 # %%
 v = truth.values(TASK, ABLATION).mean(axis=0)  # (1024,)
 sizes = kept_parts(range(len(v))).sum(axis=1)
-of_size = [v[sizes == n] for n in range(len(parts) + 1)]
-lines = np.array([[scores.min(), scores.mean(), scores.max()] for scores in of_size])
+v_by_size = [v[sizes == n] for n in range(len(parts) + 1)]
+lines = np.array([[scores.min(), scores.mean(), scores.max()] for scores in v_by_size])
 
 print(f"\n18.1 v of all subsets by size: {TASK}\n")
 names = ["least", "mean", "most"]
@@ -75,13 +75,13 @@ pictures.curves(dict(zip(names, lines.T, strict=True)), x_name="parts kept", y_n
 
 # %%
 pocket = attnlab.GPT2.from_pretrained("pocket")
-number = [one.task for one in truth.sentences].index(TASK)
+number = [each.task for each in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
 mean_of_path = means(pocket)
-usual = {mean: mean_of_path, zero: None}[ABLATION]
+replacement = {mean: mean_of_path, zero: None}[ABLATION]
 
-logits = ablated(pocket.trace(sentence.clean), is_kept, usual).next_logits
+logits = ablated(pocket.trace(sentence.clean), is_kept, replacement).next_logits
 correct, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
 by_hand = float(logits[correct] - logits[wrong])
 in_table = truth.values(TASK, ABLATION)[0, (1 << np.flatnonzero(is_kept)).sum()]
@@ -150,8 +150,8 @@ interactions.plot()
 def smallest(task: str) -> str:
     try:
         (chosen, faithfulness), *others = truth.circuits(task, FAITHFUL, ABLATION)
-    except attnlab.AttnlabError as why:
-        return str(why)
+    except attnlab.AttnlabError as error:
+        return str(error)
     return f"{len(chosen):2}  {faithfulness:.2f}  {', '.join(chosen)}  ({len(others)} more)"
 
 
@@ -228,10 +228,11 @@ print(attnlab.table(scores, rows=tasks, columns=names, decimals=2))
 # correlation of the ten parts' values.
 
 # %%
-both = [truth.shapley(ablation).values for ablation in (mean, zero)]
-last = [parts.index("MLP 0"), parts.index("MLP 1")]
+shapley_values = [truth.shapley(ablation).values for ablation in (mean, zero)]
+mlp_columns = [parts.index("MLP 0"), parts.index("MLP 1")]
 by_task = [
-    [*one[last], *other[last], spearman(one, other)] for one, other in zip(*both, strict=True)
+    [*by_mean[mlp_columns], *by_zero[mlp_columns], spearman(by_mean, by_zero)]
+    for by_mean, by_zero in zip(*shapley_values, strict=True)
 ]
 
 print("\n18.7 Ablation by mean, and by zero\n")
@@ -300,13 +301,13 @@ print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 # The table is made of one step: attention in which some heads write their means.
 #
 # **Task 1 (medium).** `context` is what each head writes, (H, T, Dh); `is_kept` (H,) says which
-# heads are kept, `usual` (H, 1, Dh) has the means. Return the new `context`, and the layer's
+# heads are kept, `replacement` (H, 1, Dh) has the means. Return the new `context`, and the layer's
 # `output`.
 
 
 # %%
 def my_ablation(
-    context: Array, is_kept: Array, usual: Array, W_O: Array, b_O: Array
+    context: Array, is_kept: Array, replacement: Array, W_O: Array, b_O: Array
 ) -> dict[str, Array]:
     raise NotImplementedError
 
@@ -328,7 +329,7 @@ print(checked(after, my_ablation, layer.context, kept_heads, ours, layer.W_O, la
 # <details><summary>Hint 2</summary>
 #
 # `is_kept` has the shape (H,). With `is_kept[:, None, None]` it is (H, 1, 1) and fits (H, T, Dh),
-# as `usual` does.
+# as `replacement` does.
 #
 # <details><summary>Hint 3</summary>
 #

@@ -44,8 +44,8 @@ def show(result: Any, name: str, sentence: str, columns: Sequence[Any] = range(6
     print(textwrap.fill(sentence, 90))
 
 
-def percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.005 else "less than 1%"
+def percent(fraction: float) -> str:
+    return f"{fraction:.0%}" if fraction >= 0.005 else "less than 1%"
 
 
 print(f"{options.text!r}: {len(symbols)} tokens. Layer {options.layer}, head {options.head}.")
@@ -91,7 +91,7 @@ attended = ", ".join(f"{symbols[key]} {percent(head.weights[-1, key])}" for key 
 show(
     head,
     "weights",
-    f"Softmax turns each row into shares that sum to 1. {last} attends most to: {attended}.",
+    f"Softmax turns each row into weights that sum to 1. {last} attends most to: {attended}.",
     columns=symbols,
 )
 show(

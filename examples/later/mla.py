@@ -37,8 +37,8 @@ W_down, W_up = U[:, :LATENT] * sizes[:LATENT], Vt[:LATENT]
 W_UK, W_UV = np.hsplit(W_up, 2)
 
 C = X @ W_down  # the cache: one row for each token
-kept, all_of_it = C.shape[1], 2 * H * Dh
-print(f"kept for each token and layer: {kept} numbers instead of {all_of_it}")
+n_kept, n_full = C.shape[1], 2 * H * Dh
+print(f"kept for each token and layer: {n_kept} numbers instead of {n_full}")
 pictures.curves({"W_K beside W_V": sizes}, x_name="number", y_name="singular value")
 
 # %% [markdown]
@@ -72,9 +72,14 @@ for width in (128, 96, 64, 32, 16):
         (X @ part).reshape(T, H, Dh).swapaxes(0, 1) + b
         for part, b in zip(np.hsplit(thin, 2), (b_K, b_V), strict=True)
     )
-    there = attnlab.attention(attention.Q, K, V, mask=attention.mask)
-    apart = np.linalg.norm(there.context - attention.context) / np.linalg.norm(attention.context)
-    changes[f"latent of {width}"] = [np.abs(there.weights - attention.weights).max(), apart]
+    thin_attention = attnlab.attention(attention.Q, K, V, mask=attention.mask)
+    change = np.linalg.norm(thin_attention.context - attention.context) / np.linalg.norm(
+        attention.context
+    )
+    changes[f"latent of {width}"] = [
+        np.abs(thin_attention.weights - attention.weights).max(),
+        change,
+    ]
 columns = ["change of a weight, at most", "change of the contexts, relative"]
 print(attnlab.table([*changes.values()], rows=[*changes], columns=columns, decimals=2))
 

@@ -34,36 +34,35 @@ T, D = mlp.X.shape
 experts = np.array_split(np.arange(mlp.W_1.shape[1]), EXPERTS)  # which hidden numbers each has
 
 
-def expert(x: Array, own: AnyArray) -> Array:
+def expert(x: Array, indices: AnyArray) -> Array:
     """What one expert writes."""
-    hidden = attnlab.linear(x, mlp.W_1[:, own], mlp.b_1[own])
-    written: Array = mlp.activation(hidden) @ mlp.W_2[own]
+    hidden = attnlab.linear(x, mlp.W_1[:, indices], mlp.b_1[indices])
+    written: Array = mlp.activation(hidden) @ mlp.W_2[indices]
     return written
 
 
-outputs = np.stack([expert(mlp.X, own) for own in experts])  # (experts, T, D)
-apart = np.abs(outputs.sum(axis=0) + mlp.b_2 - mlp.output).max()
-print(
-    f"{EXPERTS} experts of {len(experts[0])} hidden numbers; their sum is {apart:.0e} from the MLP"
-)
+outputs = np.stack([expert(mlp.X, indices) for indices in experts])  # (experts, T, D)
+rounding = np.abs(outputs.sum(axis=0) + mlp.b_2 - mlp.output).max()
+print(f"{EXPERTS} experts of {len(experts[0])} hidden numbers")
+print(f"their sum and the MLP's output: at most {rounding:.0e} apart")
 
 # %% [markdown]
 # ## The router
 #
 # A router is a small matrix: its logits say how much each expert is wanted, the best `ACTIVE` of
-# them run, and softmax of these gives their **gates**. Ours is not trained. Instead it is given the
-# truth: the length of what each expert would write. So no router by length can do better, and a
-# real router must guess the lengths from X, without running the experts.
+# them run, and softmax of these gives their **gates**. Ours is not trained. Instead it uses the
+# length of what each expert actually writes. So no router by length can do better, and a real
+# router must predict the lengths from X, without running the experts.
 
 # %%
 lengths = np.linalg.norm(outputs, axis=-1).T  # (T, experts)
 chosen = np.argsort(-lengths, axis=1)[:, :ACTIVE]
-runs = np.zeros((T, EXPERTS), bool)
-np.put_along_axis(runs, chosen, True, axis=1)
-gates = attnlab.softmax(np.where(runs, lengths, -np.inf))
+is_active = np.zeros((T, EXPERTS), bool)
+np.put_along_axis(is_active, chosen, True, axis=1)
+gates = attnlab.softmax(np.where(is_active, lengths, -np.inf))
 names = [f"expert {e}" for e in range(EXPERTS)]
 print(attnlab.table(gates, rows=words, columns=names, decimals=2))
-print(f"tokens for each expert: {runs.sum(axis=0).tolist()}")
+print(f"tokens for each expert: {is_active.sum(axis=0).tolist()}")
 pictures.heatmap(lengths, rows=words, columns=names, title="length of what an expert writes")
 
 # %% [markdown]
@@ -73,14 +72,14 @@ pictures.heatmap(lengths, rows=words, columns=names, title="length of what an ex
 # how the MLP was trained.) The more of them run, the nearer the sum is to the MLP's output.
 
 # %%
-lost: dict[str, list[float]] = {}
+errors: dict[str, list[float]] = {}
 for active in range(1, EXPERTS + 1):
     best = np.argsort(-lengths, axis=1)[:, :active]
-    running = np.take_along_axis(outputs, best.T[:, :, None], axis=0).sum(axis=0)
-    error = np.linalg.norm(running + mlp.b_2 - mlp.output) / np.linalg.norm(mlp.output)
-    lost[f"{active} of {EXPERTS}"] = [active / EXPERTS, float(error)]
-columns = ["share of the work", "relative error"]
-print(attnlab.table([*lost.values()], rows=[*lost], columns=columns, decimals=2))
+    partial_sum = np.take_along_axis(outputs, best.T[:, :, None], axis=0).sum(axis=0)
+    error = np.linalg.norm(partial_sum + mlp.b_2 - mlp.output) / np.linalg.norm(mlp.output)
+    errors[f"{active} of {EXPERTS}"] = [active / EXPERTS, float(error)]
+columns = ["fraction of the work", "relative error"]
+print(attnlab.table([*errors.values()], rows=[*errors], columns=columns, decimals=2))
 
 # %% [markdown]
 # An MLP that was trained as one spreads its work over all its parts, so leaving some out costs

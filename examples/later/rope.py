@@ -47,9 +47,9 @@ lengths = np.abs(np.linalg.norm(Q, axis=1) - np.linalg.norm(head.Q, axis=1))
 print(
     f"{Dh} columns, {Dh // 2} pairs; lengths of the queries change by at most {lengths.max():.0e}"
 )
-one = rotated(np.tile(head.Q[-1], (6, 1)), np.arange(6))
+rotated_query = rotated(np.tile(head.Q[-1], (6, 1)), np.arange(6))
 pictures.points(
-    {f"m = {m}": pair for m, pair in enumerate(one[:, :2])}, title="the first pair of q"
+    {f"m = {m}": pair for m, pair in enumerate(rotated_query[:, :2])}, title="the first pair of q"
 )
 
 # %% [markdown]
@@ -61,11 +61,11 @@ pictures.points(
 
 # %%
 scores = Q @ K.T / head.scale
-moved = rotated(head.Q, positions + FAR) @ rotated(head.K, positions + FAR).T / head.scale
-print(f"All positions {FAR:,} later: scores change by at most {np.abs(moved - scores).max():.0e}")
+shifted = rotated(head.Q, positions + FAR) @ rotated(head.K, positions + FAR).T / head.scale
+print(f"All positions {FAR:,} later: scores change by at most {np.abs(shifted - scores).max():.0e}")
 
-same = np.tile(head.Q[-1], (T, 1))  # one vector at every position
-products = rotated(same, positions) @ rotated(same, positions).T / head.scale
+same_vector = np.tile(head.Q[-1], (T, 1))  # one vector at every position
+products = rotated(same_vector, positions) @ rotated(same_vector, positions).T / head.scale
 print("\nThe score of a vector with itself, by distance")
 print(attnlab.table([products[0]], rows=["score"], columns=range(T), decimals=2))
 pictures.heatmap(products, rows=range(T), columns=range(T), title="the same vector everywhere")

@@ -21,7 +21,7 @@ CHANGES: Changes = {
     "a Chinese prompt": {"The dog chased the ball, but it": "猫吃鱼"},
     "sentences of several lengths": {'"The cat chased the dog"': '"A dog sat."'},
     "a network that forgets": {
-        "SEED, WIDTH, WORDS, KEPT = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, KEPT = 3, 2, 1, 0"
+        "SEED, WIDTH, WORDS, DECAY = 0, 64, 40, 0.9": "SEED, WIDTH, WORDS, DECAY = 3, 2, 1, 0"
     },
     "arrows that are none": {"[1.0, 1.5]": "[0.0, 0.0]", "[1.5, -1.0]": "[0.0, 0.0]"},
 }
@@ -37,7 +37,7 @@ def test_one_vector_is_a_bottleneck() -> None:
     lesson = as_it_is(CHAPTER)
     assert lesson["averages"][0].tolist() == pytest.approx([4 / 3, 1 / 3])
     assert np.array_equal(lesson["averages"][0], lesson["averages"][1])
-    assert lesson["apart"] < 1e-7
+    assert lesson["difference"] < 1e-7
     left = lesson["remaining"]
     assert len(left) == 40
     assert left[0] == 1
@@ -47,7 +47,7 @@ def test_one_vector_is_a_bottleneck() -> None:
     small = run("01", {"SCALE = 1.0  #": "SCALE = 0.1  #"})["remaining"]
     assert round(small[10], 2) == 0.25
     width = lesson["WIDTH"]
-    assert np.allclose(lesson["turn"] @ lesson["turn"].T, np.eye(width))
+    assert np.allclose(lesson["W_state"] @ lesson["W_state"].T, np.eye(width))
 
 
 def test_how_long_vectors_are() -> None:
@@ -58,12 +58,12 @@ def test_how_long_vectors_are() -> None:
     assert [f"{after.min():.2f}", f"{after.max():.2f}"] == ["7.34", "8.33"]
     assert not any(np.allclose(rows, 1, rtol=0.05) for rows in stages.values())
     assert lesson["cosines"].diagonal() == pytest.approx(1, abs=1e-5)
-    assert lesson["together"] > 0.98
+    assert lesson["correlation"] > 0.98
 
 
 def test_similarity_is_not_attention() -> None:
     lesson = as_it_is(CHAPTER)
-    similarity, shares, head = lesson["similarity"], lesson["of_similarity"], lesson["head"]
+    similarity, shares, head = lesson["similarity"], lesson["similarity_weights"], lesson["head"]
     assert similarity[2].tolist() == [2, 2, 3]
     assert "it · ball = 1·0 + 1·2 + 1·0 = 2" in lesson.printed
     assert shares[2, 0] == shares[2, 1]
@@ -73,26 +73,26 @@ def test_similarity_is_not_attention() -> None:
     assert head.weights[2].argmax() == lesson["words"].index("dog")
     assert lesson["W_Q_thing"].tolist() == [[0, 1], [0, 0], [0, 3]]
     assert lesson["other_head"].weights[2].argmax() == lesson["words"].index("ball")
-    assert np.array_equal(lesson["X"] @ lesson["middle"] @ lesson["X"].T, head.raw_scores)
+    assert np.array_equal(lesson["X"] @ lesson["W_QK"] @ lesson["X"].T, head.raw_scores)
     assert "X Xᵀ equal to its transpose: True" in lesson.printed
     assert "Q Kᵀ equal to its transpose: False" in lesson.printed
 
 
 def test_nor_is_it_in_a_trained_model() -> None:
     lesson = as_it_is(CHAPTER)
-    symbols, last = lesson["symbols"], lesson["last"]
+    symbols, last = lesson["symbols"], lesson["last_row"]
     animal, thing = symbols.index("Ġdog"), symbols.index("Ġball")
-    assert lesson["alike"].diagonal().min() > 0.9
+    assert lesson["softmax_of_products"].diagonal().min() > 0.9
     assert f"{last['weights'][animal]:.2f}" == "1.00"
     assert f"{last['softmax(X Xᵀ / √D)'][animal]:.2f}" == "0.00"
     assert last["X Xᵀ"][thing] > last["X Xᵀ"][animal]
     block = lesson["trace"].blocks[1].attention
-    assert np.array_equal(lesson["learned"].X, block.X)
+    assert np.array_equal(lesson["trained_head"].X, block.X)
 
 
 def test_exercise_1() -> None:
     lesson = run(CHAPTER, {".token_embedding.mean(": ".embedding.mean("})
-    assert lesson["apart"] < 1e-6
+    assert lesson["difference"] < 1e-6
     assert "less than 1e-6" in answer(CHAPTER, 1)
 
 

@@ -73,16 +73,16 @@ def test_two_words() -> None:
     lesson = as_it_is(CHAPTER)
     assert (lesson["X"] @ lesson["X"].T).tolist() == [[5, 4], [4, 5]]
     assert (lesson["Q"] @ lesson["K"].T).tolist() == [[1, 5], [-2.5, 1]]
-    assert lesson["turned"] == pytest.approx(lesson["Q"] @ lesson["K"].T)
+    assert lesson["rotated_scores"] == pytest.approx(lesson["Q"] @ lesson["K"].T)
 
 
 def test_low_rank() -> None:
     lesson = as_it_is(CHAPTER)
-    assert np.linalg.matrix_rank(lesson["flat"]) == 1
-    assert (lesson["X"][1] @ lesson["flat"]).tolist() == [0, 0]
+    assert np.linalg.matrix_rank(lesson["W_QK"]) == 1
+    assert (lesson["X"][1] @ lesson["W_QK"]).tolist() == [0, 0]
     assert (lesson["D"], lesson["Dh"]) == (128, 32)
     assert "W_Q W_Kᵀ is 128 x 128, of rank 32" in lesson.printed
-    assert lesson["values"][32:] == pytest.approx(0, abs=1e-5)
+    assert lesson["singular_values"][32:] == pytest.approx(0, abs=1e-5)
     assert np.argmax(lesson["squares"] >= 0.9) + 1 < 32
 
 
@@ -114,8 +114,8 @@ def test_exercise_3() -> None:
 
 
 def test_exercise_4() -> None:
-    before = as_it_is(CHAPTER)["flat"]
-    after = run(CHAPTER, {"[[1.0], [-0.5]]": "[[2.0], [-1.0]]"})["flat"]
+    before = as_it_is(CHAPTER)["W_QK"]
+    after = run(CHAPTER, {"[[1.0], [-0.5]]": "[[2.0], [-1.0]]"})["W_QK"]
     assert np.linalg.matrix_rank(after) == 1
     largest = (np.linalg.svd(flat, compute_uv=False)[0] for flat in (before, after))
     assert "from {:.4f} to {:.4f}".format(*largest) in answer(CHAPTER, 4)

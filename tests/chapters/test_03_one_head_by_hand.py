@@ -50,7 +50,7 @@ def test_one_head_by_hand() -> None:
     agree(recorded, 4, **{name: getattr(chapter["head"], name) for name in steps})
     agree(recorded, 7, exp_of_scores=chapter["exp_of_scores"])
     agree(recorded, 3, exp_row_sums=chapter["exp_row_sums"])
-    assert np.array_equal(chapter["in_reach"](chapter["scores"]), chapter["scores"])
+    assert np.array_equal(chapter["shift_rows"](chapter["scores"]), chapter["scores"])
     assert np.allclose(chapter["weights"], 1 / 3, atol=0.02)
     assert np.allclose(softmax(chapter["example"]), [0.497, 0.301, 0.202], atol=0.0005)
     assert all(f"= {share}\n" in chapter.printed for share in (0.497, 0.301, 0.202))
@@ -71,7 +71,7 @@ def test_weights_of_scores_beyond_the_reach_of_exp() -> None:
 def test_the_arrows_add_up_to_the_context() -> None:
     for changes in ({}, OF_FIGURES["the same word twice"], OF_FIGURES["many words"]):
         chapter = run(CHAPTER, changes)
-        assert np.allclose(sum(chapter["added"].values()), chapter["context"][0])
+        assert np.allclose(sum(chapter["weighted_values"].values()), chapter["context"][0])
 
 
 def test_heads_that_ask_other_questions() -> None:
@@ -79,18 +79,18 @@ def test_heads_that_ask_other_questions() -> None:
     noun = np.array([0.9, -1.2, 0.9])  # 0.8 - 0.2 + 0.4 - 0.1, ...
     assert np.allclose(chapter["X"] @ chapter["noun"], noun[:, None])
     assert np.allclose(chapter["other_kind"].weights, softmax(-2 * np.outer(noun, noun)))
-    assert np.allclose(chapter["own_kind"].weights, softmax(2 * np.outer(noun, noun)))
+    assert np.allclose(chapter["same_kind"].weights, softmax(2 * np.outer(noun, noun)))
     assert chapter["other_kind"].weights[0, 1] > 0.9  # a noun at the verb
     assert chapter["other_kind"].weights[1, [0, 2]].sum() > 0.9
-    assert chapter["own_kind"].weights[0, [0, 2]].sum() > 0.9
-    assert chapter["own_kind"].weights[1, 1] > 0.9
+    assert chapter["same_kind"].weights[0, [0, 2]].sum() > 0.9
+    assert chapter["same_kind"].weights[1, 1] > 0.9
     assert chapter["concat"].shape == (3, 6)
 
 
 def test_rows_or_columns() -> None:
     chapter = as_it_is(CHAPTER)
-    assert np.allclose(chapter["turned"], chapter["scores"].T)
-    assert np.allclose(softmax(chapter["turned"].T).T.sum(axis=0), 1)
+    assert np.allclose(chapter["KQ"], chapter["scores"].T)
+    assert np.allclose(softmax(chapter["KQ"].T).T.sum(axis=0), 1)
     assert chapter["linear_weight"].shape == (2, 4)
     assert np.allclose(chapter["X"] @ chapter["linear_weight"].T, chapter["Q"])
 
@@ -154,7 +154,7 @@ def test_sentences_of_questions_and_of_names() -> None:
     found = {name: [float(n) for n in row.split()[1:]] for name, row in rows.items()}
     assert [row.index(max(row)) for row in found.values()] == [4, 3, 3]  # 钱, 取 and 取
     assert found["place, activity"][3] == found["place, activity"][4]
-    he = as_it_is(CHAPTER)["he"]
+    he = as_it_is(CHAPTER)["pronoun_weights"]
     assert he[0] == he[2] == pytest.approx(0.5, abs=0.01)
     (most,) = set((as_it_is(CHAPTER)["weights"] - 1 / 3).argmax(axis=1))
     (least,) = set(as_it_is(CHAPTER)["weights"].argmin(axis=1))

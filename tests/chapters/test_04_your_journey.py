@@ -42,9 +42,11 @@ def test_stages_agree() -> None:
     for name, head in chapter["heads"].items():
         agree(recorded[name], 6, **{step: getattr(head, step) for step in steps})
     assert first is not second
-    assert chapter["cut"](chapter["exact"])[[0, 1, 5]].tolist() == [1.2, 1.8, 1.5]
-    assert not np.allclose(chapter["cut"](chapter["of_cut_rows"]), chapter["cut"](chapter["exact"]))
-    both = chapter["both"]
+    assert chapter["truncate"](chapter["exact"])[[0, 1, 5]].tolist() == [1.2, 1.8, 1.5]
+    assert not np.allclose(
+        chapter["truncate"](chapter["from_truncated"]), chapter["truncate"](chapter["exact"])
+    )
+    both = chapter["two_heads"]
     for head, part in zip(both.heads, recorded["multi_head"]["heads"], strict=True):
         agree(part, 6, weights=head.weights, context=head.context)
     agree(recorded["multi_head"], 6, concatenated=both.concat)
@@ -59,8 +61,8 @@ def test_causal_in_two_ways() -> None:
     agree(recorded["causal"], 6, renormalised_weights=chapter["renormalised"])
     assert np.isclose(chapter["first"], chapter["second"])
     assert np.isclose(chapter["second"], causal.weights[2, 2])
-    assert np.isclose(chapter["of_all"], np.exp(chapter["head"].scores[2]).sum())
-    assert np.isclose(chapter["share"], chapter["head"].weights[2, :3].sum())
+    assert np.isclose(chapter["sum_of_all"], np.exp(chapter["head"].scores[2]).sum())
+    assert np.isclose(chapter["fraction_seen"], chapter["head"].weights[2, :3].sum())
 
 
 def test_the_first_way_fails_where_the_future_takes_all() -> None:
@@ -74,7 +76,7 @@ def test_dropout() -> None:
     chapter, recorded = as_it_is(CHAPTER), figures.load("journey")
     agree(recorded["dropout"], 6, weights=chapter["dropped"])
     assert not chapter["dropped"][1].any()
-    once, causal = chapter["once"], chapter["causal"]
+    once, causal = chapter["one_draw"], chapter["causal"]
     assert set(np.unique(once.dropout_mask)) == {0, 2}
     assert np.allclose(once.weights, causal.weights * once.dropout_mask)
     assert np.allclose(chapter["mean"], causal.weights, atol=0.01)
@@ -87,14 +89,15 @@ def test_the_gradient_is_that_of_the_loss() -> None:
         FASTER[CHAPTER]
         | {
             "steps, rate = 500, 0.03": "steps, rate = 1, 0.03",
-            "    return layer, off\n": "    global made\n    made = layer, gradients\n"
-            "    return layer, off\n",
-            "alike, off_alike = train(a, a)": "different, off_different = train(a, b)\n"
-            "alike, off_alike = different, off_different",
+            "    return layer, errors\n": "    global made\n    made = layer, gradients\n"
+            "    return layer, errors\n",
+            "identical, errors_identical = train(a, a)": ""
+            "different, errors_different = train(a, b)\n"
+            "identical, errors_identical = different, errors_different",
         },
     )
     _, gradients = one_step["made"]
-    X, wanted, mask = (one_step[name] for name in ("X", "wanted", "mask"))
+    X, wanted, mask = (one_step[name] for name in ("X", "target", "mask"))
     a, b = one_step["a"], one_step["b"]
     matrices = [np.hstack([a[n], b[n]]) for n in range(3)] + [np.vstack([a[3], b[3]])]
 
@@ -115,9 +118,9 @@ def test_the_gradient_is_that_of_the_loss() -> None:
 @pytest.mark.parametrize("seed", [123, 0, 1])
 def test_heads_that_start_alike_stay_alike(seed: int) -> None:
     chapter = run(CHAPTER, FASTER[CHAPTER] | {"p, seed = 0.5, 123": f"p, seed = 0.5, {seed}"})
-    assert np.allclose(chapter["alike"].weights[0], chapter["alike"].weights[1], atol=1e-3)
+    assert np.allclose(chapter["identical"].weights[0], chapter["identical"].weights[1], atol=1e-3)
     assert np.abs(np.diff(chapter["different"].weights, axis=0)).max() > 0.5
-    assert chapter["off_different"][-1] < chapter["off_alike"][-1] / 2
+    assert chapter["errors_different"][-1] < chapter["errors_identical"][-1] / 2
 
 
 def test_exercise_1() -> None:
@@ -145,7 +148,7 @@ def test_exercise_3() -> None:
 
 def test_exercise_4() -> None:
     chapter = run(CHAPTER, {"p, seed = 0.5": "p, seed = 0.2"})
-    kept = chapter["many"].dropout_mask
+    kept = chapter["many_draws"].dropout_mask
     assert np.isclose(kept.max(), 1.25)
     assert np.isclose((kept > 0).mean(), 4 / 5, atol=0.001)
     assert np.allclose(chapter["mean"], chapter["causal"].weights, atol=0.01)
@@ -155,16 +158,16 @@ def test_exercise_4() -> None:
 
 def test_exercise_5() -> None:
     half = run(CHAPTER, FASTER[CHAPTER] | {"train(a, a)": "train(a, [*a[:3], b[3]])"})
-    assert np.abs(np.diff(half["alike"].weights, axis=0)).max() > 0.5
-    for ended in (half["off_alike"][-1], as_it_is(CHAPTER)["off_alike"][-1]):
+    assert np.abs(np.diff(half["identical"].weights, axis=0)).max() > 0.5
+    for ended in (half["errors_identical"][-1], as_it_is(CHAPTER)["errors_identical"][-1]):
         assert f" {ended:.2f}" in answer(CHAPTER, 5)
 
 
 def test_alpha_and_z_as_they_are_printed() -> None:
     chapter = as_it_is(CHAPTER)
-    assert chapter["cut"](chapter["alpha"])[[0, 1, 5]].tolist() == [0.1, 0.2, 0.1]
+    assert chapter["truncate"](chapter["alpha"])[[0, 1, 5]].tolist() == [0.1, 0.2, 0.1]
     assert round(chapter["alpha"][5], 1) == 0.2
-    assert chapter["cut"](chapter["z"]).tolist() == [0.3, 0.8]
+    assert chapter["truncate"](chapter["z"]).tolist() == [0.3, 0.8]
 
 
 def test_pictures_show_what_the_text_says() -> None:

@@ -22,7 +22,7 @@ OF_FIGURES: Changes = {
     "scores that are equal": {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0.7, 0.7])\nt"},
     "one score": {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "-3])\nt"},
     "scores of zeros": {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0, 0, 0])\nt"},
-    "other factors": {"times = (1, 8, 64)": "times = (0, -2, 1000, 5)"},
+    "other factors": {"factors = (1, 8, 64)": "factors = (0, -2, 1000, 5)"},
 }
 
 
@@ -36,7 +36,7 @@ def test_dice_and_dot_products_spread_with_the_root() -> None:
     chapter = as_it_is(CHAPTER)
     for n in (2, 8, 32):
         assert np.allclose(chapter["throws"][n].var(), n * np.var([1, 2, 3, 4, 5, 6]), rtol=0.03)
-        chance, distance = chapter["chances"][f"{n} dice"], chapter["distances"]
+        chance, distance = chapter["probabilities"][f"{n} dice"], chapter["distances"]
         assert np.isclose(chance.sum(), 1, atol=0.01)
         assert np.isclose((chance * distance**2).sum(), n * 35 / 12, rtol=0.02)
     for d, (variance, deviation, divided) in zip(chapter["widths"], chapter["spread"], strict=True):
@@ -45,7 +45,7 @@ def test_dice_and_dot_products_spread_with_the_root() -> None:
 
 def test_a_sharp_softmax_stops_learning() -> None:
     chapter = as_it_is(CHAPTER)
-    assert "shares: all 10 published figures agree" in chapter.printed
+    assert "weights: all 10 published figures agree" in chapter.printed
     softmaxes = {factor: softmax(factor * chapter["scores"]) for factor in (1, 8, 64)}
     published = {
         "1": [0.1925, 0.1426, 0.2351, 0.1426, 0.2872],
@@ -63,7 +63,7 @@ def test_a_sharp_softmax_stops_learning() -> None:
 
 
 def test_only_the_root_is_the_same_for_every_d() -> None:
-    undivided, by_root, by_d, by_square = np.transpose(as_it_is(CHAPTER)["winners"])
+    undivided, by_root, by_d, by_square = np.transpose(as_it_is(CHAPTER)["largest_weights"])
     assert undivided[-1] > 0.85
     assert 0.25 < by_root.min() < by_root.max() < 0.35
     assert by_d[-1] < 0.15
@@ -95,14 +95,14 @@ def test_exercise_2() -> None:
 def test_exercise_3() -> None:
     equal = run(
         CHAPTER,
-        FASTER[CHAPTER] | {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0.7, 0.7, 0.7, 0.7, 0.7])\nt"},
+        FASTER[CHAPTER] | {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "0.7, 0.7, 0.7, 0.7, 0.7])\nf"},
     )
     assert all(np.allclose(weights, 1 / 5) for weights in equal["weights"].values())
     assert f"{equal['weights'][64][0]:.4f}" in answer(CHAPTER, 3)
 
 
 def test_exercise_4() -> None:
-    turned = run(CHAPTER, FASTER[CHAPTER] | {"times = (1, 8, 64)": "times = (1, 8, -1)"})
+    turned = run(CHAPTER, FASTER[CHAPTER] | {"factors = (1, 8, 64)": "factors = (1, 8, -1)"})
     powers = [math.exp(-score) for score in (0.1, -0.2, 0.3, -0.2, 0.5)]
     assert np.allclose(turned["weights"][-1], np.array(powers) / sum(powers))
     assert turned["weights"][-1].argmax() in (1, 3)
@@ -114,7 +114,7 @@ def test_exercise_5() -> None:
         "scores = np.array([0.1, -0.2, 0.3, -0.2, 0.5])": (
             "scores = np.array([0.1, 1.8, 0.6, 0.1, 0.1])"
         ),
-        "times = (1, 8, 64)": "times = (1, 1 / 2)",
+        "factors = (1, 8, 64)": "factors = (1, 1 / 2)",
     }
     chapter, text = run(CHAPTER, FASTER[CHAPTER] | other), answer(CHAPTER, 5)
     without, divided = text.split("Divided by 2")

@@ -43,7 +43,7 @@ def test_on_paper() -> None:
     agree(recorded, 3, embedding=chapter["embedding"])
     agree(recorded, 2, masked_scores=chapter["masked_scores"], weights=chapter["weights"])
     assert figures.compare("context", chapter["context"], recorded["context"][:5], 3).agrees
-    assert not figures.compare("", chapter["of_rounded"], recorded["context"][:5], 3).agrees
+    assert not figures.compare("", chapter["rounded_context"], recorded["context"][:5], 3).agrees
     assert "10 of 36 sums differ from the printed one in the last digit" in chapter.printed
     assert chapter.printed.count("published figures agree") == 4
     assert math.isclose(sum(recorded["weights"][-1]), 0.97)
@@ -56,15 +56,15 @@ def test_on_a_model() -> None:
     chapter = as_it_is(CHAPTER)
     trace, head, model = chapter["trace"], chapter["head"], chapter["model"]
     variance, eps = trace.embedding.var(axis=1), model.config.layer_norm_epsilon
-    assert np.allclose(chapter["plain"].mean(axis=1), 0, atol=1e-5)
-    assert np.allclose(chapter["plain"].var(axis=1), variance / (variance + eps), rtol=1e-3)
+    assert np.allclose(chapter["normalised"].mean(axis=1), 0, atol=1e-5)
+    assert np.allclose(chapter["normalised"].var(axis=1), variance / (variance + eps), rtol=1e-3)
     assert np.array_equal(chapter["X"], head.X)
     assert head.W_Q.shape == (model.config.n_embd, model.config.d_head)
     assert head.context.shape == (len(trace.tokens), model.config.d_head)
     assert np.allclose(head.raw_scores, head.scores * model.config.d_head**0.5, atol=1e-5)
     assert (chapter["undivided"].max(axis=1) >= head.weights.max(axis=1) - 1e-6).all()
     assert "\n\n6.7 The verdict\n\n" in chapter.printed
-    assert all(str(step) in chapter.printed for step in chapter["walked"].values())
+    assert all(str(step) in chapter.printed for step in chapter["walk_steps"].values())
     another = run(CHAPTER, {"It’s very hot": "The dog chased the ball, but it"})
     assert "No table can match: the figures are for the prompt 'It’s" in another.printed
 

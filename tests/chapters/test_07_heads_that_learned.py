@@ -63,7 +63,7 @@ def test_what_it_stands_for() -> None:
 
 def test_a_head_that_is_silent() -> None:
     chapter = as_it_is(CHAPTER)
-    silent = dict(zip(chapter["HEADS"], np.array(chapter["silent"]), strict=True))
+    silent = dict(zip(chapter["HEADS"], np.array(chapter["ablated"]), strict=True))
     symbols = [word.symbol for word in chapter["words"]]
     assert symbols == ["Ġrolled", "Ġbarked"]
     assert silent.pop((1, 2)) == pytest.approx([0.942, 0.001], abs=0.002)
@@ -79,7 +79,7 @@ def test_a_creature() -> None:
         assert last_weights(chapter, "creature", head)["Ġfluffy"] > 0.95
     assert last_weights(chapter, "creature", (1, 2))["Ġfluffy"] > 0.5
     assert last_weights(chapter, "creature", (0, 2))["A"] > 0.99
-    lost = dict(zip(chapter["HEADS"], chapter["lost"], strict=True))
+    lost = dict(zip(chapter["HEADS"], chapter["ablated_probability"], strict=True))
     assert lost.pop((0, 2)) < 0.02
     assert min(lost.values()) > 0.5
 
@@ -98,8 +98,8 @@ def test_all_heads() -> None:
     T, layers, heads = chapter["T"], chapter["layers"], chapter["heads"]
     assert chapter["weights"].shape == (layers, heads, T, T)
     assert np.allclose(chapter["weights"].sum(axis=-1), 1, atol=1e-5)
-    assert chapter["even"] == pytest.approx(sum(1 / n for n in range(2, T + 1)) / (T - 1))
-    assert chapter["even"] > 1 / T
+    assert chapter["equal"] == pytest.approx(sum(1 / n for n in range(2, T + 1)) / (T - 1))
+    assert chapter["equal"] > 1 / T
     assert chapter["model"].config.n_layer * chapter["model"].config.n_head == 8
     assert (chapter["weights"][:, :, -1].argmax(axis=-1) > 0).all()  # no dash
 
@@ -110,7 +110,7 @@ def test_its_tokens_of_gpt2(gpt2_tokenizer: Tokenizer) -> None:
 
 
 def test_context_changes_a_vector() -> None:
-    verb, animal, thing, both = as_it_is(CHAPTER)["courses"].values()
+    verb, animal, thing, both = as_it_is(CHAPTER)["cosines"].values()
     for course in (verb, animal, thing, both):
         assert course[0] == pytest.approx(1)
         assert min(course[:3]) > 0.98
@@ -163,7 +163,7 @@ def test_exercise_4() -> None:
     said = " ".join(answer(CHAPTER, 4).split())
     longer = "The dog chased the ball near the lake, but it"
     chapter = run(CHAPTER, {"OTHERS = [\n": f'OTHERS = [\n    "{longer}",\n'})
-    course = chapter["courses"][longer]
+    course = chapter["cosines"][longer]
     assert f"{course[0]:.2f} at the embedding" in said
     assert f"{course[-1]:.2f} at the end" in said
 
@@ -184,7 +184,7 @@ def test_a_gallery_of_relations() -> None:
 def test_a_head_that_looks_like_one_for_the_passive() -> None:
     chapter = as_it_is(CHAPTER)
     by_voice = {voice: dict(zip(chapter["HEADS"], weights, strict=True))
-                for voice, weights in chapter["on_verb"].items()}  # fmt: skip
+                for voice, weights in chapter["verb_weights"].items()}  # fmt: skip
     assert f"{by_voice['passive'][1, 3]:.2f}" == f"{by_voice['active'][1, 3]:.2f}" == "0.89"
     assert max(by_voice["passive"], key=by_voice["passive"].__getitem__) == (1, 3)
     for voice, verb, noun in (("active", 2, 4), ("passive", 3, 6)):
@@ -199,7 +199,7 @@ def test_vectors_that_values_move() -> None:
     assert fluffy == pytest.approx(sleepy, abs=0.4)  # nearly alike
     assert moved[0] - moved[1] > fluffy[0] - fluffy[1] + 1
     assert moved_too[1] - moved_too[0] > sleepy[1] - sleepy[0] + 0.4
-    tower, iron, small = chapter["moved"].values()
+    tower, iron, small = chapter["vectors"].values()
     assert tower.tolist() == [1, 1]
     assert iron == pytest.approx(small[::-1])
     assert iron[0] > 3

@@ -71,10 +71,10 @@ def test_temperature_keeps_the_order() -> None:
 def test_loss_and_windows() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["story"].tokens.texts[-2:] == (" rolled", ".")
-    assert chapter["losses"].mean() == pytest.approx(chapter["by_library"], abs=1e-5)
+    assert chapter["losses"].mean() == pytest.approx(chapter["library_loss"], abs=1e-5)
     assert chapter["losses"][0] > 2  # the animal can't be predicted
     assert list(chapter["counts"]) == [0, 1, 1, 2, 2, 2, 2, 1, 1, 0]
-    rolled, barked = chapter["of_best"].T
+    rolled, barked = chapter["best_probabilities"].T
     assert rolled[:3].max() < 0.03 < 0.3 < rolled[3]  # where the ball appears
     assert barked[:6].max() < 0.05 < 0.15 < barked[6] < barked[7]  # and the dog
     assert chapter["symbols"][-4] == "Ġball"
@@ -111,12 +111,19 @@ def chapter_ids(text: str) -> list[int]:
 def test_exercise_3() -> None:
     once = as_it_is(CHAPTER)
     meowed = run(CHAPTER, {ENDS: 'LATER = " meowed."'})
-    changed = ~np.isclose(once["of_targets"], meowed["of_targets"], atol=1e-6)
+    changed = ~np.isclose(once["target_probabilities"], meowed["target_probabilities"], atol=1e-6)
     assert list(np.flatnonzero(changed)) == [7]
-    assert min(once["of_targets"][8], meowed["of_targets"][8]) > 0.999  # the full stop
+    assert (
+        min(once["target_probabilities"][8], meowed["target_probabilities"][8]) > 0.999
+    )  # the full stop
     said = " ".join(answer(CHAPTER, 3).split())
-    assert f"probability of {once['of_targets'][7]:.3f}, a loss of {once['losses'][7]:.3f};" in said
-    assert f"has {meowed['of_targets'][7]:.4f}, a loss of {meowed['losses'][7]:.2f}," in said
+    assert (
+        f"probability of {once['target_probabilities'][7]:.3f}, a loss of {once['losses'][7]:.3f};"
+        in said
+    )
+    assert (
+        f"has {meowed['target_probabilities'][7]:.4f}, a loss of {meowed['losses'][7]:.2f}," in said
+    )
 
 
 def test_exercise_4() -> None:

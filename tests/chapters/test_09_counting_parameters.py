@@ -49,7 +49,7 @@ def test_counting_parameters() -> None:
     }
     for name, count in counts.items():
         config = lesson["published"][name]
-        assert sum(lesson["parts"](config).values()) == parameter_count(config) == count
+        assert sum(lesson["part_counts"](config).values()) == parameter_count(config) == count
         assert f"{count:,}" in lesson.printed
         assert config.d_head == 64
     assert "count: the published figure agrees" in lesson.printed
@@ -58,8 +58,8 @@ def test_counting_parameters() -> None:
 def test_gpt3() -> None:
     lesson, notes = as_it_is(CHAPTER), figures.load("gpt3_parameters")
     gpt3 = lesson["gpt3"]
-    assert lesson["everything"] == parameter_count(gpt3) == sum(lesson["parts"](gpt3).values())
-    assert round(lesson["everything"], -9) == 175_000_000_000
+    assert lesson["total"] == parameter_count(gpt3) == sum(lesson["part_counts"](gpt3).values())
+    assert round(lesson["total"], -9) == 175_000_000_000
     assert (gpt3.d_head, gpt3.vocab_size) == (notes["d_head"], notes["n_vocab"])
     assert [count for _, count in lesson["counts"].values()] == list(notes["rows"].values())
     assert lesson["in_attention"] == notes["attention_total"]

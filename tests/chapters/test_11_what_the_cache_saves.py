@@ -78,12 +78,12 @@ def test_exercise_1() -> None:
 
 
 def test_exercise_2() -> None:
-    made = "longer, both = [*ids, *more], slice(0, T)  # the positions of the shared tokens\n"
-    chapter = fast({made: made + "longer, both = [*more, *ids], slice(-T, None)\n"})
+    made = "longer, shared = [*ids, *new_ids], slice(0, T)  # the positions of the shared tokens\n"
+    chapter = fast({made: made + "longer, shared = [*new_ids, *ids], slice(-T, None)\n"})
     one, other = chapter["layers"][0]
     apart = np.abs(one.K - other.K[:, -chapter["T"] :]).max()
     assert f"up to {apart:.1f} apart" in answer(CHAPTER, 2)
-    assert len(chapter["more"]) == 2  # shifted by two places
+    assert len(chapter["new_ids"]) == 2  # shifted by two places
 
 
 def test_exercise_3() -> None:

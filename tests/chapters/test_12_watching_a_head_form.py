@@ -19,7 +19,7 @@ CHANGES: Changes = {
     "a look that misses the end": {STEPS: "STEPS, EVERY = 5, 3"},
     "two letters": {"N = 10 ": "N = 2 "},
     "more letters than the text has": {"N = 10 ": "N = 99 "},
-    "the longest lines": {"MOST = 12 ": "MOST = 40 ", "N = 10 ": "N = 40 "},
+    "the longest lines": {"LONGEST = 12 ": "LONGEST = 40 ", "N = 10 ": "N = 40 "},
     "lines of two letters alone": {"SHORT = 0.7": "SHORT = 1.0"},
     "four heads": {SIZES: "WIDTH, HEADS, RATE, SEED = 8, 4, 1e-2, 1"},
     "a faster start": {SIZES: "WIDTH, HEADS, RATE, SEED = 48, 2, 0.1, 1"},
@@ -58,7 +58,7 @@ def test_watching_a_head_form() -> None:
 
     # the position, and what it depends on
     assert chapter["offset"] == 2
-    back = chapter["back"]
+    back = chapter["weights_back"]
     assert sorted(row.argmax() for row in back) == [1, 3]
     assert back.max(axis=1).min() > 0.9
     weight_of = dict(zip(["nothing", *chapter["NEAR"]], chapter["rows"], strict=True))
@@ -94,7 +94,7 @@ def test_what_is_watched() -> None:
         [-math.log(probabilities[i, t, held_out[i, t + 1]]) for t in range(19)] for i in range(64)
     ]
     halves = np.array(losses)[:, :9].mean(), np.array(losses)[:, 10:].mean()
-    assert np.allclose(chapter["halves"](forward), halves, rtol=1e-4)
+    assert np.allclose(chapter["half_losses"](forward), halves, rtol=1e-4)
     weights = forward.blocks[1].attention.weights
     after = [
         [weights[:, h, t, (t - 10) + places].mean() for t in range(11, 18)]
@@ -130,7 +130,7 @@ def test_exercise_1() -> None:
 @pytest.mark.slow
 def test_exercise_2() -> None:
     chapter = as_it_is(CHAPTER)
-    for edited in (chapter["replaced"](-2), chapter["forward"]):
+    for edited in (chapter["replace_letter"](-2), chapter["forward"]):
         assert np.isclose(
             number_after(answer(CHAPTER, 2), "as before: "), chapter["effect"](edited)[0], atol=0.15
         )
@@ -152,7 +152,7 @@ def test_exercise_3() -> None:
 def test_exercise_4() -> None:
     assert "rises far above 3.26" in answer(CHAPTER, 4)
     short = run(CHAPTER, {"SHORT = 0.7": "SHORT = 1.0"})
-    assert short["back"][:, 1].min() > 0.9
+    assert short["weights_back"][:, 1].min() > 0.9
     assert short["two_layers"][3].max() < 0.25
     assert short["two_layers"][2][-1] > 4
     none = run(CHAPTER, {"SHORT = 0.7": "SHORT = 0.0"})

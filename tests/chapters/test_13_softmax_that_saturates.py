@@ -36,7 +36,7 @@ def test_the_way_back_through_softmax() -> None:
     assert np.allclose(
         chapter["d_scores"]["divided"], [w[0] * w[1], w[1] * (w[1] - 1), w[2] * w[1]]
     )
-    for witnesses in chapter["witnesses"].values():
+    for witnesses in chapter["gradients"].values():
         assert len(witnesses) == 4
         for d_scores in witnesses.values():
             assert np.allclose(d_scores, witnesses["the formula of 13.1"], atol=1e-9)
@@ -50,11 +50,11 @@ def test_the_way_back_through_softmax() -> None:
 
 def test_two_keys() -> None:
     chapter = as_it_is(CHAPTER)
-    at = dict(zip(chapter["shown"], chapter["at"], strict=True))
+    at = dict(zip(chapter["shown"], chapter["shown_weights"], strict=True))
     for gap, slope in {0: 0.25, 1: 0.20, 4: 0.02, 8: 0.0003}.items():
         assert np.isclose(at[gap], 1 / (1 + np.exp(-gap)))
         assert np.isclose(at[gap] * (1 - at[gap]), slope, rtol=0.15)
-    gaps, of_first = chapter["gaps"], chapter["of_first"]
+    gaps, of_first = chapter["gaps"], chapter["first_weights"]
     measured = np.gradient(of_first, gaps)[1:-1]
     assert np.allclose(measured, (of_first * (1 - of_first))[1:-1], atol=0.002)
 

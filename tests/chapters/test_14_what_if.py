@@ -43,7 +43,7 @@ def line(chapter: Chapter, beginning: str) -> str:
 def test_edits() -> None:
     chapter = as_it_is(CHAPTER)
     symbols = chapter["symbols"]
-    assert (symbols[chapter["looked_at"]], symbols[chapter["instead"]]) == ("Ġdog", "Ġball")
+    assert (symbols[chapter["attended"]], symbols[chapter["other_key"]]) == ("Ġdog", "Ġball")
     for what in ("context 0", "context of other texts"):
         after = line(chapter, f"{what}  ")
         assert "Ġrolled 0.9" in after
@@ -58,9 +58,9 @@ def test_a_mean_is_not_a_zero() -> None:
     assert "Ġpurred" not in line(chapter, "zero  ")
     assert "Ġpurred 0.99" in line(chapter, "mean  ")
     pocket, head = chapter["pocket"], chapter["USUAL"]
-    for text in (*chapter["KIN"], chapter["CREATURE"]):
+    for text in (*chapter["SIMILAR"], chapter["CREATURE"]):
         context = pocket.trace(text).head(*head).context[-1]
-        assert context == pytest.approx(chapter["usual"], abs=0.001)
+        assert context == pytest.approx(chapter["similar_mean"], abs=0.001)
 
 
 def test_the_lens() -> None:
@@ -69,8 +69,8 @@ def test_the_lens() -> None:
     assert [tokens[-1].symbol for tokens in lens.tokens][:3] == ["Ġit", "Ġit", "Ġit"]
     assert lens.probabilities[2, -1] < 0.1
     assert [tokens[-1].symbol for tokens in lens.tokens][3:] == ["Ġrolled", "Ġrolled"]
-    assert chapter["courses"]["Ġbarked"] == pytest.approx([0, 0, 0, 0.03, 0.43], abs=0.01)
-    assert chapter["of_sound"].ranks[:, chapter["position"]].min() > 100
+    assert chapter["probabilities"]["Ġbarked"] == pytest.approx([0, 0, 0, 0.03, 0.43], abs=0.01)
+    assert chapter["sound_lens"].ranks[:, chapter["position"]].min() > 100
     W_U, W_E = chapter["trace"].W_U, chapter["pocket"].parameters["W_E"]
     assert np.array_equal(W_U, W_E.T)
     assert chapter["pocket"].config.vocab_size == 979
@@ -78,7 +78,7 @@ def test_the_lens() -> None:
 
 def test_attribution() -> None:
     chapter = as_it_is(CHAPTER)
-    shares, lost = chapter["attribution"], chapter["lost"]
+    shares, lost = chapter["attribution"], chapter["effects"]
     assert shares.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
     assert f"{math.exp(shares.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
     for text in chapter["OTHERS"]:
@@ -94,7 +94,7 @@ def test_attribution() -> None:
 
 def test_patching() -> None:
     chapter = as_it_is(CHAPTER)
-    heads, stream, guess = chapter["heads"], chapter["stream"].restored, chapter["guess"]
+    heads, stream, guess = chapter["heads"], chapter["stream"].restored, chapter["estimate"]
     assert heads.restored[1, 2] == pytest.approx(0.99, abs=0.005)
     assert np.sort(heads.restored.ravel())[-2] < 0.05
     assert stream[0, 1] == pytest.approx(1, abs=0.005)
@@ -141,7 +141,7 @@ def test_exercise_3() -> None:
 def test_exercise_4() -> None:
     said = " ".join(answer(CHAPTER, 4).split())
     chapter = run(CHAPTER, CHANGES["a creature"])
-    heads, guess = chapter["heads"].restored[1], chapter["guess"].restored[1]
+    heads, guess = chapter["heads"].restored[1], chapter["estimate"].restored[1]
     assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in said
     adjective, noun = chapter["stream"].restored[0, [1, 3]]
     assert f"most of it, {adjective:.2f}, is" in said

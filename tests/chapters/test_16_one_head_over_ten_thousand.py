@@ -63,9 +63,9 @@ def test_many_sentences() -> None:
         assert np.allclose(errors[:-1] / errors[1:], 2, atol=0.4)
     assert second[-1, 1] == pytest.approx(0.01, abs=0.002)
     # The curve's last point is the table's number.
-    assert chapter["course"][-1].tolist() == [second[-1, 0], second[-1, 1]]
+    assert chapter["running"][-1].tolist() == [second[-1, 0], second[-1, 1]]
     assert len(chapter["parts"]) == 16
-    assert (chapter["off"] <= 2).sum() >= 13
+    assert (chapter["deviations"] <= 2).sum() >= 13
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_by_texts_and_not_by_tokens() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["by_tokens"] / chapter["by_texts"] == pytest.approx(1 / 3, abs=0.02)
     assert (chapter["by_texts"] / chapter["by_tokens"]) ** 2 == pytest.approx(9, abs=0.5)
-    assert chapter["drawn_again"] == pytest.approx(chapter["by_texts"], rel=0.1)
+    assert chapter["bootstrap_error"] == pytest.approx(chapter["by_texts"], rel=0.1)
 
 
 @pytest.mark.slow
@@ -142,10 +142,10 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
 def test_a_mean_hides_two_kinds() -> None:
     chapter = as_it_is(CHAPTER)
     # Two modes, with almost nothing between them.
-    said_twice, others = chapter["repeated"], chapter["others"]
+    said_twice, others = chapter["recital_counts"], chapter["other_counts"]
     assert said_twice[16:].sum() == said_twice.sum() == 395
     assert others[:12].sum() / others.sum() > 0.9
-    assert chapter["near"].sum() / chapter["N"] < 0.03
+    assert chapter["near_mean"].sum() / chapter["N"] < 0.03
     kinds = of_kinds(chapter, 1)
     card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
     row = re.search(r"^1 +2((?: +\d\.\d\d)+)$", card, re.MULTILINE)
@@ -164,7 +164,9 @@ def test_a_mean_hides_two_kinds() -> None:
 @pytest.mark.slow
 def test_two_atlases() -> None:
     chapter = as_it_is(CHAPTER)
-    same, learned = (np.abs(chapter["in_errors"](chapter[name])) for name in ("itself", "learned"))
+    same, learned = (
+        np.abs(chapter["z_scores"](chapter[name])) for name in ("itself", "from_training")
+    )
     assert same.size == 32
     assert (same > 4).sum() == 0
     assert (learned > 4).sum() >= 27
@@ -175,14 +177,16 @@ def test_two_atlases() -> None:
         rows = np.flatnonzero(induction(chapter["pocket"].tokenizer.tokens(text)).any(axis=-1))
         places, total = places + len(rows), total + float((1 / (rows + 1)).sum())
     assert round(total / places, 3) == 0.045
-    assert np.round(chapter["nothing"]["induction"].mean, 3) == pytest.approx(0.045, abs=0.0005)
+    assert np.round(chapter["untrained_atlas"]["induction"].mean, 3) == pytest.approx(
+        0.045, abs=0.0005
+    )
     assert round(float(chapter["measured"].mean[PREVIOUS]), 3) == 0.024
 
 
 @pytest.mark.slow
 def test_attention_is_not_importance() -> None:
     chapter = as_it_is(CHAPTER)
-    first, needed = chapter["atlas"]["first"].mean, chapter["needed"]
+    first, needed = chapter["atlas"]["first"].mean, chapter["rise"]
     order = [divmod(int(one), 4) for one in np.argsort(-first, axis=None)]
     assert order[:2] == [RESTING, IDLE]
     assert [round(float(first[head]), 2) for head in order[:2]] == [0.37, 0.28]
@@ -235,8 +239,8 @@ def test_exercise_3() -> None:
     said = " ".join(answer(CHAPTER, 3).split())
     assert said.startswith(f"{chapter['by_texts']:.4f}, with")
     assert f"too large, {chapter['by_tokens']:.4f}." in said
-    stops = np.array([look[1, -1] for look in chapter["looks"]])
-    others = np.concatenate([look[1, :-1] for look in chapter["looks"]])
+    stops = np.array([look[1, -1] for look in chapter["job_weights"]])
+    others = np.concatenate([look[1, :-1] for look in chapter["job_weights"]])
     assert f"has {stops.mean():.2f} on `ĠAgain`" in said
     assert f"its other tokens have a mean of {others.mean():.2f}." in said
 

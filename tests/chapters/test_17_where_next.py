@@ -13,7 +13,7 @@ CHANGES: Changes = {
     "a window wider than the text": {"window = 3 ": "window = 300 "},
     "one key at a time": {"tile = 3 ": "tile = 1 "},
     "a turn the other way": {"theta = 0.5 ": "theta = -3 "},
-    "all experts": {"experts, working = 4, 2": "experts, working = 3, 3"},
+    "all experts": {"experts, active = 4, 2": "experts, active = 3, 3"},
     "q of zeros": {"np.array([1.0, 0.3])": "np.zeros(2)"},
 }
 
@@ -35,9 +35,9 @@ def test_where_next() -> None:
     assert np.allclose(chapter["by_tiles"], head.context, atol=1e-5)
     assert (chapter["linear_weights"] >= 0).all()
     assert np.allclose(chapter["linear_weights"].sum(axis=1), 1)
-    assert np.allclose(chapter["one_by_one"], chapter["linear_weights"] @ chapter["V"], atol=1e-5)
+    assert np.allclose(chapter["stepwise"], chapter["linear_weights"] @ chapter["V"], atol=1e-5)
     assert list(chapter["cache"].values()) == [8192, 2048, 256, 512]
-    exact = chapter["U"] * chapter["sizes"] @ chapter["turned"]
+    exact = chapter["U"] * chapter["sizes"] @ chapter["Vt"]
     assert np.allclose(exact, head.K, atol=1e-4)
     first, second, third, other = chapter["products"]
     assert np.allclose([second, third], first)
@@ -53,7 +53,9 @@ def test_where_next() -> None:
 
 
 def test_exercise_1() -> None:
-    counts = [int(run(CHAPTER, {"window = 3 ": f"window = {w} "})["near"].sum()) for w in (3, 4)]
+    counts = [
+        int(run(CHAPTER, {"window = 3 ": f"window = {w} "})["window_mask"].sum()) for w in (3, 4)
+    ]
     assert counts == [21, 26]
     for count in (*counts, int(as_it_is(CHAPTER)["head"].mask.sum())):
         assert f" {count}" in answer(CHAPTER, 1)
@@ -73,6 +75,6 @@ def test_exercise_3() -> None:
 
 
 def test_exercise_4() -> None:
-    gates = run(CHAPTER, {"experts, working = 4, 2": "experts, working = 4, 1"})["gates"]
+    gates = run(CHAPTER, {"experts, active = 4, 2": "experts, active = 4, 1"})["gates"]
     assert set(np.unique(gates)) == {0, 1}
     assert "one 1.00" in answer(CHAPTER, 4)

@@ -60,7 +60,7 @@ def test_all_subsets() -> None:
     assert v[subset("0.2", "MLP 0", "1.2", "MLP 1")] == most[4]
     means = [v[sizes == n].mean() for n in range(11)]
     assert means[8] < (v[0] + v[-1]) / 2 < means[9]
-    np.testing.assert_allclose(chapter["of_size"][6].max(), most[6])
+    np.testing.assert_allclose(chapter["v_by_size"][6].max(), most[6])
     assert chapter["by_hand"] == pytest.approx(chapter["in_table"], abs=1e-4)
     assert chapter["by_hand"] == pytest.approx(5.7006, abs=1e-4)
 

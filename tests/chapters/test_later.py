@@ -28,7 +28,7 @@ def test_rotations_are_products_of_complex_numbers() -> None:
         product = (rows[:, ::2] + 1j * rows[:, 1::2]) * turns
         assert rotated[:, ::2] == pytest.approx(product.real, abs=1e-5)
         assert rotated[:, 1::2] == pytest.approx(product.imag, abs=1e-5)
-    assert page["moved"] == pytest.approx(page["scores"], abs=1e-6)
+    assert page["shifted"] == pytest.approx(page["scores"], abs=1e-6)
     products = page["products"]
     for distance in range(8):
         assert np.ptp(np.diagonal(products, distance)) < 1e-5
@@ -39,7 +39,7 @@ def test_rotations_are_products_of_complex_numbers() -> None:
 def test_latents_are_enough() -> None:
     page = as_it_is("mla")
     attention = page["attention"]
-    assert (page["kept"], page["all_of_it"]) == (64, 256)
+    assert (page["n_kept"], page["n_full"]) == (64, 256)
     assert page["context"] == pytest.approx(page["expanded"].context, abs=1e-4)
     thin = page["C"] @ page["W_up"]  # the nearest of rank 64 to X [W_K W_V], by its own SVD
     full = np.hstack([page["W_K"], page["W_V"]])
@@ -56,12 +56,14 @@ def test_an_mlp_is_a_sum_of_experts() -> None:
     assert page["outputs"].sum(axis=0) + page["mlp"].b_2 == pytest.approx(
         page["mlp"].output, abs=1e-4
     )
-    assert (page["runs"].sum(axis=1) == 2).all()
-    assert ((page["gates"] > 0) <= page["runs"]).all()
+    assert (page["is_active"].sum(axis=1) == 2).all()
+    assert ((page["gates"] > 0) <= page["is_active"]).all()
     assert page["gates"].sum(axis=1) == pytest.approx(1)
     longest = np.sort(page["lengths"], axis=1)[:, -2:]
-    assert (page["lengths"][page["runs"]].reshape(-1, 2).sum(axis=1) == longest.sum(axis=1)).all()
-    errors = np.array([*page["lost"].values()])[:, 1]
+    assert (
+        page["lengths"][page["is_active"]].reshape(-1, 2).sum(axis=1) == longest.sum(axis=1)
+    ).all()
+    errors = np.array([*page["errors"].values()])[:, 1]
     assert (np.diff(errors) < 0).all()
     assert errors[-1] < 1e-5
     assert re.search(r"tokens for each expert: \[1, 1, 3", page.printed)

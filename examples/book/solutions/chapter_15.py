@@ -51,7 +51,11 @@ def my_layer(
 
 
 def my_block(
-    x: Array, of_attention: Mapping[str, Array], of_mlp: Mapping[str, Array], H: int, epsilon: float
+    x: Array,
+    attention_params: Mapping[str, Array],
+    mlp_params: Mapping[str, Array],
+    H: int,
+    epsilon: float,
 ) -> dict[str, Array]:
     def layer_norm(x: Array, gain: Array, bias: Array) -> Array:
         centred = x - x.mean(axis=1, keepdims=True)
@@ -59,7 +63,7 @@ def my_block(
         normal: Array = centred / np.sqrt(variance + epsilon)
         return normal * gain + bias
 
-    a, m = of_attention, of_mlp
+    a, m = attention_params, mlp_params
     X = layer_norm(x, a["gain"], a["bias"])
     output = my_layer(X, a["W_QKV"], a["b_QKV"], a["W_O"], a["b_O"], H)["output"]
     mid = x + output
