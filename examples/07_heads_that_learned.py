@@ -199,26 +199,31 @@ creature.plot_tokens(1, 3)
 # %% [markdown]
 # What does a head do with what it found? It adds a value, times its weight and `W_O`, to the noun's
 # vector. Here the vectors are drawn in the plane of two words that may follow: how much a vector
-# speaks for `Ġpurred` is its dot product with that word's column of `W_U`, and the same for
-# `Ġyawned`. Before the attention of layer 1 the two creatures are nearly alike; then head 3 adds
-# the value of `Ġfluffy` or of `Ġsleepy`, and the two arrows turn in different directions.
+# speaks for `Ġpurred` is its dot product with that word's column of `W_U`, to the right, and the
+# same for `Ġyawned`, upwards. Before the attention of layer 1 the two creatures are nearly alike;
+# then head 3 adds the value of `Ġfluffy` or of `Ġsleepy`. The value is the second arrow: it moves
+# the noun's vector towards one word or the other.
 
 # %%
+SLEEPY = "A sleepy blue creature"
+
 verb_ids = [pocket.tokenizer.encode(word)[0] for word in (" purred", " yawned")]
-arrows: dict[str, Array] = {}
-for text in (CREATURE, "A sleepy blue creature"):
+arrows: dict[str, dict[str, Array]] = {}
+for text in (CREATURE, SLEEPY):
     run = pocket.trace(text)
-    mood_head = run.head(1, 3)
-    before = run.blocks[1].input[-1] @ run.W_U[:, verb_ids]
-    contributions = (
-        mood_head.weights[-1][:, None] * (mood_head.V @ mood_head.W_O) @ run.W_U[:, verb_ids]
-    )
-    mood = run.tokens.symbols[mood_head.weights[-1].argmax()]
-    arrows |= {f"{run.tokens.symbols[-1]} of {text!r}": before}
-    arrows |= {f"+ value of {mood}": before + contributions[mood_head.weights[-1].argmax()]}
+    mood_head, tokens = run.head(1, 3), run.tokens.symbols
+    key = int(mood_head.weights[-1].argmax())
+    value = mood_head.weights[-1, key] * (mood_head.V[key] @ mood_head.W_O)
+    vectors = {tokens[-1]: run.blocks[1].input[-1], f"value of {tokens[key]}": value}
+    arrows[text] = {name: vector @ run.W_U[:, verb_ids] for name, vector in vectors.items()}
 print("\nDot products with Ġpurred and Ġyawned, before and after the value is added\n")
-print(attnlab.table([*arrows.values()], rows=[*arrows], columns=["Ġpurred", "Ġyawned"], decimals=2))
-pictures.points(arrows)
+sums = [np.cumsum([*moved.values()], axis=0).ravel() for moved in arrows.values()]
+columns = ["Ġpurred", "Ġyawned", "Ġpurred after", "Ġyawned after"]
+print(attnlab.table(sums, rows=[*arrows], columns=columns, decimals=2))
+pictures.arrows(arrows[CREATURE], title=CREATURE)
+
+# %%
+pictures.arrows(arrows[SLEEPY], title=SLEEPY)
 
 # %% [markdown]
 # With the texts above, heads 0 and 3 of layer 1 attend to `Ġfluffy` and hardly anything else. So,

@@ -126,7 +126,8 @@ font-size:12px;unicode-bidi:isolate;white-space:pre}
 .attnlab .map :is(td,th){padding:0;line-height:1}
 .attnlab .map td{font-size:0;height:var(--cell);max-width:var(--cell);min-width:var(--cell)}
 .attnlab .map th{color:var(--ink);font:11px/1.2 ui-monospace,monospace;padding-right:5px}
-.attnlab .map .c{writing-mode:vertical-rl;transform:rotate(180deg);padding:4px 0 0}
+.attnlab .map .c{writing-mode:vertical-rl;text-orientation:sideways;transform:rotate(180deg);
+padding:4px 0 0}
 .attnlab .map.texts td{font-size:11px;max-width:none;min-width:34px;padding:0 4px;
 text-align:center}
 .attnlab .map.texts .m{color:var(--faint)}

@@ -195,10 +195,16 @@ def test_a_head_that_looks_like_one_for_the_passive() -> None:
 
 def test_vectors_that_values_move() -> None:
     chapter = as_it_is(CHAPTER)
-    fluffy, moved, sleepy, moved_too = chapter["arrows"].values()
+    (fluffy, value), (sleepy, other_value) = (
+        arrows.values() for arrows in chapter["arrows"].values()
+    )
     assert fluffy == pytest.approx(sleepy, abs=0.4)  # nearly alike
-    assert moved[0] - moved[1] > fluffy[0] - fluffy[1] + 1
-    assert moved_too[1] - moved_too[0] > sleepy[1] - sleepy[0] + 0.4
+    assert value[0] - value[1] > 1
+    assert other_value[1] - other_value[0] > 0.4
+    run = chapter["pocket"].trace("A sleepy blue creature")
+    head = run.head(1, 3)
+    words = run.W_U[:, chapter["verb_ids"]]
+    assert other_value == pytest.approx(head.weights[3, 1] * head.V[1] @ head.W_O @ words, abs=1e-5)
     tower, iron, small = chapter["vectors"].values()
     assert tower.tolist() == [1, 1]
     assert iron == pytest.approx(small[::-1])
