@@ -470,7 +470,7 @@ def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None
     )
     lines = trace.plot_tokens(1, 2, query=3, language="zh")
     assert labels_of(lines)[2] == "第 1 层，注意力，头 2\n查询 3 的权重"
-    assert [text.get_text() for text in lines.axes.texts][4].endswith("被掩码")
+    assert [text.get_text() for text in lines.axes.texts][4].endswith("已掩码")
     jobs = trace.jobs().plot(language="zh")
     assert labels_of(jobs) == ("任务", "头", "头的任务")
     assert jobs.axes.get_yticklabels()[6].get_text() == "第 1 层，头 1"
@@ -564,7 +564,7 @@ MASK = np.tril(np.ones((3, 3)))
         (
             lambda trace: trace.head(0, 0).explain(9, 0),
             "query 9 is out of range; queries are 0 to 3",
-            "查询 9 超出范围；应从 0 到 3",
+            "查询 9 超出范围；应在 0 到 3 之间",
         ),
         (
             lambda trace: trace.head(0, 0).weights_,
@@ -584,7 +584,7 @@ MASK = np.tril(np.ones((3, 3)))
         (
             lambda trace: trace.edited({"blocks.0.attention.pattern": 0}),
             "'blocks.0.attention.pattern' isn't a step to edit; similar ones are",
-            "；TransformerLens 的 pattern 在这里是 blocks[l].attention.weights",
+            "；TransformerLens 的 pattern 在这里写作 blocks[l].attention.weights",
         ),
         (
             lambda trace: GPT2.from_pretrained("nobody/nothing", local_files_only=True),

@@ -5,7 +5,8 @@
 
 Each section is a slide with its first paragraph; code and answers are slides below it, and later
 paragraphs are speaker notes. The arrow keys, the space bar or a click on an edge change the slide;
-N shows and hides the notes.
+N shows and hides the notes. A slide fits a window of 1280 x 720 pixels: a taller one is scaled
+down, or continues on the next.
 """
 
 from __future__ import annotations
@@ -30,19 +31,42 @@ from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
 from attnlab.views.page.page import source
 
 STYLE = """
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1.5rem/1.5 var(--sans); }
-section { box-sizing: border-box; min-height: 100vh; max-width: 64rem; margin: auto; }
+body { margin: 0; min-height: 100vh; background: var(--paper); color: var(--ink); }
+body { font: 1.5rem/1.5 var(--sans); }
+section { box-sizing: border-box; max-width: 64rem; margin: auto; }
 section { padding: 2rem; }
 section:not(.shown), body:not(.with-notes) aside { display: none; }
 aside { border-top: 1px solid; margin-top: 2rem; font-size: 1.1rem; }
 pre { font-size: 1rem; overflow-x: auto; white-space: pre-wrap; }
 .output pre { white-space: pre; }
-img { max-width: 100%; filter: var(--picture-filter); mix-blend-mode: var(--picture-blend); }
+section.measured { display: block; }
+img { max-width: 100%; }
+img, .drawing svg { filter: var(--picture-filter); mix-blend-mode: var(--picture-blend); }
 td, th { padding: 0 0.75rem 0 0; text-align: left; }
 #number { position: fixed; right: 1rem; bottom: 0.5rem; font-size: 1rem; }
 """
 SCRIPT = """
-const slides = [...document.querySelectorAll("section")];
+const HEIGHT = 718, SMALLEST_SCALE = 0.8;  // scaled heights may be rounded up
+let slides = [];
+
+/** Scale a slide to HEIGHT; what is too tall at the smallest scale moves to a slide after it. */
+function fit(slide) {
+  const rest = slide.cloneNode(false);
+  slide.classList.add("measured");
+  for (const text of slide.querySelectorAll("pre")) {
+    if (text.scrollWidth > text.clientWidth) text.style.zoom = text.clientWidth / text.scrollWidth;
+  }
+  const parts = [...slide.children].filter((part) => part.tagName !== "ASIDE");
+  while (slide.offsetHeight > HEIGHT / SMALLEST_SCALE && parts.length > 1) {
+    rest.prepend(parts.pop());
+  }
+  slide.style.zoom = Math.min(1, HEIGHT / slide.offsetHeight);
+  slide.classList.remove("measured");
+  if (rest.hasChildNodes()) {
+    slide.after(rest);
+    fit(rest);
+  }
+}
 function show() {
   const now = Math.min(Math.max(Number(location.hash.slice(1)) || 1, 1), slides.length);
   slides.forEach((slide, index) => slide.classList.toggle("shown", index === now - 1));
@@ -67,7 +91,11 @@ addEventListener("click", ({ clientX, target }) => {
   if (target !== document.body) return;
   go(clientX > innerWidth / 2 ? 1 : -1);
 });
-show();
+addEventListener("load", () => {
+  document.querySelectorAll("section").forEach(fit);
+  slides = [...document.querySelectorAll("section")];
+  show();
+});
 """
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
 LINK = re.compile(r'<a href="(?!https?:)[^"]*">(.*?)</a>', re.DOTALL)  # to pages of the book
@@ -102,8 +130,10 @@ def page(chapter: Path, language: str) -> str:
 def content(cell: Any, language: str) -> str:
     """A cell as HTML: prose, or code with its output."""
     if cell.cell_type == "markdown":
-        text = DRAWING.sub(lambda match: drawing(match[1], language), cell.source)
-        prose = LINK.sub(r"\1", MARKDOWN.render(text))
+        prose = LINK.sub(r"\1", MARKDOWN.render(cell.source))
+        prose = DRAWING.sub(
+            lambda match: f'<div class="drawing">{drawing(match[1], language)}</div>', prose
+        )
         is_note = cell.metadata["slideshow"]["slide_type"] == "notes"
         return f"<aside>{prose}</aside>" if is_note else prose
     code: str = highlight(cell.source, PythonLexer(), HtmlFormatter(cssclass="code"))
