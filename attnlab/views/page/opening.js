@@ -267,10 +267,6 @@ class Directory {
   async #entries() {
     const { weights, index, patterns } = this.rules.tensors;
     const isSingleFile = this.has(weights);
-    if (!isSingleFile && !this.has(index)) {
-      const other = this.#unsupported();
-      refuse(`there is no ${weights} (nor ${index}) in the directory${other ? `, only ${other}` : ""}`);
-    }
     const map = isSingleFile ? null : await this.#weightMap(index);
     const files = isSingleFile ? [weights] : [...new Set(map.values())].sort();
     const missing = files.filter((name) => !this.has(name));
@@ -583,6 +579,10 @@ class Directory {
   async model(graph) {
     const { tensors, config: rules } = this.rules;
     if (this.has(tensors.adapter)) refuse(`the directory contains a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
+    if (!this.has(tensors.weights) && !this.has(tensors.index)) {
+      const format = this.#unsupported();
+      refuse(`there is no ${tensors.weights} (nor ${tensors.index}) in the directory${format ? `, only ${format}` : ""}`);
+    }
     const config = await this.config();
     const tokenizer = await this.tokenizer(config.vocab_size);
     const { byPath, copy } = await this.parameters(config);
