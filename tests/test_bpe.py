@@ -144,12 +144,12 @@ def test_merges_of_a_training_are_as_tiktoken_takes_them() -> None:
     model = Tokenizer.from_directory(POCKET_DIRECTORY).settings["model"]
     merges = Merges(model["vocab"], model["merges"])
     assert len(model["merges"]) > 200
-    assert merges._in_order
+    assert merges._is_in_order
     assert merges._are_from_merges(model["vocab"].values())
 
 
 def test_all_of_gpt2s_merges_are_as_tiktoken_takes_them(gpt2_tokenizer: Tokenizer) -> None:
     model = gpt2_tokenizer.settings["model"]
     merges = Merges(model["vocab"], model["merges"])
-    assert merges._in_order
+    assert merges._is_in_order
     assert merges._are_from_merges(range(50256))

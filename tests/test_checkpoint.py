@@ -122,6 +122,14 @@ def test_a_pickle_is_never_opened(odd: Path, tmp_path: Path, pickled: str) -> No
     assert opened.exists()
 
 
+def test_missing_weights_are_reported_before_a_wrong_config(odd: Path) -> None:
+    (odd / WEIGHTS).rename(odd / "pytorch_model.bin")
+    (odd / "config.json").write_text('{"model_type": "gpt2"}')
+    message = refusal(odd, MissingFileError)
+    assert "pytorch_model.bin" in message
+    assert "save_pretrained" in message
+
+
 def test_a_missing_shard_is_named(sharded: Path) -> None:
     (sharded / "model-00002-of-00003.safetensors").unlink()
     (sharded / "model-00003-of-00003.safetensors").unlink()

@@ -19,7 +19,7 @@ import pytest
 from book import CHAPTERS, FASTER, changed
 from book import run as run_here
 
-from attnlab.checkpoints.hub import HOW_TO_GET_GPT2
+from attnlab.checkpoints.hub import DOWNLOAD_COMMAND
 
 ON_A_MODEL = [chapter for chapter in CHAPTERS if "GPT2.default()" in chapter.read_text("utf-8")]
 
@@ -73,7 +73,7 @@ def check_printed(chapter: Path, output: str) -> None:
     if chapter in ON_A_MODEL:
         first, second, *_ = output.splitlines()
         assert "pocket" in first
-        assert HOW_TO_GET_GPT2 in second
+        assert DOWNLOAD_COMMAND in second
 
 
 # The tests of the other chapters run them in each test run, without pictures.

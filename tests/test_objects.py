@@ -601,7 +601,7 @@ def test_parameters_are_compared_and_searched_without_reading_them() -> None:
     assert "blocks.0.mlp.W_1" in parameters
     assert "blocks.3.mlp.W_1" not in parameters
     assert "W_1" not in parameters
-    assert not parameters._kept
+    assert not parameters._loaded
 
 
 # ---- names of other tools ------------------------------------------------------------------------

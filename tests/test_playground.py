@@ -548,6 +548,9 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
     "a pickle": lambda directory: (
         (directory / "model.safetensors").rename(directory / "pytorch_model.bin") and None
     ),
+    "a pickle and no size": lambda directory: (
+        DAMAGED["no size"](directory) or DAMAGED["a pickle"](directory)
+    ),
     "empty": header(lambda _: b""),
     "pointer": header(lambda _: b"version https://git-lfs.github.com/spec/v1\n" * 3),
     "page": header(lambda _: b"<html>" * 10),

@@ -12,7 +12,7 @@ from conftest import REFERENCE
 
 from attnlab import GPT2
 from attnlab.checkpoints import hub
-from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET_DIRECTORY
+from attnlab.checkpoints.hub import DOWNLOAD_COMMAND, POCKET_DIRECTORY
 from attnlab.errors import InvalidValueError, ResumeError
 from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS
@@ -196,7 +196,7 @@ def test_the_default_without_gpt2(
     output = capsys.readouterr().out
     assert output.count("\n") == 2
     assert "pocket" in output
-    assert HOW_TO_GET_GPT2 in output
+    assert DOWNLOAD_COMMAND in output
     with pytest.raises(BaseException, match="must not touch"):  # never falls back to another model
         GPT2.from_pretrained("gpt2")
 

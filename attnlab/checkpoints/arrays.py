@@ -47,12 +47,12 @@ from attnlab.support.files import parse_json
 from attnlab.support.formats import list_names
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 
-# A block's matrices, which nn.Linear (in nanoGPT) stores transposed.
+# Names in a block of the matrices that nn.Linear (in nanoGPT) stores transposed.
 MATRICES = {NAMES[path] for path in ("attention.W_QKV", "attention.W_O", "mlp.W_1", "mlp.W_2")}
 QKV_MATRIX = NAMES["attention.W_QKV"]
 
-# Attributes in which wrappers hold the model.
-WRAPPED = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
+# Attributes in which wrappers, such as DataParallel's, hold the model.
+WRAPPER_ATTRIBUTES = ("module", "_orig_mod", "pretrained_model", "base_model", "model")
 
 SOURCE = "the model in memory"
 
@@ -93,9 +93,9 @@ def parameters_in_memory(
 
     Parameters
     ----------
-    config : the sizes that they must have
+    config : the sizes that the arrays must have
     arrays : by the tensor names of a checkpoint, with any prefix, or by the paths of parameters. If
-        a block's W_QKV is (3 D, D) instead of (D, 3 D), as in nn.Linear, all of a block's matrices
+        a block's W_QKV is (3 D, D) instead of (D, 3 D), as in nn.Linear, the matrices of all blocks
         are transposed. If there are no biases at all, they are zero.
     dtype : "float32" or "float64"
     """
@@ -144,12 +144,14 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             )
         with reraised_as(InvalidValueError, "{name} isn't an array", name=list_names([name])):
             values = array if hasattr(array, "dtype") else np.asarray(array)
+            # Under its path W_U is (D, vocab), in files (vocab, D).
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
             entries[bare].shape, entries[bare].dtype  # may raise anything
-    matrices = {bare: path for bare in entries if (path := _matrix(bare))}
-    D = config.n_embd
-    if any(entries[m].shape == (3 * D, D) for m, path in matrices.items() if path == QKV_MATRIX):
-        entries |= {m: replace(entries[m], transposed=True) for m in matrices}
+    blocks = [match for name in entries if (match := IN_BLOCK.fullmatch(name))]
+    matrices = [block[0] for block in blocks if block[2] in MATRICES]
+    QKV_matrices = [block[0] for block in blocks if block[2] == QKV_MATRIX]
+    if any(entries[name].shape == (3 * config.n_embd, config.n_embd) for name in QKV_matrices):
+        entries |= {name: replace(entries[name], transposed=True) for name in matrices}
     biases = {
         tensor_name(path): shape
         for path, shape in parameter_shapes(config).items()
@@ -161,21 +163,15 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
     return entries
 
 
-def _matrix(name: str) -> str:
-    """The name of a block's matrix within the block; "" for other tensors."""
-    block = IN_BLOCK.fullmatch(name)
-    return block[2] if block and block[2] in MATRICES else ""
-
-
 def config_of(model: Any) -> GPT2Config:
     """The config of a transformers model, which may be wrapped in other models."""
     inner = model if callable(attribute(model, "state_dict")) else None
-    for _ in WRAPPED:
+    for _ in WRAPPER_ATTRIBUTES:  # at most one wrapper of each kind
         to_dict = attribute(attribute(inner, "config"), "to_dict")
         if callable(to_dict):
             with reraised_as(ConfigError, "the model's config can't be read"):
                 return GPT2Config.from_dict(to_dict())
-        inner_models = (attribute(inner, name) for name in WRAPPED)
+        inner_models = (attribute(inner, name) for name in WRAPPER_ATTRIBUTES)
         inner = next((value for value in inner_models if value is not None), None)
     raise InvalidTypeError(
         "model must be a transformers GPT-2, with a config and a state_dict(); got {kind}. For "
@@ -189,8 +185,8 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
 
     Parameters
     ----------
-    tokenizer : one of these; a Tokenizer, which is returned; or None if the model takes only ids
-    rows : rows of the embedding
+    tokenizer : one of these; a Tokenizer, which is returned unchanged; or None, for ids alone
+    rows : number of rows of the embedding
     """
     if tokenizer is None:
         return NoTokenizer(rows)

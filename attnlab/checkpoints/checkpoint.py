@@ -53,8 +53,8 @@ from attnlab.support.messages import SEMICOLON, Message, join_messages
 # The pocket model's origin is shown relative to the package.
 PACKAGE = Path(__file__).parents[1]
 
-# A repository's directory in the hub's cache.
-CACHED = r"/models--([^/]+)/snapshots/[^/]+$"
+# A snapshot in the hub's cache, with its repository's name.
+CACHED_SNAPSHOT = r"/models--([^/]+)/snapshots/[^/]+$"
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -65,7 +65,7 @@ STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 # Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's takes 15,000.
 LARGEST_HEADER = 2_000_000
 
-# Paths of a block's parameters, and their names in files.
+# The names in files of a block's parameters, by path in the block.
 NAMES = {
     "attention.gain": "ln_1.weight",
     "attention.bias": "ln_1.bias",
@@ -91,11 +91,11 @@ EMBEDDING, OUTPUT = OUTSIDE_OF_BLOCKS["W_E"], OUTSIDE_OF_BLOCKS["W_U"]
 EMBEDDINGS = (EMBEDDING, OUTSIDE_OF_BLOCKS["W_P"])
 IN_BLOCK = re.compile(r"h\.(0|[1-9]\d*)\.(.+)")
 
-# Prefixes of tensor names in a model that was compiled, trained in parallel, with PEFT or TRL, or
-# with an added head.
+# Prefixes that wrappers add to tensor names: torch.compile, parallel training, PEFT, TRL, and
+# models with a task's head.
 WRAPPERS = re.compile(r"((_orig_mod|module|base_model|model|pretrained_model|transformer)\.)+(?=.)")
 
-# Heads added to GPT-2 for other tasks, which are ignored.
+# Heads of models for other tasks, by the first part of their tensors' names. They are ignored.
 HEADS = {
     "score": "sequence classification",
     "classifier": "token classification",
@@ -192,15 +192,15 @@ class Checkpoint(Parameters):
         check_variant(variant)
         self.config = config
         self.dtype = as_model_dtype(dtype)
-        self._kept: dict[str, Array] = {}
+        self._loaded: dict[str, Array] = {}
         self._entries, self._tied_copy, ignored = select_parameters(
             _entries(self.directory, variant), config, str(self.directory)
         )
         is_pocket = self.directory.is_relative_to(PACKAGE)
         path = self.directory.relative_to(PACKAGE.parent) if is_pocket else self.directory
         self.origin = f"from {path}{ignored}"
-        cached = re.search(CACHED, self.directory.as_posix())
-        self.name = "/".join(cached[1].split("--")) if cached else self.directory.absolute().name
+        snapshot = re.search(CACHED_SNAPSHOT, self.directory.as_posix())
+        self.name = snapshot[1].replace("--", "/") if snapshot else self.directory.absolute().name
 
     def equals(self, other: object) -> bool:
         if isinstance(other, Checkpoint) and self.origin == other.origin:
@@ -209,26 +209,26 @@ class Checkpoint(Parameters):
 
     def __getitem__(self, path: str) -> Array:
         name = tensor_name(path)
-        if path not in self._kept:
+        if path not in self._loaded:
             if name not in self._entries:
                 raise no_parameter(path)
             tensor = self._read(self._entries[name], name)
             if path == "W_E":
                 self._check_tied(tensor)
             parameter = transpose(tensor) if path == "W_U" else tensor
-            return self._kept.setdefault(path, read_only(parameter))
-        return self._kept[path]
+            return self._loaded.setdefault(path, read_only(parameter))
+        return self._loaded[path]
 
     def __getstate__(self) -> dict[str, object]:
-        return vars(self) | {"_kept": {}}  # tensors are read again
+        return vars(self) | {"_loaded": {}}  # tensors are read again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:
         return self
 
     def rows(self, path: str) -> Array | Rows:
-        """An embedding to take rows from: the array if it has been read, otherwise Rows."""
+        """A parameter to take rows from; an embedding that hasn't been read isn't read whole."""
         name = tensor_name(path)
-        return self[path] if path in self._kept or name not in EMBEDDINGS else Rows(self, name)
+        return self[path] if path in self._loaded or name not in EMBEDDINGS else Rows(self, name)
 
     def _check_tied(self, W_E: Array) -> None:
         copy = self._tied_copy
@@ -261,7 +261,7 @@ class Rows:
     name: str
 
     def __getitem__(self, rows: Ids) -> Array:
-        """Read rows."""
+        """Read rows, integers of any shape: (...) -> (..., D)."""
         indices, entry = as_array(rows, "rows"), self.checkpoint._entries[self.name]
         if not indices.size:
             return np.empty((*indices.shape, entry.shape[1]), self.checkpoint.dtype)
@@ -300,9 +300,9 @@ class Entry:
         """Read only some rows of a matrix, given in ascending order."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
-        neighbours = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-        read = [self._read(self.start + int(n[0]) * row_bytes, n.size * width) for n in neighbours]
-        return np.concatenate(read).reshape(-1, width)
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)  # of consecutive rows
+        parts = [self._read(self.start + int(run[0]) * row_bytes, run.size * width) for run in runs]
+        return np.concatenate(parts).reshape(-1, width)
 
     def _read(self, start: int, count: int) -> AnyArray:
         try:
@@ -349,15 +349,17 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     if os.path.isfile(unsharded):
         return [unsharded]
     if not os.path.isfile(index):
-        other = describe_unsupported(os.listdir(directory)) if os.path.isdir(directory) else ""
+        advice = Message(". Add the model's weights")
+        if format := describe_unsupported(
+            os.listdir(directory) if os.path.isdir(directory) else ()
+        ):
+            advice = Message(", only {format}", format=format)
         raise MissingFileError(
             "there is no {file} (nor {index}) in {directory}{advice}",
             file=unsharded.name,
             index=index.name,
             directory=directory,
-            advice=Message(", only {other}", other=other)
-            if other
-            else Message(". Add the model's weights"),
+            advice=advice,
         )
     shards = [directory / name for name in shard_names(index)]
     missing = [shard.name for shard in shards if not os.path.isfile(shard)]
@@ -459,13 +461,13 @@ def _read_header(file: Path) -> dict[str, Entry]:
 
 
 def read_tensors(file: Path) -> dict[str, Array]:
-    """All tensors of a safetensors file that has no GPT-2, as float32."""
+    """Read all tensors of any safetensors file, as float32."""
     entries = _read_header(file)
-    if wrong := [name for name, entry in entries.items() if entry.dtype not in STORED_AS]:
+    if unreadable := [name for name, entry in entries.items() if entry.dtype not in STORED_AS]:
         raise CheckpointError(
             "{file}: {names} must have one of the dtypes {dtypes}",
             file=file,
-            names=list_names(wrong),
+            names=list_names(unreadable),
             dtypes=", ".join(STORED_AS),
         )
     return {name: decode_tensor(entry, name, entry.read(), "f4") for name, entry in entries.items()}
@@ -516,15 +518,16 @@ def select_parameters(
 
     Parameters
     ----------
-    entries : by name without prefix
-    config : the model's
-    source : where they are from, for error messages
+    entries : tensors, by name without prefix
+    config : the model's sizes
+    source : the directory, or a description of the model, for error messages
 
     Returns
     -------
-    the parameters by name
-    the output matrix, if it is stored although the config ties it to the embedding, or None
-    a description of the ignored head to follow `source`, or ""
+    parameters : tensors, by name
+    tied_copy : the output matrix, if it is stored although the config ties it to the embedding;
+        otherwise None
+    ignored : a description of the ignored head, to append to `source`; otherwise ""
     """
     ignored = [name for name in entries if _task_head(name)]
     parameters = _check_entries(
@@ -554,9 +557,9 @@ def not_tied(source: str) -> CheckpointError:
 def _check_entries(
     entries: Mapping[str, Tensor], config: GPT2Config, source: str
 ) -> dict[str, Tensor]:
-    """The parameters among tensors; raises if any is missing, unexpected or invalid.
+    """Return the parameters among tensors; raise if any is missing, unexpected or invalid.
 
-    The time depends on the number of entries, not on the config, which may have a huge n_layer.
+    The time depends on the number of entries, not on n_layer, which may be huge.
     """
     tensors = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
@@ -573,11 +576,33 @@ def _check_entries(
         return in_block.get(block[2]) if exists else None
 
     expected = {name: shape for name in tensors if (shape := shape_of(name)) is not None}
+    problems = _mismatches(tensors, expected, config)
+    if not problems:
+        return tensors
+    if reason := _not_gpt2(tensors, {*in_block, *outside}):
+        raise CheckpointError("{source} {reason}", source=source, reason=reason)
+    raise CheckpointError(
+        "the tensors in {source} don't match its config. {problems}",
+        source=source,
+        problems=join_messages(*problems, separator=SEMICOLON),
+    )
+
+
+def _mismatches(
+    tensors: Mapping[str, Stored], expected: Mapping[str, Shape], config: GPT2Config
+) -> list[Message]:
+    """Descriptions of all differences between tensors and a config.
+
+    Parameters
+    ----------
+    expected : the shape that the config requires, of each tensor that it has, by name
+    """
     present = set(expected)
     if config.tie_word_embeddings and OUTPUT in present:  # W_E under another name, or twice
-        present = present - {OUTPUT} | {EMBEDDING}
-    missing = len(outside) + config.n_layer * len(in_block) - len(present)
+        present = (present - {OUTPUT}) | {EMBEDDING}
+    required = len(shapes_outside_of_blocks(config)) + config.n_layer * len(NAMES)
     names = (tensor_name(path) for path in parameter_paths(config))
+    missing = (name for name in names if name not in present)
     unexpected = [name for name in tensors if name not in expected]
     misshaped = [
         f"{name} is {list(tensors[name].shape)}, expected {list(shape)}"
@@ -590,29 +615,21 @@ def _check_entries(
         if tensors[name].dtype not in STORED_AS
     ]
     kinds = {
-        "missing: {names}": list_names((name for name in names if name not in present), missing),
+        "missing: {names}": list_names(missing, required - len(present)),
         "unexpected: {names}": list_names(unexpected),
         "wrong shape: {names}": list_names(misshaped),
         "unsupported dtype: {names}": list_names(unreadable),
     }
     problems = [Message(template, names=names) for template, names in kinds.items() if names]
-    first = tensor_name("blocks.0.attention.W_QKV")
-    if first in expected and tensors[first].shape == expected[first][::-1]:
+    qkv = tensor_name("blocks.0.attention.W_QKV")
+    if qkv in expected and tensors[qkv].shape == expected[qkv][::-1]:
         problems.append(
             Message(
                 "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. "
                 "GPT2.from_arrays(config, arrays, tokenizer) accepts these"
             )
         )
-    if problems:
-        if reason := _not_gpt2(tensors, {*in_block, *outside}):
-            raise CheckpointError("{source} {reason}", source=source, reason=reason)
-        raise CheckpointError(
-            "the tensors in {source} don't match its config. {problems}",
-            source=source,
-            problems=join_messages(*problems, separator=SEMICOLON),
-        )
-    return tensors
+    return problems
 
 
 def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
@@ -620,7 +637,7 @@ def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
 
     Parameters
     ----------
-    names : of GPT-2's tensors, in a block and outside
+    names : names of GPT-2's tensors, those of a block without `h.0.`
     """
 
     def is_gpt2(name: str) -> bool:

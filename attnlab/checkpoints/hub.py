@@ -39,7 +39,7 @@ from attnlab.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
 
-# The published GPT-2s: repository and default revision, one that is in many existing caches.
+# The published GPT-2s: repository, and default revision, which many caches already have.
 PUBLISHED = {
     "gpt2": ("openai-community/gpt2", "607a30d783dfa663caf39e06633721c8d4cfcd7e"),
     "gpt2-medium": ("openai-community/gpt2-medium", "6dcaa7a952f72f9298047fd5137cd6e4f05f41da"),
@@ -53,10 +53,9 @@ SHORT_NAMES = {repository: name for name, (repository, _) in PUBLISHED.items()}
 POCKET = "pocket"
 POCKET_DIRECTORY = Path(__file__).parents[1] / "pocket"
 
-HOW_TO_GET_GPT2 = "attnlab download gpt2"
+DOWNLOAD_COMMAND = "attnlab download gpt2"
 
-# Small files, downloaded before the weights if the repository has them. Apart from the weights, no
-# others are downloaded.
+# Files that are downloaded before the weights, if the repository has them; all others are skipped.
 CONFIG = "config.json"
 VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
 SMALL_FILES = (
@@ -67,8 +66,8 @@ SMALL_FILES = (
 
 COMMIT = r"[0-9a-f]{40}"
 
-# Seconds to wait for the hub's first response. The separate time limits of name look-ups and
-# connection attempts would add up to minutes.
+# Seconds to wait for the hub's first response. Without it, the time limits of DNS and of each
+# connection attempt add up to minutes.
 TIMEOUT = 8.0
 
 HOW_TO_CONNECT = Message(
@@ -76,8 +75,8 @@ HOW_TO_CONNECT = Message(
     "use only the cache, set HF_HUB_OFFLINE=1"
 )
 
-# Error numbers of a disk that can't be written to.
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Errors of writing to the disk.
+DISK_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def find_model(
@@ -96,7 +95,14 @@ def find_model(
         `PUBLISHED` or as `owner/name`
     revision : branch, tag or commit on the hub
     variant : such as "fp16" for model.fp16.safetensors
-    local_files_only : whether to use only the cache
+    local_files_only : never download
+
+    Raises
+    ------
+    MissingFileError
+        Neither a directory, nor in the cache, nor on the hub.
+    DownloadError
+        The hub can't be reached, or refuses the download.
     """
     local_files_only = as_flag(local_files_only, "local_files_only")
     _check_revision(revision)
@@ -129,17 +135,18 @@ def find_model(
     repository, revision = choices[0]
     problem = Message("{name} is neither a directory nor in the hub's cache", name=name)
     if cached:
-        # Another tool may have downloaded only the weights; then the other files are added to them.
-        has_weights = (c for c, s in cached.items() if not _missing_weights(s, variant))
-        choice = next(has_weights, next(iter(cached)))
+        # Another tool may have downloaded only the weights: complete that snapshot.
+        with_weights = [c for c in cached if not _missing_weights(cached[c], variant)]
+        choice = next(iter(with_weights or cached))
+        snapshot = cached[choice]
         problem = Message(
-            "{name} is in the hub's cache, {nearest}, without {missing}",
+            "{name} is in the hub's cache, {snapshot}, without {missing}",
             name=name,
-            nearest=cached[choice],
-            missing=" and ".join(_missing(cached[choice], variant)),
+            snapshot=snapshot,
+            missing=" and ".join(_missing(snapshot, variant)),
         )
-        if not _missing_weights(cached[choice], variant):
-            repository, revision = choice[0], cached[choice].name
+        if with_weights:
+            repository, revision = choice[0], snapshot.name
     if local_files_only:
         raise MissingFileError(
             "{problem}, and local_files_only=True prevents the download", problem=problem
@@ -148,7 +155,7 @@ def find_model(
 
 
 def _check_revision(revision: object) -> None:
-    """Raise unless it may be a branch, tag or commit; it also names a file in the cache."""
+    """Raise unless a revision is a possible branch, tag or commit, and a safe file name."""
     if revision is None:
         return
     if not isinstance(revision, str):
@@ -161,7 +168,7 @@ def _check_revision(revision: object) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise unless it may be a repository's name. Imports the hub's network code, which is slow."""
+    """Raise unless a repository on the hub can have this name. Imports huggingface_hub: slow."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -175,10 +182,10 @@ def _check_name(name: str) -> None:
 
 
 def _choices(name: str, revision: str | None) -> list[tuple[str, str | None]]:
-    """Acceptable repositories and revisions, the best first.
+    """Repositories and revisions that can be used, in order of preference.
 
-    Other tools may have cached a published model under its old name (`gpt2`) or at another revision
-    than the pinned one, with the same files.
+    Other tools may have cached a published model under its old name (`gpt2`) or at a revision other
+    than the pinned one; the files are the same.
     """
     short = SHORT_NAMES.get(name, name)
     if short not in PUBLISHED:
@@ -210,11 +217,11 @@ def _cached(repository: str, revision: str | None) -> Path | None:
 
 def _missing(snapshot: Path, variant: str | None) -> list[str]:
     """Files missing from a snapshot, for instance after an interrupted download."""
-    return _missing_small(_names(snapshot)) + _missing_weights(snapshot, variant)
+    return _missing_small_files(_names(snapshot)) + _missing_weights(snapshot, variant)
 
 
-def _missing_small(names: Collection[str]) -> list[str]:
-    """The missing files among those that a config and a vocabulary need."""
+def _missing_small_files(names: Collection[str]) -> list[str]:
+    """The files of config and vocabulary that are missing among names of files."""
     has_vocabulary = any(set(vocabulary) <= set(names) for vocabulary in VOCABULARIES)
     needed = (CONFIG, *(() if has_vocabulary else VOCABULARIES[0]))
     return [name for name in needed if name not in names]
@@ -247,13 +254,13 @@ def _download(repository: str, revision: str | None, variant: str | None, proble
     """
     commit, names = _commit_and_files(repository, revision, problem)
     unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
-    missing = _missing_small(names)
+    missing = _missing_small_files(names)
     if not {unsharded, index} & set(names):
-        other = describe_unsupported(names)
+        format = describe_unsupported(names)
         if WEIGHTS in names:
-            other = Message("{file}; to open it, leave out `variant`", file=WEIGHTS)
+            format = Message("{file}; to open it, leave out `variant`", file=WEIGHTS)
         missing.append(
-            Message("{file}, only {other}", file=unsharded, other=other) if other else unsharded
+            Message("{file}, only {format}", file=unsharded, format=format) if format else unsharded
         )
     if missing:
         raise MissingFileError(
@@ -344,7 +351,7 @@ def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
         except RepositoryNotFoundError:
             raise _no_access(repository) from None
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+            if isinstance(error, OSError) and error.errno in DISK_ERRORS:
                 raise WriteError(
                     "{name} can't be written: {error}", name=name, error=error
                 ) from None
@@ -381,11 +388,11 @@ def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     thread = threading.Thread(target=run, daemon=True)  # doesn't keep the process alive
     thread.start()
     thread.join(seconds)
-    for error in errors:
-        raise error
-    for result in results:
-        return result
-    raise TimeoutError(f"no answer within {seconds:g} seconds")
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return results[0]
 
 
 def _short(error: Exception) -> str:

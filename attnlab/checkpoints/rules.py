@@ -29,8 +29,8 @@ SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_m
 def rules() -> dict[str, Any]:
     """The tables, for JSON."""
     return {
-        "most_bytes": files.LARGEST,
-        "listed": formats.MAX_LISTED,
+        "max_bytes": files.LARGEST,
+        "max_listed": formats.MAX_LISTED,
         "config": _config_rules(),
         "tensors": _tensor_rules(),
         "tokenizer": _tokenizer_rules(),
@@ -41,8 +41,8 @@ def _config_rules() -> dict[str, Any]:
     settings = fields(GPT2Config)
     flags = [field.name for field in settings if isinstance(field.default, bool)]
     scales = [
-        _formula("scale", scale_attn_weights=root, scale_attn_by_inverse_layer_idx=number)
-        for root, number in product((False, True), repeat=2)
+        _formula("scale", scale_attn_weights=by_sqrt_d, scale_attn_by_inverse_layer_idx=by_layer)
+        for by_sqrt_d, by_layer in product((False, True), repeat=2)
     ]
     activations = {
         name: {
@@ -60,7 +60,7 @@ def _config_rules() -> dict[str, Any]:
         "largest": config.LARGEST,
         "flags": flags,
         "activations": activations,
-        "scales": scales,  # without √Dk and layer numbers, with numbers, with √Dk, with both
+        "scales": scales,  # divided by: nothing, the layer number, √Dk, both
         "how_to_dequantize": formats.HOW_TO_DEQUANTIZE,
     }
 
@@ -84,8 +84,8 @@ def _tensor_rules() -> dict[str, Any]:
     }
     patterns = {
         "in_block": checkpoint.IN_BLOCK.pattern,
-        "wrapped": checkpoint.WRAPPERS.pattern,
-        "mask": checkpoint.MASK_BUFFER.pattern,
+        "wrappers": checkpoint.WRAPPERS.pattern,
+        "mask_buffer": checkpoint.MASK_BUFFER.pattern,
         "quantized": checkpoint.QUANTIZED,
         "lora": checkpoint.LORA,
     }
@@ -97,7 +97,7 @@ def _tensor_rules() -> dict[str, Any]:
         "bytes": {name: np.dtype(kind).itemsize for name, kind in checkpoint.STORED_AS.items()},
         "patterns": patterns,
         "heads": checkpoint.HEADS,
-        "beginnings": {start.decode(): reason for start, reason in checkpoint.SIGNATURES.items()},
+        "signatures": {start.decode(): reason for start, reason in checkpoint.SIGNATURES.items()},
         "formats": formats.FORMATS,
         "adapter": formats.ADAPTER,
         "W_U": as_data(graph_of(ForwardPass, 1))["W_U"],
@@ -113,13 +113,13 @@ def _tokenizer_rules() -> dict[str, Any]:
         "special": tokenizer_files.SPECIAL,
         "defaults": tokenizer_files.GPT2_SPECIAL,
         "looks_special": tokenizer_files.LOOKS_SPECIAL,
-        "unsupported_model": bpe.UNSUPPORTED_MODEL,
-        "odd_token": bpe.UNSUPPORTED_TOKEN,
+        "unsupported_model_settings": bpe.UNSUPPORTED_MODEL_SETTINGS,
+        "unsupported_token_flags": bpe.UNSUPPORTED_TOKEN_FLAGS,
         "parts": tokenizer_files.PARTS,
         "byte_level": tokenizer_files.BYTE_LEVEL,
-        "most_ids": tokenizer_files.MAX_IDS,
+        "max_ids": tokenizer_files.MAX_IDS,
         "sentence_piece": tokenizer_files.SENTENCE_PIECE,
         "how_to_save": tokenizer_files.HOW_TO_SAVE,
         "how_to_convert": tokenizer_files.HOW_TO_CONVERT,
-        "another": tokenizer.NO_PAGE,
+        "unsupported": tokenizer.NO_PAGE,
     }

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters
-from attnlab.checkpoints.hub import HOW_TO_GET_GPT2, POCKET, find_model
+from attnlab.checkpoints.checkpoint import Checkpoint, save_parameters, weight_files
+from attnlab.checkpoints.hub import DOWNLOAD_COMMAND, POCKET, find_model
 from attnlab.errors import (
     CheckpointError,
     DownloadError,
@@ -95,8 +95,8 @@ class GPT2:
         tokenizer : replaces the directory's tokenizer: a directory with one, or an object as
             `from_arrays` takes it. A directory without a tokenizer can be loaded for ids alone.
         dtype : "float32" or "float64"; everything is computed in it, whatever the file's dtype
-        revision : branch, tag or commit on the hub; by default, GPT-2's own models are read at a
-            pinned commit. A cached commit can be given by its first 7 characters.
+        revision : branch, tag or commit on the hub; by default the main branch, and for GPT-2's own
+            models a pinned commit
         variant : of the weights, such as "fp16" for model.fp16.safetensors
         local_files_only : never download
 
@@ -113,6 +113,7 @@ class GPT2:
             raise DownloadError(
                 "{error}. {hint}", error=error, hint=OFFLINE_HINT
             ) from error.__cause__
+        weight_files(directory, variant)  # missing weights are reported before a wrong config
         config = GPT2Config.from_file(directory / CONFIG)
         checkpoint = Checkpoint(directory, config, dtype, variant)
         try:
@@ -203,7 +204,7 @@ class GPT2:
                 Message(
                     "Model: the pocket GPT-2 that comes with attnlab (GPT-2 is not in the cache).\n"
                     "To get it (550 MB): {command}",
-                    command=HOW_TO_GET_GPT2,
+                    command=DOWNLOAD_COMMAND,
                 )
             )
             return cls.from_pretrained(POCKET)

@@ -38,11 +38,11 @@ BYTE_OF = np.zeros(max(map(ord, BYTES)) + 1, np.uint8)
 BYTE_OF[[*map(ord, BYTES)]] = [*BYTES.values()]
 
 # Settings of a model and of an added token that aren't supported.
-UNSUPPORTED_MODEL = (
+UNSUPPORTED_MODEL_SETTINGS = (
     *("continuing_subword_prefix", "end_of_word_suffix"),
     *("byte_fallback", "ignore_merges"),
 )
-UNSUPPORTED_TOKEN = ("single_word", "lstrip", "rstrip")
+UNSUPPORTED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip")
 
 
 class Merges:
@@ -66,10 +66,10 @@ class Merges:
         self._ids, self._merges = ids, merges
         try:  # vectorised: GPT-2 has 50,000 merges
             parts = [*map(ids.get, itertools.chain.from_iterable(merges))]
-            self._symbols = [*map("".join, merges)]
+            self._symbols = [*map("".join, merges)]  # of the merged tokens
             merged = np.array([*map(ids.get, self._symbols)], np.int64)
             self.merge_ids = np.column_stack([np.array(parts, np.int64).reshape(-1, 2), merged])
-        except TypeError:  # from an unknown symbol's None, or from a pair that isn't text
+        except TypeError:  # an unknown symbol's id is None, or a pair isn't text
             raise _first_invalid(ids, merges) from None
         self._missing = {byte for symbol, byte in BYTES.items() if symbol not in ids}
 
@@ -82,18 +82,9 @@ class Merges:
                 byte=f"{min(missing):02x}",
                 count=len(self._missing),
             )
-        if not self._in_order or self._encoding is None:
+        if not self._is_in_order or self._encoding is None:
             return None
-        if len(text) > MAX_WHITE_SPACE and (
-            (longest := max((len(run[0]) for run in re.finditer(r"\s+", text)), default=0))
-            > MAX_WHITE_SPACE
-        ):
-            raise InvalidValueError(
-                "the text has {longest} consecutive white-space characters; "
-                "tiktoken supports at most {most}. Remove some",
-                longest=f"{longest:,}",
-                most=f"{MAX_WHITE_SPACE:,}",
-            )
+        _check_white_space(text)
         with reraised_as(InvalidValueError, "text can't be encoded"):
             ids = self._encoding.encode_ordinary(text)
         return ids if self._are_from_merges(ids) else None
@@ -104,10 +95,12 @@ class Merges:
             import tiktoken  # here, so that `import attnlab` is quick
         except ImportError:
             return None
-        symbols, ids = [*self._bytes, *self._symbols], [*self._bytes.values(), *self._merged]
-        # Vectorised over all symbols: each character stands for one byte.
+        symbols = [*self._byte_ids, *self._symbols]
+        ids = [*self._byte_ids.values(), *self._merged_ids]
+        # Vectorised: the bytes of all symbols, concatenated, are cut at the symbols' ends.
         characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
-        content, ends = BYTE_OF[characters].tobytes(), [*itertools.accumulate(map(len, symbols))]
+        content = BYTE_OF[characters].tobytes()
+        ends = list(itertools.accumulate(map(len, symbols)))
         spans = zip([0, *ends], ends, ids, strict=False)
         ranks = {content[start:end]: id for start, end, id in spans}
         return tiktoken.Encoding(
@@ -115,35 +108,36 @@ class Merges:
         )
 
     @Part
-    def _bytes(self) -> dict[str, int]:
-        """The ids of single bytes."""
+    def _byte_ids(self) -> dict[str, int]:
+        """The ids of single bytes, by symbol."""
         return {symbol: self._ids[symbol] for symbol in BYTES if symbol in self._ids}
 
     @Part
-    def _merged(self) -> list[int]:
+    def _merged_ids(self) -> list[int]:
         """The ids of merged tokens, in the order of the merges."""
         ids: list[int] = self.merge_ids[:, 2].tolist()
         return ids
 
-    def _merge_of(self, id: int | None) -> int:
-        """The index of the merge that makes a token, or -1; requires ids in ascending order."""
+    def _merge_index(self, id: int | None) -> int:
+        """The index of the merge that makes a token, or -1; requires `_is_in_order`."""
         if id is None:
             return -1
-        index = bisect_left(self._merged, id)
-        return index if index < len(self._merged) and self._merged[index] == id else -1
+        index = bisect_left(self._merged_ids, id)
+        return index if index < len(self._merged_ids) and self._merged_ids[index] == id else -1
 
     @Part
-    def _in_order(self) -> bool:
+    def _is_in_order(self) -> bool:
         """Whether ids of merged tokens ascend, and each merge joins bytes or earlier results."""
         parts, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
-        is_byte = np.isin(parts, [*self._bytes.values()])
-        exists = is_byte | (np.isin(parts, merged) & (parts < merged))
-        return bool((np.diff(merged, axis=0) > 0).all() and exists.all())
+        is_byte = np.isin(parts, [*self._byte_ids.values()])
+        is_earlier_result = np.isin(parts, merged) & (parts < merged)
+        is_ascending = np.diff(merged, axis=0) > 0
+        return bool(is_ascending.all() and (is_byte | is_earlier_result).all())
 
     @Part
-    def _known(self) -> set[int]:
-        """Tokens for which `_are_from_merges` is known to be true; initially the bytes."""
-        return set(self._bytes.values())
+    def _verified(self) -> set[int]:
+        """Ids for which `_are_from_merges` is known to be true; initially the bytes'."""
+        return set(self._byte_ids.values())
 
     def _are_from_merges(self, ids: Iterable[int]) -> bool:
         """Whether tiktoken made these tokens only by merges in the list.
@@ -151,40 +145,54 @@ class Merges:
         This doesn't depend on a token's neighbours, so each token is checked once: its last merge,
         then those of its parts.
         """
-        queue, seen = [*set(ids) - self._known], set[int]()
+        queue, seen = [*set(ids) - self._verified], set[int]()
         while queue:
             id = queue.pop()
-            first, second = self._merges[self._merge_of(id)]
-            if self._joined_early(first, second):
+            first, second = self._merges[self._merge_index(id)]
+            if self._is_joined_early(first, second):
                 return False
             seen.add(id)
-            queue += {self._ids[first], self._ids[second]} - self._known - seen
-        self._known |= seen
+            queue += {self._ids[first], self._ids[second]} - self._verified - seen
+        self._verified |= seen
         return True
 
-    def _joined_early(self, first: str, second: str) -> bool:
+    def _is_joined_early(self, first: str, second: str) -> bool:
         """Whether tiktoken joins across the boundary of two tokens before both are complete.
 
-        Merges are undone, the latest first, until both tokens are single bytes. At no point may
-        the tokens at the boundary form one of lower rank; at equal rank, the left pair is joined
-        first.
+        Merges are undone, the latest first, until both tokens are single bytes. tiktoken joins
+        across the boundary if the tokens there form one whose merge comes before the undone one;
+        of two equal merges, the left pair's comes first.
         """
         while True:
-            left, right = (self._merge_of(self._ids[symbol]) for symbol in (first, second))
+            left, right = (self._merge_index(self._ids[symbol]) for symbol in (first, second))
             if left == right == -1:
                 return False
             if left > right:
-                first, until = self._merges[left][1], left
+                first, limit = self._merges[left][1], left
             else:
-                second, until = self._merges[right][0], right + 1
-            if 0 <= self._merge_of(self._ids.get(first + second)) < until:
+                second, limit = self._merges[right][0], right + 1
+            if 0 <= self._merge_index(self._ids.get(first + second)) < limit:
                 return True
+
+
+def _check_white_space(text: str) -> None:
+    """Raise if the text has a longer run of white space than tiktoken supports."""
+    if len(text) <= MAX_WHITE_SPACE:
+        return
+    longest = max((len(run[0]) for run in re.finditer(r"\s+", text)), default=0)
+    if longest > MAX_WHITE_SPACE:
+        raise InvalidValueError(
+            "the text has {longest} consecutive white-space characters; "
+            "tiktoken supports at most {most}. Remove some",
+            longest=f"{longest:,}",
+            most=f"{MAX_WHITE_SPACE:,}",
+        )
 
 
 def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> VocabularyError:
     """The error for the first merge that doesn't join two tokens to a third."""
     for number, pair in enumerate(merges, start=1):
-        is_text = {*map(type, pair)} == {str}
+        is_text = all(type(symbol) is str for symbol in pair)
         if not is_text or not {*pair, "".join(pair)} <= ids.keys():
             return invalid_merge(number, " ".join(pair) if is_text else pair)
     raise AssertionError("all merges are valid")
@@ -213,10 +221,10 @@ class GPT2Encoding:
 
     def __init__(self, settings: Mapping[str, Any], merges: Merges) -> None:
         self._merges = merges
-        self._prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
-        self.prefix, self.suffix = _template(settings["post_processor"])
+        self._add_prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
+        self.prefix, self.suffix = _prefix_and_suffix(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
-        # Searched in two rounds: first the tokens that are matched before normalisation.
+        # Searched for in this order: tokens matched before normalisation, then the others.
         self._added = [
             {
                 token["content"]: token["id"]
@@ -242,16 +250,15 @@ class GPT2Encoding:
 
     def as_data(self) -> dict[str, Any]:
         """Data for the page's encoding, see `bpe.js`."""
-        rounds = [
-            {name: id for name, id in tokens.items() if name not in self._special}
-            for tokens in self._added
-        ]
         return {
             "pattern": PIECES,
-            "rounds": [[*tokens.items()] for tokens in rounds],
-            "prefixSpace": self._prefix_space,
-            "front": self.prefix,
-            "end": self.suffix,
+            "addedTokens": [
+                [(name, id) for name, id in tokens.items() if name not in self._special]
+                for tokens in self._added
+            ],
+            "addPrefixSpace": self._add_prefix_space,
+            "prefix": self.prefix,
+            "suffix": self.suffix,
         }
 
     def _split(
@@ -271,7 +278,7 @@ class GPT2Encoding:
         yield piece[start:]
 
     def _encode_plain(self, text: str) -> list[int] | None:
-        if text and self._prefix_space and not text.startswith(" "):
+        if text and self._add_prefix_space and not text.startswith(" "):
             text = f" {text}"
         return self._merges.encode(text)
 
@@ -290,9 +297,13 @@ def is_gpt2(settings: Mapping[str, Any]) -> bool:
         and _type(pre_tokenizer) == "ByteLevel"
         and pre_tokenizer.get("use_regex", True)
         and _type(settings["post_processor"]) in (None, "ByteLevel", "TemplateProcessing")
-        and not any(model.get(name) for name in UNSUPPORTED_MODEL)
+        and not any(model.get(name) for name in UNSUPPORTED_MODEL_SETTINGS)
         and (model.get("unk_token") is None or BYTES.keys() <= model["vocab"].keys())
-        and not any(token.get(n) for token in settings["added_tokens"] for n in UNSUPPORTED_TOKEN)
+        and not any(
+            token.get(flag)
+            for token in settings["added_tokens"]
+            for flag in UNSUPPORTED_TOKEN_FLAGS
+        )
     )
 
 
@@ -300,21 +311,23 @@ def _type(part: Mapping[str, Any] | None) -> str | None:
     return None if part is None else part.get("type")
 
 
-def _template(part: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
+def _prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
     """The ids that a post_processor adds before and after a text."""
-    if part is None or part["type"] != "TemplateProcessing":
+    if post_processor is None or post_processor["type"] != "TemplateProcessing":
         return [], []
     prefix: list[int] = []
     suffix: list[int] = []
     ids = prefix
     try:
-        for item in part["single"]:
-            if "Sequence" in item:
+        for item in post_processor["single"]:
+            if "Sequence" in item:  # the text
                 ids = suffix
             else:
-                ids += part["special_tokens"][item["SpecialToken"]["id"]]["ids"]
+                ids += post_processor["special_tokens"][item["SpecialToken"]["id"]]["ids"]
         if {*map(type, prefix + suffix)} - {int}:
             raise TypeError("an id isn't an integer")
     except (LookupError, TypeError):
-        raise VocabularyError("post_processor can't be read: {part}", part=quoted(part)) from None
+        raise VocabularyError(
+            "post_processor can't be read: {post_processor}", post_processor=quoted(post_processor)
+        ) from None
     return prefix, suffix

@@ -56,17 +56,18 @@ class Heap {
  * A tokenizer, as in attnlab/text/tokenizer.py and bpe.py.
  *
  * pattern: splits a text before bytes are merged. vocab: ids by symbol. merges: pairs of symbols.
- * names: names of added tokens by id. literalIds: ids whose symbol is their text. rounds: lists of added
- * tokens, as names and ids, in the order in which they are searched. rows: the number of ids.
+ * names: names of added tokens by id. literalIds: ids whose symbol is their text. addedTokens:
+ * lists of names and ids, in the order in which a text is searched for them. prefix, suffix: ids before and
+ * after every text. rows: the number of ids.
  */
 class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
   #cache = new Map(); // ids by piece
   #tokens = new Map();
 
-  constructor({ pattern, vocab, merges, names, literalIds, rounds, prefixSpace, front, end, rows }) {
-    Object.assign(this, { prefixSpace, front, end, rows });
-    this.rounds = rounds.map((names) => new Map(names));
+  constructor({ pattern, vocab, merges, names, literalIds, addedTokens, addPrefixSpace, prefix, suffix, rows }) {
+    Object.assign(this, { addPrefixSpace, prefix, suffix, rows });
+    this.addedTokens = addedTokens.map((names) => new Map(names));
     this.pattern = unicodeSpaces(pattern);
     this.literalIds = new Set(literalIds);
     this.symbols = new Map([...Object.entries(vocab).map(([symbol, id]) => [id, symbol]), ...names]);
@@ -87,13 +88,13 @@ class Tokenizer {
         half: `'\\u${text.charCodeAt(at).toString(16)}'`,
         index: [...text.slice(0, at)].length,
       });
-    const pieces = this.rounds.reduce((all, names) => all.flatMap((piece) => splitAtNames(piece, names)), [text]);
+    const pieces = this.addedTokens.reduce((all, names) => all.flatMap((piece) => splitAtNames(piece, names)), [text]);
     const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
-    return [...this.front, ...ids, ...this.end];
+    return [...this.prefix, ...ids, ...this.suffix];
   }
 
   #encodePlain(text) {
-    const spaced = text && this.prefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
+    const spaced = text && this.addPrefixSpace && !text.startsWith(" ") ? ` ${text}` : text;
     const ids = [];
     for (const [piece] of spaced.matchAll(this.pattern)) {
       const pieceIds = this.#cache.get(piece) ?? this.#merge(new TextEncoder().encode(piece));

@@ -43,7 +43,7 @@ class Directory {
 
   /** The first names, and how many more there are. */
   nameList(names, count = names.length) {
-    const first = names.slice(0, this.rules.listed).map((name) => printable(name).slice(0, 200));
+    const first = names.slice(0, this.rules.max_listed).map((name) => printable(name).slice(0, 200));
     const rest = count - first.length;
     return first.join(", ") + (rest > 0 ? ` and ${grouped(rest)} more` : "");
   }
@@ -87,7 +87,7 @@ class Directory {
 
   /** A small file's text. */
   async text(name) {
-    const most = this.rules.most_bytes;
+    const most = this.rules.max_bytes;
     if (this.files.get(name).size > most) refuse(`${name} can't be read: it is larger than ${grouped(most)} bytes`);
     return this.decoded(await this.bytes(name, 0, most), name).replace(/\r\n?/g, "\n");
   }
@@ -179,7 +179,7 @@ class Directory {
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
-    const stored = new Map([...entries].filter(([name]) => !this.#isHead(name) && !fullMatch(rules.patterns.mask).test(name)));
+    const stored = new Map([...entries].filter(([name]) => !this.#isHead(name) && !fullMatch(rules.patterns.mask_buffer).test(name)));
     const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
     const shapesOf = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
     const inBlock = shapesOf(rules.block);
@@ -240,7 +240,7 @@ class Directory {
     const missing = [];
     for (const name of names()) {
       if (!present.has(name)) missing.push(name);
-      if (missing.length > this.rules.listed) break;
+      if (missing.length > this.rules.max_listed) break;
     }
     const written = (shape) => `[${shape.join(", ")}]`;
     const hasWrongShape = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
@@ -267,10 +267,6 @@ class Directory {
   async #entries() {
     const { weights, index, patterns } = this.rules.tensors;
     const isSingleFile = this.has(weights);
-    if (!isSingleFile && !this.has(index)) {
-      const other = this.#unsupported();
-      refuse(`there is no ${weights} (nor ${index}) in the directory${other ? `, only ${other}` : ""}`);
-    }
     const map = isSingleFile ? null : await this.#weightMap(index);
     const files = isSingleFile ? [weights] : [...new Set(map.values())].sort();
     const missing = files.filter((name) => !this.has(name));
@@ -278,7 +274,7 @@ class Directory {
     const entries = new Map();
     for (const file of files)
       for (const [name, entry] of await this.#header(file)) {
-        const unwrapped = name.replace(new RegExp(`^(?:${patterns.wrapped})`, "su"), "");
+        const unwrapped = name.replace(new RegExp(`^(?:${patterns.wrappers})`, "su"), "");
         if (entries.has(unwrapped)) refuse(`${this.nameList([unwrapped])} appears twice, in ${file} and in ${entries.get(unwrapped).file}`);
         entries.set(unwrapped, entry);
       }
@@ -308,12 +304,12 @@ class Directory {
 
   /** A safetensors file's tensors. Format: the header's length in 8 bytes, a JSON header, the tensors without gaps. */
   async #header(file) {
-    const { largest_header, bytes, beginnings } = this.rules.tensors;
+    const { largest_header, bytes, signatures } = this.rules.tensors;
     const { size } = this.files.get(file);
     const start = await this.bytes(file, 0, 64);
     const invalid = (why) => {
       const text = new TextDecoder("latin1").decode(start).trimStart();
-      const [, known] = Object.entries(beginnings).find(([beginning]) => text.startsWith(beginning)) ?? [];
+      const [, known] = Object.entries(signatures).find(([signature]) => text.startsWith(signature)) ?? [];
       refuse(`${file} ${size ? (known ?? "isn't a safetensors file, or is truncated") : "is empty"} (${why})`);
     };
     if (size < 10) invalid("it has no header");
@@ -356,15 +352,15 @@ class Directory {
     const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
     const added = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
     settings.added = this.#withIds(settings.vocab, added, named, isGpt2 ? Object.values(rules.defaults) : []);
-    const [front, end] = this.#idsAround(settings, config, special, isOlder);
-    if (!this.#splitsLikeGpt2(settings, isGpt2)) refuse(rules.another);
+    const [prefix, suffix] = this.#idsAround(settings, config, special, isOlder);
+    if (!this.#splitsLikeGpt2(settings, isGpt2)) refuse(rules.unsupported);
     const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
     if (isOlder) this.#checkMergesComplete(settings, merged);
     const space = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
-    return this.#tokenizerOf(settings, rows, { front, end, space, merged });
+    return this.#tokenizerOf(settings, rows, { prefix, suffix, space, merged });
   }
 
-  #tokenizerOf({ vocab, merges, added }, rows, { front, end, space, merged }) {
+  #tokenizerOf({ vocab, merges, added }, rows, { prefix, suffix, space, merged }) {
     const { tokenizer: rules } = this.rules;
     const symbols = new Map();
     for (const [symbol, id] of vocab) symbols.set(id, symbol);
@@ -384,15 +380,15 @@ class Directory {
       merges,
       names: added.map(({ id, content }) => [id, content]),
       literalIds: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
-      rounds: [false, true].map((late) => inText.filter(({ normalized }) => Boolean(normalized) === late).map(({ content, id }) => [content, id])),
-      ...{ prefixSpace: space, front, end, rows },
+      addedTokens: [false, true].map((isNormalized) => inText.filter(({ normalized }) => Boolean(normalized) === isNormalized).map(({ content, id }) => [content, id])),
+      ...{ addPrefixSpace: space, prefix, suffix, rows },
       tokens: symbols.size,
     };
   }
 
   #noTokenizer() {
     const { how_to_save, how_to_convert, sentence_piece } = this.rules.tokenizer;
-    if (this.has("vocab.txt")) refuse(this.rules.tokenizer.another);
+    if (this.has("vocab.txt")) refuse(this.rules.tokenizer.unsupported);
     const present = sentence_piece.find(this.has);
     const next = present ? `SentencePiece's ${present} isn't supported; a tokenizer.json is. ${how_to_convert}` : how_to_save;
     refuse(`there is no tokenizer in the directory: neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt. ${next}`);
@@ -418,7 +414,7 @@ class Directory {
   /** A tokenizer.json's settings, checked. */
   #checked(settings, files) {
     const fail = (why) => refuse(`${files}: ${why}`);
-    const { parts: names, another } = this.rules.tokenizer;
+    const { parts: names, unsupported } = this.rules.tokenizer;
     const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
     for (const [name, part] of Object.entries(parts))
       if (part !== null && !(isObject(part) && typeof part.type === "string")) fail(`${name} must be null or have a type; got ${quoted(part)}`);
@@ -427,21 +423,21 @@ class Directory {
     if (model.dropout) fail(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
     const added = added_tokens ?? [];
     if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) fail(`each of added_tokens must have an id and text; got ${quoted(added)}`);
-    if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(another);
+    if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(unsupported);
     const vocab = this.#vocabulary(model.vocab, fail);
     const merges = this.#merges(model.merges, vocab, fail);
     return { ...parts, model, vocab, merges, added };
   }
 
   #isAdded = (token) =>
-    isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.most_ids;
+    isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.max_ids;
 
   #vocabulary(ids, fail) {
     if (!isObject(ids)) fail(`a vocabulary must be an object of ids; got ${quoted(ids)}`);
     const entries = Object.entries(ids);
     const notInteger = entries.find(([, id]) => !Number.isInteger(id));
     if (notInteger) fail(`the id of ${quoted(notInteger[0])} isn't an integer: ${quoted(notInteger[1])}`);
-    const outOfRange = entries.find(([, id]) => id < 0 || id >= this.rules.tokenizer.most_ids);
+    const outOfRange = entries.find(([, id]) => id < 0 || id >= this.rules.tokenizer.max_ids);
     if (outOfRange) fail(`the id of ${quoted(outOfRange[0])}, ${outOfRange[1]}, doesn't fit in 32 bits`);
     const symbols = new Map();
     for (const [symbol, id] of entries) {
@@ -552,16 +548,16 @@ class Directory {
 
   /** Whether texts are split as by GPT-2's tokenizer, with no settings that the page lacks. */
   #splitsLikeGpt2({ model, vocab, added, normalizer, pre_tokenizer: splitter, post_processor, decoder }) {
-    const { unsupported_model, odd_token, bytes } = this.rules.tokenizer;
+    const { unsupported_model_settings, unsupported_token_flags, bytes } = this.rules.tokenizer;
     return (
       decoder?.type === "ByteLevel" &&
       normalizer === null &&
       splitter?.type === "ByteLevel" &&
       (splitter.use_regex ?? true) &&
       [undefined, "ByteLevel", "TemplateProcessing"].includes(post_processor?.type) &&
-      !unsupported_model.some((name) => model[name]) &&
+      !unsupported_model_settings.some((name) => model[name]) &&
       ((model.unk_token ?? null) === null || bytes.every((symbol) => vocab.has(symbol))) &&
-      !added.some((token) => odd_token.some((name) => token[name]))
+      !added.some((token) => unsupported_token_flags.some((name) => token[name]))
     );
   }
 
@@ -583,6 +579,10 @@ class Directory {
   async model(graph) {
     const { tensors, config: rules } = this.rules;
     if (this.has(tensors.adapter)) refuse(`the directory contains a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
+    if (!this.has(tensors.weights) && !this.has(tensors.index)) {
+      const format = this.#unsupported();
+      refuse(`there is no ${tensors.weights} (nor ${tensors.index}) in the directory${format ? `, only ${format}` : ""}`);
+    }
     const config = await this.config();
     const tokenizer = await this.tokenizer(config.vocab_size);
     const { byPath, copy } = await this.parameters(config);
