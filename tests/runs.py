@@ -30,7 +30,7 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
     """Each part of a result, itself first, with each of its steps' names."""
     for name in result.steps:
         yield result, name
-    for child in result.children:
+    for child in result._children:
         parts = getattr(result, child)
         for part in (parts,) if isinstance(parts, Result) else parts:
             yield from every_step(part)

@@ -423,7 +423,7 @@ def test_gradients_as_text_and_picture(it: Trace) -> None:
     for part in (gradients, gradients.blocks[1].attention, gradients.blocks[1].attention.heads[2]):
         assert part.title.endswith(f", {of}")
         assert repr(part).startswith(part.title)
-    assert repr(gradients).endswith(gradients.hint)
+    assert repr(gradients).endswith(gradients._hint)
     head = gradients.blocks[1].attention.heads[2]
     assert head.heading_of("weights") == f"{of} with respect to weights"
     with pytest.raises(ValueError, match="gradient"):
@@ -1300,7 +1300,7 @@ def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) ->
 
 def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
     gradients = odd.gradients()
-    assert repr(gradients).count("not computed yet") == len(gradients.table_steps)
+    assert repr(gradients).count("not computed yet") == len(gradients._table_steps)
     assert repr(gradients.blocks[0]).count("not computed yet") == 3
 
 

@@ -109,7 +109,14 @@ def test_no_completions_for_what_does_not_exist(shell: Any, typed: str) -> None:
 @pytest.mark.parametrize("result", ["trace", "trace.blocks[0].attention", "trace.head(0, 1)"])
 def test_internals_are_not_completed(result: str) -> None:
     trace = attnlab.GPT2.from_pretrained("pocket").trace([1, 2, 3])
-    names = set(dir(eval(result, {"trace": trace})))
+    names = {name for name in dir(eval(result, {"trace": trace})) if not name.startswith("_")}
     assert {"explain", "plot", "show", "tokens", "title"} <= names
     assert set(eval(f"{result}.steps", {"trace": trace})) <= names
-    assert not names & {"children", "computation_of", "graph_as_data", "heading_of", "table_steps"}
+    assert not names & {
+        "children",
+        "computation_of",
+        "graph_as_data",
+        "hint",
+        "note",
+        "table_steps",
+    }

@@ -198,7 +198,7 @@ def all_paths(trace: Trace) -> list[str]:
 
     def below(result: Any, place: str) -> Iterator[str]:
         yield from (f"{place}{n}" for n, step in result.steps.items() if not step.optional)
-        for name in result.children:
+        for name in result._children:
             part = getattr(result, name)
             if isinstance(part, tuple):
                 for n, one in enumerate(part):

@@ -314,7 +314,7 @@ def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
     for path in ("logits", "embedding", "blocks.1.mlp.X", "blocks.1.mlp.activated", "final"):
         assert max(map(len, pocket.explain(path).text(width).splitlines())) <= width
     head = pocket.head(1, 2)
-    for step in head.table_steps:
+    for step in head._table_steps:
         if getattr(head, step) is not None:
             assert max(map(len, head.explain(step=step).text(width).splitlines())) <= width
 

@@ -359,8 +359,8 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
     apart = attnlab.atlas(odd, ["the hen"], ["first"], progress=False)
     attribution, one_head = trace.attribution(*metric), "第 0 层，注意力，头 1"
     return {
-        trace.hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
-        trace.blocks[0].hint: ".attention 和 .mlp 各有自己的表",
+        trace._hint: "其余见 .tokens、.blocks[layer] 和 .head(layer, head)",
+        trace.blocks[0]._hint: ".attention 和 .mlp 各有自己的表",
         edited.head(1, 2).heading_of("context"): "context = weights V，已修改",
         two.blocks[0].attention.heads[0].heading_of("Q"): f"{minus} 对 Q 的梯度",
         edited.logit_lens().title: (

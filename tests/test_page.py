@@ -246,7 +246,7 @@ def test_the_arithmetic_is_numpys(
             return Object.fromEntries(steps.map((step) => [step, rows(step)]));
         }""",
         [
-            GPT2.from_pretrained("pocket").trace([1, 2]).graph_as_data(),
+            GPT2.from_pretrained("pocket").trace([1, 2])._graph_as_data(),
             {"H": H, "T": T, "Tk": Tk, "Dh": Dh},
             in_base64(b"".join(x.tobytes() for x in (Q, K, V))),
             in_base64(np.packbits(mask).tobytes()),
@@ -938,7 +938,7 @@ def test_the_arithmetic_marks_edits(odd: GPT2, open_page: Open) -> None:
     trace = odd.trace(TEXT)
     edited = edited_everywhere(trace)
     page = open_page(trace, edited)
-    assert page.locator("#summary").inner_text().endswith(edited.note)
+    assert page.locator("#summary").inner_text().endswith(edited._note)
     for layer, h, names, mask in (
         (0, 0, (), False),
         (0, 1, ("scale",), False),
@@ -1098,7 +1098,7 @@ def test_a_page_in_chinese_says_nothing_in_english(odd: GPT2, open_page: Open) -
         TEXT,
         *trace.tokens.texts,
         trace.parameters.name,
-        edited.note.partition(": ")[2],
+        edited._note.partition(": ")[2],
         *UNTRANSLATED,
     ]
     assert {*words.findall(said)} <= {*words.findall(" ".join(kept))}

@@ -146,7 +146,7 @@ def test_no_step_needs_itself(T: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_help_shows_formula_and_axes(kind: type[Result]) -> None:
-    assert set(kind.table_steps) <= kind.steps.keys()
+    assert set(kind._table_steps) <= kind.steps.keys()
     for name, step in kind.steps.items():
         assert getattr(kind, name) is step
         help_ = pydoc.render_doc(getattr(kind, name), renderer=pydoc.plaintext)
@@ -156,7 +156,7 @@ def test_help_shows_formula_and_axes(kind: type[Result]) -> None:
 
 def test_a_shown_step_has_axes_and_what_is_computed_a_formula() -> None:
     for kind in KINDS:
-        for name in kind.table_steps:
+        for name in kind._table_steps:
             step = kind.steps[name]
             assert step.axes or name == "scale"
             assert step.formula or step.equation is None, (kind, name)
@@ -329,7 +329,7 @@ def test_an_unstable_product_is_reported_with_its_numbers(
 def test_what_is_there_is_not_made_again() -> None:
     """Planted numbers are used by later steps."""
     long = heads_of(LENGTHS[1])
-    plant(long, weights=np.zeros(long.scores_shape))
+    plant(long, weights=np.zeros(long._scores_shape))
     assert not long.context.any()
     mlp = ForwardPass(np.arange(LENGTHS[1]), parameters()).blocks[0].mlp
     plant(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))

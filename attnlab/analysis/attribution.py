@@ -66,7 +66,7 @@ class Attribution(Analysis):
     ) -> None:
         self.target = target = Target.of(trace, token, against, position)
         self.title = Message(
-            "Direct logit attribution{title}: {target}", title=trace.note, target=target.message
+            "Direct logit attribution{title}: {target}", title=trace._note, target=target.message
         )
         self._trace, self._position = trace, target.position
         self.total = target.value(trace)
@@ -189,5 +189,5 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None
         raise InvalidValueError(
             "the parts don't sum to {name}{note}. Attribution needs a trace without edited sums",
             name=name,
-            note=trace.note,
+            note=trace._note,
         )

@@ -49,7 +49,7 @@ class TokensOfHead(Analysis):
 
     def __init__(self, title: str, trace: Trace, numbers: Array, k: int) -> None:
         k = as_count(k, "k", least=1, most=len(numbers))
-        self.title = Message("{title}{note}", title=title, note=trace.note)
+        self.title = Message("{title}{note}", title=title, note=trace._note)
         self.ids = read_only(np.argsort(-numbers, kind="stable")[:k])
         self.numbers = read_only(numbers[self.ids])
         self.tokens = tuple(trace.vocabulary.token(int(id)) for id in self.ids)
@@ -125,7 +125,7 @@ class Composition(Analysis):
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
             raise InvalidValueError("kind must be 'Q', 'K' or 'V'; got {kind}", kind=quoted(kind))
         self.kind = kind
-        self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace.note)
+        self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace._note)
         writers = [write_factors(block.attention) for block in trace.blocks]
         readers = [read_factors(block.attention, kind) for block in trace.blocks]
         L, H, self.even = len(writers), len(writers[0]), trace.config.n_embd**-0.5

@@ -404,7 +404,7 @@ def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
     else:
         method = Message("by integrated gradients, {steps} steps", steps=steps)
     template = "Edges, {method}: {target}{note}"
-    return Message(template, method=method, target=metric, note=corrupted.note)
+    return Message(template, method=method, target=metric, note=corrupted._note)
 
 
 def exact_effects(edges: Edges, bar: Any) -> NDArray[np.float64]:

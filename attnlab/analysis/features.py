@@ -77,7 +77,7 @@ class Features(Analysis):
         self.sae, self._trace = sae, trace
         self.path, x = sae.read(trace, path)
         self.title = Message(
-            "Features of {path}{title}: share of each token", path=self.path, title=trace.note
+            "Features of {path}{title}: share of each token", path=self.path, title=trace._note
         )
         self.x, self.activations = x, read_only(sae.encode(x))
         self.reconstruction = read_only(sae.decode(self.activations, x))

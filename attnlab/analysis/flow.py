@@ -43,7 +43,7 @@ class Rollout(Analysis):
         if trace.tokens_before:
             raise InvalidValueError("rollout needs a trace of a whole text; got a generation step")
         self.title = Message(
-            "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace.note
+            "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace._note
         )
         self._tokens = positions_of(trace)
         rollout = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)
@@ -111,7 +111,7 @@ class ValueWeightedHeads(Analysis):
         heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
-        self._plot_title = Message("Norms of each head's weighted values{title}", title=trace.note)
+        self._plot_title = Message("Norms of each head's weighted values{title}", title=trace._note)
         self.title = Message("{title}: for the last token", title=self._plot_title)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:

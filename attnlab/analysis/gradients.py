@@ -200,7 +200,7 @@ class Gradients(ForwardPass):
         an edit that is a function, or that edits a step of a single head.
     """
 
-    hint: ClassVar[str] = (
+    _hint: ClassVar[str] = (
         "Gradients describe small changes only: a saturated softmax has almost none, however much "
         "depends on it.\nSource: the chain rule, equation by equation, in attnlab.forward.gradients"
     )

@@ -136,7 +136,7 @@ class LogitLens(Lens):
     """
 
     def __init__(self, trace: Trace) -> None:
-        title = Message("Logit lens{title}: the most probable token", title=trace.note)
+        title = Message("Logit lens{title}: the most probable token", title=trace._note)
         self._trace = trace
         ids, probabilities = self._most_probable(1, slice(None))
         numbers = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
@@ -175,7 +175,7 @@ class LogitLens(Lens):
         numbers = np.full(ranks.shape, target.id), ranks, probabilities
         title = Message(
             "Logit lens{title}: probability and rank of {token}",
-            title=self._trace.note,
+            title=self._trace._note,
             token=target.symbol,
         )
         return OneToken(title, self._trace, positions_of(self._trace), numbers)
@@ -194,7 +194,7 @@ class LogitLens(Lens):
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = Message(
             "Logit lens{title}: the most probable tokens at position {position}",
-            title=self._trace.note,
+            title=self._trace._note,
             position=row,
         )
         columns = named_axis("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))

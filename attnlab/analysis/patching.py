@@ -106,7 +106,7 @@ class Patching(Analysis):
         limits: Any,
     ) -> None:
         title = Message(self.titles[by_position], parts=parts, target=metric)
-        self.title = Message("{title}{note}", title=title, note=trace.note)
+        self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
         self.clean, self.corrupted = limits
         self._parts, self._positions = parts, positions_of(trace) if by_position else None

@@ -228,5 +228,5 @@ def title_of(sender: str, receivers: Sequence[str], words: str, corrupted: Trace
         sender=sender,
         receiver=", ".join(receivers),
         target=words,
-        note=corrupted.note,
+        note=corrupted._note,
     )

@@ -450,12 +450,12 @@ def axes_of(result: Result, name: str) -> list[str]:
 
 def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
     """The steps of a type of result that have a row for each token, except aliases."""
-    for name in kind.table_steps:
+    for name in kind._table_steps:
         step = kind.steps[name]
         is_alias = step.equation is identity or name in ("mask", "dropout_mask")
         if step.axes.startswith("T") and not is_alias:
             yield prefix + name
-    for child, below in kind.children.items():
+    for child, below in kind._children.items():
         if child == "blocks":
             for layer in range(n_layer):
                 yield from activations(below, n_layer, f"{prefix}blocks.{layer}.")

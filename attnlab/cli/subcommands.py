@@ -121,7 +121,7 @@ def _trace(options: argparse.Namespace) -> Report:
         for requested, (part, name) in zip(names, parts, strict=True)
     ]
 
-    title = head.title if all(n in head.table_steps for n in names) else trace.title
+    title = head.title if all(n in head._table_steps for n in names) else trace.title
     first, *others = (_which_head(part) for part, _ in parts)
     content = {
         **_trace_fields(model, trace, options),
@@ -148,7 +148,7 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
 
     For a layer's step that is split by head, the part is the head with the same number.
     """
-    if path in head.table_steps:
+    if path in head._table_steps:
         return head, path
     if "." not in path and path not in (*trace.steps, PROBABILITIES):
         try:
@@ -158,7 +158,7 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
                 "{error}; or one of the trace: {parts}; or a path such as "
                 "blocks.0.mid or blocks.0.mlp.hidden",
                 error=error,
-                parts=", ".join(trace.table_steps),
+                parts=", ".join(trace._table_steps),
             ) from None
     part, name = step_at(trace, path)
     if isinstance(part, MultiHeadAttention) and name in PER_HEAD:

@@ -65,7 +65,7 @@ class Attention(Result):
     tokens : Tokens of the queries, or None
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (
+    _table_steps: ClassVar[tuple[str, ...]] = (
         *("Q", "K", "V", "raw_scores", "scale", "scores", "mask", "masked_scores"),
         *("dropout_mask", "weights", "context"),
     )
@@ -204,7 +204,7 @@ class Attention(Result):
         write_sheets(self, path)
 
     @property
-    def scores_shape(self) -> tuple[int, ...]:
+    def _scores_shape(self) -> tuple[int, ...]:
         """The shape of the scores, (..., Tq, Tk), known before they are computed."""
         shape: tuple[int, ...] = self._run.scores_shape
         return shape
@@ -230,9 +230,9 @@ class SelfAttention(Attention):
     and the attributes of `Attention`
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (
+    _table_steps: ClassVar[tuple[str, ...]] = (
         *("X", "memory", "W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V"),
-        *Attention.table_steps,
+        *Attention._table_steps,
     )
 
     X = Step[Array]("Tq D", "the input of attention")
@@ -262,7 +262,7 @@ class SelfAttention(Attention):
 
     def _steps_shown(self) -> tuple[str, ...]:
         hidden = {"memory"} if self._is_self_attention() else set()
-        return tuple(name for name in self.table_steps if name not in hidden)
+        return tuple(name for name in self._table_steps if name not in hidden)
 
     @property
     def _layer(self) -> str:
@@ -292,7 +292,7 @@ class Head(SelfAttention):
     and the attributes of `SelfAttention`
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (*SelfAttention.table_steps, "W_O", "output")
+    _table_steps: ClassVar[tuple[str, ...]] = (*SelfAttention._table_steps, "W_O", "output")
 
     X = SelfAttention.X.for_head(equations.shared)
     memory = SelfAttention.memory.for_head(equations.shared)
@@ -343,8 +343,8 @@ class Head(SelfAttention):
         return step
 
     @property
-    def scores_shape(self) -> tuple[int, ...]:
-        *leading, _, queries, keys = super().scores_shape
+    def _scores_shape(self) -> tuple[int, ...]:
+        *leading, _, queries, keys = super()._scores_shape
         return (*leading, queries, keys)
 
     @property
@@ -371,14 +371,14 @@ class MultiHeadAttention(SelfAttention):
     heads : the H heads, each a `Head`
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (
-        *SelfAttention.table_steps,
+    _table_steps: ClassVar[tuple[str, ...]] = (
+        *SelfAttention._table_steps,
         "concat",
         "W_O",
         "b_O",
         "output",
     )
-    children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
+    _children: ClassVar[dict[str, type[Result]]] = {"heads": Head}
 
     n_head = Step[int]("", "H")
     W_Q = Step[Array]("D H·Dk")

@@ -417,7 +417,7 @@ def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Ste
     """All steps of a kind of result and its parts, by path with # for numbers."""
     for name, step in kind.steps.items():
         yield f"{prefix}{name}", step
-    for name, part in kind.children.items():
+    for name, part in kind._children.items():
         number = "#." if name in ("blocks", "heads") else ""
         yield from steps_below(part, f"{prefix}{name}.{number}")
 

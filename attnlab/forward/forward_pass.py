@@ -107,14 +107,10 @@ class KeyValueCache:
 
 
 class Explainable(Result):
-    """A result whose numbers can be explained.
+    """A result whose numbers can be explained."""
 
-    Attributes
-    ----------
-    default_step : the step that is explained by default
-    """
-
-    default_step: ClassVar[str]
+    # The step that is explained by default.
+    _default_step: ClassVar[str]
 
     def explain(
         self,
@@ -154,7 +150,7 @@ class Explainable(Result):
                 title=self.title,
                 key=key,
             )
-        return self._explain(self.default_step if step is None else step, token, component)
+        return self._explain(self._default_step if step is None else step, token, component)
 
 
 class MLP(Explainable):
@@ -170,11 +166,11 @@ class MLP(Explainable):
     output : (T, D)
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (
+    _table_steps: ClassVar[tuple[str, ...]] = (
         *("X", "W_1", "b_1", "W_2", "b_2"),
         *("hidden", "activated", "output"),
     )
-    default_step: ClassVar[str] = "output"
+    _default_step: ClassVar[str] = "output"
 
     gain = Step[Array]("D")
     bias = Step[Array]("D")
@@ -286,10 +282,10 @@ class Block(Explainable):
     attention_dropout, mlp_dropout : (T, D) of 0 and 1 / (1 - p) in training, else None
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
-    default_step: ClassVar[str] = "output"
-    children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
-    hint: ClassVar[str] = ".attention and .mlp have their own tables"
+    _table_steps: ClassVar[tuple[str, ...]] = ("input", "mid", "output")
+    _default_step: ClassVar[str] = "output"
+    _children: ClassVar[dict[str, type[Result]]] = {"attention": BlockAttention, "mlp": MLP}
+    _hint: ClassVar[str] = ".attention and .mlp have their own tables"
 
     attention_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
     mlp_dropout = Step["Array | None"]("T D", "0 or 1 / (1 - p)", optional=True)
@@ -366,13 +362,13 @@ class ForwardPass(Explainable):
     tokens : Tokens, or None if there are only ids
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (
+    _table_steps: ClassVar[tuple[str, ...]] = (
         *("token_embedding", "position_embedding", "embedding"),
         *("final", "logits"),
     )
-    default_step: ClassVar[str] = "logits"
-    children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
-    title_template: ClassVar[str] = (
+    _default_step: ClassVar[str] = "logits"
+    _children: ClassVar[dict[str, type[Result]]] = {"blocks": Block}
+    _title_template: ClassVar[str] = (
         "Forward pass of {T} tokens{cached} through {L} blocks of {H} heads"
     )
 
@@ -473,7 +469,7 @@ class ForwardPass(Explainable):
             // multiplications_in_block(config, checked.size, cached + T),
         )
         title = Message(
-            self.title_template,
+            self._title_template,
             T=" x ".join(map(str, checked.shape)),
             L=config.n_layer,
             H=config.n_head,

@@ -61,9 +61,9 @@ class Trace(ForwardPass):
     vocabulary : the model's `Vocabulary`
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass.table_steps, "next_logits")
-    title_template: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
-    hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
+    _table_steps: ClassVar[tuple[str, ...]] = (*ForwardPass._table_steps, "next_logits")
+    _title_template: ClassVar[str] = "Trace of {T} tokens{cached} through {L} blocks of {H} heads"
+    _hint: ClassVar[str] = ".tokens, .blocks[layer] and .head(layer, head) show the rest"
 
     tokens: Tokens
     vocabulary: Vocabulary

@@ -60,7 +60,7 @@ def find_part(part: Any, path: str) -> Any:
     for name in with_dots(path).split(".")[1:]:
         if isinstance(part, Numbered) and re.fullmatch(r"-?\d+", name):
             part = part[int(name)] if -len(part) <= int(name) < len(part) else None
-        elif name in getattr(part, "children", ()) or name in getattr(part, "__dict__", ()):
+        elif name in getattr(part, "_children", ()) or name in getattr(part, "__dict__", ()):
             part = getattr(part, name)
         else:
             return None

@@ -96,7 +96,7 @@ class Graph(dict[str, Node]):
         kind = self.root
         for name in prefix:
             if not name.isdigit():
-                kind = kind.children[name]
+                kind = kind._children[name]
         return kind
 
 
@@ -122,7 +122,7 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
 def _paths(kind: type[Any], prefix: str = "") -> Iterator[str]:
     """The paths of all steps; for blocks and heads, of number 1."""
     yield from (f"{prefix}{name}" for name in kind.steps)
-    for name, part in kind.children.items():
+    for name, part in kind._children.items():
         number = "1." if name in ("blocks", "heads") else ""
         yield from _paths(part, f"{prefix}{name}.{number}")
 

@@ -31,17 +31,11 @@ class Computation(NamedTuple):
     ----------
     equation : the equation, or the function that selects a head's part of a layer's step; None if
         the step is given
-    needs : path and value of each of its parameters
+    needs : the path and value of each of its parameters
     """
 
     equation: Callable[..., Any] | None
     needs: dict[str, tuple[str, Any]]
-
-
-NOT_COMPLETED = {
-    *("children", "computation_of", "default_step", "graph_as_data", "heading_of", "hint"),
-    *("note", "scores_shape", "table_steps", "title_template"),
-}
 
 
 class ReadOnly:
@@ -66,16 +60,15 @@ class Result(ReadOnly, PrintedAnywhere):
     path : such as "blocks.3.attention"; "" for the outermost result
     tokens : the tokens of the text, or None
     memory_tokens : the attended tokens if they differ from `tokens`, see `cross_attention`
-    table_steps : the names of the steps in the table, in order
     steps : the declarations of all steps, by name
-    children : the kinds of the parts
-    hint : the table's last line
     """
 
-    table_steps: ClassVar[tuple[str, ...]] = ()
     steps: ClassVar[dict[str, Step[Any]]] = {}
-    children: ClassVar[dict[str, type[Result]]] = {}
-    hint: ClassVar[str] = ""
+    # The names of the steps in the table, in order, and the table's last line.
+    _table_steps: ClassVar[tuple[str, ...]] = ()
+    _hint: ClassVar[str] = ""
+    # The classes of the parts, by name.
+    _children: ClassVar[dict[str, type[Result]]] = {}
     path: str
     _title: str
     _run: Run
@@ -112,15 +105,11 @@ class Result(ReadOnly, PrintedAnywhere):
             f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
         )
 
-    def __dir__(self) -> list[str]:
-        """For completion: steps, parts and methods, without what only views need."""
-        return [name for name in super().__dir__() if name not in NOT_COMPLETED]
-
     def __getstate__(self) -> dict[str, Any]:  # parts are created again
         return {
-            n: x
-            for n, x in dict(vars(self)).items()
-            if not isinstance(getattr(type(self), n, None), Part)
+            name: value
+            for name, value in dict(vars(self)).items()
+            if not isinstance(getattr(type(self), name, None), Part)
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -128,11 +117,11 @@ class Result(ReadOnly, PrintedAnywhere):
 
     @property
     def title(self) -> str:
-        return Message("{title}{note}", title=self._title, note=self.note)
+        return Message("{title}{note}", title=self._title, note=self._note)
 
     @property
-    def note(self) -> str:
-        """The end of titles, which lists the edited steps."""
+    def _note(self) -> str:
+        """The end of the title, which lists the edited steps."""
         return self._run.note
 
     @property
@@ -183,14 +172,14 @@ class Result(ReadOnly, PrintedAnywhere):
             return getattr(self, name)
         return self._run.unedited(self._path_of(name))
 
-    def computation_of(self, name: str) -> Computation:
+    def _computation_of(self, name: str) -> Computation:
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
         while node.layer_step and (node.step.equation is None or not node.step.axes):
-            whole, n_head = map(self._run.value, (node.layer_step, node.n_head))
+            layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.step.select, head=node.number, n_head=n_head)
-            if select(whole) is not whole:
-                return Computation(select, {"whole": (node.layer_step, whole)})
+            if select(layer_value) is not layer_value:
+                return Computation(select, {"layer_value": (node.layer_step, layer_value)})
             node = self._run.graph[node.layer_step]  # shared by all heads
         needed = zip(parameters_of(node.step.equation), node.needs, strict=True)
         return Computation(
@@ -241,7 +230,7 @@ class Result(ReadOnly, PrintedAnywhere):
         """The right-hand side of a step's equation, or a description if it is given."""
         return self._run.graph.formulas.get(name, self._step(name).formula)
 
-    def graph_as_data(self) -> dict[str, list[str]]:
+    def _graph_as_data(self) -> dict[str, list[str]]:
         """How each step is computed, for running the graph outside Python."""
         return as_data(self._run.graph)
 
@@ -256,7 +245,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
     def _steps_shown(self) -> tuple[str, ...]:
-        return self.table_steps
+        return self._table_steps
 
     def _table(self) -> str:
         lines: list[tuple[str, ...]] = [header("name", "axes", "shape", "dtype", "range", "-inf")]
@@ -277,7 +266,7 @@ class Result(ReadOnly, PrintedAnywhere):
         return align(lines, left=(0, 1, 2, 3, 4))
 
     def __repr__(self) -> str:
-        return "\n".join(map(str, filter(None, (self.title, self._table(), self.hint))))
+        return "\n".join(map(str, filter(None, (self.title, self._table(), self._hint))))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import result_view
@@ -377,12 +366,12 @@ def parts_of(part: Any) -> list[str]:
     """The valid next names in a path, after a result or its blocks or heads."""
     if isinstance(part, Numbered):
         return [str(n) for n in range(len(part))]
-    return [*part.children, *part.steps] if isinstance(part, Result) else []
+    return [*part._children, *part.steps] if isinstance(part, Result) else []
 
 
 def paths_below(kind: type[Result], name: str) -> Iterator[str]:
     """Paths of steps called `name` in a result's parts, with block and head 0."""
-    for child, part in kind.children.items():
+    for child, part in kind._children.items():
         prefix = f"{child}.0" if child in ("blocks", "heads") else child
         if name in part.steps:
             yield f"{prefix}.{name}"
@@ -393,13 +382,11 @@ def describe(value: AnyArray | float) -> tuple[str, str, str, str]:
     """Shape, dtype, range of the finite values and number of -inf, as text."""
     if not isinstance(value, np.ndarray):
         return "", "", f"{value:.4g}", ""
-    array = value
-    shape = " x ".join(map(str, array.shape))
-    if array.dtype == bool:
-        return shape, "bool", f"{np.count_nonzero(array)} of {array.size} True", ""
-    if np.isnan(array).any():
-        return shape, str(array.dtype), f"{np.count_nonzero(np.isnan(array))} NaN", ""
-    finite = array[np.isfinite(array)]
+    shape, dtype = " x ".join(map(str, value.shape)), str(value.dtype)
+    if value.dtype == bool:
+        return shape, dtype, f"{np.count_nonzero(value)} of {value.size} True", ""
+    if np.isnan(value).any():
+        return shape, dtype, f"{np.count_nonzero(np.isnan(value))} NaN", ""
+    finite = value[np.isfinite(value)]
     span = f"{finite.min():.4g} … {finite.max():.4g}" if finite.size else "no finite number"
-    infinite = np.count_nonzero(np.isneginf(array))
-    return shape, str(array.dtype), span, str(infinite) if infinite else ""
+    return shape, dtype, span, str(np.count_nonzero(np.isneginf(value)) or "")

@@ -60,7 +60,7 @@ class StepNumber:
 
     @classmethod
     def of(cls, result: Result, name: str, index: tuple[Any, ...]) -> StepNumber:
-        equation, needs = result.computation_of(name)
+        equation, needs = result._computation_of(name)
         value = getattr(result, name)
         computed = result.unedited(name) if result.is_edited(name) else value
         stored, computed = (array[index] if index else array for array in (value, computed))
@@ -211,7 +211,7 @@ class StepNumber:
     def verify(self, expected: Rounded) -> Any:
         """The equation's result, if the formulas' result agrees; else raise DisagreementError.
 
-        Where an edit of the whole array changed this number, the formulas' result.
+        Where an edit of the all_products array changed this number, the formulas' result.
         """
         result, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
@@ -334,12 +334,12 @@ def substitute(tree: Tree, names: Mapping[str, Tree]) -> Tree:
 # ---- lines ---------------------------------------------------------------------------------------
 
 
-def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | TermTable]:
+def lines_of(step: StepNumber, *, all_products: bool = False) -> list[Line | TermTable]:
     """The lines that explain a number.
 
     Parameters
     ----------
-    whole : whether to list all products of a sum, however many
+    all_products : whether to list all products of a sum, however many
     """
     is_step = step.name in step.result.steps
     heading = step.result.heading_of(step.name) if is_step else f"{step.name} = softmax(logits)"
@@ -359,7 +359,7 @@ def lines_of(step: StepNumber, *, whole: bool = False) -> list[Line | TermTable]
         result = step.result_of(computed) if is_last else [Term(float(computed), formula.name)]
         if formula.name and not is_last:
             step.numbers[formula.name] = float(computed)
-        lines.append(line_of(step, formula, tree, result, heading, whole))
+        lines.append(line_of(step, formula, tree, result, heading, all_products))
     return lines
 
 
@@ -387,15 +387,15 @@ def copy_parts(step: StepNumber) -> Parts:
 
 
 def line_of(
-    step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, whole: bool
+    step: StepNumber, formula: Formula, tree: Tree, result: Parts, heading: str, all_products: bool
 ) -> Line | TermTable:
     """One formula with its numbers and result."""
     values = {name: placeholder(step, parse(text)) for name, text in formula.where.items()}
     match tree:
         case ("sum", ("*", first, second)):
-            return products(step, heading, first, second, None, result, whole)
+            return products(step, heading, first, second, None, result, all_products)
         case ("+", ("sum", ("*", first, second)), bias):
-            return products(step, heading, first, second, bias, result, whole)
+            return products(step, heading, first, second, bias, result, all_products)
         case ("sum", terms):
             parts, counts = sum_terms_of(step, terms)
             return Line(Message(formula.heading, **counts), [*parts, " = ", *result])
@@ -441,7 +441,7 @@ def products(
     second: Tree,
     bias: Tree | None,
     result: Parts,
-    whole: bool,
+    all_products: bool,
 ) -> TermTable:
     """A sum of products as a table; of many, only the largest and the sum of the others."""
     columns = [step.terms(first), step.terms(second)]
@@ -451,7 +451,7 @@ def products(
     step.numbers[step.name_in_formula(second[1])] = w.tolist()
     step.numbers["products"] = numbers.tolist()
     count, order = len(numbers), np.arange(len(numbers))
-    if count > PRODUCTS_WHOLE and not whole:
+    if count > PRODUCTS_WHOLE and not all_products:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
     is_by_key = step.axis_of(first) == "Tk"
     keys = axis_of(step.result, "Tk", count)
@@ -475,4 +475,4 @@ def products(
     if len(rest):
         template = "{heading}: the {all} products, the {count} largest first"
     title = Message(template, heading=heading, all=count, count=len(order))
-    return TermTable(title, rows, feet, in_halves=whole)
+    return TermTable(title, rows, feet, in_halves=all_products)

@@ -76,8 +76,8 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
-        if len(result.scores_shape) > 2 or result.V.ndim > 2:
-            raise error_for_several(result, "weights", result.scores_shape)
+        if len(result._scores_shape) > 2 or result.V.ndim > 2:
+            raise error_for_several(result, "weights", result._scores_shape)
         query = token_index(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
@@ -116,7 +116,7 @@ def explain_in_head(
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if axes[-2:] == ["Tq", "Tk"]:
-        raise error_for_several(result, name, result.scores_shape)
+        raise error_for_several(result, name, result._scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
         name = name.removesuffix("_cache")
         token = checked_index(-1 if token is None else token, "key", result.tokens_before)
@@ -152,7 +152,7 @@ def explain_probability(
 def error_for_several(result: Result, name: str, shape: tuple[int, ...]) -> InvalidValueError:
     """The error for a step with several heads or sequences."""
     path = f"{result._prefix}heads.0.{name}"
-    example = Message(" (path {path})", path=path) if "heads" in result.children else ""
+    example = Message(" (path {path})", path=path) if "heads" in result._children else ""
     return InvalidValueError(
         "{title} has {name} of shape {shape}. To explain a number, first choose a head, such as "
         ".heads[0]{example}, or a sequence, such as attention(Q[0], K[0], V[0])",
@@ -172,7 +172,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
         name: StepNumber.of(attention, name, () if name == "scale" else (query, key))
         for name in names
     }
-    lines = [line for step in earlier.values() for line in lines_of(step, whole=True)]
+    lines = [line for step in earlier.values() for line in lines_of(step, all_products=True)]
     lines += lines_of(weight)
     products = earlier["raw_scores"].numbers
     steps = {**earlier, "weights": weight}
@@ -193,7 +193,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     }
     queries, keys = (
         axis_of(attention, axis, count)
-        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
+        for axis, count in zip(("Tq", "Tk"), attention._scores_shape, strict=True)
     )
     title = Message(
         "{title}: the weight of key {key} for query {query}",

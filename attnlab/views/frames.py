@@ -51,7 +51,11 @@ def _index(axis: Axis) -> pd.Index[Any]:
 def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     """Steps of a trace, its blocks and heads as a Dataset, see `Trace.to_xarray`."""
     steps = as_texts(steps, "steps")
-    known = (*trace.table_steps, *trace.blocks[0].table_steps, *per_head(trace.blocks[0].attention))
+    known = (
+        *trace._table_steps,
+        *trace.blocks[0]._table_steps,
+        *per_head(trace.blocks[0].attention),
+    )
     for name in steps:
         if name not in known:
             raise InvalidValueError(
@@ -79,7 +83,7 @@ def _results_with(trace: Result, name: str) -> tuple[list[str], list[Any]]:
     """The dimension along which to stack a step, and the results that have it."""
     if name in per_head(trace.blocks[0].attention):
         return ["layer"], [block.attention for block in trace.blocks]
-    if name in trace.blocks[0].table_steps:
+    if name in trace.blocks[0]._table_steps:
         return ["layer"], list(trace.blocks)
     return [], [trace]
 

@@ -166,7 +166,7 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
     """
     body: list[str] = []
     steps = f"<pre>{escape(result._table())}</pre>"
-    is_attention = "weights" in result.table_steps
+    is_attention = "weights" in result._table_steps
     if result.tokens is not None and not is_attention:
         body.append(_chips(result.tokens))
     if is_attention:
@@ -176,8 +176,8 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
         except AttnlabError as error:  # the table below still works
             body.append(_faint(say("No weights: {error}", error=error)))
     body.append(steps)
-    if result.hint:
-        body.append(_faint(say(result.hint)))
+    if result._hint:
+        body.append(_faint(say(result._hint)))
     return _page(say(result.title), *body)
 
 
@@ -193,7 +193,7 @@ def trace_view(trace: Result) -> str:
     """A trace's first view: tokens, next tokens and, for a short text, all heads."""
     body = [_chips(trace.tokens)]
     trace = trace.fork()
-    if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
+    if len(trace.blocks) * math.prod(trace.blocks[0].attention._scores_shape) <= SCORES_SHOWN:
         for view in (_prediction, _all_heads):
             try:
                 body.append(view(trace))
@@ -209,7 +209,7 @@ def trace_view(trace: Result) -> str:
             )
         )
     steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_collapse(steps), _faint(say(trace.hint))]
+    body += [_collapse(steps), _faint(say(trace._hint))]
     return _page(say(trace.title), *body)
 
 
@@ -462,7 +462,7 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
 
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention that shows the chosen tokens."""
-    for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
+    for axis, count in zip(("Tq", "Tk"), attention._scores_shape[-2:], strict=True):
         indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), repr(attention))
 
@@ -516,7 +516,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
             step = labelled_step(fork, name)
             details = f"<summary>{escape(say(step.heading))}</summary>{_heatmap(step, tokens)}"
             yield f"<details>{details}</details>"
-    elif "concat" in attention.table_steps and dimensions == 3:
+    elif "concat" in attention._table_steps and dimensions == 3:
         yield from _heads(fork, tokens)
     else:
         yield _faint(say("Several sequences at once are shown as a table only."))

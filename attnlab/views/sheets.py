@@ -459,7 +459,7 @@ def write_sheets(result: Result, path: FilePath) -> None:
     """Write the steps of an attention, see `Attention.to_xlsx`."""
     book = _book_of(result)
     sheets = Sheets(result, book)
-    for name in result.table_steps:
+    for name in result._table_steps:
         sheets.value(result._path_of(name))
     write_whole(path, book.file_content())
 

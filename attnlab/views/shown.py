@@ -177,10 +177,10 @@ def numbered_label(number: int, text: str) -> str:
 
 def check_step(result: Result, name: str) -> None:
     """Raise if the result has no such step."""
-    if not isinstance(name, str) or name not in result.table_steps:
-        inputs = (n for n in result.table_steps if result.steps[n].equation is None)
+    if not isinstance(name, str) or name not in result._table_steps:
+        inputs = (n for n in result._table_steps if result.steps[n].equation is None)
         absent = [n for n in inputs if getattr(result.fork(), n) is None]
-        steps = ", ".join(n for n in result.table_steps if n not in absent)
+        steps = ", ".join(n for n in result._table_steps if n not in absent)
         raise InvalidValueError(
             "{title} has no step {name}; its steps are {steps}",
             title=result.title,
@@ -206,7 +206,7 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
-    if axes[-2:] == ["Tq", "Tk"] and result.table_steps.index(name) >= result.table_steps.index(
+    if axes[-2:] == ["Tq", "Tk"] and result._table_steps.index(name) >= result._table_steps.index(
         "mask"
     ):
         masked = np.broadcast_to(~fork.mask, array.shape)
@@ -308,7 +308,9 @@ def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
 
 def per_head(attention: Result) -> tuple[str, ...]:
     """The steps that an attention has for each head."""
-    return tuple(name for name in attention.table_steps if attention.axes_of(name).startswith("H "))
+    return tuple(
+        name for name in attention._table_steps if attention.axes_of(name).startswith("H ")
+    )
 
 
 def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
