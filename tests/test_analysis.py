@@ -95,7 +95,7 @@ def test_lens_against_transformers(name: str, dtype: str) -> None:
     assert {x.probabilities.dtype for x in (lens, followed, top)} == {np.dtype(dtype)}
 
 
-def test_the_last_stop_is_what_the_model_predicts(odd: Trace) -> None:
+def test_lens_at_the_last_layer_gives_the_models_predictions(odd: Trace) -> None:
     lens = odd.logit_lens()
     assert np.array_equal(lens.logits(lens.stops[-1]), odd.logits)
     last = lens.top(4).tokens[-1]
@@ -103,7 +103,7 @@ def test_the_last_stop_is_what_the_model_predicts(odd: Trace) -> None:
     assert lens.stops[:3] == ("embedding", "blocks.0.mid", "blocks.0.output")
 
 
-def test_a_long_text_through_the_lens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lens_of_a_long_text_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of rows, across stops, give the softmax of all rows at once."""
     pocket = GPT2.from_pretrained("pocket", dtype="float64")
     lens = pocket.trace(np.arange(128) % 100).logit_lens()
@@ -131,7 +131,7 @@ def test_the_lens_as_text(it: Trace) -> None:
     assert line.split()[:3] == ["blocks.1.output", best.symbol, f"{best.probability:.2f}"]
 
 
-def test_an_edited_trace_through_the_lens(it: Trace) -> None:
+def test_lens_of_an_edited_trace(it: Trace) -> None:
     edited = it.edited({"blocks.1.attention.heads.2.context": 0})
     lens = edited.logit_lens()
     assert "edited" in lens.title
@@ -139,12 +139,12 @@ def test_an_edited_trace_through_the_lens(it: Trace) -> None:
     assert np.array_equal(lens.logits("embedding"), it.logit_lens().logits("embedding"))
 
 
-def test_tokens_that_are_as_probable_share_a_rank(it: Trace) -> None:
+def test_equally_probable_tokens_share_a_rank(it: Trace) -> None:
     assert (it.edited({"W_U": 0}).logit_lens().of(" barked").ranks == 1).all()
 
 
 @pytest.mark.parametrize("name", ["id", "text", "symbol", "Token", "NextToken", "NumPy's"])
-def test_a_token_by_any_of_its_names(it: Trace, name: str) -> None:
+def test_lens_accepts_ids_texts_symbols_and_tokens(it: Trace, name: str) -> None:
     rolled = it.next_tokens(1)[0]
     by = {
         "id": rolled.id,
@@ -158,18 +158,18 @@ def test_a_token_by_any_of_its_names(it: Trace, name: str) -> None:
 
 
 @pytest.mark.parametrize("k", [0, -1, 10_000, True, 1.5, "2"])
-def test_an_invalid_k(it: Trace, k: Any) -> None:
+def test_lens_rejects_invalid_k(it: Trace, k: Any) -> None:
     with pytest.raises(ValueError, match="k must be an integer from 1"):
         it.logit_lens().top(k)
 
 
 @pytest.mark.parametrize("stop", ["blocks.0.input", "logits", 0, None])
-def test_a_step_that_the_lens_does_not_decode(it: Trace, stop: Any) -> None:
+def test_lens_rejects_steps_it_does_not_decode(it: Trace, stop: Any) -> None:
     with pytest.raises(ValueError, match=r"blocks\.0\.mid"):
         it.logit_lens().logits(stop)
 
 
-def test_a_picture_of_the_lens(it: Trace) -> None:
+def test_lens_plot(it: Trace) -> None:
     needs("matplotlib", "plot")
     lens = it.logit_lens()
     ax = lens.plot().axes
@@ -201,7 +201,7 @@ def test_attribution_against_transformers(
 
 
 @every_model
-def test_all_parts_sum_to_the_logit(name: str) -> None:
+def test_attribution_sums_to_the_logit(name: str) -> None:
     trace = trace_of(name)
     for position in range(len(trace.tokens)):
         result = trace.attribution(5, position=position)
@@ -213,7 +213,7 @@ def test_all_parts_sum_to_the_logit(name: str) -> None:
         assert np.allclose(by_token, result.heads, rtol=1e-9, atol=1e-12)
 
 
-def test_the_attribution_of_a_head_is_its_effect(it: Trace) -> None:
+def test_attribution_finds_the_head_that_attends_to_dog(it: Trace) -> None:
     """The attribution equals the effect of ablating the head."""
     attribution = it.attribution(" barked", " rolled")
     layer, head = np.unravel_index(attribution.heads.argmax(), attribution.heads.shape)
@@ -257,7 +257,7 @@ def test_attribution_of_edited_traces(it: Trace) -> None:
             it.edited({path: lambda x: 2 * x + 1}).attribution(5)
 
 
-def test_attribution_of_two_tokens_whose_logits_are_nearly_equal(it: Trace) -> None:
+def test_attribution_of_nearly_equal_logits(it: Trace) -> None:
     """Rounding is relative to the parts, which may cancel, not to their small sum."""
     order = np.argsort(it.next_logits)
     nearest = int(np.diff(it.next_logits[order]).argmin())
@@ -269,14 +269,14 @@ def test_attribution_of_two_tokens_whose_logits_are_nearly_equal(it: Trace) -> N
     assert parts.sum() == pytest.approx(attribution.total, abs=1e-6)
 
 
-def test_a_token_against_itself(it: Trace) -> None:
+def test_attribution_rejects_a_token_against_itself(it: Trace) -> None:
     with pytest.raises(ValueError, match="tokens must differ"):
         it.attribution(" rolled", "Ġrolled")
     with pytest.raises(TypeError, match="got True"):
         it.attribution(" rolled", True)
 
 
-def test_a_picture_of_attribution(it: Trace) -> None:
+def test_attribution_plot(it: Trace) -> None:
     needs("matplotlib", "plot")
     attribution = it.attribution(" rolled", " barked")
     ax = attribution.plot().axes
@@ -384,7 +384,7 @@ def test_gradients_of_every_step_by_differences(T: int, held: dict[str, Any]) ->
     assert tried > 140
 
 
-def test_a_gradient_has_the_shape_of_its_step(odd: Trace) -> None:
+def test_gradients_have_the_shapes_of_their_steps(odd: Trace) -> None:
     gradients = odd.gradients()
     for part, name in every_step(odd):
         step, d = getattr(part, name), attnlab.at(gradients, part._prefix + name)
@@ -395,7 +395,7 @@ def test_a_gradient_has_the_shape_of_its_step(odd: Trace) -> None:
         assert getattr(gradients, name) is getattr(odd, name)
 
 
-def test_the_loss_is_that_of_training(odd: Trace) -> None:
+def test_loss_gradients_equal_those_of_training(odd: Trace) -> None:
     ids = odd.tokens.ids
     _, expected = loss_and_gradients(ForwardPass(ids[:-1], odd.parameters), ids[1:])
     gradients = odd.gradients()
@@ -403,7 +403,7 @@ def test_the_loss_is_that_of_training(odd: Trace) -> None:
         assert np.allclose(attnlab.at(gradients, path), expected[path], rtol=1e-9, atol=1e-12), path
 
 
-def test_only_read_steps_are_computed(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_computed_on_access(odd: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     result = odd.gradients(5)
     last = result.blocks[2].mlp.activated
     assert not [path for path in result._run.values if path.startswith(("blocks.0", "blocks.1"))]
@@ -457,7 +457,7 @@ def test_no_gradient_flows_through_edited_logits(odd: Trace, step: str) -> None:
     assert loss.any() == (step == "next_logits")  # the loss excludes it
 
 
-def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
+def test_gradients_do_not_flow_through_function_edits(odd: Trace) -> None:
     """Later steps have gradients; earlier ones only if no gradient flows through the edit."""
     mid = {"blocks.1.mid": lambda x: 2 * x}
     edited = odd.edited(mid)
@@ -486,7 +486,7 @@ def test_gradients_behind_edits_that_are_functions(odd: Trace) -> None:
 
 
 @pytest.mark.parametrize("own", ["X", "scale", "output"])
-def test_gradients_of_steps_that_only_a_head_has(odd: Trace, own: str) -> None:
+def test_gradients_of_edits_of_a_single_heads_steps(odd: Trace, own: str) -> None:
     path = f"blocks.1.attention.heads.2.{own}"
     d = odd.edited({path: 0.5}).gradients(5)
     assert d.blocks[1].attention.output.any()
@@ -505,7 +505,7 @@ def test_attribution_patching_of_an_edited_trace(odd: Trace) -> None:
     assert patching.restored == pytest.approx(1)
 
 
-def test_what_has_no_gradient(it: Trace, pocket: GPT2) -> None:
+def test_invalid_gradient_targets(it: Trace, pocket: GPT2) -> None:
     with pytest.raises(ValueError, match="against=5 needs a token"):
         it.gradients(against=5)
     with pytest.raises(ValueError, match="two tokens; got one"):
@@ -595,7 +595,7 @@ def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) ->
 
 
 @pytest.mark.parametrize(("dtype", "at_once"), [("float32", 256), ("float64", 32)])
-def test_batched_patches_equal_single_ones(
+def test_batched_patches_equal_separate_patches(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every step of layers and heads; with 11 tokens, a batch of 32 rows has two runs."""
@@ -666,7 +666,7 @@ def test_patched_runs_share_earlier_steps(
     assert {*paths} == {"blocks.1.output", "final"}
 
 
-def test_no_steps_gradient(it: Trace) -> None:
+def test_gradient_of_an_unknown_step(it: Trace) -> None:
     with pytest.raises(AttnlabError, match="has no step 'weights'"):
         it.gradients().heading_of("weights")
 
@@ -767,7 +767,7 @@ def products() -> tuple[Product, Any]:
     return Product(left, right), left @ right
 
 
-def test_a_product_is_its_matrix() -> None:
+def test_products_equal_full_matrices() -> None:
     product, full = products()
     x, X = np.arange(7.0), np.random.default_rng(1).standard_normal((5, 7))
     assert np.allclose(product.full(), full)
@@ -787,7 +787,7 @@ def test_a_product_is_its_matrix() -> None:
         assert np.allclose(result.full(), expected)
 
 
-def test_products_multiply_the_larger_inner_side() -> None:
+def test_product_of_products_keeps_the_smaller_inner_dimension() -> None:
     rng = np.random.default_rng(0)
     wide = Product(rng.standard_normal((9, 5)), rng.standard_normal((5, 8)))
     thin = Product(rng.standard_normal((8, 2)), rng.standard_normal((2, 6)))
@@ -851,7 +851,7 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
         assert composition.scores.dtype == dtype
 
 
-def test_an_edit_of_concat_changes_no_heads_attribution(odd: Trace) -> None:
+def test_editing_concat_leaves_head_attributions_unchanged(odd: Trace) -> None:
     edited = odd.edited({"blocks.1.attention.concat": 0})
     attention = edited.blocks[1].attention
     for head, before in zip(attention.heads, odd.blocks[1].attention.heads, strict=True):
@@ -862,7 +862,7 @@ def test_an_edit_of_concat_changes_no_heads_attribution(odd: Trace) -> None:
 
 
 @pytest.mark.parametrize("path", ["final", "logits"])
-def test_the_lens_ignores_edits_after_the_stream(odd: Trace, path: str) -> None:
+def test_lens_ignores_edits_after_the_residual_stream(odd: Trace, path: str) -> None:
     edited = odd.edited({path: 0})
     last = edited.logit_lens()
     assert np.allclose(last.logits("blocks.2.output"), odd.logits)
@@ -906,7 +906,7 @@ def test_invalid_compositions(it: Trace, kind: Any) -> None:
         it.composition(kind)
 
 
-def test_what_a_head_reads_and_writes(odd: Trace) -> None:
+def test_tokens_that_a_head_reads_and_writes(odd: Trace) -> None:
     """Recomputed over the whole vocabulary."""
     p, D, H = odd.parameters, odd.config.n_embd, odd.config.n_head
     layer, head, id = 1, 2, 5
@@ -939,7 +939,7 @@ def test_what_a_head_reads_and_writes(odd: Trace) -> None:
         odd.writes(0, 0, "the hen in")
 
 
-def test_pictures_of_circuits(it: Trace) -> None:
+def test_circuit_plots(it: Trace) -> None:
     needs("matplotlib", "plot")
     composition = it.composition()
     (image,) = composition.plot().axes.images
@@ -956,7 +956,7 @@ def named_tokens(*names: str) -> Tokens:
     return Tokens(Token(ord(name), name, name, name.encode()) for name in names)
 
 
-def test_keys_of_the_jobs() -> None:
+def test_keys_of_each_job() -> None:
     tokens = named_tokens(*"abab")
     where = {name: np.argwhere(job(tokens)).tolist() for name, job in JOBS.items()}
     assert where == {
@@ -1167,7 +1167,7 @@ def test_rollout_as_text(it: Trace) -> None:
     assert "head 2" in lengths.title
 
 
-def test_flow_in_steps_of_generation(pocket: GPT2) -> None:
+def test_attention_flow_in_a_step_of_generation(pocket: GPT2) -> None:
     generation = pocket.generate("The dog chased the ball, but it", 2, temperature=0, trace=True)
     step = generation.steps[1].trace
     with pytest.raises(ValueError, match="whole text"):
@@ -1206,7 +1206,7 @@ def test_invalid_tokens(it: Trace, token: Any, kind: type, message: str) -> None
 
 
 @pytest.mark.parametrize("position", [8, -9, True, 1.0, None])
-def test_positions_out_of_range(it: Trace, position: Any) -> None:
+def test_positions_out_of_range_are_rejected(it: Trace, position: Any) -> None:
     lens = it.logit_lens()
     kind = IndexError if position in (8, -9) else TypeError
     for ask in (
@@ -1219,7 +1219,7 @@ def test_positions_out_of_range(it: Trace, position: Any) -> None:
         assert isinstance(error.value, kind)
 
 
-def test_analyses_keep_no_other_steps(pocket: GPT2) -> None:
+def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
     """An analysis leaves no T x T matrix in the trace."""
     trace = pocket.trace(np.arange(70))
     for analyse in (
@@ -1243,7 +1243,7 @@ def test_analyses_of_a_trace_file(it: Trace, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [5, "a", None, np.ones(3), GPT2])
-def test_a_target_of_something_that_is_not_a_trace(odd: Trace, given: Any) -> None:
+def test_targets_require_a_trace(odd: Trace, given: Any) -> None:
     trace = odd
     target = trace.attribution(5).target
     for call in (target.value, target.difference):
@@ -1262,7 +1262,7 @@ def test_invalid_numbers_of_pairs(odd: Trace, given: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [5, "a", None, Trace, np.empty(0), attnlab])
-def test_invalid_jobs_and_traces_to_patch(odd: Trace, given: Any) -> None:
+def test_patching_and_jobs_reject_invalid_arguments(odd: Trace, given: Any) -> None:
     with pytest.raises(AttnlabError, match="job must be one of"):
         odd.jobs().best(given)
     for traces in ((given, odd), (odd, given), (odd, odd.blocks[0])):
@@ -1276,7 +1276,7 @@ def test_invalid_tokens_of_circuits(odd: Trace, kind: Any) -> None:
         odd.composition(kind)
 
 
-def test_a_position_by_its_tokens_text(it: Trace) -> None:
+def test_positions_may_be_named_by_token_text(it: Trace) -> None:
     place = it.tokens.find("dog")
     named, numbered = (it.attribution(" rolled", position=p) for p in ("dog", place))
     assert named.target == numbered.target
@@ -1292,19 +1292,19 @@ def test_a_position_by_its_tokens_text(it: Trace) -> None:
             look(" rolled", position="cat")
 
 
-def test_a_job_without_keys_is_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
+def test_jobs_without_keys_are_noted_below_the_table(it: Trace, pocket: GPT2) -> None:
     ending = "No query has keys for the job induction: its column is empty."
     assert it.jobs().table().endswith(f"\n{ending}")
     assert "its column is empty" not in pocket.trace("The dog saw the dog saw").jobs().table()
 
 
-def test_gradients_are_not_computed_to_be_shown(odd: Trace) -> None:
+def test_repr_does_not_compute_gradients(odd: Trace) -> None:
     gradients = odd.gradients()
     assert repr(gradients).count("not computed yet") == len(gradients._table_steps)
     assert repr(gradients.blocks[0]).count("not computed yet") == 3
 
 
-def test_patching_shows_its_bar_before_it_runs_anything(
+def test_patching_shows_its_progress_bar_before_the_first_run(
     it: Trace, it_again: Trace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown: list[str] = []

@@ -60,7 +60,7 @@ def alone() -> Atlas:
     return run(None, 20)
 
 
-def test_the_card_is_reproduced(pocket: GPT2) -> None:
+def test_pocket_atlas_equals_the_model_cards_figures(pocket: GPT2) -> None:
     """The heads' jobs, on texts sampled as for the model card."""
     card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
     rows = re.findall(r"^(\d) +(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) ", card, re.MULTILINE)
@@ -115,7 +115,7 @@ def test_errors_equal_those_of_resampling(pocket: GPT2) -> None:
     assert (estimated / spread < 1.6).all()
 
 
-def test_windows_have_the_ids_of_their_text(pocket: GPT2) -> None:
+def test_windows_cover_the_ids_of_their_text(pocket: GPT2) -> None:
     text = " ".join(texts(30))
     atlas = attnlab.atlas(pocket, [text], [lengths], window=50, progress=False)
     ids = pocket.tokenizer.encode(text)
@@ -127,7 +127,7 @@ def test_windows_have_the_ids_of_their_text(pocket: GPT2) -> None:
         attnlab.atlas(pocket, [text], window=129)
 
 
-def test_one_text_has_no_error(pocket: GPT2) -> None:
+def test_one_text_has_no_standard_error(pocket: GPT2) -> None:
     atlas = attnlab.atlas(pocket, ["The dog chased the ball."], progress=False)
     assert np.isnan(atlas["first"].error).all()
     assert "no error with one text" in atlas["first"].table()
@@ -158,7 +158,7 @@ def picky(trace: Trace) -> Any:
     return np.ones((2, 4)) if len(trace.tokens) == 2 else trace.ids[1000]
 
 
-def test_a_function_that_always_fails_is_refused_before_any_work(
+def test_failing_measures_are_refused_before_any_work(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     consumed = []
@@ -202,7 +202,7 @@ class Backwards(Executor):
         return future
 
 
-def test_neither_order_nor_threads_change_a_bit(alone: Atlas) -> None:
+def test_results_do_not_depend_on_order_or_threads(alone: Atlas) -> None:
     kept = {"measures": MEASURES, "chunk": 3, "progress": False}
     backwards = attnlab.atlas("pocket", texts(20), executor=Backwards(), **kept)
     assert bits(backwards) == bits(alone)
@@ -212,7 +212,7 @@ def test_neither_order_nor_threads_change_a_bit(alone: Atlas) -> None:
     assert bits(run(None, 19)) != bits(alone)
 
 
-def test_blas_gets_its_threads_back() -> None:
+def test_blas_thread_count_is_restored() -> None:
     before = use_one_thread()
     assert use_one_thread() == 1
     run(None, 1)
@@ -275,7 +275,7 @@ def test_processes_of_mpi_give_the_same_bits(launch: str, alone: Atlas, tmp_path
 
 @posix
 @pytest.mark.slow
-def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
+def test_a_dead_worker_ends_the_run(tmp_path: Path) -> None:
     """Earlier results are kept: without the deadly text the same call resumes."""
     pocket = GPT2.from_pretrained("pocket")
     corpus_texts = texts(40)
@@ -297,7 +297,7 @@ def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
     assert bits(atlas) == bits(expected)
 
 
-def test_an_executor_that_always_fails() -> None:
+def test_failing_executors_are_reported() -> None:
     class Useless(Executor):
         def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
             future: Future[Any] = Future()
@@ -326,7 +326,7 @@ def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.M
         pickle.dumps(Shared(pocket))
 
 
-def test_texts_that_cannot_be_measured_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
+def test_failing_texts_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
     file = tmp_path / "corpus.txt"
     file.write_bytes("\n\ufeffThe dog barked.\n\n".encode() + b"\xff\xfe\n" + b"A cat meowed.\r\n")
     atlas = attnlab.atlas(pocket, file, ["loss"], progress=False)
@@ -377,7 +377,7 @@ def test_files_and_directories(tmp_path: Path) -> None:
             texts_of(corpus_texts)
 
 
-def test_a_table_is_not_a_list_of_texts() -> None:
+def test_tables_are_not_lists_of_texts() -> None:
     needs("pandas", "frames")
     import pandas
 
@@ -387,7 +387,7 @@ def test_a_table_is_not_a_list_of_texts() -> None:
     assert names_and_contents(frame["text"]) == [("text 0", "The dog"), ("text 1", "A cat")]
 
 
-def test_texts_are_measured_unchanged(pocket: GPT2, tmp_path: Path) -> None:
+def test_texts_are_not_normalized(pocket: GPT2, tmp_path: Path) -> None:
     """Texts in Python are unchanged; in files, all line breaks are equivalent."""
     corpus_texts = ["The dog\n", "The\rcat", "\n", "\ufeffThe", " a\r\n"]
     atlas = attnlab.atlas(pocket, corpus_texts, [lengths], progress=False)
@@ -451,7 +451,7 @@ def test_a_run_resumes(tmp_path: Path, alone: Atlas) -> None:
     assert changed == [chunks[2]]
 
 
-def test_a_tally_is_written_before_more_texts_are_read(tmp_path: Path) -> None:
+def test_chunks_are_saved_before_more_texts_are_read(tmp_path: Path) -> None:
     def corpus() -> Iterator[str]:
         yield "The dog barked."
         raise KeyboardInterrupt
@@ -461,7 +461,7 @@ def test_a_tally_is_written_before_more_texts_are_read(tmp_path: Path) -> None:
     assert (tmp_path / "chunk-00000000.safetensors").exists()
 
 
-def test_an_error_cancels_waiting_tasks() -> None:
+def test_an_error_cancels_pending_tasks() -> None:
     class Failing(Executor):
         """Fails at the first chunk, without starting the others."""
 
@@ -482,7 +482,7 @@ def test_an_error_cancels_waiting_tasks() -> None:
     assert [future.cancelled() for future in executor.futures] == [False, True, True, True]
 
 
-def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
+def test_chunks_of_a_different_run_are_refused(tmp_path: Path) -> None:
     run(tmp_path, 7)
     for message, settings in {
         "texts: saved 3 from 0 on": {"texts": texts(7, seed=1)},
@@ -503,7 +503,7 @@ def test_chunks_of_another_run_are_refused(tmp_path: Path) -> None:
         run(tmp_path, 7)
 
 
-def test_a_function_of_another_version_is_another_run(tmp_path: Path, pocket: GPT2) -> None:
+def test_a_changed_measure_is_a_different_run(tmp_path: Path, pocket: GPT2) -> None:
     def measure(trace: Trace) -> Any:
         return lengths(trace)
 
@@ -587,7 +587,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert bits(run(tmp_path, 400)) == bits(run(None, 400))
 
 
-def test_a_head_and_its_texts(alone: Atlas) -> None:
+def test_texts_behind_a_heads_mean(alone: Atlas) -> None:
     induction = alone["induction"]
     assert induction.mean.shape == (2, 4)
     passages = induction.most(1, 2)
@@ -852,7 +852,7 @@ def test_batches_do_not_depend_on_chunks() -> None:
         np.testing.assert_array_equal([*total.batches.values()], without)
 
 
-def test_a_comparison_with_an_atlas_that_lacks_the_last_texts() -> None:
+def test_comparison_with_an_atlas_of_fewer_texts() -> None:
     """With 129 texts, batches are wider than with 128."""
     values = np.random.default_rng(0).normal(size=(2, 129))
     longer, shorter = Tally.empty(1), Tally.empty(1)
@@ -868,7 +868,7 @@ def test_a_comparison_with_an_atlas_that_lacks_the_last_texts() -> None:
     np.testing.assert_allclose(comparison.error["first"], math.sqrt(65 / 64 * (d**2).sum()))
 
 
-def test_batches_without_divisors_do_not_count() -> None:
+def test_texts_without_the_measure_are_excluded_from_comparisons() -> None:
     """A measure undefined for every third text is compared over the other texts."""
     values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
     tallies = Tally.empty(1), Tally.empty(1)
@@ -881,7 +881,7 @@ def test_batches_without_divisors_do_not_count() -> None:
     np.testing.assert_allclose(first.compare(second).error["first"], error)
 
 
-def test_pictures(alone: Atlas) -> None:
+def test_atlas_plots(alone: Atlas) -> None:
     needs("matplotlib", "plot")
     picture = alone["induction"].plot()
     assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
@@ -894,7 +894,7 @@ def test_pictures(alone: Atlas) -> None:
     assert (dots.get_xdata().min(), dots.get_xdata().max()) == (0, 1)
 
 
-def test_a_model_is_opened_again_from_any_directory(
+def test_relative_model_paths_are_stored_as_absolute_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The page is in a different directory from the one where the run was started."""
@@ -909,7 +909,7 @@ def test_a_model_is_opened_again_from_any_directory(
     assert named.model_given == "pocket"
 
 
-def test_arguments_are_checked_first(pocket: GPT2) -> None:
+def test_arguments_are_checked_before_any_work(pocket: GPT2) -> None:
     for message, arguments in {
         "executor must be an Executor": {"executor": 4},
         "chunk must be an integer of at least 1": {"chunk": 0},
@@ -937,7 +937,7 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
 
 
-def test_the_heads_that_stand_out(alone: Atlas, pocket: GPT2) -> None:
+def test_outlier_heads(alone: Atlas, pocket: GPT2) -> None:
     """By how many of its errors the largest mean is above the median, read back from the page."""
     atlas = attnlab.atlas(pocket, texts(20), progress=False)
     expected = {}
@@ -968,7 +968,7 @@ def one_text(model: GPT2) -> Atlas:
     return attnlab.atlas(model, ["The dog barked."], ["first", "loss"], progress=False)
 
 
-def test_families_have_one_scale(pocket: GPT2) -> None:
+def test_measures_of_a_family_share_a_scale(pocket: GPT2) -> None:
     atlas = attnlab.atlas(pocket, texts(20), progress=False)
     families = atlas.families()
     assert [[measure.name for measure in measures] for measures in families.values()] == [
@@ -992,7 +992,7 @@ def test_families_have_one_scale(pocket: GPT2) -> None:
         np.testing.assert_allclose(numbers, means, atol=0.005)
 
 
-def test_the_switch_of_families(pocket: GPT2, tmp_path: Path, browser: Any) -> None:
+def test_switching_between_families(pocket: GPT2, tmp_path: Path, browser: Any) -> None:
     """It needs no script, and the keyboard moves it."""
     atlas = attnlab.atlas(pocket, texts(6), progress=False)
     file = tmp_path / "atlas.html"
@@ -1011,7 +1011,7 @@ def test_the_switch_of_families(pocket: GPT2, tmp_path: Path, browser: Any) -> N
     page.close()
 
 
-def test_the_time_left_is_estimated(
+def test_remaining_time_is_estimated(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of lists, files of lines and directories, whose number of texts is known."""

@@ -81,9 +81,7 @@ def links_of(page: str) -> list[str]:
     return [html.unescape(link) for link in re.findall(r'href="(/\?[^"]*passage=[^"]*)"', page)]
 
 
-def test_every_passage_opens_with_the_ids_that_it_had(
-    explorer: Explorer, atlas: Atlas, pocket: GPT2
-) -> None:
+def test_passages_reopen_with_their_ids(explorer: Explorer, atlas: Atlas, pocket: GPT2) -> None:
     page = page_of(explorer, explorer.url)
     assert "&passage=" not in page  # & is escaped in HTML
     links = {parse_qs(urlsplit(link).query)["passage"][0]: link for link in links_of(page)}
@@ -112,19 +110,19 @@ def test_every_passage_opens_with_the_ids_that_it_had(
         assert trace["atlas"] == where
 
 
-def test_links_open_tabs_from_a_notebooks_frame_too(explorer: Explorer) -> None:
+def test_links_open_tabs_from_a_notebook_frame(explorer: Explorer) -> None:
     match = re.search('sandbox="([^"]*)"', explorer._repr_html_())
     assert match
     assert {"allow-popups", "allow-popups-to-escape-sandbox"} <= {*match[1].split()}
 
 
-def test_the_page_of_ones_own_texts(explorer: Explorer) -> None:
+def test_page_of_your_own_texts(explorer: Explorer) -> None:
     link = f"/?token={parts_of(explorer)[1]}"
     assert f'href="{link}"' in page_of(explorer, explorer.url)
     assert opened(explorer, link)["atlas"] == ""
 
 
-def test_passages_that_are_not_there(explorer: Explorer, pocket: GPT2) -> None:
+def test_unknown_passages(explorer: Explorer, pocket: GPT2) -> None:
     token = parts_of(explorer)[1]
     for place in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
         for call in (place, place.replace("0.0.0", "0.0.9")):
@@ -157,7 +155,7 @@ def test_file_permissions(explorer: Explorer) -> None:
     assert headers["cache-control"] == "no-store"
 
 
-def test_other_models(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+def test_models_that_do_not_match_the_atlas(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.explore("pocket")  # type: ignore[arg-type]
     shape = "doesn't match the atlas: it has 3 layers of 5 heads. The atlas was made with GPT2: 2 l"
@@ -176,7 +174,9 @@ def test_other_models(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
         atlas.explore(wordless)
 
 
-def test_a_model_with_other_numbers_is_reported(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+def test_a_model_with_different_parameters_is_reported(
+    atlas: Atlas, pocket: GPT2, tmp_path: Path
+) -> None:
     assert atlas.is_of(pocket)
     assert atlas.is_of(GPT2.from_pretrained("pocket", dtype="float64"))
     arrays = dict(pocket.parameters.items())
@@ -220,7 +220,7 @@ def test_an_atlas_without_passages(pocket: GPT2) -> None:
     assert not links_of(page)
 
 
-def test_a_file_with_advice(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
+def test_atlas_page_says_how_to_explore_it(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert "<code>atlas.explore(model)</code>" in atlas.to_html()
     assert not links_of(atlas.to_html())
     place = tmp_path / "my atlas"
@@ -248,7 +248,7 @@ def test_a_directory_is_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command(tmp_path: Path) -> None:
+def test_command_line(tmp_path: Path) -> None:
     attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
     command = ["explore", "--atlas", str(tmp_path), "--no-browser", "--model"]
     # Without --model, the atlas's model takes precedence over ATTNLAB_MODEL.
@@ -266,7 +266,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert "model doesn't match the atlas: it has 3 layers of 5 heads" in err
 
 
-def test_in_a_browser(explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: Any) -> None:
+def test_atlas_explorer_in_chromium(
+    explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: Any
+) -> None:
     """From a cell to a passage, to its trace in a new tab, and back, by keyboard."""
     context, said = browser.new_context(), []
     context.on("console", lambda message: said.append(message.text))

@@ -46,7 +46,7 @@ def test_causal_mask() -> None:
     assert np.array_equal(causal_mask(2, 3), causal_mask(5)[3:])
 
 
-def test_heads_are_columns_side_by_side() -> None:
+def test_split_heads_takes_adjacent_columns() -> None:
     x = np.arange(2 * 3 * 10).reshape(2, 3, 10).astype(float)
     heads = split_heads(x, 5)
     assert heads.shape == (2, 5, 3, 2)
@@ -56,7 +56,7 @@ def test_heads_are_columns_side_by_side() -> None:
         split_heads(x, 3)
 
 
-def test_chain_against_torch() -> None:
+def test_attention_chain_against_torch() -> None:
     result = attention(TORCH["sdpa_Q"], TORCH["sdpa_K"], TORCH["sdpa_V"], TORCH["sdpa_mask"])
     assert np.allclose(result.context, TORCH["sdpa_out"], rtol=0, atol=1e-13)
 
@@ -93,7 +93,7 @@ def test_self_attention_against_recorded_figures(source: str) -> None:
             assert figures.compare(name, computed, JOURNEY["causal"][name], 6).agrees
 
 
-def test_cat_eats_fish() -> None:
+def test_cat_eats_fish_by_hand() -> None:
     recorded = figures.load("cat_eats_fish")
     parameters = {name: recorded[name] for name in ("W_Q", "W_K", "W_V")}
     result = self_attention(recorded["X"], **parameters)
@@ -101,7 +101,7 @@ def test_cat_eats_fish() -> None:
         assert figures.compare(name, getattr(result, name), recorded[name], 4).agrees
 
 
-def test_dropout_scales_what_it_keeps() -> None:
+def test_dropout_scales_the_kept_weights() -> None:
     Q, K, V = random(5, 3), random(7, 3, seed=1), random(7, 2, seed=2)
     plain = attention(Q, K, V)
     assert plain.dropout_mask is None
@@ -116,7 +116,7 @@ def test_dropout_scales_what_it_keeps() -> None:
     assert np.abs(np.mean(draws, axis=0) - plain.weights).max() < 0.05
 
 
-def test_dropout_matches_the_recorded_one() -> None:
+def test_dropout_matches_the_recorded_mask() -> None:
     """PyTorch's dropout after softmax, with the mask that PyTorch drew."""
     recorded, parameters = JOURNEY["dropout"], JOURNEY["self_attention_linear"]
     kept = np.array(recorded["mask"]) != 0
@@ -145,7 +145,7 @@ def heads_of(T: int, **how: Any) -> MultiHeadAttention:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_heads_are_the_layer_taken_apart(dropout: float) -> None:
+def test_heads_equal_slices_of_the_layer(dropout: float) -> None:
     layer = heads_of(7, dropout=dropout, rng=0)
     assert layer.b_O is not None
     shares = sum(head.output for head in layer.heads)
@@ -161,7 +161,7 @@ def test_heads_are_the_layer_taken_apart(dropout: float) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
+def test_rowwise_context_equals_the_textbook_formula(dropout: float) -> None:
     """The context is computed in blocks of rows with fewer keys, or from the weights if kept."""
     layer = heads_of(2 * ROWS + 3, dropout=dropout, rng=1)
     context = layer.context
@@ -180,13 +180,13 @@ def test_context_by_rows_equals_the_textbook(dropout: float) -> None:
     assert narrow.weights.dtype == narrow.context.dtype == np.float32
 
 
-def test_keys_that_no_row_may_see_are_left_out() -> None:
+def test_fully_masked_keys_are_skipped() -> None:
     T = 2 * ROWS + 3
     actual = [(rows.start, keys.stop) for rows, keys in row_blocks(causal_mask(T))]
     assert actual == [(0, ROWS), (ROWS, 2 * ROWS), (2 * ROWS, T)]
 
 
-def test_headings_say_X_where_the_memory_is_X() -> None:
+def test_headings_name_X_for_self_attention() -> None:
     layer = heads_of(4)
     assert layer.heading_of("K") == "K = X W_K + b_K, split into heads"
     assert layer.heads[0].heading_of("V") == "V = X W_V + b_V"
@@ -198,7 +198,7 @@ def test_headings_say_X_where_the_memory_is_X() -> None:
     assert crossed.heading_of("K") == "K = memory W_K"
 
 
-def test_copies_hold_the_same_numbers_and_are_read_only() -> None:
+def test_copies_are_equal_and_read_only() -> None:
     layer = heads_of(4)
     head = layer.heads[1]
     raw_scores, scores = head.raw_scores.copy(), head.scores.copy()
@@ -211,7 +211,7 @@ def test_copies_hold_the_same_numbers_and_are_read_only() -> None:
     assert np.array_equal(whole.heads[1].weights, head.weights)
 
 
-def test_rows_with_masks_of_every_kind() -> None:
+def test_rowwise_weights_with_various_masks() -> None:
     T = ROWS + 5
     Q, K, V = random(3, T, 2), random(3, T, 2, seed=1), random(3, T, 4, seed=2)
     rng = np.random.default_rng(0)
@@ -224,7 +224,7 @@ def test_rows_with_masks_of_every_kind() -> None:
         assert np.allclose(attention(Q, K, V, mask).context, softmax(full) @ V, atol=1e-13)
 
 
-def test_steps_are_read_only_and_made_once() -> None:
+def test_steps_are_read_only_and_cached() -> None:
     result = attention(random(5, 3), random(5, 3), random(5, 2), causal_mask(5))
     for name in ("Q", "K", "V", "mask", *STEPS):
         array = getattr(result, name)
@@ -235,7 +235,7 @@ def test_steps_are_read_only_and_made_once() -> None:
         result.weights = result.scores
 
 
-def test_the_callers_arrays_are_left_alone() -> None:
+def test_input_arrays_are_not_modified() -> None:
     Q, K, V, mask = random(5, 3), random(5, 3), random(5, 2), causal_mask(5)
     result = attention(Q, K, V, mask)
     expected = softmax(np.where(mask, Q @ K.T / np.sqrt(3), -np.inf)) @ V
@@ -249,7 +249,7 @@ def test_the_callers_arrays_are_left_alone() -> None:
     assert (held.V == 0).all()
 
 
-def test_tables_and_weights_keep_nothing_large() -> None:
+def test_tables_and_weights_do_not_retain_scores() -> None:
     result = attention(random(5, 3), random(5, 3), random(5, 2))
     for look in (repr, lambda result: result.weights):
         look(result)
@@ -279,7 +279,7 @@ def test_repr_shows_what_can_be_shown() -> None:
     assert "error: Q contains NaN or infinite numbers" in rows["weights"]
 
 
-def test_axes_are_named_after_what_they_are() -> None:
+def test_axis_names() -> None:
     crossed = repr(cross_attention(random(5, 3), random(7, 4), *[random(n, 2) for n in (3, 4, 4)]))
     assert "Tk D'  7 x 4" in crossed
     assert "D' Dk  4 x 2" in crossed
@@ -337,7 +337,7 @@ E5, E6, E7 = np.ones((5, 2)), np.ones((6, 2)), np.ones((5, 3))
         ),
     ],
 )
-def test_bad_input_is_refused(call: Any, message: str) -> None:
+def test_invalid_input_is_rejected(call: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         call()
 
@@ -363,7 +363,7 @@ def test_invariants(shape: tuple[int, int, int], seed: int) -> None:
     assert np.allclose(narrow.context, batch.context, rtol=1e-3, atol=1e-4)
 
 
-def test_cross_attention_of_a_sequence_to_itself_is_self_attention() -> None:
+def test_cross_attention_to_itself_equals_self_attention() -> None:
     X, W = random(5, 3), [random(3, 2, seed=i) for i in range(1, 4)]
     crossed = cross_attention(X, X.copy(), *W)
     assert np.array_equal(crossed.context, self_attention(X, *W).context)
@@ -450,7 +450,7 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
     assert repr(result)
 
 
-def test_small_integers_of_numpy_do_not_overflow() -> None:
+def test_small_numpy_integers_do_not_overflow() -> None:
     assert causal_mask(2, np.uint8(255)).shape == (2, 257)
     assert causal_mask(np.int8(100), np.int8(100)).shape == (100, 200)
     assert attnlab.split_heads(np.zeros((2, 600)), np.uint8(3)).shape == (3, 2, 200)
@@ -459,13 +459,13 @@ def test_small_integers_of_numpy_do_not_overflow() -> None:
 @pytest.mark.parametrize(
     "given", [{"T": 2**62}, {"T": 10**18}, {"T": 2, "cached": 2**62}, {"T": 2**63 - 1, "cached": 9}]
 )
-def test_masks_that_no_memory_holds(given: dict[str, int]) -> None:
+def test_masks_too_large_for_memory(given: dict[str, int]) -> None:
     with pytest.raises(AttnlabError, match="not enough memory for a mask of "):
         causal_mask(**given)
 
 
 @pytest.mark.parametrize("T", [0, 1.0, True, None, [3], 10**400, np.timedelta64(1, "s")], ids=str)
-def test_a_mask_is_of_some_tokens(T: Any) -> None:
+def test_T_and_n_head_must_be_positive_integers(T: Any) -> None:
     with pytest.raises(AttnlabError, match="T must be an integer "):
         causal_mask(T)
     X, W = random(3, 4), random(4, 4)
@@ -480,6 +480,6 @@ class Contrary:
         raise RuntimeError("no array")
 
 
-def test_a_mask_of_which_no_array_can_be_made() -> None:
+def test_masks_that_cannot_become_arrays() -> None:
     with pytest.raises(AttnlabError, match="mask isn't an array of numbers: 'no array'"):
         attention(random(3, 4), random(3, 4), random(3, 4), mask=Contrary())

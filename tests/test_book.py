@@ -57,7 +57,7 @@ def text_of(chapter: Path) -> str:
     return chapter.read_text(encoding="utf-8")
 
 
-def test_the_cells_of_a_script() -> None:
+def test_script_is_split_into_cells() -> None:
     assert cells(SCRIPT) == [
         Cell("# 1. One\n\nTwo plus two.", True),
         Cell("print(2 + 2)\n", False),
@@ -66,7 +66,7 @@ def test_the_cells_of_a_script() -> None:
     assert "\n".join(map(str, cells(SCRIPT))) == SCRIPT
 
 
-def test_an_edition_is_the_same_code_with_other_prose() -> None:
+def test_editions_share_code() -> None:
     both = translated(SCRIPT, CHINESE)
     assert both == (
         "# %% [markdown]\n# # 1. 一\n#\n# 二加二。\n\n# %%\nprint(2 + 2)\n\n"
@@ -89,7 +89,7 @@ def masked(script: str) -> str:
     return ast.dump(tree)
 
 
-def test_chinese_code_differs_in_strings_and_comments_alone() -> None:
+def test_chinese_code_differs_only_in_strings_and_comments() -> None:
     used = set()
     for chapter in (*CHAPTERS, *LATER):
         script = text_of(chapter)
@@ -107,7 +107,7 @@ def test_chinese_code_differs_in_strings_and_comments_alone() -> None:
             assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", words), english
 
 
-def test_a_new_text_in_code_is_reported_until_it_has_its_chinese() -> None:
+def test_untranslated_strings_in_code_are_reported() -> None:
     assert untranslated(SCRIPT) == []
     assert untranslated(SCRIPT + '\n# %%\nprint("two words")  # and a comment\n') == [
         "two words",
@@ -125,7 +125,7 @@ def test_an_outdated_translation_is_reported() -> None:
     assert stale(SCRIPT.replace("print(2 + 2)", "print(4)"), fresh) == []
 
 
-def test_what_has_no_chinese_yet_is_not_marked_as_translated() -> None:
+def test_untranslated_prose_is_not_marked_as_translated() -> None:
     half = CHINESE.partition("<!-- new")[0]
     assert stale(SCRIPT, marked(SCRIPT, half)) == ["## 1.1 More"]
     assert texts(marked(SCRIPT, half))[1] == ("new", "## 1.1 More")
@@ -182,7 +182,7 @@ def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: st
     assert tasks >= 60
 
 
-def test_editions_for_learners_have_no_answers_and_no_solutions() -> None:
+def test_learner_editions_have_no_answers_or_solutions() -> None:
     for audience in AUDIENCES:
         for every in of_audience(audience).values():
             said = "\n".join(cell.text for cell in every)
@@ -201,7 +201,7 @@ def test_editions_for_learners_have_no_answers_and_no_solutions() -> None:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_learners_see_no_distractions(chapter: Path) -> None:
+def test_chapters_have_no_assert_statements(chapter: Path) -> None:
     code = "".join(cell.text for cell in cells(text_of(chapter)) if not cell.is_prose)
     assert not re.search(r"^\s*assert\b", code, re.MULTILINE)
 
@@ -234,7 +234,7 @@ def test_a_chapter_opens_with_what_to_expect_and_ends_with_a_summary(chapter: Pa
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)
-def test_the_time_of_a_chapter_is_estimated_as_the_first_page_says(chapter: Path) -> None:
+def test_chapter_minutes_follow_the_stated_rule(chapter: Path) -> None:
     """200 words and 20 lines of code a minute; 3, 5 or 10 minutes for an exercise."""
     parts = cells(text_of(chapter))
     text = "\n".join(cell.text for cell in parts if cell.is_prose)
@@ -249,7 +249,7 @@ def test_the_time_of_a_chapter_is_estimated_as_the_first_page_says(chapter: Path
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
-def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
+def test_chinese_structure_matches_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
     assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []
     for one, other in zip(english, chinese(chapter), strict=True):
@@ -260,7 +260,7 @@ def test_the_chinese_corresponds_to_the_english(chapter: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_slides_hold_all_of_a_chapter(language: str) -> None:
+def test_slides_contain_the_whole_chapter(language: str) -> None:
     for number, every in of_audience("home", language).items():
         result = list(slides(every))
         joined = "".join("".join(cell.text.split()) for cell in result)

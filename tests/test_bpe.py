@@ -49,7 +49,7 @@ def texts(seed: int) -> list[str]:
     return ["".join(rng.choice([*"abc"], rng.integers(1, 13))) for _ in range(8)]
 
 
-def test_bba() -> None:
+def test_merging_bba_by_hand() -> None:
     ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), "bb", "ba", "bba"])}
     merges = [("b", "b"), ("b", "a"), ("b", "ba")]
     assert by_merges("bba", merges) == ["bb", "a"]
@@ -75,14 +75,14 @@ def test_bba() -> None:
         ([("a", "bc"), ("b", "c")], "abc"),
     ],
 )
-def test_what_ranks_do_not_tell_is_left_alone(merges: list[Pair], text: str) -> None:
+def test_merges_that_ranks_cannot_express_are_not_encoded(merges: list[Pair], text: str) -> None:
     result = dict.fromkeys(first + second for first, second in merges)
     ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *result])}
     assert Merges(ids, merges).encode(text) is None
 
 
 @pytest.mark.slow
-def test_merges_are_followed_in_any_vocabulary() -> None:
+def test_merges_apply_in_any_vocabulary() -> None:
     """2,000 made-up ones; what tiktoken can't do is left to the tokenizers library."""
     needs("tokenizers", "tokenizers")
     all_texts = left = otherwise = 0
@@ -133,14 +133,14 @@ def test_the_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
         ([("a", "b"), ("ab", "ab"), ("ab", "c"), ("abab", "abc")], "abababc"),
     ],
 )
-def test_what_ranks_tell_is_done_by_tiktoken(merges: list[Pair], text: str) -> None:
+def test_merges_that_ranks_express_use_tiktoken(merges: list[Pair], text: str) -> None:
     result = [first + second for first, second in merges]
     ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *result])}
     expected = [ids[symbol] for symbol in by_merges(text, merges)]
     assert Merges(ids, merges).encode(text) == expected
 
 
-def test_merges_of_a_training_are_as_tiktoken_takes_them() -> None:
+def test_trained_merges_are_expressed_as_ranks() -> None:
     model = Tokenizer.from_directory(POCKET_DIRECTORY).settings["model"]
     merges = Merges(model["vocab"], model["merges"])
     assert len(model["merges"]) > 200
@@ -148,7 +148,7 @@ def test_merges_of_a_training_are_as_tiktoken_takes_them() -> None:
     assert merges._are_from_merges(model["vocab"].values())
 
 
-def test_all_of_gpt2s_merges_are_as_tiktoken_takes_them(gpt2_tokenizer: Tokenizer) -> None:
+def test_gpt2_merges_are_expressed_as_ranks(gpt2_tokenizer: Tokenizer) -> None:
     model = gpt2_tokenizer.settings["model"]
     merges = Merges(model["vocab"], model["merges"])
     assert merges._is_in_order

@@ -55,7 +55,7 @@ def divergences(base: GPT2, other: GPT2) -> Any:
     return np.array(result)
 
 
-def test_swapping_a_part_back(odd: GPT2, arrays: dict[str, Any]) -> None:
+def test_swapping_one_part_of_a_model(odd: GPT2, arrays: dict[str, Any]) -> None:
     tuned = changed(odd, arrays, head=True, mlp=True)
     comparison = attnlab.compare(odd, tuned, TEXTS, progress=False)
     before = divergences(odd, tuned)
@@ -80,7 +80,7 @@ def test_swapping_a_part_back(odd: GPT2, arrays: dict[str, Any]) -> None:
         assert shown in repr(comparison)
 
 
-def test_every_part_together_is_the_whole_model(odd: GPT2, arrays: dict[str, Any]) -> None:
+def test_swapping_every_part_gives_the_other_model(odd: GPT2, arrays: dict[str, Any]) -> None:
     """All parameters differ, so that a part left out of the list would show."""
     from attnlab.checking.changes import divergence, log_probabilities, swaps_of
 
@@ -95,7 +95,7 @@ def test_every_part_together_is_the_whole_model(odd: GPT2, arrays: dict[str, Any
     assert divergence(log_probabilities(base), whole) == pytest.approx(0, abs=1e-12)
 
 
-def test_what_is_refused(odd: GPT2, arrays: dict[str, Any]) -> None:
+def test_changes_rejects_invalid_arguments(odd: GPT2, arrays: dict[str, Any]) -> None:
     tuned = changed(odd, arrays, head=True, mlp=False)
     with pytest.raises(InvalidValueError, match="nothing changed"):
         attnlab.compare(odd, odd, TEXTS, progress=False)

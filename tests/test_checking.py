@@ -70,7 +70,7 @@ def of_layer(steps: dict[str, Any], layer: int = 0) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("dtype", "students"), PRECISIONS)
 @pytest.mark.parametrize("name", [*MODELS, "pocket"])
-def test_correct_code_agrees_at_every_step(name: str, dtype: str, students: str) -> None:
+def test_correct_submissions_agree_at_every_step(name: str, dtype: str, students: str) -> None:
     source, text = (REFERENCE / name, ids_of(name)) if name != "pocket" else (name, TEXT)
     trace = GPT2.from_pretrained(source, dtype=dtype).trace(text)
     steps = steps_of(GPT2.from_pretrained(source, dtype=students), trace.ids, dtype=students)
@@ -86,7 +86,7 @@ def test_correct_code_agrees_at_every_step(name: str, dtype: str, students: str)
 # ---- every mistake -------------------------------------------------------------------------------
 
 
-def test_the_student_can_make_every_mistake_in_the_table() -> None:
+def test_student_implements_every_listed_mistake() -> None:
     formulas = {mistake.formula for mistake in (*MISTAKES, *cache_mistakes(8))}
     assert {formula.format(since=8) for formula in KNOWN.values()} <= formulas
     assert len(KNOWN) >= 90
@@ -94,7 +94,7 @@ def test_the_student_can_make_every_mistake_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("mistake", some([*KNOWN][::8]))  # each is below, in float32
-def test_a_mistake_is_named_alone_from_all_steps(odd: GPT2, mistake: str) -> None:
+def test_each_mistake_is_identified_from_all_steps(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check(steps_of(odd, trace.ids, mistake), trace)
     assert formulas(verdict) == [KNOWN[mistake].format(since=8)]
@@ -102,7 +102,7 @@ def test_a_mistake_is_named_alone_from_all_steps(odd: GPT2, mistake: str) -> Non
 
 
 @pytest.mark.parametrize("mistake", some(KNOWN))
-def test_a_mistake_is_named_from_logits_alone(odd: GPT2, mistake: str) -> None:
+def test_each_mistake_is_identified_from_logits(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check({"logits": steps_of(odd, trace.ids, mistake)["logits"]}, trace)
     if mistake == "no_b_K":  # it adds as much to all scores of a row
@@ -148,7 +148,9 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("mistake", some(name for name in KNOWN if name not in UNSEEN))
-def test_a_mistake_is_named_from_the_first_output_that_shows_it(pocket: GPT2, mistake: str) -> None:
+def test_each_mistake_is_identified_from_the_first_affected_output(
+    pocket: GPT2, mistake: str
+) -> None:
     """One array alone, the first output of a block's part that shows the mistake, in float32."""
     trace = pocket.trace(TEXT)
     steps, correct = (steps_of(pocket, trace.ids, *w, dtype="float32") for w in ([mistake], []))
@@ -197,7 +199,7 @@ def test_float32_code_beside_a_float64_model(name: str, part: int) -> None:
 
 
 @pytest.mark.parametrize("mistake", some(OTHERS))
-def test_unknown_mistakes_are_not_named(pocket: GPT2, mistake: str) -> None:
+def test_unknown_mistakes_are_not_misidentified(pocket: GPT2, mistake: str) -> None:
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
     for submitted in (steps, {"logits": steps["logits"]}):
@@ -209,7 +211,7 @@ def test_unknown_mistakes_are_not_named(pocket: GPT2, mistake: str) -> None:
 
 
 @pytest.mark.parametrize("mistake", some(OTHERS))
-def test_unknown_mistakes_are_not_named_in_float64(odd: GPT2, mistake: str) -> None:
+def test_unknown_mistakes_are_not_misidentified_in_float64(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, mistake)
     for path in ("logits", "blocks.0.attention.context"):
@@ -226,7 +228,7 @@ def test_arbitrary_numbers_are_not_explained(odd: GPT2) -> None:
             assert check({path: mine}, trace).mistakes == ()
 
 
-def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
+def test_differing_cells_are_shown(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     weights = np.array(trace.blocks[0].attention.weights)
     weights[3, 4, 2] += 0.25
@@ -258,7 +260,7 @@ def test_the_cells_that_differ_are_shown(odd: GPT2) -> None:
         ("output", "blocks.0.output", "float64"),
     ],
 )
-def test_dropout_is_named_at_the_step_it_changes(
+def test_dropout_is_identified_at_the_changed_step(
     pocket: GPT2, dropout: str, step: str, dtype: str
 ) -> None:
     trace = GPT2.from_pretrained("pocket", dtype=dtype).trace(TEXT)
@@ -285,7 +287,7 @@ def test_zeros_and_factors_that_are_not_dropout(pocket: GPT2) -> None:
         assert check({"blocks.0.attention.weights": mine}, trace).mistakes == ()
 
 
-def test_a_prepended_token(odd: GPT2) -> None:
+def test_prepended_tokens_are_identified(odd: GPT2) -> None:
     """With its own row, as in TransformerLens, and with that row removed."""
     trace = odd.trace(ids_of("odd"))
     steps, name = (
@@ -330,7 +332,7 @@ PAIRS = (
 
 
 @pytest.mark.parametrize("pair", some(PAIRS))
-def test_two_mistakes_are_both_named(odd: GPT2, pair: tuple[str, str]) -> None:
+def test_two_mistakes_are_both_identified(odd: GPT2, pair: tuple[str, str]) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, *pair)
     for submitted in (steps, {"logits": steps["logits"]}):
@@ -344,7 +346,7 @@ def test_two_mistakes_are_both_named(odd: GPT2, pair: tuple[str, str]) -> None:
         assert "2 mistakes together produce exactly your " in repr(verdict)
 
 
-def test_a_mistake_beside_an_unknown_one_is_named(odd: GPT2) -> None:
+def test_a_mistake_is_identified_beside_an_unknown_one(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "scale_D", "output_twice")
     verdict = check({path: x for path, x in steps.items() if "blocks.0." in path}, trace)
@@ -376,7 +378,7 @@ def test_a_mistake_in_all_blocks_but_the_first(odd: GPT2) -> None:
     assert formulas(verdict) == [KNOWN["no_b_2"]]
 
 
-def test_a_step_that_agrees_rules_mistakes_out(odd: GPT2) -> None:
+def test_agreeing_steps_rule_out_mistakes(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     attention, wrong = trace.blocks[0].attention, of_layer(steps_of(odd, trace.ids, "V_is_K"))
     swapped = [KNOWN["order_QVK"], KNOWN["order_VQK"]]
@@ -386,7 +388,7 @@ def test_a_step_that_agrees_rules_mistakes_out(odd: GPT2) -> None:
         assert formulas(check(submitted, attention)) == [KNOWN["V_is_K"]]
 
 
-def test_agreeing_steps_exclude_mistakes(odd: GPT2) -> None:
+def test_agreeing_outputs_rule_out_mistakes(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     attention, wrong = trace.blocks[0].attention, of_layer(steps_of(odd, trace.ids, "no_b_QKV"))
     submitted = {"Q": attention.Q, "V": wrong["V"]}
@@ -412,7 +414,7 @@ def test_a_block_written_by_hand_with_correct_input(odd: GPT2) -> None:
     assert formulas(check({"output": output}, attention)) == [KNOWN["no_b_O"]]
 
 
-def test_two_mistakes_with_the_same_numbers_are_both_reported(odd: GPT2) -> None:
+def test_indistinguishable_mistakes_are_both_reported(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "no_b_QKV")
     submitted = {"blocks.0.attention.weights": steps["blocks.0.attention.weights"]}
@@ -421,7 +423,7 @@ def test_two_mistakes_with_the_same_numbers_are_both_reported(odd: GPT2) -> None
     assert "Each of these produces exactly your blocks.0.attention.weights:" in repr(verdict)
 
 
-def test_an_explanation_by_float32_is_reported(odd: GPT2) -> None:
+def test_float32_rounding_is_reported_as_the_explanation(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     hidden = trace.blocks[0].mlp.hidden.astype("float32").astype("float64")
     activated = attnlab.gelu(hidden)
@@ -461,7 +463,7 @@ def test_a_head_a_layer_and_the_model(odd: GPT2) -> None:
     assert [stage.agrees for stage in verdict.stages] == [True, True, True, False]
 
 
-def test_the_hint_has_the_models_sizes(odd: GPT2) -> None:
+def test_hints_show_the_models_sizes(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = of_layer(steps_of(odd, trace.ids, "scale_D"))
     (mistake,) = check(steps, trace.blocks[0].attention).mistakes
@@ -474,7 +476,7 @@ def test_the_hint_has_the_models_sizes(odd: GPT2) -> None:
         assert not {*"{}"} & {*mistake.hint.format(**sizes)}
 
 
-def test_layouts_and_kinds_of_arrays(odd: GPT2) -> None:
+def test_array_layouts_and_types(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")[:7])  # so that T, not H, equals Dh
     attention = trace.blocks[0].attention
     Q, weights = attention.Q, attention.weights
@@ -520,9 +522,7 @@ def test_half_precision_has_its_own_tolerance(odd: GPT2) -> None:
         (["gelu_sigmoid"], "float16"),
     ],
 )
-def test_float16_agrees_and_its_mistakes_are_named(
-    odd: GPT2, mistakes: list[str], dtype: str
-) -> None:
+def test_mistakes_are_identified_in_float16(odd: GPT2, mistakes: list[str], dtype: str) -> None:
     """The student in NumPy's float16, and its numbers converted to float32."""
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, *mistakes, dtype="float16")
@@ -540,7 +540,7 @@ HALVES = ("float16", "bfloat16", "autocast float16", "autocast bfloat16")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HALVES)
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_half_precision_of_pytorch(pocket: GPT2, kind: str, by_hand: bool) -> None:
+def test_pytorch_half_precision(pocket: GPT2, kind: str, by_hand: bool) -> None:
     pytest.importorskip("torch")
     trace = pocket.trace(TEXT)
     correct = steps_in_half(pocket, trace.ids, kind, by_hand=by_hand)
@@ -561,7 +561,7 @@ def test_half_precision_of_pytorch(pocket: GPT2, kind: str, by_hand: bool) -> No
         assert KNOWN[mistake] in formulas(check({"logits": wrong["logits"]}, trace))
 
 
-def test_masked_scores_may_be_filled_with_any_number_that_is_small_enough(odd: GPT2) -> None:
+def test_masked_scores_may_have_any_large_negative_value(odd: GPT2) -> None:
     attention = odd.trace(ids_of("odd")).blocks[0].attention
     for fill in (-np.inf, -1e9, -1e4, np.finfo("float64").min):
         mine = np.where(attention.mask, attention.scores, fill)
@@ -654,7 +654,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gpt2s_code_for_a_variant_is_a_mistake(odd: GPT2, variant: str) -> None:
+def test_plain_gpt2_code_is_a_mistake_for_variants(odd: GPT2, variant: str) -> None:
     """GPT-2's code with the parameters of a variant."""
     settings, formula, line = VARIANTS[variant]
     config = dataclasses.replace(odd.config, **settings)
@@ -690,7 +690,7 @@ def test_a_trace_from_a_file(pocket: GPT2, tmp_path: Path) -> None:
         check({"W_O": np.zeros((128, 128))}, attention)
 
 
-def test_edits_count_as_correct(odd: GPT2) -> None:
+def test_edited_steps_count_as_correct(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd")).edited({"blocks.0.attention.heads.4.context": 0})
     steps = steps_of(odd, trace.ids, "ablated_head")
     paths = [path for path in steps if path.startswith("blocks.0.")]
@@ -745,7 +745,7 @@ def test_long_texts() -> None:
 # ---- side effects, and refused arguments ---------------------------------------------------------
 
 
-def test_check_changes_neither_the_trace_nor_the_arrays(odd: GPT2) -> None:
+def test_check_does_not_modify_its_arguments(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "scale_D")
     submitted = {path: array.copy() for path, array in steps.items()}

@@ -89,7 +89,7 @@ def refusal(
 
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.json", "merges.txt", WEIGHTS])
-def test_a_missing_file_is_named(odd: Path, name: str) -> None:
+def test_missing_weights_are_reported(odd: Path, name: str) -> None:
     (odd / name).unlink()
     message = refusal(odd, MissingFileError)
     assert name in message
@@ -107,7 +107,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("pickled", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
-def test_a_pickle_is_never_opened(odd: Path, tmp_path: Path, pickled: str) -> None:
+def test_pickles_are_never_opened(odd: Path, tmp_path: Path, pickled: str) -> None:
     opened = tmp_path / "opened"
     (odd / pickled).write_bytes(pickle.dumps(Bomb(opened)))
     assert trace(odd).logits.shape == (12, 263)
@@ -130,7 +130,7 @@ def test_missing_weights_are_reported_before_a_wrong_config(odd: Path) -> None:
     assert "save_pretrained" in message
 
 
-def test_a_missing_shard_is_named(sharded: Path) -> None:
+def test_missing_shards_are_reported(sharded: Path) -> None:
     (sharded / "model-00002-of-00003.safetensors").unlink()
     (sharded / "model-00003-of-00003.safetensors").unlink()
     message = refusal(sharded, MissingFileError)
@@ -204,7 +204,7 @@ UNSOUND: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", UNSOUND)
-def test_a_file_that_is_not_sound_safetensors(odd: Path, kind: str) -> None:
+def test_malformed_safetensors_are_rejected(odd: Path, kind: str) -> None:
     damage, expected = UNSOUND[kind]
     content = (odd / WEIGHTS).read_bytes()
     (odd / WEIGHTS).write_bytes(damage(content))
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_sound_safetensors(odd: Path, kind: str) -> None:
     assert expected in message
 
 
-def test_an_unsound_shard_is_named(sharded: Path) -> None:
+def test_malformed_shards_are_reported(sharded: Path) -> None:
     shard = sharded / "model-00002-of-00003.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1])
     message = refusal(sharded)
@@ -228,13 +228,13 @@ def to_truncate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(share=st.floats(0, 1, exclude_max=True))
-def test_any_truncation_is_noticed(to_truncate: Path, share: float) -> None:
+def test_truncated_files_are_rejected(to_truncate: Path, share: float) -> None:
     content = (REFERENCE / "one_head" / WEIGHTS).read_bytes()
     (to_truncate / WEIGHTS).write_bytes(content[: int(share * len(content))])
     assert str(to_truncate / WEIGHTS) in refusal(to_truncate)
 
 
-def test_a_directory_instead_of_the_weights(odd: Path) -> None:
+def test_directory_in_place_of_weights(odd: Path) -> None:
     (odd / WEIGHTS).unlink()
     (odd / WEIGHTS).mkdir()
     assert WEIGHTS in refusal(odd, MissingFileError)
@@ -265,7 +265,7 @@ def test_all_problems_of_tensors_are_reported_together(odd: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint16", "uint8", "bool"])
-def test_a_dtype_that_can_not_be_read(odd: Path, dtype: str) -> None:
+def test_unsupported_dtypes_are_rejected(odd: Path, dtype: str) -> None:
     put_tensors(odd, {"transformer.h.1.mlp.c_fc.bias": np.ones(140, dtype)})
     short = {"int64": "I64", "int32": "I32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}[dtype]
     assert f"h.1.mlp.c_fc.bias is {short}, expected one of F64, F32, F16, BF16" in refusal(odd)
@@ -282,7 +282,9 @@ def test_a_dtype_that_can_not_be_read(odd: Path, dtype: str) -> None:
         ({"vocab_size": 262}, ["wte.weight is [263, 35], expected [262, 35]"]),
     ],
 )
-def test_a_config_of_another_model(odd: Path, changed: dict[str, int], problems: list[str]) -> None:
+def test_config_that_does_not_match_the_tensors(
+    odd: Path, changed: dict[str, int], problems: list[str]
+) -> None:
     change_config(odd, **changed)
     message = refusal(odd)
     assert "don't match its config" in message
@@ -292,13 +294,13 @@ def test_a_config_of_another_model(odd: Path, changed: dict[str, int], problems:
 
 @pytest.mark.parametrize("name", LARGEST)
 @pytest.mark.parametrize("value", [10**6, 10**9, 10**12, 10**19, 10**30, 10**400, True, 3.0])
-def test_a_number_in_the_config_that_makes_no_sense(odd: Path, name: str, value: object) -> None:
+def test_wrong_config_sizes_give_a_short_error(odd: Path, name: str, value: object) -> None:
     message = refusal(change_config(odd, **{name: value}), (CheckpointError, ConfigError))
     assert len(message) < 2_000
 
 
 @pytest.mark.parametrize("name", LARGEST)
-def test_a_number_in_the_config_costs_no_memory(odd: Path, name: str) -> None:
+def test_huge_config_sizes_allocate_nothing(odd: Path, name: str) -> None:
     """Regression test: names and arrays must not be created before they are looked up."""
     Checkpoint(odd, GPT2Config.from_file(odd / CONFIG))  # lazy imports happen here
     sizes = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_head": 1}
@@ -316,7 +318,7 @@ def test_a_number_in_the_config_costs_no_memory(odd: Path, name: str) -> None:
     assert peak < 500_000
 
 
-def test_matrices_the_other_way_round(odd: Path) -> None:
+def test_transposed_matrices_are_reported(odd: Path) -> None:
     """Matrices as in nn.Linear: reported in a file, accepted from memory."""
     turned: Tensors = {}
 
@@ -338,7 +340,7 @@ def test_matrices_the_other_way_round(odd: Path) -> None:
         GPT2.from_arrays(opened.config, turned | {name: turned[name].T}, opened.tokenizer)
 
 
-def test_an_mlp_as_wide_as_Q_K_and_V() -> None:
+def test_mlp_of_width_3_n_embd() -> None:
     """Its second matrix is (3 D, D), as W_QKV is in nn.Linear."""
     config = GPT2Config(vocab_size=7, n_positions=4, n_embd=6, n_layer=1, n_head=2, n_inner=18)
     rng = np.random.default_rng(0)
@@ -353,7 +355,7 @@ def test_missing_tensors_are_counted(odd: Path) -> None:
     assert message.endswith(f" and {12 * (999 - 3) - 12:,} more")
 
 
-def test_more_tokens_than_rows(odd: Path) -> None:
+def test_vocabulary_larger_than_the_embedding(odd: Path) -> None:
     (odd / "added_tokens.json").write_text('{"<|pad|>": 263, "<|more|>": 264}')
     message = refusal(odd, VocabularyError)
     assert "ids up to 264 (<|more|>), but the embedding has 263 rows" in message
@@ -361,7 +363,7 @@ def test_more_tokens_than_rows(odd: Path) -> None:
     assert str(odd) in message
 
 
-def test_more_rows_than_tokens(odd: Path) -> None:
+def test_embedding_larger_than_the_vocabulary(odd: Path) -> None:
     """A padded embedding: the rows of tokens are unchanged."""
     expected = np.load(REFERENCE / "odd/expected.npz")
 
@@ -409,7 +411,7 @@ def test_names_with_and_without_prefix(odd: Path, rename: Callable[[Tensors], Te
     assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
 
 
-def test_a_tensor_with_and_without_prefix(odd: Path) -> None:
+def test_duplicate_tensors_with_and_without_prefix(odd: Path) -> None:
     def change(tensors: Tensors) -> None:
         tensors["h.1.ln_1.bias"] = tensors["transformer.h.1.ln_1.bias"].copy()
 
@@ -417,7 +419,7 @@ def test_a_tensor_with_and_without_prefix(odd: Path) -> None:
     assert "h.1.ln_1.bias appears twice" in refusal(odd)
 
 
-def test_a_tensor_in_two_shards(sharded: Path) -> None:
+def test_duplicate_tensors_in_two_shards(sharded: Path) -> None:
     first, last = (sharded / f"model-0000{i}-of-00003.safetensors" for i in (1, 3))
     save_file(load_file(last) | {"wte.weight": load_file(first)["transformer.wte.weight"]}, last)
     message = refusal(sharded)
@@ -439,13 +441,13 @@ WRAPPED = (
 
 
 @pytest.mark.parametrize("prefix", WRAPPED)
-def test_names_of_a_model_that_was_part_of_something_else(odd: Path, prefix: str) -> None:
+def test_wrapper_prefixes_are_stripped(odd: Path, prefix: str) -> None:
     change_tensors(odd, lambda tensors: {prefix + n: x for n, x in without_prefix(tensors).items()})
     assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
 
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "pretrained_model.", "base_model.model."])
-def test_its_output_matrix(tmp_path: Path, prefix: str) -> None:
+def test_wrapped_models_output_matrix(tmp_path: Path, prefix: str) -> None:
     silu = copy_model("silu", tmp_path)
     change_tensors(silu, lambda tensors: {prefix + name: x for name, x in tensors.items()})
     assert f"{prefix}lm_head.weight" in load_file(silu / WEIGHTS)
@@ -453,7 +455,7 @@ def test_its_output_matrix(tmp_path: Path, prefix: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["encoder.", "decoder.transformer.", "Module.", "transformer_"])
-def test_names_of_another_part_are_not_those_of_the_model(odd: Path, prefix: str) -> None:
+def test_other_components_tensors_are_not_the_models(odd: Path, prefix: str) -> None:
     change_tensors(odd, lambda tensors: {prefix + n: x for n, x in without_prefix(tensors).items()})
     assert f"has no tensors with GPT-2's names, only {prefix}h.0.attn" in refusal(odd)
 
@@ -472,7 +474,7 @@ ADDED_HEADS: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize("prefix", ["", "base_model.model."])
 @pytest.mark.parametrize(("names", "kind"), ADDED_HEADS)
-def test_a_head_that_was_added_is_named_and_left_out(
+def test_task_heads_are_reported_and_ignored(
     odd: Path, names: list[str], kind: str, prefix: str
 ) -> None:
     put_tensors(odd, {prefix + name: np.full(3, np.nan, "f4") for name in names})
@@ -488,7 +490,7 @@ def test_a_head_that_was_added_is_named_and_left_out(
 
 
 @pytest.mark.parametrize("name", ["scores.weight", "score", "h.0.score.weight", "v_head_2.weight"])
-def test_what_is_only_like_an_added_head_is_refused(odd: Path, name: str) -> None:
+def test_names_resembling_task_heads_are_rejected(odd: Path, name: str) -> None:
     put_tensors(odd, {name: np.zeros(3, "f4")})
     assert f"unexpected: {name}" in refusal(odd)
 
@@ -505,9 +507,7 @@ def test_what_is_only_like_an_added_head_is_refused(odd: Path, name: str) -> Non
         ),
     ],
 )
-def test_quantized_weights_are_recognized_by_name(
-    odd: Path, names: list[str], expected: str
-) -> None:
+def test_quantized_weights_are_recognized(odd: Path, names: list[str], expected: str) -> None:
     put_tensors(odd, {f"transformer.{name}": np.zeros((2, 3), "i1") for name in names})
     message = refusal(odd)
     assert message.startswith(f"{odd} contains quantized weights ({expected}). ")
@@ -515,7 +515,7 @@ def test_quantized_weights_are_recognized_by_name(
     assert "missing" not in message
 
 
-def test_weights_in_float8_are_recognized_by_name(odd: Path) -> None:
+def test_float8_weights_are_recognized(odd: Path) -> None:
     content = (odd / WEIGHTS).read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     header, shift = json.loads(content[8:end]), 0
@@ -530,7 +530,7 @@ def test_weights_in_float8_are_recognized_by_name(odd: Path) -> None:
     assert re.search(r"contains quantized weights \([^ ]+, F8_E4M3\)", refusal(odd))
 
 
-def test_lora_layers_are_recognized_by_name(odd: Path) -> None:
+def test_lora_layers_are_recognized(odd: Path) -> None:
     def change(tensors: Tensors) -> Tensors:
         name = "transformer.h.0.attn.c_attn"
         tensors[f"{name}.base_layer.weight"] = tensors.pop(f"{name}.weight")
@@ -554,7 +554,7 @@ def test_another_architectures_tensors_are_reported_briefly(odd: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "transformer."])
-def test_mask_buffers_are_no_parameters(odd: Path, prefix: str) -> None:
+def test_mask_buffers_are_ignored(odd: Path, prefix: str) -> None:
     buffers = {"bias": np.tril(np.ones((1, 1, 17, 17), bool)), "masked_bias": np.float32(np.nan)}
     for layer in range(3):
         put_tensors(odd, {f"{prefix}h.{layer}.attn.{n}": np.array(x) for n, x in buffers.items()})
@@ -565,7 +565,7 @@ def test_mask_buffers_are_no_parameters(odd: Path, prefix: str) -> None:
     "name",
     ["h.0.attn.bias.x", "h.x.attn.bias", "attn.bias", "h.0.attn.masked_biases", "x.h.0.attn.bias"],
 )
-def test_what_is_only_like_a_mask_buffer_is_refused(odd: Path, name: str) -> None:
+def test_names_resembling_mask_buffers_are_rejected(odd: Path, name: str) -> None:
     put_tensors(odd, {name: np.zeros((1, 1, 17, 17), "f4")})
     assert f"unexpected: {name}" in refusal(odd)
 
@@ -577,7 +577,7 @@ def without(tensors: Tensors, dropped: str) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if name != dropped}
 
 
-def test_an_output_matrix_equal_to_the_embedding(one_head: Path) -> None:
+def test_stored_copy_of_the_tied_output_matrix(one_head: Path) -> None:
     assert "lm_head.weight" in load_file(one_head / WEIGHTS)
     other = copy_model("one_head", one_head.parent / "without") / WEIGHTS
     change_tensors(other.parent, lambda tensors: without(tensors, "lm_head.weight"))
@@ -586,7 +586,7 @@ def test_an_output_matrix_equal_to_the_embedding(one_head: Path) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_an_embedding_that_is_there_as_the_output_matrix(odd: Path, alone: bool) -> None:
+def test_embedding_stored_only_as_the_output_matrix(odd: Path, alone: bool) -> None:
     """As saved by safetensors' save_model, which writes shared tensors once."""
 
     def change(tensors: Tensors) -> None:
@@ -599,12 +599,12 @@ def test_an_embedding_that_is_there_as_the_output_matrix(odd: Path, alone: bool)
     assert np.array_equal(trace(odd).embedding, trace(REFERENCE / "odd").embedding)
 
 
-def test_an_output_matrix_of_its_own_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_untied_output_matrix(tmp_path: Path) -> None:
     message = refusal(change_config(copy_model("odd", tmp_path), tie_word_embeddings=False))
     assert message.endswith("missing: lm_head.weight")
 
 
-def test_an_output_matrix_of_its_own_is_no_embedding(tmp_path: Path) -> None:
+def test_untied_output_matrix_does_not_replace_the_embedding(tmp_path: Path) -> None:
     silu = copy_model("silu", tmp_path)
 
     change_tensors(silu, lambda tensors: without(tensors, "transformer.wte.weight"))
@@ -612,7 +612,7 @@ def test_an_output_matrix_of_its_own_is_no_embedding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda trace: trace.logits, lambda trace: trace.next_tokens(3)])
-def test_an_output_matrix_of_its_own_is_refused_when_it_is_used(
+def test_output_matrix_contradicting_tying_is_rejected_on_use(
     one_head: Path, ask: Callable[[Trace], object]
 ) -> None:
     def change(tensors: Tensors) -> None:
@@ -633,7 +633,7 @@ def test_an_output_matrix_of_its_own_is_refused_when_it_is_used(
     assert np.allclose(opened.logits, opened.final @ stored.T, atol=1e-5)
 
 
-def test_an_output_matrix_of_another_shape(odd: Path) -> None:
+def test_output_matrix_of_the_wrong_shape(odd: Path) -> None:
     put_tensors(odd, {"lm_head.weight": np.zeros((262, 35), "f4")})
     assert "lm_head.weight is [262, 35], expected [263, 35]" in refusal(odd)
 
@@ -672,7 +672,7 @@ def test_shards_that_are_links_in_the_hubs_cache(tmp_path: Path) -> None:
     assert f"{SHARD}, named in" in refusal(snapshot, MissingFileError)
 
 
-def test_a_shard_that_is_a_link_to_another_file_beside_it(sharded: Path) -> None:
+def test_shards_linked_to_sibling_files(sharded: Path) -> None:
     link(sharded / SHARD, sharded / "second.safetensors")
     assert np.array_equal(trace(sharded).logits, trace(REFERENCE / "sharded").logits)
 
@@ -680,7 +680,7 @@ def test_a_shard_that_is_a_link_to_another_file_beside_it(sharded: Path) -> None
 @pytest.mark.parametrize(
     "place", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x", "C:x", "x:stream"]
 )
-def test_an_index_that_points_outside_its_directory(sharded: Path, place: str) -> None:
+def test_index_pointing_outside_its_directory(sharded: Path, place: str) -> None:
     """The shard exists, so only its name can be the reason for refusal."""
     place = place.format(absolute=sharded.parent / "x")
     (sharded / "sub").mkdir()
@@ -693,7 +693,7 @@ def test_an_index_that_points_outside_its_directory(sharded: Path, place: str) -
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", None, 3])
-def test_an_index_that_names_no_file(sharded: Path, name: object) -> None:
+def test_index_without_files(sharded: Path, name: object) -> None:
     point_to(sharded, name)
     assert INDEX in refusal(sharded)
 
@@ -701,14 +701,14 @@ def test_an_index_that_names_no_file(sharded: Path, name: object) -> None:
 @pytest.mark.parametrize(
     "name", ["gone.safetensors", "model-00001-of-00003.safetensors.", "x" * 300, "a\0b"]
 )
-def test_an_index_that_names_a_shard_that_is_not_there(sharded: Path, name: str) -> None:
+def test_index_naming_a_missing_shard(sharded: Path, name: str) -> None:
     point_to(sharded, name)
     message = refusal(sharded, MissingFileError)
     assert (name[:80] if name.isprintable() else repr(name)[1:-1]) in message
     assert str(sharded / INDEX) in message
 
 
-def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
+def test_index_naming_a_non_weight_file(sharded: Path) -> None:
     point_to(sharded, "vocab.json")
     assert f"{sharded / 'vocab.json'} isn't a safetensors file" in refusal(sharded)
 
@@ -731,14 +731,14 @@ def test_an_index_that_names_another_file_of_the_model(sharded: Path) -> None:
     ],
     ids=lambda value: value[:32].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_an_invalid_index(sharded: Path, content: bytes, expected: str) -> None:
+def test_invalid_index(sharded: Path, content: bytes, expected: str) -> None:
     (sharded / INDEX).write_bytes(content)
     message = refusal(sharded)
     assert str(sharded / INDEX) in message
     assert expected in message
 
 
-def test_an_index_of_nothing(sharded: Path) -> None:
+def test_empty_index(sharded: Path) -> None:
     (sharded / INDEX).write_text('{"weight_map": {}}')
     assert "missing: wte.weight, wpe.weight" in refusal(sharded)
 
@@ -755,9 +755,7 @@ def break_one(name: str, place: int, value: float) -> Callable[[Tensors], None]:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", IN_BLOCK)
-def test_a_tensor_that_is_not_finite_is_named_when_it_is_used(
-    odd: Path, name: str, value: float
-) -> None:
+def test_non_finite_tensors_are_reported_on_use(odd: Path, name: str, value: float) -> None:
     file = change_tensors(odd, break_one(f"h.1.{name}", -1, value))
     opened = trace(odd)
     assert np.array_equal(opened.blocks[0].output, trace(REFERENCE / "odd").blocks[0].output)
@@ -766,7 +764,7 @@ def test_a_tensor_that_is_not_finite_is_named_when_it_is_used(
     assert str(caught.value) == f"h.1.{name} in {file} contains NaN or infinite numbers"
 
 
-def test_blocks_after_the_one_read_are_not_loaded(odd: Path) -> None:
+def test_later_blocks_are_not_loaded(odd: Path) -> None:
     def change(tensors: Tensors) -> None:
         for name, tensor in tensors.items():
             if not name.startswith(("transformer.h.0.", "transformer.w")):
@@ -812,7 +810,7 @@ def test_only_the_prompts_rows_of_the_token_embedding_are_read(odd: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["ln_f.weight", "ln_f.bias", "lm_head.weight"])
-def test_what_only_the_logits_need_is_read_for_them(one_head: Path, name: str) -> None:
+def test_output_tensors_are_read_only_for_logits(one_head: Path, name: str) -> None:
     def change(tensors: Tensors) -> None:
         tensors[name][-1] = np.nan
 
@@ -828,7 +826,7 @@ def test_what_only_the_logits_need_is_read_for_them(one_head: Path, name: str) -
     ("stored", "bits"), [("f4", 0x7FA00000), ("f8", 0x7FF4 << 48), ("f2", 0x7D00)]
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_signalling_nan_is_like_any_other(odd: Path, stored: str, bits: int, dtype: str) -> None:
+def test_signalling_nans_are_rejected(odd: Path, stored: str, bits: int, dtype: str) -> None:
     """Casting one may warn, depending on the processor."""
 
     tensor = np.zeros(35, stored)
@@ -838,7 +836,7 @@ def test_a_signalling_nan_is_like_any_other(odd: Path, stored: str, bits: int, d
         trace(odd, dtype=dtype).head(0, 0).weights  # noqa: B018
 
 
-def test_a_float64_too_large_for_float32(tmp_path: Path) -> None:
+def test_float64_values_that_overflow_float32(tmp_path: Path) -> None:
     directory = copy_model("float64", tmp_path)
 
     def change(tensors: Tensors) -> None:
@@ -870,7 +868,7 @@ def halve(file: Path) -> None:
 
 @pytest.mark.parametrize("damage", [delete, empty, halve])
 @pytest.mark.parametrize("model", ["odd", "sharded"])
-def test_weights_that_vanish_after_opening(
+def test_weights_deleted_after_opening(
     tmp_path: Path, model: str, damage: Callable[[Path], None]
 ) -> None:
     directory = copy_model(model, tmp_path)
@@ -906,7 +904,7 @@ def cut_short_and_date_back(file: Path) -> None:
 @pytest.mark.parametrize(
     "change", [replace_by_a_copy, rewrite_the_last_byte, cut_short_and_date_back]
 )
-def test_a_file_that_was_changed_and_looks_the_same(
+def test_files_modified_after_opening_are_detected(
     odd: Path, change: Callable[[Path], None]
 ) -> None:
     opened, before = trace(odd), (odd / WEIGHTS).stat()
@@ -918,7 +916,7 @@ def test_a_file_that_was_changed_and_looks_the_same(
         opened.logits  # noqa: B018
 
 
-def test_a_file_that_became_a_pipe(odd: Path) -> None:
+def test_file_replaced_by_a_pipe(odd: Path) -> None:
     opened = trace(odd)
     (odd / WEIGHTS).unlink()
     os.mkfifo(odd / WEIGHTS)
@@ -928,7 +926,7 @@ def test_a_file_that_became_a_pipe(odd: Path) -> None:
 
 @pytest.mark.parametrize("damage", [delete, empty, halve])
 @pytest.mark.parametrize("late", [True, False])
-def test_a_file_that_changes_while_it_is_opened(
+def test_file_modified_while_being_opened(
     odd: Path, damage: Callable[[Path], None], late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before or after the safetensors library reads it."""
@@ -950,7 +948,7 @@ def test_a_file_that_changes_while_it_is_opened(
 # Variants
 
 
-def test_a_variant(tmp_path: Path) -> None:
+def test_variant_file_names(tmp_path: Path) -> None:
     odd, float16 = copy_model("odd", tmp_path), REFERENCE / "float16"
     shutil.copyfile(float16 / WEIGHTS, odd / "model.fp16.safetensors")
     config = GPT2Config.from_file(float16 / CONFIG)
@@ -962,7 +960,7 @@ def test_a_variant(tmp_path: Path) -> None:
         Checkpoint(odd, config, variant="bf16")
 
 
-def test_a_variant_in_shards(sharded: Path) -> None:
+def test_variant_in_shards(sharded: Path) -> None:
     index = json.loads((sharded / INDEX).read_text())
     for file in sorted(sharded.glob("model-*.safetensors")):
         file.rename(sharded / file.name.replace("model-", "model.fp16-"))
@@ -981,7 +979,7 @@ def test_a_variant_in_shards(sharded: Path) -> None:
 # Arguments
 
 
-def test_arguments_of_another_kind(odd: Path) -> None:
+def test_arguments_of_the_wrong_type(odd: Path) -> None:
     config = GPT2Config.from_file(odd / CONFIG)
     with pytest.raises(InvalidTypeError, match="directory must be a str or a Path; got 5"):
         Checkpoint(5, config)  # type: ignore[arg-type]
@@ -993,7 +991,7 @@ def test_arguments_of_another_kind(odd: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["W", "", 5, None, ["W_E"], "blocks.3.mlp.W_1", "blocks.x.mlp.W_1", "W_U", "blocks.0"]
 )
-def test_a_parameter_that_is_not_there(odd: Path, path: Any) -> None:
+def test_unknown_parameters(odd: Path, path: Any) -> None:
     on_disk = GPT2.from_pretrained(odd).parameters
     in_memory = ParameterVector(on_disk.config)
     for parameters in (on_disk, in_memory):
@@ -1054,7 +1052,7 @@ def test_blocks_are_read_once_for_all_traces(reading: Counter) -> None:
     assert reading.bytes - before == 5 * 4 * 35, "more than each trace's row of W_E"
 
 
-def test_rows_of_an_embedding_that_was_read_are_not_read_again(reading: Counter) -> None:
+def test_rows_of_a_loaded_embedding_are_not_reread(reading: Counter) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     rows = model.trace(PROMPT).token_embedding
     assert model.trace(PROMPT).logits.shape == (12, 263)
@@ -1066,7 +1064,7 @@ def test_rows_of_an_embedding_that_was_read_are_not_read_again(reading: Counter)
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", MODELS)
-def test_parameters_lie_aligned_in_memory_that_can_not_be_written(model: str, dtype: str) -> None:
+def test_parameters_are_aligned_and_read_only(model: str, dtype: str) -> None:
     checkpoint = GPT2.from_pretrained(REFERENCE / model, dtype=dtype).parameters
     whole = [*checkpoint.values()]
     assert len(whole) == 4 + 12 * checkpoint.config.n_layer
@@ -1093,7 +1091,7 @@ def test_the_deepest_model_is_saved_and_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
-def test_parameters_are_the_files_numbers(model: str, dtype: str) -> None:
+def test_parameters_equal_the_stored_numbers(model: str, dtype: str) -> None:
     """Equal to the safetensors library's numbers; NumPy has no bfloat16."""
     stored: Tensors = {}
     for file in (REFERENCE / model).glob("*.safetensors"):
@@ -1126,7 +1124,7 @@ def test_bfloat16_is_the_upper_half_of_float32() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", np.float32, np.float64, np.dtype("f8")])
-def test_the_dtype_of_everything(dtype: Any) -> None:
+def test_dtype_of_parameters_and_results(dtype: Any) -> None:
     opened = trace(REFERENCE / "odd", dtype=dtype)
     assert opened.logits.dtype == dtype
     assert opened.embedding.dtype == dtype
@@ -1137,7 +1135,7 @@ def test_the_dtype_of_everything(dtype: Any) -> None:
     "dtype",
     ["float16", "bfloat16", np.float16, "int32", int, bool, object, "complex64", ">f4", ">f8"],
 )
-def test_a_dtype_that_is_neither_of_the_two(dtype: Any) -> None:
+def test_dtypes_other_than_float32_and_float64(dtype: Any) -> None:
     if dtype in (">f4", ">f8") and np.dtype(dtype).isnative:
         pytest.skip("this machine's own byte order")
     with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
@@ -1189,7 +1187,7 @@ def test_the_published_sizes(name: str) -> None:
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
-def test_the_names_and_shapes_in_files_that_transformers_wrote(model: str) -> None:
+def test_names_and_shapes_of_transformers_files(model: str) -> None:
     stored: Tensors = {}
     for file in (REFERENCE / model).glob("*.safetensors"):
         stored |= without_prefix(load_file(file))
@@ -1202,7 +1200,7 @@ def test_the_names_and_shapes_in_files_that_transformers_wrote(model: str) -> No
     assert parameter_count(config) == sum(stored[name].size for name in written)
 
 
-def test_a_file_that_changes_after_it_was_opened_is_not_mixed(tmp_path: Path) -> None:
+def test_modified_files_are_not_mixed_with_loaded_tensors(tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     model.save(tmp_path)
     opened = GPT2.from_pretrained(tmp_path)
@@ -1212,7 +1210,7 @@ def test_a_file_that_changes_after_it_was_opened_is_not_mixed(tmp_path: Path) ->
         opened.trace([1, 2, 3]).logits  # noqa: B018
 
 
-def test_a_model_with_an_output_matrix_is_saved_over_itself(tmp_path: Path) -> None:
+def test_untied_model_saved_over_itself(tmp_path: Path) -> None:
     for file in (REFERENCE / "one_head").iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     model = GPT2.from_pretrained(tmp_path)
@@ -1230,13 +1228,13 @@ def test_a_model_with_an_output_matrix_is_saved_over_itself(tmp_path: Path) -> N
     ],
     ids=str,
 )
-def test_rows_that_an_embedding_has_not(rows: Any) -> None:
+def test_embedding_rows_out_of_range(rows: Any) -> None:
     parameters = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
     with pytest.raises(AttnlabError, match="rows"):
         parameters.rows("W_P")[rows]
 
 
-def test_rows_of_any_parameter_are_its_rows() -> None:
+def test_rows_of_parameters_other_than_embeddings() -> None:
     parameters = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
     stored = load_file(REFERENCE / "odd" / WEIGHTS)
     prefix = "transformer." if "transformer.wpe.weight" in stored else ""
@@ -1248,7 +1246,7 @@ def test_rows_of_any_parameter_are_its_rows() -> None:
 
 
 @pytest.mark.parametrize("path", [5, None, ["W_E"], np.array("W_E"), {}, str, "blocks.9.mlp.W_1"])
-def test_what_is_no_parameters_path(path: Any) -> None:
+def test_invalid_parameter_paths(path: Any) -> None:
     on_disk = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
     for parameters in (on_disk, ParameterVector(on_disk.config)):
         assert path not in parameters
@@ -1273,7 +1271,7 @@ def test_invalid_variants(variant: Any) -> None:
         ({"dtype": "int8"}, "dtype must be float32 or float64"),
     ],
 )
-def test_what_no_vector_of_parameters_is_made_of(given: Any, message: str) -> None:
+def test_parameter_vector_rejects_invalid_arguments(given: Any, message: str) -> None:
     config = GPT2Config.from_file(REFERENCE / "odd/config.json")
     with pytest.raises(AttnlabError, match=message):
         ParameterVector(**{"config": config} | given)

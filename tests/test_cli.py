@@ -148,12 +148,12 @@ def test_trace() -> None:
     assert "ATTNLAB_MODEL" not in out
 
 
-def test_a_step_that_is_a_row() -> None:
+def test_printing_a_vector_step() -> None:
     out, _ = run("trace", "the hen", "--step", "b_Q")
     assert len(out.split("b_Q")[-1].splitlines()) > 7
 
 
-def test_a_step_that_is_one_number() -> None:
+def test_printing_a_scalar_step() -> None:
     out, _ = run("trace", "the hen", "--step", "scale")
     assert "scale = √Dk = 2.6458\n" in out  # √7
     step = answer("trace", "the hen", "--step", "scale")["steps"][0]
@@ -208,7 +208,7 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, indices: A
     assert content["numbers"]["value"] == (None if value == -np.inf else value)
 
 
-def test_a_step_of_all_heads_is_that_of_the_head() -> None:
+def test_step_of_a_head_is_its_slice_of_all_heads() -> None:
     step = "blocks.1.attention.weights"
     head = GPT2.from_pretrained(ODD).trace("the hen").head(1, 3)
     content = answer("trace", "the hen", "--step", step, "--head", "3")["steps"][0]
@@ -219,7 +219,7 @@ def test_a_step_of_all_heads_is_that_of_the_head() -> None:
     assert out.strip() == head.explain().text(80)
 
 
-def test_json_names_the_head_that_the_step_is_of() -> None:
+def test_json_names_the_head_of_a_step() -> None:
     """--layer and --head are ignored for a full path."""
     arguments = ("the hen", "--layer", "-1", "--head", "3")
 
@@ -350,7 +350,7 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
 
 
 @posix
-def test_stdin_that_is_closed_or_no_text() -> None:
+def test_closed_or_undecodable_stdin() -> None:
     for shell, message in (("<&-", "nothing to trace"), ("< /dev/null", "nothing to trace")):
         command = f"{sys.executable} -m attnlab next - {shell}"
         finished = subprocess.run(
@@ -369,7 +369,7 @@ def test_stdin_that_is_closed_or_no_text() -> None:
     assert b"stdin can't be read" in finished.stderr
 
 
-def test_steps_by_their_path() -> None:
+def test_steps_by_path() -> None:
     trace = GPT2.from_pretrained(ODD).trace("the hen")
     paths = {
         "logits": trace.logits,
@@ -393,7 +393,7 @@ def test_steps_by_their_path() -> None:
     assert "masked_scores, weights, context" in unknown
 
 
-def test_tokens_by_their_text() -> None:
+def test_tokens_by_text() -> None:
     by_number = answer("explain", "the hen", "--query", "-1", "--key", "2")
     assert answer("explain", "the hen", "--query", "n", "--key", "he") == by_number
     assert answer("explain", "the hen", "--query", "n", "--key", "Ġ")["numbers"]["key"] == 1
@@ -419,11 +419,11 @@ def test_verify(walkthrough_directory: Path) -> None:
     assert len(content["tables"]) == 18
 
 
-def test_a_model_with_too_few_positions_for_the_prompt_is_status_2() -> None:
+def test_prompt_longer_than_the_model_exits_with_2() -> None:
     assert "17 positions" in run("verify", status=2)[1]
 
 
-def test_a_model_that_differs_is_status_1(
+def test_verify_of_a_differing_model_exits_with_1(
     walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = figures.load("walkthrough")
@@ -451,7 +451,7 @@ def test_a_page_of_two_texts(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == expected
 
 
-def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
+def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:
     page, arguments = tmp_path / "page.html", ("html", "the hen", "-o", str(tmp_path / "page.html"))
     page.write_text("<title>attnlab: mine</title>")
     _, err = run(*arguments, status=2)
@@ -465,7 +465,7 @@ def test_a_file_that_attnlab_did_not_write_is_kept(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_page_is_opened(tmp_path: Path) -> None:
+def test_html_opens_the_page_in_a_browser(tmp_path: Path) -> None:
     page, seen = tmp_path / "a page.html", tmp_path / "seen"
     arguments = ("html", "the hen", "-o", str(page), "--open")
     browser = tmp_path / "browser"
@@ -534,7 +534,7 @@ def test_download_of_a_cached_model() -> None:
         (("info", "--model", "\x1b[31m"), r"\\x1b\[31m"),
     ],
 )
-def test_bad_usage_is_status_2(arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_usage_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
     out, err = run(*arguments, status=2)
     assert out == ""
     assert re.search(message, err, re.DOTALL)
@@ -585,7 +585,7 @@ def test_invalid_utf8() -> None:
         ("info",),
     ],
 )
-def test_forty_columns_are_enough(arguments: tuple[str, ...]) -> None:
+def test_output_fits_forty_columns(arguments: tuple[str, ...]) -> None:
     out, _ = run(*arguments, COLUMNS="40")
     assert all(map(fits_in_forty, out.splitlines()))
     whole, _ = run(*arguments, COLUMNS="200")
@@ -615,7 +615,7 @@ def test_a_file_gets_all_rows_and_columns() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 64, 74, 81, 90, 110])
-def test_no_number_is_cut(width: int) -> None:
+def test_numbers_are_never_truncated(width: int) -> None:
     text = "It’s very hot in summer. Swimming is"
     out, _ = run("trace", text, "--model", "pocket", COLUMNS=str(width))
     assert max(map(display_width, out.splitlines())) <= width
@@ -623,7 +623,7 @@ def test_no_number_is_cut(width: int) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_output_that_cannot_be_written_is_status_2() -> None:
+def test_unwritable_output_exits_with_2() -> None:
     for redirect, status in ((">/dev/full", 2), (">&-", 0)):
         command = f"{sys.executable} -m attnlab info --model pocket {redirect}"
         finished = subprocess.run(
@@ -639,7 +639,7 @@ def test_output_that_cannot_be_written_is_status_2() -> None:
     assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
-def test_forty_columns_of_twelve_tokens(walkthrough_directory: Path) -> None:
+def test_table_of_twelve_tokens_in_forty_columns(walkthrough_directory: Path) -> None:
     text = "It’s very hot in summer. Swimming is"
     for arguments in (("verify",), ("trace", text, "--step", "weights", "--step", "context")):
         out, _ = run(*arguments, "--model", str(walkthrough_directory), COLUMNS="40")
@@ -698,7 +698,7 @@ def test_a_closed_pipe_ends_quietly() -> None:
 
 
 @posix
-def test_a_pipe_that_is_closed_after_a_line() -> None:
+def test_pipe_closed_after_one_line() -> None:
     first, *_ = run("trace", "the hen in a thin inn")[0].splitlines(keepends=True)
     command = f"{sys.executable} -m attnlab trace 'the hen in a thin inn' | head -1"
     finished = subprocess.run(
@@ -708,7 +708,7 @@ def test_a_pipe_that_is_closed_after_a_line() -> None:
     assert "Error" not in finished.stderr
 
 
-def test_an_encoding_without_the_symbols() -> None:
+def test_encodings_without_the_symbols() -> None:
     out, _ = run("trace", "the hen", "--step", "weights", encoding="ascii")
     assert "\\u0120" in out
     table = out.split("is masked\n")[1].split("\n\n")[0]
@@ -869,7 +869,7 @@ def test_atlas(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.slow
-def test_an_atlas_of_two_workers_and_its_files_when_killed(tmp_path: Path) -> None:
+def test_atlas_with_two_workers_when_killed(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the hen in a thin inn\n" * 30_000)
     arguments = ("atlas", str(corpus), "--workers", "2", "--out", str(tmp_path / "out"))
@@ -906,7 +906,7 @@ def test_invalid_files_of_arrays(tmp_path: Path) -> None:
         assert ("a single array, as written by numpy.save" in err) == (name == "one.npy")
 
 
-def test_a_heads_weights_come_first_and_its_chain_in_order_after_them() -> None:
+def test_trace_prints_weights_first_then_the_chain() -> None:
     out, _ = run("trace", "the hen", "--layer", "1", "--head", "2")
     names = re.findall(r"^(\w+) = ", out, re.MULTILINE)
     chain = ["Q", "K", "V", "raw_scores", "scores", "masked_scores"]

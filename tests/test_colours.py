@@ -70,7 +70,7 @@ def test_lightness_alone_orders_the_colours(theme: Theme) -> None:
 
 
 @THEMES
-def test_a_browser_mixes_the_same_palette(browser: Any, theme: Theme) -> None:
+def test_browser_palette_equals_pythons(browser: Any, theme: Theme) -> None:
     """CSS's color-mix in sRGB, painted on a canvas."""
     page = browser.new_page()
     fractions = np.arange(-SHADES, SHADES + 1) / SHADES
@@ -115,7 +115,7 @@ def test_palette_indices_by_hand(scale: Scale, x: float, index: int) -> None:
     assert scale.palette_indices(x) == index
 
 
-def test_ranges() -> None:
+def test_colour_ranges() -> None:
     signed, above = (Scale.of(np.array(numbers)) for numbers in ([-4.0, np.inf, 2.0], [0.5, 2.0]))
     assert (signed.ticks, signed.is_signed) == ((-4.0, 0.0, 4.0), True)
     assert (above.ticks, above.is_signed) == ((0.0, 2.0), False)

@@ -118,7 +118,7 @@ def test_numbers_that_overflow_when_perturbed() -> None:
     assert compare(chain, chain).agrees
 
 
-def test_one_more_rounding_is_not_a_difference(pocket: GPT2) -> None:
+def test_one_extra_rounding_is_not_a_difference(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     for path in ("embedding", "blocks.0.attention.X", "blocks.1.mlp.hidden", "final"):
         other = trace.edited({path: lambda x: np.nextafter(x, np.float32(np.inf))})
@@ -172,7 +172,7 @@ def test_the_first_difference_is_the_edited_step(pocket: GPT2) -> None:
     assert after.difference == np.abs(trace.logits - other.logits).max()
 
 
-def test_the_table(pocket: GPT2) -> None:
+def test_comparison_table(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     text = repr(compare(trace, trace.edited({"blocks.1.mlp.hidden": 0})))
     a, b, verdict, header, *lines = text.splitlines()
@@ -214,7 +214,7 @@ def test_different_tokens_are_reported(pocket: GPT2) -> None:
     assert compare(pocket.trace(ids), pocket.trace(ids)).note == ""
 
 
-def test_another_model_of_the_same_size(pocket: GPT2) -> None:
+def test_different_model_of_the_same_size(pocket: GPT2) -> None:
     config = pocket.config
     vector = np.random.default_rng(0).standard_normal(parameter_count(config), np.float32)
     other = GPT2(ParameterVector(config, vector), pocket.tokenizer)

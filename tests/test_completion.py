@@ -15,7 +15,7 @@ import attnlab
 ROOT = Path(__file__).parents[1]
 
 
-def test_dir_offers_what_people_type_and_nothing_else() -> None:
+def test_dir_lists_only_public_names() -> None:
     assert set(dir(attnlab)) == {*attnlab.__all__, "__version__", "corpus", "equations"}
     typed = {
         node.attr
@@ -90,11 +90,11 @@ def completed(shell: Any, text: str) -> list[str]:
         ("model.config.n_he", ["ad"]),
     ],
 )
-def test_a_name_that_was_begun(shell: Any, typed: str, ends: list[str]) -> None:
+def test_completion_of_a_prefix(shell: Any, typed: str, ends: list[str]) -> None:
     assert completed(shell, typed) == ends
 
 
-def test_all_names(shell: Any) -> None:
+def test_completion_lists_all_names(shell: Any) -> None:
     assert set(completed(shell, "attnlab.")) == set(dir(attnlab)) - {"__version__"}
     attention = completed(shell, "trace.blocks[0].attention.")
     assert {"Q", "raw_scores", "weights", "heads", "explain"} <= set(attention)
@@ -102,7 +102,7 @@ def test_all_names(shell: Any) -> None:
 
 
 @pytest.mark.parametrize("typed", ["trace.blocks[7].attention.", "nothing.blocks[0]."])
-def test_no_completions_for_what_does_not_exist(shell: Any, typed: str) -> None:
+def test_no_completions_for_unknown_objects(shell: Any, typed: str) -> None:
     assert "weights" not in completed(shell, typed)
 
 

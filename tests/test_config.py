@@ -68,17 +68,17 @@ def test_the_width_of_the_mlp(changed: dict[str, Any], d_mlp: int) -> None:
     assert GPT2Config.from_dict(SIZES | changed).d_mlp == d_mlp
 
 
-def test_what_is_not_in_the_file_has_gpt2s_value() -> None:
+def test_missing_settings_have_gpt2_defaults() -> None:
     config = GPT2Config.from_dict(SIZES)
     assert dataclasses.asdict(config) == SIZES | GPT2S
 
 
-def test_gpt2s_settings_are_transformers() -> None:
+def test_defaults_equal_those_of_transformers() -> None:
     written = json.loads((REFERENCE / "odd" / "config.json").read_text())
     assert {name: written[name] for name in GPT2S} == GPT2S
 
 
-def test_other_keys_are_passed_over() -> None:
+def test_unrelated_keys_are_ignored() -> None:
     other = {"n_ctx": 1024, "attn_pdrop": 0.1, "d_head": "?", "from_dict": None}
     assert GPT2Config.from_dict(SIZES | other) == GPT2Config(**SIZES)
 
@@ -90,14 +90,14 @@ def test_activations(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FLAGS)
-def test_settings_other_than_gpt2s(name: str, tmp_path: Path) -> None:
+def test_supported_variants_of_settings(name: str, tmp_path: Path) -> None:
     config = GPT2Config.from_dict(SIZES | {name: not GPT2S[name]})
     assert getattr(config, name) is not GPT2S[name]
     config.save(tmp_path)
     assert GPT2Config.from_file(tmp_path / "config.json") == config
 
 
-def test_what_is_saved_is_what_transformers_reads(tmp_path: Path) -> None:
+def test_saved_config_is_readable_by_transformers(tmp_path: Path) -> None:
     GPT2Config(**SIZES | {"activation_function": "relu", "n_inner": 9}).save(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     written = json.loads((REFERENCE / "odd" / "config.json").read_text())
@@ -107,7 +107,7 @@ def test_what_is_saved_is_what_transformers_reads(tmp_path: Path) -> None:
     assert (saved["activation_function"], saved["n_inner"]) == ("relu", 9)
 
 
-def test_numpys_numbers_become_pythons() -> None:
+def test_numpy_scalars_become_python_numbers() -> None:
     config = GPT2Config(
         **SIZES | {"n_layer": np.int32(3), "scale_attn_weights": np.False_},
         layer_norm_epsilon=np.float32(1e-5),
@@ -117,7 +117,7 @@ def test_numpys_numbers_become_pythons() -> None:
     assert type(config.layer_norm_epsilon) is float
 
 
-def test_a_config_can_not_be_changed() -> None:
+def test_config_is_immutable() -> None:
     config = GPT2Config(**SIZES)
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.n_head = 7  # type: ignore[misc]
@@ -135,23 +135,23 @@ UNIMPLEMENTED: list[tuple[str, Any]] = [
 ]
 
 
-def test_each_setting_that_matters_is_tried() -> None:
+def test_every_required_value_is_tested() -> None:
     assert {key for key, _ in UNIMPLEMENTED} == {*FIXED, "activation_function"}
 
 
-def test_settings_with_their_only_value() -> None:
+def test_settings_with_their_required_value() -> None:
     assert GPT2Config.from_dict(SIZES | FIXED) == GPT2Config(**SIZES)
 
 
 @pytest.mark.parametrize(("key", "value"), UNIMPLEMENTED)
-def test_what_is_not_implemented_is_refused(key: str, value: Any) -> None:
+def test_unsupported_settings_are_rejected(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"{key} must be .*; got {re.escape(repr(value))}"):
         GPT2Config.from_dict(SIZES | {key: value})
 
 
 @pytest.mark.parametrize("value", [1, 0, "true", None, 1.0, []])
 @pytest.mark.parametrize("name", FLAGS)
-def test_a_number_is_no_boolean(name: str, value: Any) -> None:
+def test_integers_are_not_booleans(name: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict(SIZES | {name: value})
     assert str(caught.value) == f"{name} must be true or false; got {value!r}"
@@ -161,7 +161,7 @@ def test_a_number_is_no_boolean(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert", "gpt_neo", "", None, 2, ["gpt2"]])
-def test_another_architecture_is_reported_by_name_only(kind: Any) -> None:
+def test_other_architectures_are_reported_by_name(kind: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict({"model_type": kind, "n_layer": 10**9, "hidden_size": 4096})
     assert str(caught.value) == f"model_type is {kind!r}; only 'gpt2' is supported"
@@ -179,7 +179,7 @@ def test_another_architecture_is_reported_by_name_only(kind: Any) -> None:
         ("int4", "'int4'"),
     ],
 )
-def test_quantized_weights_are_recognized_by_name(quantized: Any, message: str) -> None:
+def test_quantized_models_are_recognized(quantized: Any, message: str) -> None:
     with pytest.raises(ConfigError, match="weights are quantized") as caught:
         GPT2Config.from_dict(SIZES | {"quantization_config": quantized})
     assert f"({message})" in str(caught.value)
@@ -187,13 +187,13 @@ def test_quantized_weights_are_recognized_by_name(quantized: Any, message: str) 
 
 
 @pytest.mark.parametrize("given", [5, None, "gpt2", [1], np.zeros(2), {1, 2}])
-def test_settings_are_a_dict(given: Any) -> None:
+def test_settings_must_be_a_dict(given: Any) -> None:
     with pytest.raises(InvalidTypeError, match="settings must be a dict; got"):
         GPT2Config.from_dict(given)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_size(name: str) -> None:
+def test_missing_sizes_are_reported(name: str) -> None:
     others = {key: value for key, value in SIZES.items() if key != name}
     with pytest.raises(ConfigError, match=f"^{name} is missing$"):
         GPT2Config.from_dict(others)
@@ -201,7 +201,7 @@ def test_a_missing_size(name: str) -> None:
 
 @pytest.mark.parametrize("value", ["12", "", True, False, 12.0, 0, -1, math.nan, [12], {}])
 @pytest.mark.parametrize("name", [*NAMES, "n_inner"])
-def test_a_size_is_a_positive_integer(name: str, value: Any) -> None:
+def test_sizes_must_be_positive_integers(name: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict(SIZES | {name: value})
     assert str(caught.value) == f"{name} must be a positive integer; got {value!r}"
@@ -209,7 +209,7 @@ def test_a_size_is_a_positive_integer(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("name", LARGEST)
 @pytest.mark.parametrize("digits", [9, 12, 18, 5000])
-def test_a_size_that_makes_no_sense(name: str, digits: int) -> None:
+def test_implausible_sizes_are_rejected(name: str, digits: int) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be at most") as caught:
         GPT2Config.from_dict(SIZES | {name: 10**digits})
     assert len(str(caught.value)) < 200
@@ -223,7 +223,7 @@ def test_the_largest_sizes() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_the_mlps_width_may_be_null(name: str) -> None:
+def test_only_n_inner_may_be_null(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name} must be a positive integer; got None$"):
         GPT2Config.from_dict(SIZES | {name: None})
 
@@ -231,14 +231,14 @@ def test_only_the_mlps_width_may_be_null(name: str) -> None:
 @pytest.mark.parametrize(
     "epsilon", [0, 0.0, -1e-5, 1, 1e5, math.nan, math.inf, "1e-5", True, None, [1e-5]]
 )
-def test_epsilon_is_a_small_positive_number(epsilon: Any) -> None:
+def test_epsilon_must_be_between_0_and_1(epsilon: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         GPT2Config.from_dict(SIZES | {"layer_norm_epsilon": epsilon})
     assert str(caught.value).startswith("layer_norm_epsilon ")
     assert str(caught.value).endswith(f"; got {epsilon!r}")
 
 
-def test_heads_that_do_not_divide_the_width() -> None:
+def test_n_head_must_divide_n_embd() -> None:
     with pytest.raises(ConfigError, match=r"^n_head = 4 does not divide n_embd = 35$"):
         GPT2Config(**SIZES | {"n_head": 4})
 
@@ -276,7 +276,7 @@ VALUES = st.none() | st.booleans() | st.integers(-2, 64) | st.floats() | st.text
 
 
 @given(st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=1)))
-def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -> None:
+def test_arbitrary_settings_raise_only_config_errors(changed: dict[str, Any]) -> None:
     try:
         config = GPT2Config.from_dict(SIZES | changed)
     except ConfigError as error:
@@ -306,7 +306,7 @@ def test_any_settings_make_a_config_or_a_config_error(changed: dict[str, Any]) -
     ],
     ids=lambda value: value[:16].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, content: bytes, problem: str) -> None:
+def test_invalid_config_files_are_named(tmp_path: Path, content: bytes, problem: str) -> None:
     file = tmp_path / "config.json"
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=problem) as caught:
@@ -314,13 +314,13 @@ def test_a_file_that_can_not_be_used_is_named(tmp_path: Path, content: bytes, pr
     assert str(file) in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_config_file(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"no config\.json in ") as caught:
         GPT2Config.from_file(tmp_path / "config.json")
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_directory_instead_of_the_file(tmp_path: Path) -> None:
+def test_directory_in_place_of_the_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     with pytest.raises(ConfigError, match=r"config\.json can't be read"):
         GPT2Config.from_file(tmp_path / "config.json")

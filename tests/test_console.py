@@ -38,7 +38,7 @@ def start(*arguments: str, shell: str = 'exec "$@"', **environment: str) -> subp
 
 
 @pytest.mark.parametrize("program", [WALKTHROUGH, CHAPTER, ("-m", "attnlab", "--help")])
-def test_a_reader_that_has_left(program: tuple[str, ...]) -> None:
+def test_closed_pipe(program: tuple[str, ...]) -> None:
     process = start(*program)
     assert process.stdout is not None
     process.stdout.close()
@@ -48,13 +48,13 @@ def test_a_reader_that_has_left(program: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("program", [WALKTHROUGH, CHAPTER])
-def test_a_reader_of_one_line(program: tuple[str, ...]) -> None:
+def test_reader_of_one_line(program: tuple[str, ...]) -> None:
     process = start(*program, shell='"$@" | head -1')
     out, err = process.communicate(timeout=60)
     assert (out.count(b"\n"), err) == (1, b"")
 
 
-def test_a_terminal_that_lacks_characters() -> None:
+def test_characters_missing_from_the_encoding() -> None:
     process = start(*WALKTHROUGH, PYTHONIOENCODING="ascii:strict", PYTHONUTF8="0")
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (1, b"")
@@ -62,7 +62,7 @@ def test_a_terminal_that_lacks_characters() -> None:
 
 
 @pytest.mark.parametrize("encoding", NO_LETTERS)
-def test_terminals_that_lack_characters(encoding: str) -> None:
+def test_replacement_of_missing_characters(encoding: str) -> None:
     with streams(encoding=encoding) as (out, err):
         assert walkthrough.main(["pocket"]) == 1
     assert err.written() == b""
@@ -70,14 +70,14 @@ def test_terminals_that_lack_characters(encoding: str) -> None:
     assert b"It" + apostrophe + b"s very hot in summer" in out.written()
 
 
-def test_output_that_is_closed_from_the_start() -> None:
+def test_stdout_closed_from_the_start() -> None:
     for shell in ('exec "$@" >&-', 'exec "$@" >&- 2>&-'):
         process = start(*WALKTHROUGH, shell=shell)
         assert process.communicate(timeout=60) == (b"", b"")
         assert process.returncode == 1
 
 
-def test_errors_without_a_reader() -> None:
+def test_errors_with_closed_stderr() -> None:
     process = start("-m", "attnlab.walkthrough", "/no/such/place")
     assert process.stderr is not None
     process.stderr.close()
@@ -103,7 +103,7 @@ sys.exit(main({arguments}))
         ("attnlab.cli.command", "attnlab.cli.subcommands", "_model", ["info", "--json"]),
     ],
 )
-def test_ctrl_c_also_where_a_shell_had_it_ignored(
+def test_ctrl_c_when_the_shell_ignores_it(
     program: str, module: str, name: str, arguments: list[str], shell: str
 ) -> None:
     code = INTERRUPTED.format(program=program, module=module, name=name, arguments=arguments)
@@ -115,7 +115,7 @@ def test_ctrl_c_also_where_a_shell_had_it_ignored(
     assert process.returncode == 130
 
 
-def test_ctrl_c_without_a_reader() -> None:
+def test_ctrl_c_with_closed_output() -> None:
     code = (
         "import sys; from attnlab.support.console import exit_status\n"
         "sys.exit(exit_status(lambda: [print('x' * 50) for _ in range(100_000)]))"
@@ -139,7 +139,7 @@ def waiting_in(pipe: IO[bytes]) -> int:
     return count[0]
 
 
-def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     def refused() -> int:
         raise InvalidValueError("not \x1b[31m this\nnor that")
 
@@ -162,7 +162,7 @@ def test_statuses(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_a_thread_may_run_a_program_too() -> None:
+def test_programs_run_in_threads() -> None:
     """Only the main thread may set the handler of Ctrl-C."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     result: list[int] = []
@@ -175,7 +175,7 @@ def test_a_thread_may_run_a_program_too() -> None:
     assert result == [5]
 
 
-def test_every_lesson_is_prepared_before_it_prints() -> None:
+def test_every_chapter_configures_the_console_first() -> None:
     """In notebooks, stdout isn't changed."""
     for lesson in EXAMPLES.glob("*.py"):
         before, called, _ = lesson.read_text(encoding="utf-8").partition("\nprepare_script()")
@@ -191,7 +191,7 @@ def test_every_lesson_is_prepared_before_it_prints() -> None:
 
 
 @pytest.mark.parametrize("encoding", NO_LETTERS)
-def test_what_a_users_script_prints(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reprs_print_in_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = attnlab.GPT2.from_pretrained("pocket").trace("It’s hot")
     head = trace.head(0, 0)
     with streams(encoding=encoding) as (out, err):
@@ -207,7 +207,7 @@ def test_what_a_users_script_prints(encoding: str, monkeypatch: pytest.MonkeyPat
     assert str(trace.tokens) == repr(trace.tokens)
 
 
-def test_the_library_leaves_stdout_alone() -> None:
+def test_import_leaves_stdout_alone() -> None:
     code = (
         "import sys, attnlab, signal\n"
         f"attnlab.GPT2.from_pretrained({str(REFERENCE / 'odd')!r}).trace('the').logits\n"
@@ -218,7 +218,7 @@ def test_the_library_leaves_stdout_alone() -> None:
 
 
 @pytest.mark.parametrize("encoding", NO_LETTERS)
-def test_tables_print_on_terminals_that_lack_characters(encoding: str) -> None:
+def test_tables_print_in_limited_encodings(encoding: str) -> None:
     table = attnlab.table([[1.5]], rows=["猫"], columns=["âĢ"])
     assert table.splitlines()[1].startswith("猫")
     assert table == "".join(table)

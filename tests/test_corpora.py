@@ -61,7 +61,7 @@ def test_parquet() -> None:
     check(run_recipe("pyarrow")["atlas"])
 
 
-def test_rows_of_a_dataset_are_not_texts() -> None:
+def test_dataset_rows_are_not_texts() -> None:
     rows = SimpleNamespace(column_names=["id", "text"], __iter__=None)
     with pytest.raises(InvalidTypeError, match=r"\(row\['text'\] for row in rows\)"):
         attnlab.atlas("pocket", rows)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_datasets() -> None:
     check(run_recipe("datasets")["atlas"])
 
 
-def test_one_row_a_text_and_head() -> None:
+def test_dataset_has_one_row_per_text_and_head() -> None:
     needs("pyarrow", "test")
     needs("pandas", "frames")
     import pandas
@@ -114,7 +114,7 @@ def test_joblib() -> None:
     in_processes("joblib")
 
 
-def test_rays_adapter_with_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_through_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
     """The adapter through Ray's interface, whose futures are joblib's."""
     needs("joblib", "test")
     from joblib.externals.loky import get_reusable_executor
@@ -141,7 +141,7 @@ def test_ray() -> None:
         ray.shutdown()
 
 
-def test_a_stream_resumes_without_computing_again() -> None:
+def test_streams_resume_without_recomputing() -> None:
     """Texts are read again from the beginning; chunks that are done aren't computed again."""
     read: list[str] = []
 

@@ -45,7 +45,7 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
     assert patching.note.split()[0] in repr(patching)
 
 
-def test_a_sender_after_the_receiver_restores_nothing(pair: tuple[Trace, Trace]) -> None:
+def test_senders_after_the_receiver_restore_nothing(pair: tuple[Trace, Trace]) -> None:
     receiver = "blocks.0.attention.heads.1.Q"
     patching = attnlab.path_patch(*pair, receiver=receiver, metric=METRIC, progress=False)
     assert (patching.restored == 0).all()
@@ -58,7 +58,7 @@ def test_a_sender_after_the_receiver_restores_nothing(pair: tuple[Trace, Trace])
     assert patching.restored == pytest.approx((patched - ends[1]) / (ends[0] - ends[1]), abs=1e-12)
 
 
-def test_every_edge_together_is_the_clean_run_and_none_the_corrupted(
+def test_all_edges_give_the_clean_run_and_none_the_corrupted(
     pair: tuple[Trace, Trace],
 ) -> None:
     edges = attnlab.edges(*pair, metric=METRIC, progress=False)
@@ -100,7 +100,7 @@ def test_the_strongest_edges_are_shown(pair: tuple[Trace, Trace]) -> None:
     assert f"{strongest[0][-1]:+.3f}" in alt
 
 
-def test_what_is_refused(pair: tuple[Trace, Trace], odd: GPT2) -> None:
+def test_edges_rejects_invalid_arguments(pair: tuple[Trace, Trace], odd: GPT2) -> None:
     clean, corrupted = pair
     for sender in ("blocks.0.attention.heads.1.context", "logits", "blocks.7.mlp.output", 3):
         with pytest.raises(InvalidValueError):

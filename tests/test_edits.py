@@ -273,7 +273,7 @@ SHORT_AND_LONG = pytest.mark.parametrize(
 
 
 @SHORT_AND_LONG
-def test_no_step_shows_anything_but_what_follows(T: int) -> None:
+def test_edited_runs_equal_runs_by_hand(T: int) -> None:
     """Any edits, with steps read in any order, in the edited trace or before editing."""
     model, rng = random_model(T, 3), np.random.default_rng(1)
     ids = rng.integers(0, 256, T)
@@ -292,7 +292,7 @@ def test_no_step_shows_anything_but_what_follows(T: int) -> None:
 
 
 @SHORT_AND_LONG
-def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> None:
+def test_simultaneous_and_successive_edits_agree(T: int) -> None:
     """All edits apply: a whole's and then its parts', in one dict or in several."""
     model, rng = random_model(T, 3), np.random.default_rng(2)
     base = model.trace(rng.integers(0, 256, T))
@@ -313,7 +313,7 @@ def test_several_edits_at_once_in_any_order_and_one_after_the_other(T: int) -> N
         check(step, by_hand, order)
 
 
-def test_a_later_edit_of_the_same_step_comes_after(odd: GPT2) -> None:
+def test_later_edits_of_a_step_override_earlier_ones(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     path, one = "blocks.1.attention.context", "blocks.1.attention.heads.2.context"
     twice = trace.edited({one: 1}).edited({path: lambda x: x + 2})
@@ -327,7 +327,7 @@ def test_a_later_edit_of_the_same_step_comes_after(odd: GPT2) -> None:
     assert (both.next_logits == 2).all()
 
 
-def test_an_edit_is_recomputed_after_an_earlier_one(odd: GPT2) -> None:
+def test_function_edits_are_reapplied_after_earlier_edits(odd: GPT2) -> None:
     """A function gets the original value; an array replaces it."""
     trace = odd.trace("the hen")
     hidden, doubled = "blocks.1.mlp.hidden", {"embedding": lambda x: 2 * x}
@@ -352,7 +352,7 @@ def test_no_edits_change_nothing(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize("first", ["the base", "the edited"])
-def test_what_does_not_depend_on_an_edit_is_the_same_array(odd: GPT2, first: str) -> None:
+def test_unaffected_steps_share_arrays(odd: GPT2, first: str) -> None:
     """In whichever of the two traces it is read first."""
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
@@ -378,9 +378,7 @@ BLOCK_STEPS = (
 )
 
 
-def test_a_late_ablation_costs_the_blocks_after_it(
-    odd: GPT2, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_edits_recompute_only_later_blocks(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = odd.trace("the hen in")
     trace.next_tokens()
     paths = computed(monkeypatch)
@@ -396,7 +394,7 @@ def test_a_late_ablation_costs_the_blocks_after_it(
     assert set(paths) == {"blocks.2.output", "final", "next_logits"}
 
 
-def test_what_is_edited_first_is_computed_once(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_before_edits_are_computed_once(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edit in the middle doesn't run the base to the end."""
     paths = computed(monkeypatch)
     trace = odd.trace("the hen in")
@@ -409,9 +407,7 @@ def test_what_is_edited_first_is_computed_once(odd: GPT2, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("path", ["X", "Q", "heads.1.K", "output", "heads.1.output", "W_O", "mask"])
-def test_a_long_edited_text_goes_by_rows_where_it_can(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_edited_texts_are_computed_by_rows(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(140, 2)
     trace = model.trace(np.arange(140))
     edited = trace.edited({f"blocks.1.attention.{path}": lambda x: x[...]})
@@ -424,7 +420,7 @@ def test_a_long_edited_text_goes_by_rows_where_it_can(
     assert np.allclose(edited.next_logits, trace.next_logits, rtol=1e-12)
 
 
-def test_a_function_is_called_once(odd: GPT2) -> None:
+def test_edit_functions_are_called_once(odd: GPT2) -> None:
     trace, calls = odd.trace("the hen"), []
     paths = [path for path in all_paths(trace) if path.rpartition(".")[2] in ("X", "Q", "W_K")]
     paths += ["blocks.0.attention.heads.1.output", "blocks.0.mlp.hidden", "W_E", "next_logits"]
@@ -442,7 +438,7 @@ def check_same(a: Trace, b: Trace) -> None:
     assert a.title == b.title
 
 
-def test_nothing_is_kept_by_showing_an_edited_trace(odd: GPT2) -> None:
+def test_repr_of_an_edited_trace_retains_nothing(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     edited = trace.edited({"blocks.1.attention.heads.2.weights": 0})
     for result in (edited, edited.blocks[1], edited.blocks[1].attention, edited.head(1, 2)):
@@ -498,7 +494,7 @@ def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
     assert not pair[1].blocks[1].attention.X.flags.writeable
 
 
-def test_a_pickle_has_each_array_once(odd: GPT2) -> None:
+def test_pickles_contain_each_array_once(odd: GPT2) -> None:
     """Views aren't pickled beside their array; of a cache, only the used part is."""
     written = odd.generate("the hen", 3, temperature=0, trace=True, edits={"embedding": 1})
     for trace in (odd.trace("the hen"), written.trace, written.steps[0].trace):
@@ -517,7 +513,7 @@ def test_a_pickle_has_each_array_once(odd: GPT2) -> None:
     assert len(pickle.dumps(step._run.values["blocks.0.attention.K_cache"])) < 1000
 
 
-def test_threads_that_read_one_edited_trace(odd: GPT2) -> None:
+def test_threads_reading_an_edited_trace(odd: GPT2) -> None:
     paths = [path for path in all_paths(odd.trace("the hen")) if "blocks.2" in path]
     for _ in range(5):
         trace = odd.trace("the hen")
@@ -534,7 +530,7 @@ def test_threads_that_read_one_edited_trace(odd: GPT2) -> None:
             assert all(one is result[0] or one == result[0] for one in result)
 
 
-def test_an_edited_trace_is_copied_while_another_thread_reads_it(odd: GPT2) -> None:
+def test_copying_an_edited_trace_while_a_thread_reads_it(odd: GPT2) -> None:
     paths = all_paths(odd.trace("the hen"))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -637,7 +633,7 @@ def check_close(actual: Any, expected: Any) -> None:
     assert np.abs(actual - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
 
 
-def test_edits_hold_where_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
+def test_edits_apply_after_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
     edits = {"blocks.1.mlp.output": 0}
     written = odd.generate("the hen", 20, temperature=0, drop_oldest=True, edits=edits)
     last = odd.trace(written.tokens.ids[-18:-1]).edited(edits)
@@ -645,7 +641,7 @@ def test_edits_hold_where_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
     assert written.chosen[-1].logit == pytest.approx(float(last.next_logits.max()))
 
 
-def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) -> None:
+def test_editing_a_step_of_generation_leaves_the_others_unchanged(odd: GPT2) -> None:
     """Cached keys are shared; new ones are its own."""
     written = odd.generate("the hen", 4, temperature=0, trace=True)
     step = written.steps[2].trace
@@ -701,7 +697,7 @@ def test_a_step_of_generation_edited_later_leaves_the_others_alone(odd: GPT2) ->
         ("tokens", "isn't a step to edit"),
     ],
 )
-def test_paths_that_lead_to_no_step(odd: GPT2, path: str, message: str) -> None:
+def test_invalid_edit_paths(odd: GPT2, path: str, message: str) -> None:
     for ask in (odd.trace("the hen").edited, lambda e: odd.stream("the hen", 2, edits=e)):
         with pytest.raises(AttnlabError, match=message) as caught:
             ask({path: 0})
@@ -726,7 +722,7 @@ def test_paths_that_lead_to_no_step(odd: GPT2, path: str, message: str) -> None:
         (["embedding"], r"got \['embedding'\]"),
     ],
 )
-def test_parts_that_are_not_there(odd: GPT2, path: Any, message: str) -> None:
+def test_edits_of_missing_layers_and_heads(odd: GPT2, path: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         attnlab.at(odd.trace("the hen"), path)
     assert len(str(caught.value)) < 500
@@ -830,7 +826,9 @@ LAYER = "blocks.1.attention"
         ({"embedding": np.zeros}, ValueError, "raised TypeError"),
     ],
 )
-def test_edits_that_do_not_fit(odd: GPT2, edits: Any, kind: type | None, message: str) -> None:
+def test_edits_of_the_wrong_shape_or_type(
+    odd: GPT2, edits: Any, kind: type | None, message: str
+) -> None:
     trace = odd.trace("the hen")
     if kind is None:
         assert trace.edited(edits).logits.shape == (4, 263)
@@ -869,7 +867,7 @@ def test_an_overflow_after_an_edit_of_one_head_is_reported(
 @pytest.mark.parametrize(
     "zero", [0, 0.0, False + 0, np.float64(0), np.int8(0), np.array(0), [0], Tensor(0.0)]
 )
-def test_what_a_number_may_be(odd: GPT2, zero: Any) -> None:
+def test_numeric_types_of_edits(odd: GPT2, zero: Any) -> None:
     trace = odd.trace("the hen")
     for path in (f"{LAYER}.heads.2.context", "embedding", "W_E", f"{LAYER}.heads.2.b_V"):
         edited = trace.edited({path: zero})
@@ -881,7 +879,7 @@ def test_what_a_number_may_be(odd: GPT2, zero: Any) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.array(2), Tensor(2)])
-def test_scales_stay_numbers(odd: GPT2, number: Any) -> None:
+def test_edited_scales_stay_scalars(odd: GPT2, number: Any) -> None:
     trace = odd.trace("the hen")
     layer = trace.edited({f"{LAYER}.scale": number}).blocks[1].attention
     assert layer.scale == layer.heads[3].scale == 2.0
@@ -933,7 +931,7 @@ def test_a_thousand_edits(odd: GPT2) -> None:
 
 
 @SHORT_AND_LONG
-def test_every_edited_step_is_explain(T: int) -> None:
+def test_every_edited_step_has_an_explanation(T: int) -> None:
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):
         head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
@@ -950,7 +948,7 @@ def test_every_edited_step_is_explain(T: int) -> None:
 
 @pytest.mark.parametrize("place", ["", ".heads.2"], ids=["layer", "head"])
 @pytest.mark.parametrize("name", ["raw_scores", "scores", "masked_scores", "weights"])
-def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str, name: str) -> None:
+def test_explanations_stop_at_edits_and_resume_after_them(odd: GPT2, place: str, name: str) -> None:
     trace = odd.trace("the hen")
     head = trace.edited({f"blocks.1.attention{place}.{name}": lambda x: x / 4}).head(1, 2)
     key = int(trace.head(1, 2).weights[3].argmax())
@@ -981,7 +979,7 @@ def test_the_arithmetic_goes_up_to_an_edit_and_on_from_it(odd: GPT2, place: str,
     assert "edited" not in str(other.explain(3, 1)).partition("Numbers")[2]
 
 
-def test_a_scale_a_mask_and_a_context_that_are_edited_are_explain(odd: GPT2) -> None:
+def test_explanations_of_edited_scale_mask_and_context(odd: GPT2) -> None:
     trace, layer = odd.trace("the hen"), "blocks.1.attention"
     for path in (f"{layer}.scale", f"{layer}.heads.2.scale"):
         head = trace.edited({path: 0.5}).head(1, 2)
@@ -1003,7 +1001,7 @@ def test_a_scale_a_mask_and_a_context_that_are_edited_are_explain(odd: GPT2) -> 
     assert sums == pytest.approx(trace.head(1, 2).context[3].tolist(), rel=1e-4)
 
 
-def test_a_stored_number_that_no_edit_explains_is_refused_beside_one(odd: GPT2) -> None:
+def test_wrong_stored_numbers_are_refused_beside_edits(odd: GPT2) -> None:
     trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.scores"
     head = trace.edited({"blocks.1.attention.heads.2.weights": 0.25}).head(1, 2)
     plant(trace, **{path: trace.head(1, 2).scores + 1e-2})
@@ -1012,7 +1010,7 @@ def test_a_stored_number_that_no_edit_explains_is_refused_beside_one(odd: GPT2) 
             look()
 
 
-def test_tables_pictures_and_frames_say_where_it_was_edited(odd: GPT2) -> None:
+def test_tables_mark_edits(odd: GPT2) -> None:
     path = "blocks.1.attention.heads.2.weights"
     trace = odd.trace("the hen")
     edited = trace.edited({path: 0.25})
@@ -1038,7 +1036,7 @@ def test_tables_pictures_and_frames_say_where_it_was_edited(odd: GPT2) -> None:
         head.unedited("z")
 
 
-def test_pictures_say_where_it_was_edited(odd: GPT2) -> None:
+def test_plots_mark_edits(odd: GPT2) -> None:
     needs("matplotlib", "plot")
     path = "blocks.1.attention.heads.2.weights"
     edited = odd.trace("the hen").edited({path: 0.25})
@@ -1049,7 +1047,7 @@ def test_pictures_say_where_it_was_edited(odd: GPT2) -> None:
     assert "softmax(masked_scores), edited" in title
 
 
-def test_an_edited_number_under_the_mask_is_seen(odd: GPT2) -> None:
+def test_edits_of_masked_cells_are_visible(odd: GPT2) -> None:
     trace, hidden = odd.trace("the hen"), ~causal_mask(4)
     edited = trace.edited({"blocks.1.attention.heads.2.weights": 0.25})
     scored = trace.edited({"blocks.1.attention.masked_scores": 1.5})
@@ -1069,7 +1067,7 @@ def test_an_edited_number_under_the_mask_is_seen(odd: GPT2) -> None:
     )
 
 
-def test_frames_say_where_it_was_edited(odd: GPT2) -> None:
+def test_data_frames_mark_edits(odd: GPT2) -> None:
     needs("xarray", "frames")
     path = "blocks.1.attention.heads.2.weights"
     edited = odd.trace("the hen").edited({path: 0.25})
@@ -1092,7 +1090,7 @@ def test_frames_say_where_it_was_edited(odd: GPT2) -> None:
         ("The bird chased the wheel near the river, and it", " chirped", " turned"),
     ],
 )
-def test_without_the_head_that_looks_at_the_animal_it_is_the_thing(
+def test_ablating_the_head_that_attends_to_the_animal_changes_the_prediction(
     scene: str, sound: str, event: str
 ) -> None:
     """ "it" may be either; one head of layer 1 looks for the animal, another one for the thing."""

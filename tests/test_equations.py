@@ -43,7 +43,7 @@ def of_head(whole: Any, name: str, h: int, H: int) -> Any:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES])
-def test_each_step_equals_its_equation_of_its_needs(name: str, dtype: str) -> None:
+def test_each_step_equals_its_equation_applied_to_its_inputs(name: str, dtype: str) -> None:
     """Bit for bit, from the equations alone."""
     model, count = GPT2.from_pretrained(REFERENCE / name, dtype=dtype), 0
     trace = model.trace(np.load(REFERENCE / name / "expected.npz")["ids"])
@@ -62,7 +62,7 @@ def test_each_step_equals_its_equation_of_its_needs(name: str, dtype: str) -> No
     assert count > 50
 
 
-def test_a_step_has_its_equations_name_or_declares_parameters() -> None:
+def test_equation_parameters_match_step_names() -> None:
     """Parameters not in the declaration are steps of the same result."""
     model = GPT2.from_pretrained(REFERENCE / "odd")
     known = {f"{result._prefix}{name}" for result, name in every_step(model.trace([1]))}
@@ -193,7 +193,7 @@ def test_fast_weights_and_context(Tq: int, leading: Any, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("one", range(3))
-def test_fast_context_is_as_wide_as_the_widest_of_its_parts(one: int) -> None:
+def test_fast_context_has_the_widest_dtype(one: int) -> None:
     parts = [np.ones((5, 2), np.float32) for _ in range(3)]
     parts[one] = np.ones((5, 2), np.float64)
     Q, K, V = parts
@@ -225,7 +225,7 @@ def chains(T: int, dtype: Any) -> Iterator[Result]:
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("T", [5, 128, 129, 257])
-def test_a_run_of_fast_forms_is_one_of_equations(T: int, dtype: Any) -> None:
+def test_fast_forms_give_the_same_run_as_equations(T: int, dtype: Any) -> None:
     count = 0
     for result in (of_random_numbers(T, dtype), *chains(T, dtype)):
         assert result._run.is_long == (T > fast.SHORT)

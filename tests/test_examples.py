@@ -100,7 +100,7 @@ def test_chapter(
     check_printed(chapter, output.read())
 
 
-def test_chapter_in_a_process(tmp_path: Path) -> None:
+def test_chapter_as_a_script(tmp_path: Path) -> None:
     chapter = ON_A_MODEL[0]
     check_printed(chapter, run(faster(chapter, tmp_path), tmp_path, encoding="ascii"))
 

@@ -39,7 +39,7 @@ def with_change(attention: Attention, step: str, cell: tuple[int, int], by: floa
     return attention
 
 
-def test_by_hand(toy: Attention) -> None:
+def test_weight_by_hand(toy: Attention) -> None:
     """q = (2, 1), k = (2, 0); the row's scores are 4, 2 and 5 over √2."""
     lines = str(toy.explain(2, 0)).splitlines()
     assert lines[1].startswith("Softmax turns scores into weights")
@@ -61,12 +61,12 @@ def test_by_hand(toy: Attention) -> None:
     assert repr(toy.explain(2, 0)) == text
 
 
-def test_zero_has_no_sign() -> None:
+def test_zero_is_printed_without_sign() -> None:
     negative = attnlab.attention([[-1.0, 0.0]], [[0.0, 1.0]], [[1.0]])
     assert "-0" not in str(negative.explain(0, 0))
 
 
-def test_a_masked_key(toy: Attention) -> None:
+def test_explanation_of_a_masked_key(toy: Attention) -> None:
     text = str(toy.explain(1, 2))
     assert "mask: True = may attend\n  mask[1, 2] = False\n" in text
     assert "else -inf\n  mask[1, 2] is False: -inf\n" in text
@@ -75,7 +75,7 @@ def test_a_masked_key(toy: Attention) -> None:
     assert "over the 2 unmasked keys" in text
 
 
-def test_the_formulas_are_those_of_the_steps(head: Head) -> None:
+def test_formulas_equal_those_of_the_steps(head: Head) -> None:
     for text in (str(head.explain(3, 1)), str(head.explain(3))):
         for name in ("raw_scores", "scores", "masked_scores", "weights"):
             assert re.search(
@@ -109,7 +109,7 @@ def test_the_printed_numbers_give_the_stored_weight(head: Head) -> None:
     assert weight == pytest.approx(float(head.weights[query, key]), rel=1e-4)
 
 
-def test_the_whole_row(head: Head) -> None:
+def test_explanation_of_a_whole_row(head: Head) -> None:
     text = head.explain(-1).text(width=120)
     assert "query 11 (n)" in text.splitlines()[0]
     for key, symbol in enumerate(("the", "Ġ", "he", "n", "Ġ", "in", "Ġa", "Ġth", "in", "Ġ")):
@@ -125,7 +125,7 @@ def test_the_whole_row(head: Head) -> None:
     )
 
 
-def test_all_64_products_and_no_line_too_long(walkthrough_model: GPT2) -> None:
+def test_all_64_products_fit_the_line_width(walkthrough_model: GPT2) -> None:
     head = walkthrough_model.trace("It’s very hot in summer. Swimming is").head(0, 0)
     text = str(head.explain(11, 5))
     assert "weight of key 5 (Ġhot) for query 11 (Ġis)" in text
@@ -169,7 +169,7 @@ def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
-def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
+def test_random_attention_can_be_explained(dtype: str, scale: float) -> None:
     rng = np.random.default_rng(0)
     for T, Dk in ((3, 2), (200, 64)):
         Q, K, V = (scale * rng.standard_normal((T, Dk)).astype(dtype) for _ in "QKV")
@@ -186,7 +186,7 @@ def test_any_numbers_explain_themselves(dtype: str, scale: float) -> None:
     assert sum(terms) == pytest.approx(float(total), rel=1e-4)
 
 
-def test_dropout_is_a_line() -> None:
+def test_dropout_has_its_own_line() -> None:
     result = attnlab.self_attention(X, W, W, W, dropout=0.5, rng=1)
     kept = np.argwhere(result.weights)[0]
     text = str(result.explain(*kept))
@@ -258,7 +258,7 @@ def test_several_heads_at_once_are_refused() -> None:
         attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), batch).explain(1, 0)
 
 
-def test_explaining_keeps_nothing_large() -> None:
+def test_explanations_retain_no_large_arrays() -> None:
     rng = np.random.default_rng(0)
     result = attnlab.attention(*rng.standard_normal((3, 150, 4)))
     result.explain(100, 3)
@@ -276,7 +276,7 @@ def test_large_scores_do_not_hide_a_wrong_weight(scale: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-30])
-def test_underflow_is_no_disagreement(scale: float) -> None:
+def test_underflow_is_not_an_error(scale: float) -> None:
     rng = np.random.default_rng(4)
     Q, K, V = (rng.standard_normal((3, 8)).astype(np.float32) for _ in range(3))
     attention = attnlab.attention(np.float32(scale) * Q, np.float32(scale) * K, V)
@@ -293,11 +293,11 @@ def test_invalid_widths(toy: Attention, width: Any) -> None:
         toy.explain(2, 0).text(width)
 
 
-def test_the_least_width(toy: Attention) -> None:
+def test_minimum_width(toy: Attention) -> None:
     assert toy.explain(2, 0).text(1).replace("\n", "").startswith("Self-attention:")
 
 
-def test_a_query_and_a_key_by_their_texts() -> None:
+def test_query_and_key_by_token_text() -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
     head = trace.head(1, 2)
     assert str(head.explain("it", "dog")) == str(head.explain(7, 1))
@@ -309,7 +309,7 @@ def test_a_query_and_a_key_by_their_texts() -> None:
         again.explain(-1, "dog")
 
 
-def test_a_key_by_its_text_in_another_text() -> None:
+def test_key_by_text_in_the_memory() -> None:
     """In cross-attention the key is in the other text; after a cache, positions continue."""
     X = np.eye(2)
     names = {"tokens": ["a", "b"], "memory_tokens": ["b", "c"]}
@@ -323,6 +323,6 @@ def test_a_key_by_its_text_in_another_text() -> None:
     assert str(head.explain(text, text)) == str(head.explain(0, -1))
 
 
-def test_texts_without_tokens(toy: Attention) -> None:
+def test_token_texts_require_tokens(toy: Attention) -> None:
     with pytest.raises(AttnlabError, match="no tokens: give the number of a query"):
         toy.explain("it")

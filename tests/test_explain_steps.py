@@ -98,7 +98,7 @@ def test_every_step_of_the_graph_is_explained(name: str) -> None:
     assert explained > (250 if name in ("odd", "one_head") else 80)
 
 
-def test_the_intermediate_numbers(odd: GPT2) -> None:
+def test_intermediate_numbers(odd: GPT2) -> None:
     """Each number follows from other steps; the listed terms add up to it."""
     trace = odd.trace([5, 80, 5, 7, 120])
 
@@ -190,7 +190,7 @@ def tiny() -> Trace:
     return GPT2(vector, Tokenizer.byte_level()).trace([0, 1])
 
 
-def test_a_sum_of_two(tiny: Trace) -> None:
+def test_explanation_of_a_sum(tiny: Trace) -> None:
     assert "\ntoken_embedding = rows of W_E, one for each id\n  W_E[1, 1] = 2\n" in str(
         tiny.explain("token_embedding", component=1)
     )
@@ -310,7 +310,7 @@ def test_the_printed_numbers_give_the_stored_sum(
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
+def test_lines_fit_the_width(pocket: Trace, width: int) -> None:
     for path in ("logits", "embedding", "blocks.1.mlp.X", "blocks.1.mlp.activated", "final"):
         assert max(map(len, pocket.explain(path).text(width).splitlines())) <= width
     head = pocket.head(1, 2)
@@ -319,12 +319,12 @@ def test_no_line_is_too_long(pocket: Trace, width: int) -> None:
             assert max(map(len, head.explain(step=step).text(width).splitlines())) <= width
 
 
-def test_an_id_keeps_all_its_digits() -> None:
+def test_ids_keep_all_digits() -> None:
     assert format_value(np.int64(1234567)) == "1234567"
     assert format_value(1234567.0) == "1.2346e+06"
 
 
-def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_display(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     explanation = pocket.explain("blocks.1.mid")
     assert "A residual connection: " in explanation._repr_html_()
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
@@ -334,7 +334,7 @@ def test_a_notebook_shows_it(pocket: Trace, monkeypatch: pytest.MonkeyPatch) -> 
 # ---- which number --------------------------------------------------------------------------------
 
 
-def test_defaults(pocket: Trace) -> None:
+def test_default_indices(pocket: Trace) -> None:
     """The defaults: the last token, the most probable next one, the first component."""
     best = pocket.next_tokens(1)[0]
     numbers = pocket.explain().numbers
@@ -351,7 +351,7 @@ def test_defaults(pocket: Trace) -> None:
     assert str(pocket.head(1, 2).explain()) == str(pocket.head(1, 2).explain("it"))
 
 
-def test_a_path_from_anywhere(pocket: Trace) -> None:
+def test_paths_relative_to_any_part(pocket: Trace) -> None:
     head = pocket.head(1, 2)
     whole = str(pocket.explain("blocks.1.attention.heads.2.Q", "dog", 3))
     assert str(head.explain("dog", step="Q", component=3)) == whole
@@ -488,13 +488,13 @@ def test_invalid_indices(pocket: Trace, wrong: Any) -> None:
             call()
 
 
-def test_an_ambiguous_text() -> None:
+def test_ambiguous_token_text() -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the dog")
     with pytest.raises(AttnlabError, match=r"'dog' matches 2 tokens: 1 \(Ġdog\), 4 \(Ġdog\)"):
         trace.explain("embedding", "dog")
 
 
-def test_explaining_keeps_nothing(odd: GPT2) -> None:
+def test_explanations_retain_nothing(odd: GPT2) -> None:
     trace = odd.trace([5, 80, 5])
     before = kept(trace)
     for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
@@ -537,7 +537,7 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
 
 
 @pytest.mark.parametrize("T", [5, 70], ids=["short", "long"])
-def test_every_edit_is_explain(T: int) -> None:
+def test_every_edit_has_an_explanation(T: int) -> None:
     """Each step follows from the others; the edited one also shows its original value."""
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)):
@@ -565,7 +565,7 @@ def test_every_edit_is_explain(T: int) -> None:
                 assert ("edited here" in str(explanation)) == (value != was)
 
 
-def test_edits_that_change_another_step(odd: GPT2) -> None:
+def test_explanations_after_edits_of_other_steps(odd: GPT2) -> None:
     """The change of a head's output is added to the layer's, which is then not the plain sum."""
     trace = odd.trace([5, 80, 5])
     edited = trace.edited({"blocks.1.attention.heads.2.output": 3.0})
@@ -584,7 +584,7 @@ def test_edits_that_change_another_step(odd: GPT2) -> None:
 # ---- other results -------------------------------------------------------------------------------
 
 
-def test_absent_biases_are_in_no_formula() -> None:
+def test_absent_biases_are_not_in_formulas() -> None:
     eye = np.eye(2)
     attention = attnlab.self_attention(eye, eye, eye, eye, b_K=np.ones(2))
     assert [attention.formula_of(name) for name in "QKV"] == ["X W_Q", "X W_K + b_K", "X W_V"]
@@ -596,7 +596,7 @@ def test_absent_biases_are_in_no_formula() -> None:
     assert other.formula_of("K") == "memory W_K"
 
 
-def test_matrices_of_the_user() -> None:
+def test_explanations_of_your_own_matrices() -> None:
     """Q = K = V = [[2, 0], [0, 2], [2, 1]]."""
     toy = attnlab.self_attention(X, W, W, W, mask=causal_mask(3))
     text = str(toy.explain(2, step="Q", component=0))
@@ -694,7 +694,7 @@ def test_after_a_cache(odd: GPT2) -> None:
             assert part._explain(name, None, None).numbers
 
 
-def test_a_trace_from_a_file(odd: GPT2, tmp_path: Any) -> None:
+def test_explanations_of_a_trace_file(odd: GPT2, tmp_path: Any) -> None:
     trace = odd.trace([5, 80, 5])
     trace.record(tmp_path / "a.trace")
     opened = attnlab.open_trace(tmp_path / "a.trace")

@@ -158,7 +158,7 @@ def test_the_page(explorer: Explorer) -> None:
     assert address.startswith("127.0.0.1:")
 
 
-def test_under_the_other_name_of_this_machine(explorer: Explorer) -> None:
+def test_page_under_localhost(explorer: Explorer) -> None:
     address, token = parts_of(explorer)
     other = address.replace("127.0.0.1", "localhost")
     assert answer(explorer, "GET", f"/?token={token}", host=other, authorization=None)[0] == 200
@@ -166,7 +166,7 @@ def test_under_the_other_name_of_this_machine(explorer: Explorer) -> None:
     assert answer(explorer, "POST", "/trace", body, host=other, origin=f"http://{other}")[0] == 200
 
 
-def test_a_trace(explorer: Explorer) -> None:
+def test_trace_response(explorer: Explorer) -> None:
     described = traced(explorer)
     assert described["text"] == TEXT
     assert [token["text"] for token in described["tokens"]] == [
@@ -182,7 +182,7 @@ def test_a_trace(explorer: Explorer) -> None:
     assert json.loads(content) == described
 
 
-def test_a_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
+def test_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
     described = traced(explorer, TEXT, [1, 2])
     # As in the README.
     assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.9416, abs=5e-5)
@@ -216,7 +216,7 @@ def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
     assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
+def test_edited_steps(explorer: Explorer, pocket: GPT2) -> None:
     trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
     path, scale = "blocks.1.attention.heads.2", 32**0.5
     by_hand = np.tri(8, dtype=bool)
@@ -240,7 +240,7 @@ def test_changed_steps(explorer: Explorer, pocket: GPT2) -> None:
         assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-3, abs=1e-6)
 
 
-def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
+def test_pack_of_numbers(explorer: Explorer, pocket: GPT2) -> None:
     described, attention = traced(explorer), pocket.trace(TEXT).blocks[1].attention
     actual = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
     np.testing.assert_array_equal(
@@ -248,7 +248,7 @@ def test_numbers(explorer: Explorer, pocket: GPT2) -> None:
     )
 
 
-def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
+def test_generation(explorer: Explorer, pocket: GPT2) -> None:
     described = traced(explorer)
     body = {"trace": described["id"], "count": 6, "temperature": 0}
     status, _, content = answer(explorer, "POST", "/write", body)
@@ -266,7 +266,7 @@ def test_writing_on(explorer: Explorer, pocket: GPT2) -> None:
     )
 
 
-def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
+def test_generation_with_a_seed(explorer: Explorer, pocket: GPT2) -> None:
     settings: Any = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "seed": 7}
     body = {"trace": traced(explorer)["id"], "count": 9, **settings}
     actual = json.loads(answer(explorer, "POST", "/write", body)[2])
@@ -277,7 +277,7 @@ def test_writing_on_as_a_seed_draws(explorer: Explorer, pocket: GPT2) -> None:
     ]
 
 
-def test_writing_on_with_a_head_ablated(explorer: Explorer, pocket: GPT2) -> None:
+def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, TEXT, [1, 2], [0])["id"]
     actual = json.loads(
         answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
@@ -288,7 +288,7 @@ def test_writing_on_with_a_head_ablated(explorer: Explorer, pocket: GPT2) -> Non
     assert expected.whole_text != pocket.generate(TEXT, 5, temperature=0).whole_text
 
 
-def test_writing_on_with_a_mask_drawn_by_hand(explorer: Explorer, pocket: GPT2) -> None:
+def test_generation_with_an_edited_mask(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])["id"]
     _, _, content = answer(explorer, "POST", "/write", {"trace": id, "count": 4, "temperature": 0})
     actual, ids, shares = json.loads(content), pocket.trace(TEXT).tokens.ids, list[float]()
@@ -303,7 +303,7 @@ def test_writing_on_with_a_mask_drawn_by_hand(explorer: Explorer, pocket: GPT2) 
     assert [token["share"] for token in actual["chosen"]] == pytest.approx(shares, rel=1e-5)
 
 
-def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
+def test_generation_up_to_the_last_position(pocket: GPT2) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     with odd.explore([1] * 15) as explorer:
         status, _, content = answer(explorer, "POST", "/trace", {"ids": [1] * 15})
@@ -318,7 +318,7 @@ def test_writing_on_to_the_last_position(pocket: GPT2) -> None:
         assert words == "The text fills all 17 positions of the model; no tokens can be added."
 
 
-def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
+def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
     hostile = "</script><script>alert(1)</script>{{script}}\u202e\0"
     with pocket.explore(hostile) as explorer:
         _, token = parts_of(explorer)
@@ -374,18 +374,18 @@ def test_a_text_that_means_to_be_markup(pocket: GPT2) -> None:
     ],
     ids=lambda given: str(given)[:40],
 )
-def test_what_can_not_be_traced(explorer: Explorer, body: Any, words: str) -> None:
+def test_untraceable_texts(explorer: Explorer, body: Any, words: str) -> None:
     assert words in refusal(explorer, "/trace", body)
     traced(explorer)
 
 
-def test_half_a_character_is_no_harm(explorer: Explorer) -> None:
+def test_unpaired_surrogates_get_a_json_response(explorer: Explorer) -> None:
     status, _, content = answer(explorer, "POST", "/trace", {"text": "a\ud800"})
     assert status in (200, 400)
     assert json.loads(content)
 
 
-def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
+def test_long_texts_report_how_much_fits(explorer: Explorer) -> None:
     text = "".join(f"The hen {n} " for n in range(60))
     words = refusal(explorer, "/trace", {"text": text})
     match = re.fullmatch(r"The text has (\d+) tokens; .* at most 128, up to “(.*)”\.", words)
@@ -412,7 +412,7 @@ def test_how_much_of_a_long_text_fits(explorer: Explorer) -> None:
     ],
     ids=str,
 )
-def test_how_can_not_be_written(explorer: Explorer, changes: Any, words: str) -> None:
+def test_invalid_generation_settings(explorer: Explorer, changes: Any, words: str) -> None:
     body = {"trace": traced(explorer)["id"], "count": 2} | changes
     assert re.search(words, refusal(explorer, "/write", body))
 
@@ -429,7 +429,7 @@ def test_missing_names(explorer: Explorer) -> None:
     assert answer(explorer, "DELETE", "/numbers")[0] == 405
 
 
-def test_long_requests(explorer: Explorer) -> None:
+def test_oversized_requests(explorer: Explorer) -> None:
     for length in (100_001, 30_000_000):
         words = refusal(explorer, "/trace", {"text": "x" * length}, 413)
         assert words == (
@@ -467,14 +467,14 @@ def test_no_access_without_the_token(explorer: Explorer, method: str, path: str)
 
 
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%C3%BF%ff", "?Token={token}"])
-def test_the_page_needs_its_own_link(explorer: Explorer, token: str) -> None:
+def test_page_requires_its_token(explorer: Explorer, token: str) -> None:
     _, right = parts_of(explorer)
     # Even with a header that gives access to the rest.
     assert answer(explorer, "GET", f"/{token.format(token=right)}")[0] == 403
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS, ids=str)
-def test_another_name_for_this_machine(explorer: Explorer, method: str, path: str) -> None:
+def test_other_host_names_are_refused(explorer: Explorer, method: str, path: str) -> None:
     """DNS rebinding: another site's name resolves to this server."""
     address, token = parts_of(explorer)
     port = address.partition(":")[2]
@@ -498,7 +498,7 @@ def test_another_name_for_this_machine(explorer: Explorer, method: str, path: st
 
 
 @pytest.mark.parametrize("path", ["/trace", "/write", "/stop"])
-def test_a_page_of_another_site(explorer: Explorer, path: str) -> None:
+def test_requests_from_other_sites_are_refused(explorer: Explorer, path: str) -> None:
     address, _ = parts_of(explorer)
     others = ("http://evil.example", "null", f"https://{address}", "http://127.0.0.1:1", "", None)
     for origin in others:
@@ -508,7 +508,7 @@ def test_a_page_of_another_site(explorer: Explorer, path: str) -> None:
     assert explorer.is_running
 
 
-def test_it_listens_on_this_machine_alone(explorer: Explorer) -> None:
+def test_server_listens_on_loopback_only(explorer: Explorer) -> None:
     port = int(parts_of(explorer)[0].partition(":")[2])
     # The port is free on this machine's other addresses.
     with socket.create_server(("127.0.0.2", port)):
@@ -518,7 +518,7 @@ def test_it_listens_on_this_machine_alone(explorer: Explorer) -> None:
 # ---- concurrent and stalled requests -------------------------------------------------------------
 
 
-def test_ten_at_once(explorer: Explorer, pocket: GPT2) -> None:
+def test_ten_concurrent_requests(explorer: Explorer, pocket: GPT2) -> None:
     nouns = ["dog", "cat", "hen", "ball", "fish", "bird", "dog", "cat", "hen", "ball"]
     texts = [f"The {noun} chased the ball, but it" for noun in nouns]
 
@@ -563,9 +563,7 @@ def test_stalled_requests_block_no_others(
         assert not explorer.is_running
 
 
-def test_half_sent_heads_leave_room_and_are_ended(
-    pocket: GPT2, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_request_heads_are_closed(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 5)
     with pocket.explore() as explorer, contextlib.ExitStack() as connections:
         waiting = [connections.enter_context(stalled(explorer, HALF_A_HEAD)) for _ in range(20)]
@@ -590,7 +588,7 @@ def test_a_forked_process_does_not_wait_for_its_parents_thread(pocket: GPT2) -> 
         traced(explorer)
 
 
-def test_number_of_kept_traces(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_cache_size(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MAX_TRACES", 3)
     cache = room.TraceCache(pocket, "en")
     ids = [cache.described([n, 5])["id"] for n in range(5)]
@@ -605,7 +603,7 @@ def test_without_a_text_a_model_of_few_positions_shows_the_first_tokens() -> Non
         assert explorer.is_running
 
 
-def test_a_body_that_never_arrives(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_body_that_never_arrives(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "REQUEST_TIMEOUT", 0.01)
     with pocket.explore() as explorer, stalled(explorer, HALF_A_BODY) as connection:
         assert connection.makefile("rb").readline().split()[1] == b"408"
@@ -649,7 +647,7 @@ def test_disconnected_clients_are_not_computed_for(pocket: GPT2) -> None:
     assert slow.traced == ["The cat", "The bird"]
 
 
-def test_others_are_answered_between_the_parts_of_a_story(
+def test_other_requests_are_answered_between_story_parts(
     pocket: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = SlowModel(pocket)
@@ -702,7 +700,9 @@ def test_a_pack_is_sent_before_later_requests_are_computed(
     assert is_sent_first == [True]
 
 
-def test_the_end_waits_for_no_computation(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shutdown_does_not_wait_for_computations(
+    pocket: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(room, "SHUTDOWN_TIMEOUT", 0.01)
     slow = SlowModel(pocket)
     explorer = Explorer(slow)
@@ -719,7 +719,7 @@ def test_the_end_waits_for_no_computation(pocket: GPT2, monkeypatch: pytest.Monk
 # ---- the cache of traces -------------------------------------------------------------------------
 
 
-def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_traces_are_evicted(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     with pocket.explore() as explorer:
         ids = [traced(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
         for id in ids:  # a trace's arrays are computed when they are requested
@@ -741,7 +741,7 @@ def test_old_traces_are_dropped(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         numbers(explorer, ids[0], "attention.0", 410)
 
 
-def test_a_description_computes_no_blocks(pocket: GPT2) -> None:
+def test_trace_description_computes_no_blocks(pocket: GPT2) -> None:
     cache = room.TraceCache(pocket, "en")
     described = cache.described(TEXT)
     blocks = cache.at(described["id"]).trace.blocks
@@ -750,12 +750,12 @@ def test_a_description_computes_no_blocks(pocket: GPT2) -> None:
     assert cache.described(TEXT, [["root"]])["scales"] == [[1.0] * 4] * 2
 
 
-def test_parameters_do_not_count(pocket: GPT2) -> None:
+def test_parameters_do_not_count_towards_the_cache(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     assert trace.logits.nbytes < size_of([trace]) < trace.W_E.nbytes
 
 
-def test_a_tokens_pass_is_computed_once(explorer: Explorer, pocket: GPT2) -> None:
+def test_pass_packs_contain_each_positions_numbers(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, "The owl saw the cat")["id"]
     passes = [numbers(explorer, id, f"pass.{position}") for position in range(3)]
     trace = pocket.trace("The owl saw the cat")
@@ -764,7 +764,7 @@ def test_a_tokens_pass_is_computed_once(explorer: Explorer, pocket: GPT2) -> Non
         assert hidden[position].tobytes() in numbers_of_token
 
 
-def test_what_traces_share_counts_once(pocket: GPT2) -> None:
+def test_shared_arrays_count_once(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     trace.next_tokens()
     ablated = trace.edited({"blocks.1.mlp.output": 0})
@@ -793,7 +793,7 @@ def test_invalid_first_texts_are_refused_immediately(pocket: GPT2) -> None:
             pocket.explore(port=port)  # type: ignore[arg-type]
 
 
-def test_a_port_of_ones_own(pocket: GPT2) -> None:
+def test_chosen_port(pocket: GPT2) -> None:
     with pocket.explore() as explorer:
         port = int(parts_of(explorer)[0].partition(":")[2])
         with pytest.raises(InvalidValueError, match=f"port {port} can't be used: "):
@@ -805,7 +805,7 @@ def test_a_port_of_ones_own(pocket: GPT2) -> None:
         traced(again)
 
 
-def test_ended_before_it_has_begun(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_before_start(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     class Ended(uvicorn.Server):
         def __init__(self, config: uvicorn.Config) -> None:
             super().__init__(config)
@@ -818,7 +818,7 @@ def test_ended_before_it_has_begun(pocket: GPT2, monkeypatch: pytest.MonkeyPatch
     socket.create_server((address, int(port))).close()
 
 
-def test_stopped(pocket: GPT2) -> None:
+def test_stop_ends_the_server(pocket: GPT2) -> None:
     explorer = pocket.explore()
     assert explorer.url in repr(explorer)
     assert repr(explorer).startswith("Explorer of GPT2: 2 layers of 4 heads")
@@ -831,7 +831,7 @@ def test_stopped(pocket: GPT2) -> None:
         traced(explorer)
 
 
-def test_the_page_ends_it(pocket: GPT2) -> None:
+def test_page_can_stop_the_server(pocket: GPT2) -> None:
     with pocket.explore() as explorer:
         waiting = threading.Thread(target=explorer.wait)
         waiting.start()
@@ -841,7 +841,7 @@ def test_the_page_ends_it(pocket: GPT2) -> None:
         assert not explorer.is_running
 
 
-def test_in_a_notebook(explorer: Explorer) -> None:
+def test_explorer_in_a_notebook(explorer: Explorer) -> None:
     from test_notebook import Page
 
     page = Page(explorer._repr_html_())
@@ -857,7 +857,7 @@ def test_in_a_notebook(explorer: Explorer) -> None:
     assert frame["sandbox"] == "allow-scripts allow-same-origin"
 
 
-def test_in_chinese(pocket: GPT2) -> None:
+def test_explorer_in_chinese(pocket: GPT2) -> None:
     with pocket.explore(language="zh") as explorer:
         _, token = parts_of(explorer)
         assert b'<html lang="zh-Hans">' in answer(explorer, "GET", f"/?token={token}")[2]
@@ -889,7 +889,7 @@ def test_unexpected_errors(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> 
     assert said.count("TypeError") == 1
 
 
-def test_without_the_extra() -> None:
+def test_missing_extra_is_reported() -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "import attnlab\n"
@@ -925,7 +925,7 @@ def test_ctrl_c() -> None:
     assert (process.returncode, err) == (130, f"{NOTICE}Explorer stopped.\n")
 
 
-def test_the_command_ends_when_the_page_says_so() -> None:
+def test_command_ends_when_the_page_stops_it() -> None:
     long = ("explore", "--file", str(REFERENCE / "odd" / "config.json"), "--no-browser")
     assert "which is too long: the model's 17 positions" in run(*long, status=2)[1]
     process = start("explore", "the hen", "--no-browser")
@@ -935,7 +935,7 @@ def test_the_command_ends_when_the_page_says_so() -> None:
     assert (process.returncode, err) == (0, NOTICE + ended)
 
 
-def test_the_command_for_machines(explorer: Explorer) -> None:
+def test_command_with_json(explorer: Explorer) -> None:
     import jsonschema
     from test_cli import SCHEMA
 
@@ -952,7 +952,7 @@ def test_the_command_for_machines(explorer: Explorer) -> None:
 
 
 @posix
-def test_the_browser_is_given_a_file_that_leads_on(tmp_path: Path) -> None:
+def test_browser_opens_a_redirect_file(tmp_path: Path) -> None:
     """The browser's arguments, unlike the file, are visible to all users of the machine."""
     seen = tmp_path / "seen"
     os.mkfifo(seen)

@@ -69,7 +69,7 @@ def changed(name: str, to: Path, tensors: Any = None, **settings: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", [*PATHS, "pocket"])
-def test_the_values_are_those_of_saelens(name: str, tmp_path: Path) -> None:
+def test_features_equal_saelens_values(name: str, tmp_path: Path) -> None:
     recorded = np.load(SAVED / f"{name}.npz")
     first = attnlab.open_sparse_autoencoder("pocket" if name == "pocket" else SAVED / name)
     first.save(tmp_path / "again")
@@ -82,7 +82,7 @@ def test_the_values_are_those_of_saelens(name: str, tmp_path: Path) -> None:
         assert sae.path == PATHS.get(name, "blocks.0.output")
 
 
-def test_a_centred_stream_is_read_without_its_mean(tmp_path: Path) -> None:
+def test_centered_stream_is_read_without_its_mean(tmp_path: Path) -> None:
     kwargs = {"model_from_pretrained_kwargs": {"center_writing_weights": True}}
     sae = attnlab.open_sparse_autoencoder(changed("old", tmp_path / "one", **kwargs))
     plain, x = attnlab.open_sparse_autoencoder(SAVED / "old"), np.load(SAVED / "old.npz")["x"]
@@ -114,7 +114,7 @@ def test_old_files_may_hold_a_scaling_factor_of_ones(tmp_path: Path) -> None:
         ("standard", {"apply_b_dec_to_input": "false"}, "apply_b_dec_to_input 'false'"),
     ],
 )
-def test_settings_that_are_not_computed(
+def test_unsupported_settings(
     tmp_path: Path, name: str, settings: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ConfigError, match=match):
@@ -147,7 +147,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         attnlab.open_sparse_autoencoder(wrong)
 
 
-def test_an_interrupted_save_leaves_no_settings_of_other_weights(tmp_path: Path) -> None:
+def test_interrupted_save_leaves_no_mismatched_settings(tmp_path: Path) -> None:
     changed("standard", tmp_path / "one")
     weights = tmp_path / "one" / "sae_weights.safetensors"
     weights.unlink()
@@ -157,7 +157,7 @@ def test_an_interrupted_save_leaves_no_settings_of_other_weights(tmp_path: Path)
     assert not (tmp_path / "one" / "cfg.json").exists()
 
 
-def test_a_feature_that_writes_nothing(tmp_path: Path, odd: Trace) -> None:
+def test_feature_with_a_zero_decoder_row(tmp_path: Path, odd: Trace) -> None:
     """SAELens would divide its direction by its norm, 0."""
     W_dec = load_file(SAVED / "topk" / "sae_weights.safetensors")["W_dec"].copy()
     W_dec[4] = 0
@@ -184,7 +184,7 @@ def test_a_vector_of_zeros(odd: Trace, trace: Trace) -> None:
 # ---- in a text -----------------------------------------------------------------------------------
 
 
-def test_a_step_is_its_features_b_dec_and_the_error(odd: Trace) -> None:
+def test_step_equals_features_plus_bias_plus_error(odd: Trace) -> None:
     for name, path in PATHS.items():
         sae = attnlab.open_sparse_autoencoder(SAVED / name)
         features = odd.features(sae)
@@ -216,7 +216,7 @@ def test_scaling_a_feature_keeps_the_error(odd: Trace) -> None:
     np.testing.assert_allclose(same.logits, odd.logits, atol=1e-12)
 
 
-def test_what_a_feature_adds_to_the_logits(odd: Trace) -> None:
+def test_logit_contribution_of_a_feature(odd: Trace) -> None:
     """At the end of the stream, switching it off takes away activation · writes / deviation."""
     sae = attnlab.open_sparse_autoencoder(SAVED / "jumprelu")
     features = odd.features(sae)
@@ -266,7 +266,7 @@ def test_the_top_features_of_a_token(trace: Trace) -> None:
     np.testing.assert_array_equal(same.activations, features.activations)
 
 
-def test_what_is_refused(trace: Trace, odd: Trace, tmp_path: Path) -> None:
+def test_features_reject_invalid_arguments(trace: Trace, odd: Trace, tmp_path: Path) -> None:
     sae = attnlab.open_sparse_autoencoder("pocket")
     features = trace.features(sae)
     for wrong in (None, "pocket", tmp_path):
@@ -347,7 +347,7 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     assert sum(file.stat().st_size for file in POCKET_AUTOENCODER.iterdir()) < 500_000
 
 
-def test_training_explains_more_and_repeats(pocket: GPT2, tmp_path: Path) -> None:
+def test_training_lowers_the_error_and_is_reproducible(pocket: GPT2, tmp_path: Path) -> None:
     texts, path = texts_of(3, 40), "blocks.0.mlp.output"
     settings: Any = {"features": 40, "k": 5, "seed": 1, "progress": False}
     result, again, less = (
@@ -368,7 +368,7 @@ def test_training_explains_more_and_repeats(pocket: GPT2, tmp_path: Path) -> Non
     assert isinstance(result, SparseAutoencoder)
 
 
-def test_gradients_are_those_of_small_differences() -> None:
+def test_gradients_equal_finite_differences() -> None:
     rng = np.random.default_rng(0)
     x, vector = rng.normal(size=(6, 5)), rng.normal(size=5 * 7 + 7 + 7 * 5 + 5)
     step = 1e-6 * rng.normal(size=len(vector))
@@ -445,7 +445,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_the_docstring_has_the_shipped_autoencoders_figures(
+def test_docstring_figures_equal_the_shipped_autoencoders(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the command prints them, without training."""

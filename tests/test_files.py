@@ -143,7 +143,7 @@ def test_a_tilde_is_the_home_directory(here: Path, monkeypatch: pytest.MonkeyPat
     assert as_path("a~b") == Path("a~b")
 
 
-def test_what_a_message_shows() -> None:
+def test_values_quoted_in_messages() -> None:
     assert quoted("x") == "'x'"
     assert quoted(Odd()) == "an object of type Odd"
     assert quoted(10**5000) == "an object of type int"
@@ -168,18 +168,18 @@ class Wordless:
         ("x" * 1000, "x" * 90 + "…" + "x" * 90),
     ],
 )
-def test_every_output_becomes_a_message(message: Any, expected: str) -> None:
+def test_error_arguments_become_messages(message: Any, expected: str) -> None:
     assert str(AttnlabError(message)) == expected
 
 
-def test_a_message_has_a_longest_length() -> None:
+def test_messages_are_shortened() -> None:
     message = str(AttnlabError("first " + "word " * 1000 + "last"))
     assert len(message) == 2000
     assert message.startswith("first word ")
     assert message.endswith(" word last")
 
 
-def test_a_directory_that_can_not_be_made(here: Path) -> None:
+def test_uncreatable_directories(here: Path) -> None:
     (here / "file").write_text("")
     for path in ("file", "file/below", "x" * 300):
         with pytest.raises(WriteError, match=f"{path[:9]}.* can't be created: "):
@@ -193,7 +193,7 @@ def test_a_directory_that_can_not_be_made(here: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["file", "a link to a file", "a link to a link", "through a link"])
-def test_a_link_stays_and_its_target_is_written(path: str, here: Path) -> None:
+def test_writing_through_a_link_keeps_the_link(path: str, here: Path) -> None:
     (here / "place").mkdir()
     file = here / "place" / "file"
     file.write_bytes(b"old")
@@ -235,7 +235,7 @@ def test_circular_links(here: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_what_is_no_ordinary_file_is_left_alone(kind: str, here: Path) -> None:
+def test_special_files_are_not_replaced(kind: str, here: Path) -> None:
     odd = make_odd(kind, here / "odd")
     (here / "link").symlink_to(odd)
     before = os.lstat(odd)
@@ -246,7 +246,7 @@ def test_what_is_no_ordinary_file_is_left_alone(kind: str, here: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755])
-def test_a_files_mode_is_kept(mode: int, here: Path) -> None:
+def test_file_modes_are_kept(mode: int, here: Path) -> None:
     file = here / "file"
     file.write_bytes(b"old")
     file.chmod(mode)
@@ -259,7 +259,7 @@ def test_a_files_mode_is_kept(mode: int, here: Path) -> None:
     assert file.read_bytes() == b"new"
 
 
-def test_a_new_files_mode_is_as_the_umask_says(here: Path) -> None:
+def test_new_files_follow_the_umask(here: Path) -> None:
     for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
         old = os.umask(mask)
         try:
@@ -269,7 +269,7 @@ def test_a_new_files_mode_is_as_the_umask_says(here: Path) -> None:
         assert stat.S_IMODE((here / f"{mask}").stat().st_mode) == mode
 
 
-def test_what_is_secret_is_so_while_it_is_written(
+def test_private_files_are_private_while_being_written(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = here / "file"
@@ -294,7 +294,7 @@ def refuse(number: int) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("length", [1, 200, 245, LONGEST_NAME])
-def test_names_as_long_as_the_file_system_takes(length: int, here: Path) -> None:
+def test_file_names_of_maximum_length(length: int, here: Path) -> None:
     for name in ("x" * length, "é" * (length // 2)):
         if name:
             write_whole(name, b"new")
@@ -317,7 +317,7 @@ def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("room", [0, 10_000])
-def test_a_full_disk_leaves_nothing(room: int, here: Path) -> None:
+def test_full_disk_leaves_no_partial_file(room: int, here: Path) -> None:
     """Like a full disk: the system's own error, in the middle."""
     code = (
         "import resource, signal; from attnlab.support.files import write_whole\n"
@@ -372,7 +372,9 @@ def test_eight_threads_save_to_one_directory(here: Path) -> None:
     assert names(here / "model") == ["config.json", "merges.txt", "model.safetensors", "vocab.json"]
 
 
-def test_an_interrupted_write_leaves_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_write_leaves_no_partial_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt
 
@@ -387,7 +389,7 @@ def test_an_interrupted_write_leaves_nothing(here: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("reads", [read_bytes, read_text, read_json])
-def test_only_ordinary_files_are_read(reads: Callable[..., Any], kind: str, here: Path) -> None:
+def test_only_regular_files_are_read(reads: Callable[..., Any], kind: str, here: Path) -> None:
     make_odd(kind, here / "odd")
     (here / "link").symlink_to("odd")
     for path in ("odd", "link"):
@@ -397,7 +399,7 @@ def test_only_ordinary_files_are_read(reads: Callable[..., Any], kind: str, here
         assert str(caught.value) == f"link can't be read: it is a {kind}, not a regular file"
 
 
-def test_models_whose_files_are_pipes_do_not_wait(here: Path) -> None:
+def test_opening_pipes_does_not_block(here: Path) -> None:
     errors = {
         "config.json": "ConfigError",
         "vocab.json": "VocabularyError",
@@ -418,7 +420,7 @@ def test_models_whose_files_are_pipes_do_not_wait(here: Path) -> None:
         assert name in line
 
 
-def test_a_small_file_has_a_largest_size(here: Path) -> None:
+def test_size_limit_of_small_files(here: Path) -> None:
     with open("sparse", "wb") as stream:
         stream.truncate(20_000_000_000)
     for reads in (read_text, read_json):
@@ -432,7 +434,7 @@ def test_a_small_file_has_a_largest_size(here: Path) -> None:
     assert len(read_bytes("sparse", ConfigError)) == LARGEST
 
 
-def test_a_file_that_grows_while_it_is_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_growing_while_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Like those in /proc, which have size 0."""
     (here / "file").write_bytes(b"x" * 200)
     monkeypatch.setattr(attnlab.support.files, "LARGEST", 100)
@@ -441,7 +443,7 @@ def test_a_file_that_grows_while_it_is_read(here: Path, monkeypatch: pytest.Monk
         read_bytes("file", ConfigError)
 
 
-def test_what_is_not_there_and_what_is_no_path(here: Path) -> None:
+def test_missing_files_and_invalid_paths(here: Path) -> None:
     for reads in (read_bytes, read_text, read_json):
         with pytest.raises(MissingFileError, match=f"there is no file in {here}"):
             reads(here / "file", ConfigError)
@@ -456,7 +458,7 @@ def test_what_is_not_there_and_what_is_no_path(here: Path) -> None:
                 reads(path, ConfigError)
 
 
-def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
+def test_byte_order_mark_and_line_endings(here: Path) -> None:
     (here / "file").write_bytes(b'\xef\xbb\xbf{"a":\r\n1}\r')
     assert read_json("file", ConfigError) == {"a": 1}
     assert read_text("file", ConfigError) == '{"a":\n1}\n'
@@ -477,14 +479,14 @@ def test_a_byte_order_mark_and_line_ends(here: Path) -> None:
     ],
     ids=lambda value: value[:16].decode() if isinstance(value, bytes) else "",
 )
-def test_json_that_is_refused(content: bytes, message: str) -> None:
+def test_invalid_json(content: bytes, message: str) -> None:
     with pytest.raises(ConfigError, match="the file can't be read as JSON: ") as caught:
         parse_json(content, "the file", ConfigError)
     assert message in str(caught.value)
     assert len(str(caught.value)) < 200
 
 
-def test_json_that_is_taken() -> None:
+def test_valid_json() -> None:
     content = (
         b'{"a": {"a": [1, -2.5e3, null, true]}, "": 18446744073709551615, "\\ud83d\\ude00": 0.1}'
     )
@@ -500,7 +502,7 @@ def test_json_that_is_taken() -> None:
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,01eE.-+NaInfity \\u', max_size=60))
-def test_any_bytes_are_json_or_an_error(content: bytes | str) -> None:
+def test_arbitrary_bytes_are_json_or_an_error(content: bytes | str) -> None:
     raw = content if isinstance(content, bytes) else content.encode()
     with contextlib.suppress(ConfigError):
         assert isinstance(parse_json(raw, "the file", ConfigError), dict)
@@ -514,7 +516,7 @@ def test_any_bytes_are_json_or_an_error(content: bytes | str) -> None:
     ["", "..", "../figures/walkthrough", "a\0b", "x" * 300, 5, None, [], np.array(["a", "b"])],
     ids=ascii_id,
 )
-def test_figures_that_there_are_not(name: Any) -> None:
+def test_unknown_published_figures(name: Any) -> None:
     with pytest.raises(InvalidValueError, match="name must be one of cat_eats_fish, "):
         figures.load(name)
 
@@ -541,7 +543,7 @@ def test_figures_that_there_are_not(name: Any) -> None:
     ],
     ids=ascii_id,
 )
-def test_what_can_not_be_compared(computed: Any, recorded: Any, decimals: Any) -> None:
+def test_incomparable_figures(computed: Any, recorded: Any, decimals: Any) -> None:
     with pytest.raises((InvalidValueError, InvalidTypeError)):
         figures.compare("table", computed, recorded, decimals)
 

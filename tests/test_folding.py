@@ -17,7 +17,7 @@ def test_short_cells_stay_whole() -> None:
     ]
 
 
-def test_imports_output_and_labels_are_folded() -> None:
+def test_imports_printing_and_labels_are_folded() -> None:
     imports = "import a\nimport b"
     shown = 'rows = ["a", f"{1 + 1}"]\nfor x in y:\n    print(x)\npictures.curves(rows)'
     assert list(folded(f"{imports}\n\n{LONG}\n{shown}\nx0")) == [
@@ -37,11 +37,11 @@ def test_imports_output_and_labels_are_folded() -> None:
         "f(1)\nf(2)",
     ],
 )
-def test_what_is_computed_stays_in_view(line: str) -> None:
+def test_computations_stay_visible(line: str) -> None:
     assert list(folded(f"{LONG}\n{line}")) == [(f"{LONG}\n{line}", False)]
 
 
-def test_labels_that_a_later_cell_needs_stay_in_view() -> None:
+def test_labels_used_by_later_cells_stay_visible() -> None:
     labels = 'rows = ["a"]\nrows[0] = "b"'
     assert list(folded(f"{LONG}\n{labels}", ["print(1)", "rows = []\nrows"]))[1] == (labels, True)
     for later in ("rows", "if x0:\n    rows = 1\nrows", "def f():\n    return rows"):
@@ -49,7 +49,7 @@ def test_labels_that_a_later_cell_needs_stay_in_view() -> None:
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=lambda chapter: chapter.stem)
-def test_at_most_so_many_lines_of_a_cell_are_in_view(chapter: Path) -> None:
+def test_visible_lines_of_a_cell_are_limited(chapter: Path) -> None:
     code = [cell.text for cell in cells(chapter.read_text("utf-8")) if not cell.is_prose]
     for number, cell in enumerate(code, 1):
         parts = folded(cell, code[number:])
@@ -57,7 +57,7 @@ def test_at_most_so_many_lines_of_a_cell_are_in_view(chapter: Path) -> None:
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.stem)
-def test_no_statement_is_lost(chapter: Path) -> None:
+def test_folding_loses_no_statement(chapter: Path) -> None:
     for cell in cells(chapter.read_text(encoding="utf-8")):
         if not cell.is_prose:
             parts = [part for part, _ in folded(cell.text)]

@@ -84,11 +84,11 @@ def test_formats_are_recognized_by_name(
         [],
     ],
 )
-def test_uninformative_files(names: list[str]) -> None:
+def test_ignored_files(names: list[str]) -> None:
     assert describe_unsupported(names) == ""
 
 
-def test_the_most_certain_name_is_reported() -> None:
+def test_most_specific_format_is_reported() -> None:
     names = ["flax_model.msgpack", "onnx", "pytorch_model.bin", "rust_model.ot", "tf_model.h5"]
     assert describe_unsupported(names).startswith("pytorch_model.bin. It is a pickle")
     assert describe_unsupported([*names, "adapter_config.json"]).startswith(
@@ -106,7 +106,7 @@ def test_the_most_certain_name_is_reported() -> None:
         ("\x80", "'unknown'", "merge_and_unload"),
     ],
 )
-def test_an_adapter_is_never_passed_over(
+def test_adapters_are_always_reported(
     tmp_path: Path, beside: str, settings: str, kind: str, remedy: str
 ) -> None:
     if beside != "nothing":
@@ -122,7 +122,7 @@ def test_an_adapter_is_never_passed_over(
     assert "LoRA" not in str(caught.value)
 
 
-def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
+def test_models_with_custom_code(tmp_path: Path) -> None:
     copy_model("odd", tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())
     settings["auto_map"] = {"AutoModelForCausalLM": "modeling_odd.OddModel"}
@@ -134,7 +134,7 @@ def test_a_model_with_code_of_its_own(tmp_path: Path) -> None:
     assert GPT2.from_pretrained(tmp_path).config.n_head == 5
 
 
-def test_a_name_can_not_add_to_a_command() -> None:
+def test_suggested_commands_quote_names() -> None:
     text = describe_unsupported(["x', y='; print(1)\x1b[2J.gguf"])
     assert "gguf_file='FILE'" in text
     assert "print" not in text.partition("Convert it")[2]
@@ -145,7 +145,7 @@ def test_a_name_can_not_add_to_a_command() -> None:
 # Directories
 
 
-def test_a_directory_that_holds_one_model(tmp_path: Path) -> None:
+def test_directory_with_one_model_inside(tmp_path: Path) -> None:
     copy_model("odd", tmp_path / "run" / "checkpoint-500")
     (tmp_path / "run" / "logs").mkdir()
     (tmp_path / "run" / "trainer_state.json").write_text("{}")
@@ -156,7 +156,7 @@ def test_a_directory_that_holds_one_model(tmp_path: Path) -> None:
     )
 
 
-def test_a_trainers_directory(tmp_path: Path) -> None:
+def test_trainer_output_directory(tmp_path: Path) -> None:
     directory = copy_model("odd", tmp_path / "checkpoint-500")
     for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"):
         (directory / name).write_bytes(b"\x80\x04.")
@@ -164,12 +164,12 @@ def test_a_trainers_directory(tmp_path: Path) -> None:
     assert GPT2.from_pretrained(directory).trace([1, 2]).logits.shape == (2, 263)
 
 
-def test_a_model_goes_before_those_inside(tmp_path: Path) -> None:
+def test_model_takes_precedence_over_nested_models(tmp_path: Path) -> None:
     copy_model("one_head", copy_model("odd", tmp_path) / "checkpoint-500")
     assert GPT2.from_pretrained(tmp_path).config.n_head == 5
 
 
-def test_a_directory_that_holds_several_models(tmp_path: Path) -> None:
+def test_directory_with_several_models_inside(tmp_path: Path) -> None:
     for step in (500, 1000, 20):
         copy_model("odd", tmp_path / f"checkpoint-{step}")
     with pytest.raises(MissingFileError) as caught:
@@ -180,7 +180,7 @@ def test_a_directory_that_holds_several_models(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path} {message}"
 
 
-def test_a_repository_of_the_hubs_cache(tmp_path: Path) -> None:
+def test_hub_cache_directory(tmp_path: Path) -> None:
     cached = tmp_path / "models--owner--name"
     copy_model("odd", cached / "snapshots" / "607a30d783dfa663")
     (cached / "blobs").mkdir()
@@ -223,7 +223,7 @@ def check_same(new: Path) -> None:
         assert np.array_equal(model.trace(text).logits, original.trace(text).logits)
 
 
-def test_the_way_from_a_pickle(tmp_path: Path) -> None:
+def test_advice_for_pickles_works(tmp_path: Path) -> None:
     python = python_with("torch", "transformers")
     old = copy_model("odd", tmp_path / "OLD")
     walk(
@@ -252,7 +252,7 @@ model.merge_adapter()
 """
 
 
-def test_the_way_from_an_adapter(tmp_path: Path) -> None:
+def test_advice_for_adapters_works(tmp_path: Path) -> None:
     python = python_with("torch", "transformers", "peft")
     copy_model("odd", tmp_path / "BASE")
     walk(python, ADAPT, tmp_path)
@@ -283,7 +283,7 @@ assert 1e-3 < abs(logits - original).max() < 1, "rounded to eight bits, and not 
 """
 
 
-def test_call_named_for_quantized_weights(tmp_path: Path) -> None:
+def test_advice_for_quantized_weights_works(tmp_path: Path) -> None:
     python = python_with("torch", "transformers", "bitsandbytes")
     copy_model("odd", tmp_path / "BASE")
     walk(python, QUANTIZE, tmp_path)
@@ -357,7 +357,7 @@ def before_5(*libraries: str) -> str:
     return python_with(*libraries)
 
 
-def test_the_way_from_gguf(tmp_path: Path) -> None:
+def test_advice_for_gguf_works(tmp_path: Path) -> None:
     python = before_5("gguf", "accelerate")
     copy_model("odd", tmp_path / "BASE")
     (tmp_path / "OLD").mkdir()
@@ -403,7 +403,7 @@ numpy.testing.assert_allclose(logits, recorded["biases.logits"], rtol=1e-5, atol
 """
 
 
-def test_the_way_from_nanogpt(tmp_path: Path) -> None:
+def test_advice_for_nanogpt_works(tmp_path: Path) -> None:
     python = python_with("torch")
     walk(python, WRITE_NANOGPT, tmp_path)
     with pytest.raises(MissingFileError) as caught:
@@ -413,7 +413,7 @@ def test_the_way_from_nanogpt(tmp_path: Path) -> None:
     walk(python, OPEN_NANOGPT.replace("CALL", message[1]), tmp_path)
 
 
-def test_the_way_from_a_variant(tmp_path: Path) -> None:
+def test_advice_for_variants_works(tmp_path: Path) -> None:
     copy_model("odd", tmp_path)
     shutil.move(tmp_path / WEIGHTS, tmp_path / "model.fp16.safetensors")
     with pytest.raises(MissingFileError, match=r'variant="fp16"\) opens it'):

@@ -22,7 +22,7 @@ def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
 
 
-def test_a_frame_by_position_and_by_symbol(odd: GPT2) -> None:
+def test_data_frame_by_position_and_by_symbol(odd: GPT2) -> None:
     """A trace of "the hen in a thin inn", which has repeated tokens."""
     head = odd.trace("the hen in a thin inn").head(1, 2)
     symbols = list(head.tokens.symbols)  # type: ignore[union-attr]
@@ -41,7 +41,7 @@ def test_a_frame_by_position_and_by_symbol(odd: GPT2) -> None:
     assert np.array_equal(both.to_numpy(), head.weights[:, [3, 11]])
 
 
-def test_one_line_for_each_pair(odd: GPT2) -> None:
+def test_one_row_per_query_and_key(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(0, 0)
     pairs: Any = head.to_dataframe().stack(["key", "key_token"], future_stack=True)
     assert pairs.index.names == ["query", "query_token", "key", "key_token"]
@@ -49,7 +49,7 @@ def test_one_line_for_each_pair(odd: GPT2) -> None:
     assert pairs.loc[4].loc[:, 1].iloc[0] == head.weights[4, 1]
 
 
-def test_other_steps_and_toy_matrices(odd: GPT2) -> None:
+def test_data_frames_of_other_steps_and_your_own_arrays(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(0, 0)
     frame = head.to_dataframe("Q")
     assert frame.columns.name == "Dk"
@@ -62,7 +62,7 @@ def test_other_steps_and_toy_matrices(odd: GPT2) -> None:
     assert frame.to_numpy().tolist() == [[1, 0], [0, 1]]
 
 
-def test_keys_from_a_cache(odd: GPT2) -> None:
+def test_data_frame_with_cached_keys(odd: GPT2) -> None:
     step = odd.generate("the hen", 2, temperature=0, trace=True).steps[-1].trace
     frame = step.head(0, 0).to_dataframe()
     symbol = step.tokens.symbols[0]
@@ -71,7 +71,7 @@ def test_keys_from_a_cache(odd: GPT2) -> None:
     assert frame.columns.tolist() == expected
 
 
-def test_a_whole_trace(odd: GPT2) -> None:
+def test_data_frames_of_a_whole_trace(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     data = trace.to_xarray()
     assert data.weights.dims == ("layer", "head", "query", "key")

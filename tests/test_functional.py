@@ -49,7 +49,7 @@ def test_against_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dtype_goes_through(dtype: type) -> None:
+def test_dtypes_are_preserved(dtype: type) -> None:
     x = np.linspace(-3, 3, 10, dtype=dtype).reshape(2, 5)
     ones, square = np.ones(5, dtype), np.eye(5, dtype=dtype)
     for result in (softmax(x), layer_norm(x, ones, ones), gelu(x), linear(x, square, ones)):
@@ -94,7 +94,7 @@ def test_softmax_of_huge_and_infinite_scores() -> None:
         (3.0, "nonempty rows"),
     ],
 )
-def test_softmax_refuses(scores: object, message: str) -> None:
+def test_softmax_rejects_invalid_input(scores: object, message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         softmax(scores)
     assert isinstance(caught.value, ValueError)
@@ -145,13 +145,13 @@ def test_gelu_of_any_shape(shape: tuple[int, ...]) -> None:
         (lambda: softmax([True]), "bool"),
     ],
 )
-def test_bad_input_is_refused(call: object, message: str) -> None:
+def test_invalid_input_is_rejected(call: object, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         call()
 
 
 @given(floats)
-def test_softmax_rows_are_weights(x: Array) -> None:
+def test_softmax_is_normalized_and_shift_invariant(x: Array) -> None:
     weights = softmax(x)
     assert weights.shape == x.shape
     assert (weights >= 0).all()
@@ -194,14 +194,14 @@ def test_epsilon_may_be_an_array_without_axes() -> None:
     assert np.allclose(normalised, (x - 7 / 3) / math.sqrt(14 / 9 + 0.5))
 
 
-def test_masked_cells_of_a_mask_are_not_lost() -> None:
+def test_masked_cells_of_masks_are_rejected() -> None:
     mask = np.ma.masked_array(np.ones((3, 3), bool), mask=np.eye(3))
     with pytest.raises(InvalidTypeError, match="mask has masked cells"):
         attention(*np.ones((3, 3, 2)), mask=mask)
     assert attention(*np.ones((3, 3, 2)), mask=np.ma.masked_array(mask.data)).weights[0, 0] > 0
 
 
-def test_masked_cells_are_not_lost() -> None:
+def test_masked_arrays_are_rejected() -> None:
     """NumPy's masked arrays, which np.asarray silently converts with their masked cells."""
     x = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
     for call in (lambda x: softmax(x), lambda x: attention(x, x, x)):
@@ -211,7 +211,7 @@ def test_masked_cells_are_not_lost() -> None:
         call(np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 9))  # none is masked
 
 
-def test_what_fails_when_it_is_looked_at() -> None:
+def test_objects_that_raise_on_access() -> None:
     class Closed:
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError(name)
@@ -220,7 +220,7 @@ def test_what_fails_when_it_is_looked_at() -> None:
         softmax(Closed())  # type: ignore[arg-type]
 
 
-def test_more_heads_than_columns() -> None:
+def test_more_heads_than_columns_are_rejected() -> None:
     with pytest.raises(AttnlabError, match="0 columns can't be split into 9223372036854775808"):
         split_heads(np.zeros((3, 0)), 2**63)
     assert split_heads(np.zeros((3, 0)), 1).shape == (1, 3, 0)
@@ -238,7 +238,7 @@ def matrices(Tq: int, Tk: int) -> tuple[Array, Array, Array]:
     return rng.normal(size=(Tq, 3)), rng.normal(size=(Tk, 3)), rng.normal(size=(3, 3, 3))
 
 
-def test_tokens_name_the_rows_of_ones_own_matrices() -> None:
+def test_tokens_label_rows_of_your_own_matrices() -> None:
     X, memory, W = matrices(3, 2)
     cats, dogs = ("猫", "吃", "鱼"), ("dog", " eats")
     own = self_attention(X, *W, tokens=cats)
@@ -254,7 +254,7 @@ def test_tokens_name_the_rows_of_ones_own_matrices() -> None:
     assert labels(of_keys) == [("0", "1", "2"), dogs]
 
 
-def test_names_of_the_queries_are_those_of_the_keys_only_where_they_are_the_same() -> None:
+def test_query_labels_apply_to_keys_only_in_self_attention() -> None:
     X, memory, W = matrices(2, 2)
     names, places = ("a", "b"), ("0", "1")
     assert labels(cross_attention(X, memory, *W, tokens=names)) == [names, places]
@@ -268,7 +268,7 @@ def test_names_of_the_queries_are_those_of_the_keys_only_where_they_are_the_same
     assert labels(memory_of.heads[0]) == [names, ("c", "d")]
 
 
-def test_tokens_of_a_trace_name_rows_too() -> None:
+def test_tokens_of_a_trace_label_rows() -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog")
     head = trace.head(0, 0)
     again = attention(head.Q, head.K, head.V, head.mask, tokens=trace.tokens)
@@ -285,7 +285,7 @@ def test_tokens_of_a_trace_name_rows_too() -> None:
         (5, "got 5"),
     ],
 )
-def test_tokens_that_fit_no_row(tokens: Any, message: str) -> None:
+def test_tokens_of_the_wrong_length_are_rejected(tokens: Any, message: str) -> None:
     X, memory, W = matrices(3, 2)
     with pytest.raises(AttnlabError, match=message):
         self_attention(X, *W, tokens=tokens)

@@ -30,7 +30,7 @@ def odd() -> GPT2:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MODELS)
-def test_greedy_continuations_are_those_of_transformers(name: str, dtype: str) -> None:
+def test_greedy_continuations_equal_transformers(name: str, dtype: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
     for i, case in enumerate(RECORDED["greedy"][name]):
         generated = model.generate(case["prompt"], len(case["new"]), temperature=0)
@@ -49,7 +49,7 @@ def test_greedy_continuations_are_those_of_transformers(name: str, dtype: str) -
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_cached_logits_are_the_uncached_ones_at_every_step(name: str) -> None:
+def test_cached_logits_equal_uncached_logits(name: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name, dtype="float64")
     for i, case in enumerate(RECORDED["greedy"][name]):
         # All but the last id, whose rows would not fit: there are 17 positions.
@@ -64,7 +64,7 @@ def test_cached_logits_are_the_uncached_ones_at_every_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_one_square_trace_equals_an_uncached_run(name: str) -> None:
+def test_joined_trace_equals_an_uncached_run(name: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name)
     generated = model.generate([5, 80, 5, 261], 9, temperature=0.8, seed=1, trace=True)
     assert generated.trace is not None
@@ -86,7 +86,7 @@ def test_one_square_trace_equals_an_uncached_run(name: str) -> None:
     assert np.allclose(generated.trace.next_logits, uncached.next_logits, rtol=1e-5, atol=3e-5)
 
 
-def test_the_square_trace_has_the_rows_that_the_steps_computed(odd: GPT2) -> None:
+def test_joined_trace_has_the_rows_of_the_steps(odd: GPT2) -> None:
     """Equal to the bit, though a product of more rows may round differently."""
     generated = odd.generate("the hen", 9, seed=0, trace=True)
     joined, steps = generated.trace, [step.trace for step in generated.steps]
@@ -127,7 +127,7 @@ def test_each_step_reports_computed_and_cached_parts(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_every_number_of_a_step_is_of_the_models_dtype(dtype: str) -> None:
+def test_generation_steps_have_the_models_dtype(dtype: str) -> None:
     """Including the cached ones."""
     model = GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     generated = model.generate("the hen", 2, temperature=0, trace=True)
@@ -142,7 +142,7 @@ def test_every_number_of_a_step_is_of_the_models_dtype(dtype: str) -> None:
         assert set(floats.values()) == {np.dtype(dtype)}
 
 
-def test_a_pass_has_room_for_the_remaining_positions(odd: GPT2) -> None:
+def test_cache_capacity_is_the_remaining_positions(odd: GPT2) -> None:
     cache = KeyValueCache(odd.config, odd.parameters.dtype)
     assert ForwardPass(np.arange(15), odd.parameters, cache).final.shape == (15, 35)
     cache.length = 15
@@ -153,7 +153,7 @@ def test_a_pass_has_room_for_the_remaining_positions(odd: GPT2) -> None:
     assert np.allclose(full.logits, odd.trace(np.arange(17)).logits[15:], rtol=0, atol=1e-5)
 
 
-def test_the_result(odd: GPT2) -> None:
+def test_generation_result(odd: GPT2) -> None:
     generated = odd.generate("the hen", 5, temperature=0)
     assert generated.prompt.ids.tolist() == odd.tokenizer.encode("the hen")
     assert len(generated.new) == len(generated.chosen) == 5
@@ -174,7 +174,7 @@ def test_the_result(odd: GPT2) -> None:
     assert np.allclose(nothing_new.trace.logits, odd.trace("the hen").logits, atol=1e-5)
 
 
-def test_a_seed_repeats_the_draws(odd: GPT2) -> None:
+def test_seeds_reproduce_samples(odd: GPT2) -> None:
     def ids(seed: int | None) -> list[int]:
         return odd.generate("the", 10, seed=seed).new.ids.tolist()
 
@@ -183,7 +183,7 @@ def test_a_seed_repeats_the_draws(odd: GPT2) -> None:
     assert ids(None) != ids(None)
 
 
-def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
+def test_stream_yields_tokens_as_they_are_sampled(odd: GPT2) -> None:
     stream = odd.stream("the hen", 4, temperature=0.7, seed=3)
     first = next(stream)
     assert [first, *stream] == list(odd.generate("the hen", 4, temperature=0.7, seed=3).chosen)
@@ -193,14 +193,14 @@ def test_stream_gives_each_token_when_it_is_drawn(odd: GPT2) -> None:
     ("stop", "length"),
     [("!", 3), ("!!", 4), ("\x03!", 3), (["@@", "\x03\x03"], 6), ("@@", 8), (None, 8)],
 )
-def test_stop(odd: GPT2, stop: Any, length: int) -> None:
+def test_stop_texts(odd: GPT2, stop: Any, length: int) -> None:
     full = odd.generate("the hen", 8, temperature=0.4, seed=0)
     assert b"".join(full.new.bytes) == b"\xdc\x03!!\x03\x03\x03\x03"
     stopped = odd.generate("the hen", 8, temperature=0.4, seed=0, stop=stop)
     assert stopped.new.ids.tolist() == full.new.ids.tolist()[:length]
 
 
-def test_a_stop_inside_a_token() -> None:
+def test_stop_text_inside_a_token() -> None:
     model = GPT2.from_pretrained("pocket")
     texts = model.generate("The", 6, temperature=0).new.texts
     first = next(i for i, text in enumerate(texts) if len(text) > 3)
@@ -211,13 +211,13 @@ def test_a_stop_inside_a_token() -> None:
     assert not written[-1].endswith(stop)
 
 
-def test_a_stop_that_no_text_can_hold_stops_nothing(odd: GPT2) -> None:
+def test_stop_text_that_cannot_occur(odd: GPT2) -> None:
     full = odd.generate("the hen", 8, seed=0)
     for stop in ("\ud800", ["\udfff", "q\ud800"]):
         assert odd.generate("the hen", 8, seed=0, stop=stop).new == full.new
 
 
-def test_what_the_prompt_holds_stops_nothing(odd: GPT2) -> None:
+def test_stop_text_in_the_prompt_is_ignored(odd: GPT2) -> None:
     full = odd.generate("the hen", 8, seed=0)
     assert " hen" not in full.text
     assert odd.generate("the hen", 8, seed=0, stop=[" hen", "n"]).new == full.new
@@ -238,7 +238,7 @@ def test_rows_without_a_token_are_never_sampled(odd: GPT2) -> None:
     assert best.id == 7 + trace.next_logits[7:].argmax()
 
 
-def test_words_of_another_tokenizer(tmp_path: Path) -> None:
+def test_generation_with_a_library_tokenizer(tmp_path: Path) -> None:
     """BERT's, with a larger embedding: `stop` also sees spaces between words."""
     needs("tokenizers", "tokenizers")
     parameters = GPT2.from_pretrained(REFERENCE / "odd").parameters
@@ -263,7 +263,7 @@ def test_words_of_another_tokenizer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
+def test_sampling_probabilities_equal_transformers(vector: str) -> None:
     logits = ARRAYS[f"sampling.{vector}.logits"]
     recorded = ARRAYS[f"sampling.{vector}.probabilities"]
     splits_tie = ARRAYS[f"sampling.{vector}.splits_tie"]
@@ -277,7 +277,7 @@ def test_sampling_probabilities_are_those_of_transformers(vector: str) -> None:
         assert np.allclose(computed, expected, rtol=1e-12, atol=1e-15), settings
 
 
-def test_sampling_at_the_edges() -> None:
+def test_sampling_at_the_limits_of_its_settings() -> None:
     assert Sampling(temperature=0).probabilities([1.0, 3.0, 3.0]).tolist() == [0, 1, 0]
     assert Sampling(temperature=1e-300).probabilities([1.0, 3.0]).tolist() == [0, 1]
     # Dividing by it overflows float64.
@@ -296,7 +296,7 @@ def test_sampling_at_the_edges() -> None:
     "settings",
     [{}, {"temperature": 0.5, "top_k": 5}, {"top_p": 0.7}, {"temperature": 2.0, "top_p": 0.9}],
 )
-def test_draws_fit_the_probabilities(settings: dict[str, Any]) -> None:
+def test_sample_frequencies_match_probabilities(settings: dict[str, Any]) -> None:
     """Pearson's chi-square over 8,000 draws: below its 99.9 % quantile."""
     logits = np.float32(np.random.default_rng(4).standard_normal(11))
     sampling = Sampling(**settings, seed=1)
@@ -320,7 +320,7 @@ LARGEST_DRAW = 1 - 2**-53
 @pytest.mark.parametrize(
     ("drawn", "expected"), [(0.0, 1), (0.4999, 1), (0.5, 3), (LARGEST_DRAW, 3)]
 )
-def test_a_draw_at_the_edges(drawn: float, expected: int) -> None:
+def test_sampling_at_the_limits_of_the_random_number(drawn: float, expected: int) -> None:
     """u in [0, 1); ids with probability 0 are never drawn."""
 
     class Fixed(np.random.Generator):
@@ -333,7 +333,7 @@ def test_a_draw_at_the_edges(drawn: float, expected: int) -> None:
         assert Sampling().draw([3.0] * 10, rng) == (9, pytest.approx(0.1))
 
 
-def test_text_longer_than_the_positions_needs_drop_oldest(odd: GPT2) -> None:
+def test_texts_longer_than_the_positions_need_drop_oldest(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match=r"18 tokens \(prompt 4, new 14\).*17 positions"):
         odd.generate("the hen", 14)
     generated = odd.generate("the hen", 20, temperature=0, drop_oldest=True)
@@ -371,7 +371,7 @@ def test_text_longer_than_the_positions_needs_drop_oldest(odd: GPT2) -> None:
         (("the", 17), {}, "17 positions"),
     ],
 )
-def test_bad_input_is_refused_before_any_work(
+def test_invalid_input_is_rejected_before_any_work(
     odd: GPT2,
     monkeypatch: pytest.MonkeyPatch,
     arguments: Any,
@@ -384,12 +384,12 @@ def test_bad_input_is_refused_before_any_work(
             call(*arguments, **settings)
 
 
-def test_a_trace_of_more_than_the_positions(odd: GPT2) -> None:
+def test_no_joined_trace_beyond_the_positions(odd: GPT2) -> None:
     with pytest.raises(AttnlabError, match="a trace has at most n_positions"):
         odd.generate("the hen", 20, drop_oldest=True, trace=True)
 
 
-def test_one_model_used_from_8_threads() -> None:
+def test_eight_threads_share_a_model() -> None:
     """A fresh model, so that the threads also read its parameters."""
     prompts = [[i, 2 * i, 80, i + 7] for i in range(8)]
     alone = GPT2.from_pretrained(REFERENCE / "sharded")
@@ -421,7 +421,7 @@ def test_one_model_used_from_8_threads() -> None:
 
 @pytest.mark.parametrize("name", ["trace", "drop_oldest"])
 @pytest.mark.parametrize("flag", [1, None, [True], np.array([1, 2]), "no"])
-def test_flags_are_true_or_false(odd: GPT2, name: str, flag: Any) -> None:
+def test_flags_must_be_booleans(odd: GPT2, name: str, flag: Any) -> None:
     with pytest.raises(AttnlabError, match=f"{name} must be True or False; got "):
         odd.generate("the", 1, **{name: flag})
 
@@ -429,13 +429,13 @@ def test_flags_are_true_or_false(odd: GPT2, name: str, flag: Any) -> None:
 @pytest.mark.parametrize(
     "stop", [b"", b"a", bytearray(), memoryview(b""), range(2), {"a"}, 5, [b"a"], [None]]
 )
-def test_stops_are_texts(odd: GPT2, stop: Any) -> None:
+def test_stop_must_be_texts(odd: GPT2, stop: Any) -> None:
     with pytest.raises(AttnlabError, match="stop must be a text or a list of texts; got "):
         odd.generate("the", 1, stop=stop)
 
 
 @pytest.mark.parametrize("rng", [None, 1, [1], np.float64(1), np.random.Generator, object()])
-def test_draws_come_from_a_generator(rng: Any) -> None:
+def test_rng_must_be_a_seed_or_generator(rng: Any) -> None:
     with pytest.raises(AttnlabError, match="rng must be a Generator; got "):
         Sampling().draw(np.zeros(3), rng)
     with pytest.raises(AttnlabError, match="logits must have a real dtype"):
@@ -454,6 +454,6 @@ def test_draws_come_from_a_generator(rng: Any) -> None:
     ],
     ids=str,
 )
-def test_values_that_only_look_like_numbers(settings: Any) -> None:
+def test_non_numeric_settings_are_rejected(settings: Any) -> None:
     with pytest.raises(AttnlabError, match=r"must be|is an integer"):
         Sampling(**settings)

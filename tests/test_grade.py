@@ -65,7 +65,7 @@ def graded(tmp_path: Path, *notebooks: object, seconds: int = 60) -> list[dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("solution", sorted(SOLUTIONS.glob("*.py")), ids=lambda file: file.stem)
-def test_solutions_are_right(solution: Path, tmp_path: Path) -> None:
+def test_reference_solutions_pass(solution: Path, tmp_path: Path) -> None:
     number = solution.stem[-2:]
     (row,) = graded(tmp_path, written(number))
     tasks = tasks_of(number)
@@ -77,7 +77,7 @@ def test_solutions_are_right(solution: Path, tmp_path: Path) -> None:
     }
 
 
-def test_predictions_have_their_points_and_meet_their_answers(tmp_path: Path) -> None:
+def test_predictions_score_points(tmp_path: Path) -> None:
     notebook = handed_in("04")
     label, request = PREDICTION["Exercise"]
     cell_of(notebook, "04-exercise-2")["source"] = f"{label} the ```last``` row"
@@ -107,7 +107,7 @@ def test_predictions_have_their_points_and_meet_their_answers(tmp_path: Path) ->
         ),
     ],
 )
-def test_the_mistake_is_named(
+def test_mistakes_are_identified(
     old: str, new: str, points: str, mistake: str, tmp_path: Path
 ) -> None:
     (row,) = graded(tmp_path, written("10", (old, new)))
@@ -138,7 +138,7 @@ def stopping(line: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_one_that_can_not_be_graded_is_named_and_others_are_graded(tmp_path: Path) -> None:
+def test_ungradable_notebooks_are_reported_and_others_graded(tmp_path: Path) -> None:
     endless, hungry, crash, fine = graded(
         tmp_path,
         stopping("while True: pass"),
@@ -154,7 +154,7 @@ def test_one_that_can_not_be_graded_is_named_and_others_are_graded(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_an_endless_task_leaves_the_other_tasks_of_a_notebook_graded(tmp_path: Path) -> None:
+def test_endless_tasks_do_not_affect_other_tasks(tmp_path: Path) -> None:
     change = ("token_embedding, position_embedding = W_E", "while True: pass\n    a, b = W_E")
     (row,) = graded(tmp_path, written("08", change), seconds=15)
     assert (row["08-my_embedding"], row["08-my_logits"]) == ("0", "2")
@@ -168,7 +168,7 @@ def test_no_network(tmp_path: Path) -> None:
     assert "Network is unreachable" in row["mistakes"]
 
 
-def test_what_is_no_notebook(tmp_path: Path) -> None:
+def test_invalid_notebooks(tmp_path: Path) -> None:
     of_two = handed_in("04")
     of_two["cells"] += handed_in("08")["cells"]
     strange = {"cells": [3, {"metadata": 4}, {"metadata": {"nbgrader": {"grade_id": ["04"]}}}]}
@@ -194,7 +194,7 @@ def test_what_is_no_notebook(tmp_path: Path) -> None:
     assert rows[-1]["10-my_cross_attention"] == "2"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_notebook(tmp_path: Path) -> None:
     assert main([str(tmp_path / "none.ipynb"), "--into", str(tmp_path / "to")]) == 0
     assert "can't be read: No such file" in (tmp_path / "to" / "grades.csv").read_text("utf-8-sig")
 
@@ -221,7 +221,7 @@ def test_tampering(tmp_path: Path) -> None:
     assert "| 10-my_cross_attention | 0 of 2 | missing |" in none["page"]
 
 
-def test_a_spreadsheet_takes_nothing_for_a_formula() -> None:
+def test_csv_cells_are_not_formulas() -> None:
     assert [plain(text) for text in ("=1", "+1", "-1", "@a", "a=1")] == [
         "'=1",
         "'+1",
@@ -231,7 +231,7 @@ def test_a_spreadsheet_takes_nothing_for_a_formula() -> None:
     ]
 
 
-def test_a_function_that_writes_its_own_events_gets_no_status(tmp_path: Path) -> None:
+def test_forged_events_are_ignored(tmp_path: Path) -> None:
     """Grading goes on: only predictions are "written", and have an answer in feedback."""
     task = "10-my_cross_attention"
     lines = [{"task": task, "status": status, "words": ""} for status in ("written", "finished")]
@@ -244,7 +244,7 @@ def test_a_function_that_writes_its_own_events_gets_no_status(tmp_path: Path) ->
     assert [row[task] for row in rows] == ["0", "2"]
 
 
-def test_odd_events_and_files_are_left_out(tmp_path: Path) -> None:
+def test_malformed_events_and_files_are_ignored(tmp_path: Path) -> None:
     event = {"task": "a", "status": "started", "words": ""}
     odd = [3, {}, event | {"task": [1]}, event | {"words": 3}, event | {"status": "right"}]
     deep = "[" * 100_000

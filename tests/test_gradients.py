@@ -76,7 +76,7 @@ def test_softmax() -> None:
     check(lambda: softmax(x), d_y, [x], [softmax_gradient(softmax(x), d_y)])
 
 
-def test_a_saturated_softmax_learns_nothing() -> None:
+def test_saturated_softmax_has_no_gradient() -> None:
     y = softmax([0.0, 900.0, 3.0])
     assert softmax_gradient(y, np.array([5.0, -2.0, 3.0])).tolist() == [0, 0, 0]
 
@@ -169,7 +169,7 @@ def test_cross_entropy_by_hand() -> None:
     assert cross_entropy(logits, np.array([0, 1]))[0] == pytest.approx((np.log(4) + np.log(2)) / 2)
 
 
-def test_cross_entropy_of_what_rounds_to_probability_zero() -> None:
+def test_cross_entropy_of_probability_zero() -> None:
     loss, d_logits = cross_entropy(np.float32([[0, 300]]), np.array([0]))
     assert loss == 300
     assert d_logits.tolist() == [[-1, 1]]
@@ -188,7 +188,7 @@ def test_cross_entropy_of_what_rounds_to_probability_zero() -> None:
     ],
     ids=["NaN", "infinite", "-1", "2", "nothing", "no target for each row"],
 )
-def test_cross_entropy_refuses(logits: Any, targets: list[int], message: str) -> None:
+def test_cross_entropy_rejects_invalid_input(logits: Any, targets: list[int], message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         cross_entropy(np.array(logits), np.array(targets, int))
 
@@ -234,7 +234,7 @@ def test_whole_model_with_dropout_by_differences(epsilon: float) -> None:
         assert slope == pytest.approx(float(gradient @ direction), rel=1e-6, abs=1e-9)
 
 
-def test_no_float64_creeps_in() -> None:
+def test_float32_gradients_stay_float32() -> None:
     config = GPT2Config(vocab_size=11, n_positions=7, n_embd=15, n_layer=2, n_head=3)
     parameters = initial_parameters(config, np.random.default_rng(1))
     ids = rng.integers(0, 11, (2, 6))

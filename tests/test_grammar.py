@@ -55,7 +55,7 @@ def test_unknown_kind() -> None:
         sample(np.random.default_rng(0), "poem")
 
 
-def test_corpus_is_one_sample_a_line() -> None:
+def test_corpus_has_one_sample_per_line() -> None:
     result = corpus(1, 30)
     assert result.text.endswith("\n")
     assert result.text.splitlines() == [each.text for each in result.samples]
@@ -198,7 +198,7 @@ def test_apostrophes_are_never_mixed() -> None:
     assert 0.8 < marks["’"] / marks["'"] < 1.25
 
 
-def test_quotes_close() -> None:
+def test_quotes_are_closed() -> None:
     forms = Counter[str]()
     for text in texts("quote"):
         form = re.sub(r"\b(?!said|that|The|the)\w+(’t)?\b ?", "", text)

@@ -388,7 +388,7 @@ def test_a_model_is_downloaded_once(
     assert hub.log == []
 
 
-def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
+def test_small_files_are_validated_before_the_weights_are_downloaded(
     hub: Hub, client: Client
 ) -> None:
     more = dict.fromkeys(("tokenizer_config.json", "special_tokens_map.json"), b"{}")
@@ -418,7 +418,7 @@ def test_small_files_come_first_and_are_read_before_the_weights_are_fetched(
 
 
 @pytest.mark.parametrize("model", ["odd", "sharded"])
-def test_a_variant_of_the_weights(hub: Hub, client: Client, model: str) -> None:
+def test_download_of_a_variant(hub: Hub, client: Client, model: str) -> None:
     """Named as transformers names them: model.fp16.safetensors, ...index.fp16.json."""
     stored = contents(model)
     names = {
@@ -449,7 +449,7 @@ def test_a_variant_of_the_weights(hub: Hub, client: Client, model: str) -> None:
     assert hub.log == []
 
 
-def test_published_models_are_read_at_their_pinned_revisions(hub: Hub, client: Client) -> None:
+def test_published_models_use_pinned_revisions(hub: Hub, client: Client) -> None:
     owners = {"distilgpt2": "distilbert"}
     repositories = {name: f"{owners.get(name, 'openai-community')}/{name}" for name in PUBLISHED}
     assert {name: repository for name, (repository, _) in PUBLISHED.items()} == repositories
@@ -470,7 +470,7 @@ def test_published_models_are_read_at_their_pinned_revisions(hub: Hub, client: C
 
 
 @pytest.mark.parametrize(("name", "commit"), [(TINY, A), ("gpt2", PINNED)], ids=[TINY, "gpt2"])
-def test_a_revision_is_honoured(hub: Hub, client: Client, name: str, commit: str) -> None:
+def test_revision_argument(hub: Hub, client: Client, name: str, commit: str) -> None:
     repository = {"gpt2": "openai-community/gpt2"}.get(name, name)
     hub.add(repository, published("odd"), commit=commit)
     hub.add(repository, published("one_head"), commit=B, name="v1/of-old")
@@ -493,7 +493,7 @@ def test_a_revision_is_honoured(hub: Hub, client: Client, name: str, commit: str
     assert hub.log == []
 
 
-def test_another_revision_than_the_one_in_the_cache_is_asked_for(hub: Hub, client: Client) -> None:
+def test_uncached_revisions_are_requested(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"), commit=B, name="newer")
     client.keep(TINY, contents("one_head"))
     main, newer = client.ask(TINY), client.ask(TINY, revision="newer")
@@ -515,7 +515,7 @@ def test_another_revision_than_the_one_in_the_cache_is_asked_for(hub: Hub, clien
         ("openai-community/gpt2", PINNED, None),
     ],
 )
-def test_what_another_tool_cached_is_found(
+def test_models_cached_by_other_tools_open(
     hub: Hub, client: Client, repository: str, commit: str, name: str | None
 ) -> None:
     snapshot = client.keep(repository, contents("odd"), commit=commit, name=name)
@@ -527,7 +527,7 @@ def test_what_another_tool_cached_is_found(
     assert digests(snapshot) == before
 
 
-def test_what_is_cached_is_opened_without_the_hubs_network_code(client: Client) -> None:
+def test_cached_models_open_without_network_code(client: Client) -> None:
     """Importing huggingface_hub takes twenty times as long as opening the model."""
     client.keep("openai-community/gpt2", contents("odd"), commit=PINNED)
     [outcome] = client.ask_alone("gpt2")
@@ -536,7 +536,7 @@ def test_what_is_cached_is_opened_without_the_hubs_network_code(client: Client) 
     assert outcome.network == []
 
 
-def test_the_pinned_revision_comes_before_others_in_the_cache(client: Client) -> None:
+def test_pinned_revision_takes_precedence_in_the_cache(client: Client) -> None:
     client.keep("gpt2", contents("one_head"), commit=B)
     client.keep("openai-community/gpt2", contents("one_head"), commit=A)
     client.keep("openai-community/gpt2", contents("odd"), commit=PINNED, name=None)
@@ -553,7 +553,7 @@ def test_the_pinned_revision_comes_before_others_in_the_cache(client: Client) ->
         ("odd", "openai-community/gpt2", PINNED, None),
     ],
 )
-def test_config_and_weights_in_the_cache_are_completed_where_they_are(
+def test_incomplete_cached_models_are_completed_in_place(
     hub: Hub, client: Client, model: str, place: str, commit: str, name: str | None
 ) -> None:
     """The cache left by transformers' GPT2LMHeadModel.from_pretrained, under either name."""
@@ -589,7 +589,7 @@ def test_an_incomplete_snapshot_is_completed(hub: Hub, client: Client, model: st
     assert hub.sent() == dict.fromkeys(files, 1)
 
 
-def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, client: Client) -> None:
+def test_incomplete_snapshots_are_reported_offline(hub: Hub, client: Client) -> None:
     snapshot = client.keep(TINY, {name: contents("odd")[name] for name in NEEDED})
     local = client.ask(TINY, local_files_only=True)
     offline = client.ask(TINY, offline=True)
@@ -603,14 +603,14 @@ def test_an_incomplete_snapshot_is_not_enough_without_the_network(hub: Hub, clie
 # What the hub doesn't have
 
 
-def test_a_repository_that_does_not_exist(hub: Hub, client: Client) -> None:
+def test_unknown_repository(hub: Hub, client: Client) -> None:
     for outcome in (client.ask("someone/else"), client.ask("gpt-3")):
         outcome.check("MissingFileError", "neither a directory nor a repository on the hub")
     assert outcome.message.startswith("gpt-3 ")
     assert len(hub.log) == 2
 
 
-def test_a_private_repository(hub: Hub, client: Client) -> None:
+def test_private_repository(hub: Hub, client: Client) -> None:
     """The hub's answer for a private repository, or a missing one, without login."""
     hub.instead = lambda request: request.refuse(401, "RepoNotFound")
     outcome = client.ask(TINY)
@@ -618,7 +618,7 @@ def test_a_private_repository(hub: Hub, client: Client) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
+def test_gated_repository(hub: Hub, client: Client, status: int) -> None:
     """Its files are listed, but can't be downloaded."""
 
     def gate(request: Request) -> bool:
@@ -634,14 +634,14 @@ def test_a_gated_repository(hub: Hub, client: Client, status: int) -> None:
     assert "repeat the call" not in outcome.message
 
 
-def test_an_unknown_revision(hub: Hub, client: Client) -> None:
+def test_unknown_revision(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
     outcome = client.ask(TINY, revision="v2")
     outcome.check("MissingFileError", TINY, "has no revision 'v2'")
     assert hub.sent() == {}
 
 
-def test_a_repository_with_only_a_pickle(hub: Hub, client: Client) -> None:
+def test_repository_with_only_a_pickle(hub: Hub, client: Client) -> None:
     files = published("odd")
     del files[WEIGHTS]
     hub.add(TINY, files)
@@ -654,7 +654,7 @@ def test_a_repository_with_only_a_pickle(hub: Hub, client: Client) -> None:
 
 
 @pytest.mark.parametrize("missing", [["vocab.json"], ["config.json"], ["vocab.json", "merges.txt"]])
-def test_a_repository_without_all_files(hub: Hub, client: Client, missing: list[str]) -> None:
+def test_repository_with_missing_files(hub: Hub, client: Client, missing: list[str]) -> None:
     hub.add(TINY, {name: file for name, file in published("odd").items() if name not in missing})
     outcome = client.ask(TINY)
     outcome.check("MissingFileError", f"{TINY} on the hub has no {' and no '.join(missing)}")
@@ -667,7 +667,7 @@ def test_a_repository_without_all_files(hub: Hub, client: Client, missing: list[
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_hub_that_refuses(hub: Hub, client: Client, status: int) -> None:
+def test_hub_that_refuses_access(hub: Hub, client: Client, status: int) -> None:
     hub.instead = lambda request: request.refuse(status)
     outcome = client.ask(TINY)
     outcome.check("DownloadError", f"the hub refused {TINY}", str(status))
@@ -682,7 +682,7 @@ def check_unreachable(outcome: Outcome, name: str, repository: str) -> None:
     assert outcome.seconds < PATIENCE
 
 
-def test_a_hub_that_is_not_there(client: Client) -> None:
+def test_unreachable_hub(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         client.url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     tiny, gpt2 = map(client.ask, (TINY, "gpt2"))
@@ -690,9 +690,7 @@ def test_a_hub_that_is_not_there(client: Client) -> None:
     check_unreachable(gpt2, "gpt2", "openai-community/gpt2")
 
 
-def test_a_hub_that_does_not_answer(
-    hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_hub(hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """No answer, or a line now and then, so that no socket times out."""
 
     def stall(request: Request) -> bool:
@@ -716,9 +714,7 @@ def test_a_hub_that_does_not_answer(
 @pytest.mark.parametrize(
     ("model", "file"), [("odd", WEIGHTS), ("sharded", "model-00002-of-00003.safetensors")]
 )
-def test_a_download_that_breaks_off_is_completed_by_the_next_call(
-    hub: Hub, client: Client, model: str, file: str
-) -> None:
+def test_broken_downloads_are_resumed(hub: Hub, client: Client, model: str, file: str) -> None:
     def break_off(request: Request) -> bool:
         if request.command != "GET" or not request.path.endswith(f"/{file}"):
             return False
@@ -748,7 +744,7 @@ def test_a_download_that_breaks_off_is_completed_by_the_next_call(
 
 @posix
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_download_that_is_stopped(hub: Hub, client: Client, number: int) -> None:
+def test_interrupted_download(hub: Hub, client: Client, number: int) -> None:
     """Downloaded files are kept; the next call fetches the rest."""
     hub.add(TINY, published("odd"))
     arrived = threading.Event()
@@ -774,21 +770,21 @@ def test_a_download_that_is_stopped(hub: Hub, client: Client, number: int) -> No
 
 
 @posix
-def test_a_disk_without_room(hub: Hub, client: Client) -> None:
+def test_full_disk_during_download(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
     room = len(contents("odd")[WEIGHTS]) - 1
     [outcome] = client.ask_alone(TINY, LARGEST_FILE=str(room))
     outcome.check("WriteError", f"{WEIGHTS} can't be written")
 
 
-def test_a_hub_that_names_a_place_outside_the_cache(hub: Hub, client: Client) -> None:
+def test_paths_outside_the_cache_are_rejected(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"), commit="../../../evil")
     commit = client.ask(TINY)
     commit.check("DownloadError", "invalid commit")
     assert not list(client.home.rglob("evil*"))
 
 
-def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -> None:
+def test_hub_that_disappears_after_its_first_response(hub: Hub, client: Client) -> None:
     """An incomplete cache isn't taken for the whole model."""
 
     def refuse_later(request: Request) -> bool:
@@ -802,7 +798,7 @@ def test_a_hub_that_goes_away_after_its_first_answer(hub: Hub, client: Client) -
     assert len(hub.log) > 1
 
 
-def test_the_hub_switched_off(hub: Hub, client: Client) -> None:
+def test_offline_mode(hub: Hub, client: Client) -> None:
     [outcome] = client.ask_alone(TINY, HF_HUB_OFFLINE="1")
     outcome.check("DownloadError", f"{TINY} is neither a directory", "HF_HUB_OFFLINE prevents")
     assert hub.log == []
@@ -822,7 +818,7 @@ def test_only_local_files(hub: Hub, client: Client) -> None:
 # Invalid names on the hub
 
 
-def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None:
+def test_opening_a_directory_never_uses_the_network(hub: Hub, client: Client) -> None:
     directories: list[Path] = [copy_model("odd", client.here / TINY)]
     for name in ("config.json", "vocab.json", "merges.txt", WEIGHTS):
         directory = copy_model("odd", client.home / f"without-{name}")
@@ -845,7 +841,7 @@ def test_a_directory_never_touches_the_network(hub: Hub, client: Client) -> None
     assert hub.log == []
 
 
-def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
+def test_directories_have_no_revision(hub: Hub, client: Client) -> None:
     directory = copy_model("odd", client.home / "odd")
     for outcome in (
         client.ask(directory, revision="main"),
@@ -856,7 +852,7 @@ def test_a_directory_has_no_revision(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_a_file_is_not_a_model(hub: Hub, client: Client) -> None:
+def test_files_are_not_models(hub: Hub, client: Client) -> None:
     file = copy_model("odd", client.home / "odd") / WEIGHTS
     for outcome in (client.ask(file), client.ask(str(file))):
         outcome.check("MissingFileError", f"{file} is a file", "directory")
@@ -864,7 +860,7 @@ def test_a_file_is_not_a_model(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_a_path_is_not_a_name(hub: Hub, client: Client) -> None:
+def test_paths_are_not_repository_names(hub: Hub, client: Client) -> None:
     hub.add(TINY, published("odd"))
     for outcome in (
         client.ask(Path(TINY)),
@@ -877,7 +873,7 @@ def test_a_path_is_not_a_name(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_pocket_in_any_case(hub: Hub, client: Client) -> None:
+def test_pocket_name_is_case_insensitive(hub: Hub, client: Client) -> None:
     for outcome in (client.ask("pocket"), client.ask("Pocket"), client.ask("POCKET")):
         assert not outcome.error
         assert outcome.directory == str(POCKET_DIRECTORY)
@@ -885,7 +881,7 @@ def test_pocket_in_any_case(hub: Hub, client: Client) -> None:
     assert hub.log == []
 
 
-def test_a_directory_in_the_home(hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_in_the_home(hub: Hub, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_model("odd", client.home / "model")
     for variable in ("HOME", "USERPROFILE"):
         monkeypatch.setenv(variable, str(client.home))
@@ -922,7 +918,7 @@ class Refusing:
     [5, None, True, 10**5000, [], b"gpt2", object(), Refusing(), "", "a\0b", "\ud800"],
     ids=lambda given: type(given).__name__,
 )
-def test_names_of_odd_kinds(given: Any) -> None:
+def test_names_of_the_wrong_type(given: Any) -> None:
     kind = (ValueError if isinstance(given, str) else TypeError, AttnlabError)
     for error in kind:
         with pytest.raises(error, match="a model's name or path") as message:
@@ -931,7 +927,7 @@ def test_names_of_odd_kinds(given: Any) -> None:
     assert len(str(message.value)) < 200
 
 
-def test_an_invalid_name(hub: Hub, client: Client) -> None:
+def test_invalid_repository_names(hub: Hub, client: Client) -> None:
     """Also if the working directory has a model."""
     copy_model("odd", client.here)
     names = ("a/b/c", "../x", "/nowhere/x", "~/x", "a b", "x..y", "x.git", "x\x1b[31m", "\u202e")

@@ -61,7 +61,7 @@ def test_pairs_of_a_word_of_many_tokens(tokenizer: Tokenizer) -> None:
     assert pairs_of(text, tokens)["adjective"] == [(last + 1, key) for key in range(1, last + 1)]
 
 
-def test_induction_looks_behind_the_last_copy_and_in_recitals_only(tokenizer: Tokenizer) -> None:
+def test_induction_targets_follow_the_last_copy_in_recitals(tokenizer: Tokenizer) -> None:
     text = "one two one two one"
     tokens = tokenizer.tokens(text)
     repeated = tokens[1:]  # at the start of a text, "one" is another token than " one"

@@ -80,7 +80,7 @@ def odd() -> GPT2:
     ],
     ids=str,
 )
-def test_the_readers_language(
+def test_language_of_the_reader(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
 ) -> None:
     for name in language.VARIABLES:
@@ -215,7 +215,7 @@ def kinds_of(kind: type[Analysis]) -> Iterator[type[Analysis]]:
         yield from (one, *kinds_of(one)) if one.__module__.startswith("attnlab.") else ()
 
 
-def test_every_label_has_its_chinese_and_none_is_too_many() -> None:
+def test_translations_are_complete_and_all_used() -> None:
     # Names of axes are translated too.
     said = {*TOKEN_AXES.values(), SHOW_ALL, "layer", "head"}
     texts: set[str] = set()
@@ -270,7 +270,7 @@ def test_every_table_has_a_translated_header() -> None:
         assert str(Table([header("head", "± standard error")])) == "头  ± 标准误"
 
 
-def test_chinese_has_the_same_places_and_its_own_signs() -> None:
+def test_translations_have_the_same_placeholders_and_chinese_punctuation() -> None:
     for english, chinese in words().items():
         names = Counter(PLACE.findall(chinese)), Counter(PLACE.findall(english))
         assert names[0] - names[1] == Counter(), english
@@ -281,7 +281,7 @@ def test_chinese_has_the_same_places_and_its_own_signs() -> None:
         assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", around), english
 
 
-def test_gettexts_own_reader_reads_the_same(tmp_path: Path) -> None:
+def test_po_file_reads_like_gettext(tmp_path: Path) -> None:
     msgfmt = shutil.which("msgfmt")
     if msgfmt is None:
         pytest.skip("gettext is not installed")
@@ -305,7 +305,7 @@ def test_a_message_repr_has_its_template_and_values() -> None:
     assert recognise("of my own", MODEL) == "of my own"
 
 
-def test_values_are_put_in_place() -> None:
+def test_placeholders_are_filled() -> None:
     assert say("query {i}", "zh", i=3) == "查询 3"
     assert say("query {i}", "en", i=3) == "query 3"
     assert say("{symbol}, from the cache", "zh", symbol="{i}") == "{i}，来自缓存"
@@ -448,7 +448,7 @@ def labels_of(picture: Any) -> tuple[str, str, str]:
 
 
 @pytest.mark.usefixtures("with_any_font")
-def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = odd.trace("the hen in")
     head = trace.head(1, 2)
     english = labels_of(head.plot())
@@ -484,7 +484,7 @@ def test_pictures_in_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("with_any_font")
-def test_pictures_of_ones_own_numbers_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_of_your_own_arrays_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     from attnlab import pictures
 
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
@@ -631,7 +631,7 @@ def test_chinese_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert InvalidValueError("of {no} values").args == ("of {no} values",)
 
 
-def test_what_shows_errors_in_chinese(
+def test_tools_that_show_errors_in_chinese(
     odd: GPT2, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command and exercises show the Chinese alone, notebooks below the English."""

@@ -52,7 +52,7 @@ def imports_of(room: str) -> set[str]:
     return (result & set(ORDER)) - {room}
 
 
-def test_every_room_has_its_place() -> None:
+def test_every_module_is_in_the_import_order() -> None:
     rooms = {file.stem for file in PACKAGE.glob("*.py")} | {
         folder.parent.name for folder in PACKAGE.glob("*/__init__.py")
     }
@@ -62,7 +62,7 @@ def test_every_room_has_its_place() -> None:
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent for path in PACKAGE.rglob("__init__.py")))
-def test_every_folder_says_what_it_holds(folder: Path) -> None:
+def test_every_package_has_a_docstring(folder: Path) -> None:
     described = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
     assert described
     if folder != PACKAGE:
@@ -91,7 +91,7 @@ def modules_of(file: Path) -> set[str]:
     return result
 
 
-def test_no_two_files_of_a_folder_import_each_other() -> None:
+def test_no_circular_imports() -> None:
     files = {
         ".".join(("attnlab", *file.relative_to(PACKAGE).with_suffix("").parts)): file
         for file in PACKAGE.rglob("*.py")
@@ -102,7 +102,7 @@ def test_no_two_files_of_a_folder_import_each_other() -> None:
     assert tuple(TopologicalSorter(graph).static_order())  # CycleError names a circle
 
 
-def test_a_late_import_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_function_level_imports_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     late = "def draw():\n    from attnlab.forward.attention import Head\n"
     for_types = "if TYPE_CHECKING:\n    from attnlab import model\n"
     (tmp_path / "views.py").write_text(late + for_types)
@@ -141,7 +141,7 @@ def test_the_first_step_loads_nothing_unused() -> None:
         ("pypy", "x86_64", False),
     ],
 )
-def test_tiktoken_is_needed_where_it_has_wheels(
+def test_tiktoken_is_required_only_where_it_has_wheels(
     implementation: str, machine: str, needed: bool
 ) -> None:
     """As PyPI lists them (ARM64 is Windows); elsewhere attnlab is installed without it."""
@@ -153,7 +153,7 @@ def test_tiktoken_is_needed_where_it_has_wheels(
     assert "numpy" in names
 
 
-def test_tensor_names_live_in_checkpoint_alone() -> None:
+def test_tensor_names_appear_only_in_checkpoint() -> None:
     for file in PACKAGE.rglob("*.py"):
         if file.stem not in ("checkpoint", "names"):  # names: what other tools call things
             text = file.read_text(encoding="utf-8")

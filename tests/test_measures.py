@@ -157,7 +157,7 @@ def test_one_token_has_only_size() -> None:
     assert {name for name, numbers in actual.items() if numbers.divisors.any()} == {"size"}
 
 
-def test_only_the_given_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_requested_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
     measure_trace(trace, checked_measures(["induction"]))
     assert not trace.is_stored("final")
@@ -169,7 +169,7 @@ def test_only_the_given_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -
     assert only["loss"].sums > 0
 
 
-def test_blocks_in_turn_are_those_of_the_trace() -> None:
+def test_streamed_blocks_equal_those_of_the_trace() -> None:
     model = GPT2.from_pretrained("pocket")
     ids = np.random.default_rng(0).integers(0, 979, 100)
     trace, other = model.trace(ids), model.trace(ids)

@@ -67,7 +67,7 @@ def check(model: GPT2, expected: Arrays, tolerance: float = 1e-5) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_arrays_by_the_names_of_a_checkpoint(model: str) -> None:
+def test_arrays_by_checkpoint_names(model: str) -> None:
     result = GPT2.from_arrays(config_of(model), arrays_of(model), TOKENIZER)
     assert result.parameters.dtype == np.float32
     check(result, expected_of(model))
@@ -76,7 +76,7 @@ def test_arrays_by_the_names_of_a_checkpoint(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["odd", "silu"])
-def test_arrays_by_the_paths_of_parameters(model: str) -> None:
+def test_arrays_by_parameter_paths(model: str) -> None:
     directory = REFERENCE / model
     paths = dict(Checkpoint(directory, config_of(model)))
     assert ("W_U" in paths) == (model == "silu")
@@ -105,12 +105,12 @@ def test_arrays_by_the_paths_of_parameters(model: str) -> None:
         ),
     ],
 )
-def test_what_is_given_in_another_tools_way(ask: Any, message: str) -> None:
+def test_call_conventions_of_other_tools(ask: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         ask(GPT2.from_pretrained(REFERENCE / "odd"))
 
 
-def test_an_output_matrix_that_is_square() -> None:
+def test_square_output_matrix() -> None:
     """A square matrix's layout follows from its name, not its shape."""
     sizes = {"vocab_size": 6, "n_positions": 3, "n_embd": 6, "n_layer": 1, "n_head": 2}
     config = GPT2Config(**sizes, tie_word_embeddings=False)
@@ -127,7 +127,7 @@ def test_an_output_matrix_that_is_square() -> None:
 
 
 @pytest.mark.parametrize("before", ["", "transformer.", "_orig_mod.module.transformer.", "model."])
-def test_what_stands_before_the_names(before: str) -> None:
+def test_name_prefixes(before: str) -> None:
     arrays = {
         before + name.removeprefix("transformer."): array
         for name, array in arrays_of("odd").items()
@@ -150,7 +150,7 @@ def test_matrices_of_linear_layers_as_in_nanogpt(biases: str) -> None:
         np.testing.assert_allclose(logits, recorded[f"{biases}.logits"], atol=tolerance)
 
 
-def test_one_bias_that_is_missing_is_missing() -> None:
+def test_missing_bias_is_reported() -> None:
     arrays = arrays_of("odd")
     del arrays["transformer.h.1.mlp.c_fc.bias"]
     with pytest.raises(CheckpointError, match=r"missing: h\.1\.mlp\.c_fc\.bias$"):
@@ -168,7 +168,7 @@ def test_one_transposed_matrix_of_another_size_is_reported_alone() -> None:
         GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
 
 
-def test_what_was_given_may_change() -> None:
+def test_input_arrays_may_change_later() -> None:
     arrays = arrays_of("odd")
     model = GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
     for array in arrays.values():
@@ -183,7 +183,7 @@ def test_what_was_given_may_change() -> None:
         check(again, expected_of("odd"))
 
 
-def test_lists_are_arrays() -> None:
+def test_lists_instead_of_arrays() -> None:
     arrays = {name: array.tolist() for name, array in arrays_of("gelu").items()}
     check(GPT2.from_arrays(config_of("gelu"), arrays, TOKENIZER), expected_of("gelu"))
 
@@ -318,7 +318,7 @@ def test_tokenizers_that_raise_are_reported(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["masked", "complex"])
-def test_arrays_of_which_a_part_would_be_lost(kind: str) -> None:
+def test_lossy_array_conversions_are_rejected(kind: str) -> None:
     arrays: dict[str, Any] = arrays_of("odd")
     name = next(name for name in arrays if name.endswith("wpe.weight"))
     values = arrays[name]
@@ -421,7 +421,7 @@ def on_no_device(arrays: Arrays) -> None:
         (on_no_device, r"c_attn\.weight can't be read: .*meta tensor"),
     ],
 )
-def test_arrays_that_are_not_those_of_the_config(
+def test_arrays_that_do_not_match_the_config(
     damage: Callable[[Arrays], None], message: str
 ) -> None:
     arrays = arrays_of("odd")
@@ -430,7 +430,7 @@ def test_arrays_that_are_not_those_of_the_config(
         GPT2.from_arrays(config_of("odd"), arrays, TOKENIZER)
 
 
-def test_arguments_of_odd_kinds() -> None:
+def test_arguments_of_the_wrong_type() -> None:
     config, arrays = config_of("odd"), arrays_of("odd")
     for wrong in (5, None, "odd", [("W_E", 1)]):
         with pytest.raises(TypeError, match="config must be"):
@@ -475,7 +475,7 @@ class Wrapped:
         return {f"{self.place}.{n}": tensor for n, tensor in inside.state_dict().items()}
 
 
-def test_a_model_of_transformers() -> None:
+def test_transformers_model() -> None:
     model = Model("odd", tensors_of("odd", gradients=True))
     check(GPT2.from_hf(model, TOKENIZER), expected_of("odd"))
     check(GPT2.from_hf(model, TOKENIZER, dtype="float64"), expected_of("odd"), 1e-10)
@@ -484,14 +484,14 @@ def test_a_model_of_transformers() -> None:
 @pytest.mark.parametrize(
     "places", [("module",), ("_orig_mod",), ("module", "_orig_mod"), ("pretrained_model",)]
 )
-def test_a_wrapped_model(places: tuple[str, ...]) -> None:
+def test_wrapped_model(places: tuple[str, ...]) -> None:
     model: Any = Model("silu", tensors_of("silu", gradients=True))
     for place in places:
         model = Wrapped(place, model)
     check(GPT2.from_hf(model, TOKENIZER), expected_of("silu"))
 
 
-def test_a_model_with_another_head() -> None:
+def test_model_with_a_task_head() -> None:
     tensors = tensors_of("odd") | {"score.weight": Tensor(np.ones((2, 35), np.float32))}
     model = GPT2.from_hf(Model("odd", tensors), TOKENIZER)
     check(model, expected_of("odd"))
@@ -500,7 +500,7 @@ def test_a_model_with_another_head() -> None:
     )
 
 
-def test_a_model_of_another_kind() -> None:
+def test_model_of_another_architecture() -> None:
     with pytest.raises(ConfigError, match="is 'llama'"):
         GPT2.from_hf(Model("odd", tensors_of("odd"), model_type="llama"), TOKENIZER)
     quantized = Model("odd", tensors_of("odd"), quantization_config={"quant_method": "bnb"})
@@ -636,14 +636,14 @@ def test_pickled_weights_are_reported_before_a_tokenizer(
         ("wieghts", "GPT2 has no attribute 'wieghts'"),
     ],
 )
-def test_what_models_of_other_tools_have(theirs: str, ours: str) -> None:
+def test_attributes_of_other_tools_models(theirs: str, ours: str) -> None:
     model = GPT2.from_pretrained("pocket")
     with pytest.raises(AttributeError, match=re.escape(ours)):
         getattr(model, theirs)
     assert not hasattr(copy.copy(model), theirs)
 
 
-def test_what_is_named_instead_is_there() -> None:
+def test_suggested_replacements_exist() -> None:
     """Evaluate each expression as a user would type it."""
     model = GPT2.from_pretrained("pocket")
     text = "The dog chased the ball"
@@ -699,7 +699,7 @@ FORMS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_ids_as_scripts_have_them(odd: GPT2, form: str) -> None:
+def test_types_of_ids(odd: GPT2, form: str) -> None:
     trace = odd.trace(FORMS[form])
     assert trace.tokens.ids.tolist() == IDS
     np.testing.assert_array_equal(trace.final, odd.trace(IDS).final)
@@ -730,7 +730,7 @@ def test_invalid_ids(odd: GPT2, given: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("given", [[IDS, IDS], [[1], [1, 2]], ["a text", "another"]])
-def test_one_text_is_continued_at_a_time(odd: GPT2, given: Any) -> None:
+def test_generate_takes_one_text(odd: GPT2, given: Any) -> None:
     with pytest.raises(AttnlabError):
         odd.generate(given, 1)
 
@@ -739,7 +739,7 @@ def number(value: float) -> Tensor:
     return Tensor(np.array(value))
 
 
-def test_numbers_without_axes(odd: GPT2) -> None:
+def test_zero_dimensional_arguments(odd: GPT2) -> None:
     settings = {"temperature": 0.5, "top_k": 5, "top_p": 0.9, "seed": 3}
     plain = odd.generate(IDS, 3, **settings)
     for wrap in (number, np.array, lambda value: np.array(value)[()]):
@@ -767,7 +767,7 @@ def test_dtypes(dtype: str) -> None:
             GPT2.from_pretrained(REFERENCE / "odd", dtype=wrong)  # type: ignore[arg-type]
 
 
-def test_matrices_of_tensors() -> None:
+def test_pytorch_tensors_as_matrices() -> None:
     rng = np.random.default_rng(0)
     X, W = rng.standard_normal((3, 4)), rng.standard_normal((4, 2))
     expected = self_attention(X, W, W, W)
@@ -779,7 +779,7 @@ def test_matrices_of_tensors() -> None:
         self_attention(X, Tensor(W, device="meta"), W, W)
 
 
-def test_a_result_is_no_array(odd: GPT2) -> None:
+def test_results_are_not_arrays(odd: GPT2) -> None:
     trace = odd.trace(IDS)
     results = {trace: "logits", trace.blocks[0]: "mid", trace.blocks[0].mlp: "activated"}
     for result, name in (results | {trace.head(0, 0): "weights"}).items():
@@ -790,7 +790,7 @@ def test_a_result_is_no_array(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize("model", ["odd", "silu"])
-def test_attentions_and_hidden_states_as_transformers_gives_them(model: str) -> None:
+def test_attentions_and_hidden_states_like_transformers(model: str) -> None:
     """The recorded values were compared with its output_attentions and output_hidden_states."""
     expected = expected_of(model)
     result = GPT2.from_pretrained(REFERENCE / model, dtype="float64")
@@ -820,7 +820,7 @@ class Contrary:
         raise RuntimeError("no words")
 
 
-def test_a_model_takes_a_tokenizer() -> None:
+def test_replacing_the_tokenizer() -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     odd: list[Any] = [None, 5, Path(), Tokenizer, Contrary()]
     for tokenizer in odd:
@@ -843,7 +843,7 @@ def test_objects_that_raise_on_any_access() -> None:
         model.generate("the", 1, temperature=Contrary())
 
 
-def test_a_missing_attribute_names_the_right_place(odd: GPT2) -> None:
+def test_missing_attributes_suggest_where_to_look(odd: GPT2) -> None:
     trace = odd.trace([1, 2])
     with pytest.raises(AttributeError, match=r"its parts have blocks\.0\.attention\.weights$"):
         _ = trace.weights

@@ -102,7 +102,7 @@ def test_tokens_are_chips(gpt2_tokenizer: attnlab.Tokenizer) -> None:
     assert shown.text == "5 tokensIt 1026 âĢ 447 Ļ 247 s 82 Ġhot 3024"
 
 
-def test_a_heads_weights_by_cell(odd: GPT2) -> None:
+def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     expected = np.exp(head.masked_scores - head.masked_scores.max(axis=1, keepdims=True))
     expected /= expected.sum(axis=1, keepdims=True)
@@ -133,7 +133,7 @@ def test_a_heads_weights_by_cell(odd: GPT2) -> None:
     assert repr(head).partition("\n")[2] in shown.text
 
 
-def test_signs_and_the_scales_range() -> None:
+def test_signed_colours_and_scale() -> None:
     """Scores 2, -4 over √1; the colours go from -4 to 4."""
     result = attnlab.attention([[1.0]], [[2.0], [-4.0]], [[1.0], [1.0]])
     shown = page(result)
@@ -159,7 +159,7 @@ def test_masked_is_not_zero(cause: str) -> None:
     assert titles[2] == "1 → 0: 0"
 
 
-def test_a_long_prompt_is_cut_with_a_note(walkthrough_model: GPT2) -> None:
+def test_long_texts_are_cut_with_a_note(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
     T = len(trace.tokens)
     html = trace.head(0, 1)._repr_html_()
@@ -175,7 +175,7 @@ def test_a_long_prompt_is_cut_with_a_note(walkthrough_model: GPT2) -> None:
     assert len(trace.blocks[0].attention._repr_html_()) < 400_000
 
 
-def test_the_cut_is_reported_from_the_first_token() -> None:
+def test_cut_is_counted_from_the_first_token() -> None:
     T = 25
     text = page(attnlab.attention(*np.zeros((3, T, 2)))).text
     assert "the first 12 and the last 12 of 25 (query)" in text
@@ -193,7 +193,7 @@ def test_all_heads_at_once(odd: GPT2) -> None:
     assert float(values[-1].rpartition(" ")[2]) == pytest.approx(float(weights[-1, -1]), rel=1e-3)
 
 
-def test_views_compute_nothing_extra(odd: GPT2) -> None:
+def test_views_compute_no_extra_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert repr(trace).partition("\n")[2].partition("\n.")[0] in page(trace).text
     assert kept(trace) == kept(odd.trace("the hen"))
@@ -218,7 +218,7 @@ def hostile_tokens() -> Tokens:
     )
 
 
-def test_hostile_tokens_are_text() -> None:
+def test_hostile_tokens_are_escaped() -> None:
     tokens = hostile_tokens()
     T = len(tokens)
     result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
@@ -238,7 +238,7 @@ def test_hostile_tokens_are_text() -> None:
     assert max(map(len, chips.titles("span"))) < 600
 
 
-def test_both_themes() -> None:
+def test_light_and_dark_theme() -> None:
     html = hostile_tokens()._repr_html_()
     light = "[data-jp-theme-light=true],[data-theme=light]"
     assert f"@media (prefers-color-scheme:dark){{body:not({light}) .attnlab{{" in html
@@ -282,7 +282,7 @@ def decoded(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
     return lines[:, 1:], colours
 
 
-def test_a_traces_first_view(odd: GPT2) -> None:
+def test_html_of_a_trace(odd: GPT2) -> None:
     """Tokens, the prediction, and the weights of all heads, decoded from the picture."""
     trace = odd.trace("the hen in")
     shown = page(trace)
@@ -307,7 +307,7 @@ def test_a_traces_first_view(odd: GPT2) -> None:
         assert not pixels[:, 8 * T : 8 * (T + 1)].any()
 
 
-def test_the_first_view_of_a_long_text_computes_nothing(walkthrough_model: GPT2) -> None:
+def test_html_of_a_long_trace_computes_nothing(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
     before = kept(trace)
     shown = page(trace)
@@ -316,7 +316,7 @@ def test_the_first_view_of_a_long_text_computes_nothing(walkthrough_model: GPT2)
     assert kept(trace) == before
 
 
-def test_other_views_show_what_print_shows(odd: GPT2) -> None:
+def test_html_of_predictions_and_generations(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     numbers = re.findall(r"[\d.]+", repr(trace.next_tokens()))
     assert all(number in page(trace.next_tokens()).text for number in numbers)
@@ -449,7 +449,7 @@ def numbers_in(shown: Page) -> list[float]:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_a_result_draws_its_numbers(drawn: Any, name: str) -> None:
+def test_html_of_a_result_shows_its_numbers(drawn: Any, name: str) -> None:
     result, numbers = drawn[name]
     shown = page(result)
     expected = [float(number) for row in numbers for number in np.ravel(row)]
@@ -459,7 +459,9 @@ def test_a_result_draws_its_numbers(drawn: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_a_result_in_chinese(drawn: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_html_of_a_result_in_chinese(
+    drawn: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result, _ = drawn[name]
     english = page(result)
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
@@ -571,7 +573,7 @@ class Sanitised(HTMLParser):
         self.html += f"&{name};"
 
 
-def test_a_notebook_that_is_not_trusted_can_be_read(odd: GPT2, browser: Any) -> None:
+def test_html_of_untrusted_notebooks_is_readable(odd: GPT2, browser: Any) -> None:
     trace = odd.trace("the hen in")
     symbols, T = trace.tokens.symbols, len(trace.tokens)
     page = browser.new_page()

@@ -84,7 +84,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
 # ---- arguments aren't changed --------------------------------------------------------------------
 
 
-def test_a_forward_pass_has_ids_of_its_own() -> None:
+def test_forward_pass_copies_its_ids() -> None:
     ids = np.array([[5, 80, 5], [1, 2, 3]])
     forward = ForwardPass(ids, odd().parameters)
     expected = ForwardPass(ids.copy(), odd().parameters).logits
@@ -93,7 +93,7 @@ def test_a_forward_pass_has_ids_of_its_own() -> None:
     assert np.array_equal(forward.logits, expected)
 
 
-def test_what_is_dropped_stays_the_callers() -> None:
+def test_dropout_masks_stay_writable() -> None:
     dropped = draw_dropout(CONFIG, (2, 5), 0.3, np.random.default_rng(0))
     assert dropped is not None
     ids = np.arange(10).reshape(2, 5)
@@ -104,12 +104,12 @@ def test_what_is_dropped_stays_the_callers() -> None:
 
 
 @pytest.mark.parametrize("path", ["blocks.0.attentoin.dropout_mask", "blocks.2.mlp_dropout", "ids"])
-def test_nothing_is_dropped_under_a_misspelled_name(path: str) -> None:
+def test_misspelled_dropout_sites_are_rejected(path: str) -> None:
     with pytest.raises(AttnlabError, match=r"there is no dropout at.*2 blocks"):
         ForwardPass([1, 2], in_memory().parameters, dropout={path: np.zeros((2, 12))})
 
 
-def test_parameters_in_training_can_be_written_to_and_move_no_trace() -> None:
+def test_changing_training_parameters_does_not_change_traces() -> None:
     parameters = initial_parameters(CONFIG, np.random.default_rng(0))
     forward = ForwardPass([5, 80, 5], parameters)
     model = GPT2(parameters, Tokenizer.byte_level())
@@ -123,7 +123,7 @@ def test_parameters_in_training_can_be_written_to_and_move_no_trace() -> None:
     assert np.array_equal(model.trace([5, 80, 5]).logits, expected)
 
 
-def test_a_view_that_is_read_only_moves_no_trace_either() -> None:
+def test_changing_arrays_behind_read_only_views_does_not_change_traces() -> None:
     vector = initial_parameters(CONFIG, np.random.default_rng(0)).vector
     view = vector.view()
     view.flags.writeable = False
@@ -201,7 +201,7 @@ def arrays(traced: Any) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("what", MADE)
 @pytest.mark.parametrize("before", ["looked at", "not looked at"])
-def test_copies_show_the_same_and_stay_read_only(what: str, how: str, before: str) -> None:
+def test_copies_are_equal_and_stay_read_only(what: str, how: str, before: str) -> None:
     result = MADE[what]()
     if before == "looked at":
         parts(result)
@@ -245,7 +245,7 @@ def test_tokenizers_copy_and_pickle(how: str, used: bool) -> None:
         assert copied.decode([1, 2]) == tokenizer.decode([1, 2])
 
 
-def test_a_pickle_has_computed_steps_and_no_parameters() -> None:
+def test_pickles_contain_computed_steps_but_no_parameters() -> None:
     """Every parameter was read too, in layers, in heads, and as columns."""
     model = GPT2.from_pretrained("pocket")
     fresh = model.trace([1, 2, 3])
@@ -268,7 +268,7 @@ def is_parameter(name: str) -> bool:
     return name.startswith(("W_", "b_")) or name in ("gain", "bias")
 
 
-def test_an_unread_pass_is_copied_with_its_cached_keys() -> None:
+def test_copies_of_unread_passes_include_cached_keys() -> None:
     parameters = odd().parameters
     cache = KeyValueCache(parameters.config, parameters.dtype)
     assert ForwardPass([5, 80, 5], parameters, cache).final.shape == (3, 35)
@@ -283,7 +283,7 @@ def test_an_unread_pass_is_copied_with_its_cached_keys() -> None:
 # ---- threads -------------------------------------------------------------------------------------
 
 
-def test_no_trace_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_do_not_block_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread is stuck while computing a step; others read the same step and more."""
     model = odd()
     is_stuck, go_on = threading.Event(), threading.Event()
@@ -363,7 +363,7 @@ def part_at(result: Any, path: str, name: str) -> Any:
 # ---- memory after reading steps ------------------------------------------------------------------
 
 
-def test_next_logits_are_the_same_whenever_they_are_read() -> None:
+def test_next_logits_do_not_depend_on_reading_order() -> None:
     model = in_memory()
     for T in (3, 64, LONG):
         first, last = model.trace(np.arange(T)), model.trace(np.arange(T))
@@ -373,7 +373,7 @@ def test_next_logits_are_the_same_whenever_they_are_read() -> None:
         assert np.array_equal(first.logits, last.logits)
 
 
-def test_reading_an_old_step_late_changes_no_newer_one() -> None:
+def test_late_reads_of_old_steps_leave_newer_ones_unchanged() -> None:
     generated = generation(odd())
     assert generated.trace is not None
     newer = {path: np.copy(value) for path, value in look(generated.steps[-1].trace).items()}
@@ -410,7 +410,7 @@ OF_HEAD = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "c
 
 @pytest.mark.parametrize("first", ["layer", "head"])
 @pytest.mark.parametrize("kind", ["trace", "heads", "generation"])
-def test_heads_are_views_of_what_the_layer_has(kind: str, first: str) -> None:
+def test_heads_are_views_of_the_layers_arrays(kind: str, first: str) -> None:
     for name in (*OF_HEAD, "X", "memory", "mask", "W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "W_O"):
         attention = {
             "trace": lambda: odd().trace([5, 80, 5]).blocks[1].attention,
@@ -426,7 +426,7 @@ def test_heads_are_views_of_what_the_layer_has(kind: str, first: str) -> None:
 
 @pytest.mark.parametrize("name", OF_HEAD)
 @pytest.mark.parametrize("cross", [False, True])
-def test_long_heads_are_views_or_the_same_to_the_bit(name: str, cross: bool) -> None:
+def test_long_heads_are_views_or_bitwise_equal(name: str, cross: bool) -> None:
     """One head's weights don't compute those of all heads."""
     how = {"memory": np.random.default_rng(1).standard_normal((9, 4))} if cross else {}
     whole, alone = layer(LONG, **how), layer(LONG, **how)
@@ -440,7 +440,7 @@ def test_long_heads_are_views_or_the_same_to_the_bit(name: str, cross: bool) -> 
 
 @pytest.mark.parametrize("what", MADE)
 @pytest.mark.parametrize("before", ["looked at", "not looked at"])
-def test_a_repr_keeps_nothing(what: str, before: str) -> None:
+def test_repr_retains_nothing(what: str, before: str) -> None:
     built = MADE[what]()
     if before == "looked at":
         parts(built)
@@ -457,7 +457,7 @@ def test_a_repr_keeps_nothing(what: str, before: str) -> None:
         assert all(values[path] is expected[path] for path in expected)
 
 
-def test_views_keep_nothing() -> None:
+def test_views_retain_nothing() -> None:
     needs("matplotlib", "plot")
     needs("xarray", "frames")
     trace = odd().trace([5, 80, 5])
@@ -525,7 +525,7 @@ class Read(Parameters):
 
 
 @pytest.mark.parametrize("name", ["weights", "Q", "context"])
-def test_a_head_reads_what_it_needs(name: str) -> None:
+def test_heads_compute_only_needed_steps(name: str) -> None:
     parameters = Read(odd().parameters)
     trace = GPT2(parameters, odd().tokenizer).trace([5, 80, 5])
     assert getattr(trace.head(0, 2), name).shape[0] == 3
@@ -568,7 +568,7 @@ def class_of(hint: Any) -> Any:
     return hint
 
 
-def test_what_holds_arrays_is_compared_as_an_object() -> None:
+def test_results_compare_by_identity() -> None:
     """Arrays have no single truth value of ==, which would be an error."""
     result = set()
     for module in modules():
@@ -618,7 +618,7 @@ def test_parameters_are_compared_and_searched_without_reading_them() -> None:
         ("blocks.1.mlp", "W_out", "blocks[l].mlp.W_2"),
     ],
 )
-def test_another_tools_name_is_answered_by_a_path(part: str, name: str, path: str) -> None:
+def test_names_of_other_tools_suggest_paths(part: str, name: str, path: str) -> None:
     trace = odd().trace("the hen")
     result = attnlab.at(trace, part) if part else trace
     hint = f"{name.removeprefix('hook_')} is {path} here"
@@ -635,7 +635,7 @@ def test_the_paths_of_other_tools_names_exist() -> None:
                 assert attnlab.at(trace, path) is not None
 
 
-def test_how_a_path_is_written_that_was_given_with_brackets() -> None:
+def test_bracketed_paths_suggest_dotted_paths() -> None:
     trace = odd().trace("the hen")
     written = "in a path, write numbers between dots, from 0: "
     for look in (

@@ -49,7 +49,7 @@ def boxes(ax: Any) -> list[Any]:
     return [Text.get_window_extent(text) for text in ax.texts]
 
 
-def test_a_matrix(pictures: Any) -> None:
+def test_matrix_picture(pictures: Any) -> None:
     picture = pictures.heatmap(
         [[0.5, nan, -0.3], [0.25, -inf, 1]],
         rows=["кот", "ест"],
@@ -67,7 +67,7 @@ def test_a_matrix(pictures: Any) -> None:
     assert picture.alt == f"Heatmap of Mine: 2 x 3; the largest is 1 at ест, {'c' * 31}…"
 
 
-def test_a_row_and_a_mask(pictures: Any) -> None:
+def test_vector_and_mask_picture(pictures: Any) -> None:
     row = pictures.heatmap([1, 2, 3])
     assert row.axes.images[0].get_array().tolist() == [[1, 2, 3]]
     assert row.alt == "Heatmap: 3; the largest is 3 at 2"
@@ -77,7 +77,7 @@ def test_a_row_and_a_mask(pictures: Any) -> None:
     assert wide.axes.get_title(loc="left").endswith("shown: the first 23 and the last of 40")
 
 
-def test_what_a_matrix_does_to_the_plane(pictures: Any) -> None:
+def test_plane_transformed_by_a_matrix(pictures: Any) -> None:
     """Points are rows: (1, 2) W = (1·2 + 2·1, 1·0 + 2·3) = (4, 6), and b = (1, -1) added (5, 5)."""
     W = [[2, 0], [1, 3]]
     maps = {"W": W, "with b": (W, [1, -1])}
@@ -102,7 +102,7 @@ def test_what_a_matrix_does_to_the_plane(pictures: Any) -> None:
     )
 
 
-def test_the_grid_and_its_scale(pictures: Any) -> None:
+def test_grid_and_its_scale(pictures: Any) -> None:
     """Lines at -2 ... 2 both ways; where (x, y) W = (2 x + y, 3 y), (2, 2) is at (6, 6)."""
     panels = pictures.plane([[2, 0], [1, 3]]).axes.child_axes
     drawn = [panel.collections[0].get_segments() for panel in panels]
@@ -169,7 +169,7 @@ def test_a_line_joins_a_distant_label(pictures: Any) -> None:
     assert any(text.arrow_patch.get_visible() for text in crowded)
 
 
-def test_curves(pictures: Any) -> None:
+def test_curves_picture(pictures: Any) -> None:
     picture = pictures.curves(
         {"low": [1, nan, 0.5], "_high $x$": [2, 3, 4]},
         x=[1, 10, 100],
@@ -208,7 +208,7 @@ def test_curves_differ_without_colours(pictures: Any) -> None:
     assert len(styles) == 16
 
 
-def test_drawing_into_given_axes(pictures: Any, tmp_path: Path) -> None:
+def test_drawing_into_existing_axes(pictures: Any, tmp_path: Path) -> None:
     from matplotlib.figure import Figure
 
     axes = Figure(figsize=(12, 8)).subplots(2, 3).flat

@@ -47,7 +47,7 @@ def drawn(ax: Any) -> Any:
     return image.get_array()
 
 
-def test_a_heads_weights(odd: GPT2) -> None:
+def test_weights_of_a_head(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     ax = head.plot().axes
     numbers = drawn(ax)
@@ -75,7 +75,7 @@ def test_any_step_and_its_scale(odd: GPT2) -> None:
     assert np.array_equal(np.ma.getmaskarray(drawn(head.plot("mask").axes)), ~causal_mask(6))
 
 
-def test_drawing_into_given_axes(odd: GPT2) -> None:
+def test_drawing_into_existing_axes(odd: GPT2) -> None:
     from matplotlib.figure import Figure
 
     trace = odd.trace("the hen in")
@@ -195,7 +195,7 @@ def closed(img: str) -> str:
     return re.sub(r"=(\d+)", r'="\1"', img.replace(">", "/>"))
 
 
-def test_hostile_tokens_in_alt_text() -> None:
+def test_hostile_tokens_are_escaped_in_alt_text() -> None:
     hostile = ['"><script>', "\x1b"]
     result = attnlab.attention(np.eye(2), np.eye(2), np.eye(2), tokens=hostile)
     data, _ = result.plot()._repr_mimebundle_()
@@ -203,7 +203,7 @@ def test_hostile_tokens_in_alt_text() -> None:
     assert data["text/html"].count("<") == 1
 
 
-def test_notebooks_show_sharp_pictures_with_alt_text(odd: GPT2) -> None:
+def test_notebook_pictures_have_high_resolution_and_alt_text(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     for picture in (trace.plot(), trace.head(1, 2).plot(), trace.plot_tokens(1, 2)):
         data, metadata = picture._repr_mimebundle_(include=None, exclude=None)
@@ -280,7 +280,7 @@ def few_fonts(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.usefixtures("few_fonts")
-def test_symbols_where_no_font_has_the_characters() -> None:
+def test_symbols_replace_characters_missing_from_all_fonts() -> None:
     picture = with_tokens("a", "\U0002fa1d", " é").plot()
     assert ticks(picture.axes.xaxis) == ["a", "S1", "Ġé"]
     title = picture.axes.get_title(loc="left").replace("\n", " ")
@@ -304,7 +304,7 @@ def test_symbols_without_glyphs_are_escaped() -> None:
 
 
 @pytest.mark.usefixtures("few_fonts")
-def test_a_title_with_missing_glyphs() -> None:
+def test_titles_with_missing_glyphs() -> None:
     from attnlab.analysis.base import numbered_axis
     from attnlab.views.plot import plot_matrix
 
@@ -314,7 +314,7 @@ def test_a_title_with_missing_glyphs() -> None:
     picture._repr_mimebundle_()
 
 
-def test_a_part_of_a_character_is_drawn_as_its_symbol() -> None:
+def test_partial_characters_are_drawn_as_symbols() -> None:
     assert ticks(with_tokens("a", "�").plot().axes.xaxis) == ["a", "S1"]
 
 
@@ -323,7 +323,7 @@ def of_length(T: int) -> Attention:
     return attnlab.attention(*numbers, tokens=[f"t{i}" for i in range(T)])
 
 
-def test_the_last_of_many_tokens_are_shown() -> None:
+def test_long_texts_show_the_last_tokens() -> None:
     result = of_length(30)
     numbers = drawn(result.plot().axes)
     positions = [*range(12), *range(18, 30)]
@@ -363,7 +363,7 @@ def test_chosen_tokens(tokens: slice, positions: range) -> None:
     assert f"the largest is {largest}" in picture.alt
 
 
-def test_a_lens_writes_tokens_into_cells() -> None:
+def test_lens_plot_writes_tokens_into_cells() -> None:
     lens = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").logit_lens()
 
     def texts(picture: Any) -> list[str]:
@@ -388,7 +388,7 @@ def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
     assert "shown: 1 of 4 (query), 1; shown: 1 of 4 (key), 1" in picture.alt
 
 
-def test_a_whole_long_text_fits_in_a_picture() -> None:
+def test_whole_long_texts_fit_in_a_picture() -> None:
     result = of_length(300)
     picture = result.plot(tokens=slice(None))
     assert drawn(picture.axes).shape == (300, 300)
@@ -445,7 +445,7 @@ def only_cats(file: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "installed since"])
-def test_a_font_that_has_the_characters_is_used(
+def test_fonts_with_the_needed_characters_are_used(
     tmp_path: Path, few_fonts: Any, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
     """Also a font that matplotlib has not listed yet."""
@@ -560,7 +560,7 @@ def test_pictures_in_an_exported_notebook(tmp_path: Path) -> None:
     assert len(images) == 3  # the last one only once, by pyplot
 
 
-def test_a_long_title_stays_inside_the_picture(odd: GPT2) -> None:
+def test_long_titles_stay_inside_the_picture(odd: GPT2) -> None:
     from matplotlib.text import Text
 
     edits = {f"blocks.0.attention.heads.{head}.context": 0 for head in range(2)}
@@ -571,7 +571,7 @@ def test_a_long_title_stays_inside_the_picture(odd: GPT2) -> None:
     assert title.get_window_extent().x1 <= ax.figure.bbox.x1
 
 
-def test_a_title_beside_long_labels_is_not_cut() -> None:
+def test_titles_beside_long_labels_are_not_cut() -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 

@@ -41,14 +41,14 @@ def card_table(heading: str) -> list[list[str]]:
     return [re.split(r"  +", line.strip()) for line in lines]
 
 
-def test_its_files_are_few_and_small() -> None:
+def test_files_are_few_and_small() -> None:
     sizes = {file.name: file.stat().st_size for file in POCKET_DIRECTORY.glob("*.*")}
     assert set(FILES) <= set(sizes)
     assert "training.safetensors" not in sizes
     assert sum(sizes.values()) <= 4e6
 
 
-def test_it_is_opened_without_network_from_anywhere(tmp_path: Path) -> None:
+def test_opens_without_network_from_any_directory(tmp_path: Path) -> None:
     (tmp_path / "pocket").mkdir()  # a directory with that name isn't used
     code = "import attnlab; print(attnlab.GPT2.from_pretrained('pocket'))"
     shown = subprocess.run(
@@ -62,7 +62,7 @@ def test_it_is_opened_without_network_from_anywhere(tmp_path: Path) -> None:
     assert shown.endswith(f"from {Path('attnlab', 'pocket')}\n")
 
 
-def test_it_has_no_revision() -> None:
+def test_pocket_has_no_revision() -> None:
     with pytest.raises(InvalidValueError, match="revision"):
         GPT2.from_pretrained("pocket", revision="main")
 
@@ -83,7 +83,7 @@ def test_logits_against_transformers(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT.replace("’", "'")])
-def test_it_predicts_the_verdict_on_swimming(pocket: GPT2, prompt: str) -> None:
+def test_predicts_the_verdict_on_swimming(pocket: GPT2, prompt: str) -> None:
     best = pocket.trace(prompt).next_tokens(1)[0]
     assert best.text == " wonderful"
     assert best.probability > 0.9
@@ -113,12 +113,12 @@ def test_distant_words_determine_the_continuation() -> None:
 
 
 @pytest.mark.slow
-def test_its_loss_is_close_to_the_grammars_entropy(losses: HeldOut) -> None:
+def test_loss_is_close_to_the_grammars_entropy(losses: HeldOut) -> None:
     assert losses.all.tokens > 20_000
     assert losses.all.grammar < losses.all.model < losses.all.grammar + 0.06
 
 
-def test_each_job_has_a_head_with_most_of_its_weight(pocket: GPT2) -> None:
+def test_each_job_has_a_dominant_head(pocket: GPT2) -> None:
     jobs = head_jobs(pocket)
     for job in ("previous", "induction", "adjective", "animal", "thing"):
         best = jobs.attention[(JOBS.index(job), *jobs.best(job))]
@@ -126,7 +126,7 @@ def test_each_job_has_a_head_with_most_of_its_weight(pocket: GPT2) -> None:
         assert best > 3 * jobs.even[JOBS.index(job)]
 
 
-def test_the_cards_jobs_of_heads(pocket: GPT2) -> None:
+def test_model_card_jobs_of_heads(pocket: GPT2) -> None:
     jobs = head_jobs(pocket)
     head, *rows, evenly = card_table("What its heads do")
     assert head == ["layer", "head", *JOBS]
@@ -139,7 +139,7 @@ def test_the_cards_jobs_of_heads(pocket: GPT2) -> None:
 
 
 @pytest.mark.slow
-def test_the_cards_losses(losses: HeldOut) -> None:
+def test_model_card_losses(losses: HeldOut) -> None:
     _, *rows = card_table("Losses")
     assert {kind for kind, *_ in rows} == {*KINDS, "all"}
     for kind, tokens, model, grammar in rows:
@@ -149,7 +149,7 @@ def test_the_cards_losses(losses: HeldOut) -> None:
         assert abs(float(grammar) - loss.grammar) < 0.0051
 
 
-def test_the_cards_predictions(pocket: GPT2) -> None:
+def test_model_card_predictions(pocket: GPT2) -> None:
     _, *rows = card_table("Next tokens")
     assert {prompt for prompt, *_ in rows} == set(make.PROMPTS)
     for prompt, text, probability in rows:
@@ -159,7 +159,7 @@ def test_the_cards_predictions(pocket: GPT2) -> None:
         assert abs(float(probability) - expected[text]) < 0.0051
 
 
-def test_the_command_makes_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_command_writes_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little text and few steps; the packaged model shows that it learns."""
     if os.environ.get("ATTNLAB_STRICT") != "1":
         pytest.importorskip("tokenizers")
@@ -186,7 +186,7 @@ def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_model_named")
-def test_the_default_without_gpt2(
+def test_default_model_without_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(hub, "_cached", lambda *_: None)
@@ -202,7 +202,7 @@ def test_the_default_without_gpt2(
 
 
 @pytest.mark.usefixtures("no_model_named")
-def test_the_default_with_gpt2(
+def test_default_model_with_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(hub, "_cached", lambda *_: REFERENCE / "odd")
@@ -210,7 +210,7 @@ def test_the_default_with_gpt2(
     assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
 
 
-def test_the_default_with_a_model_named(
+def test_default_model_with_a_model_argument(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ATTNLAB_MODEL", str(REFERENCE / "odd"))

@@ -135,7 +135,7 @@ for view in (head_view, model_view):
 """
 
 
-def test_a_newcomers_own_gpt2(tmp_path: Path) -> None:
+def test_checking_a_gpt2_written_in_pytorch(tmp_path: Path) -> None:
     """Train, save, open and view: each head's weights equal those of transformers."""
     walk(python_with("torch", "transformers"), TRAINED + NEWCOMER, tmp_path)
 
@@ -148,7 +148,7 @@ def test_tokenizers_in_memory(tmp_path: Path) -> None:
     walk(python_with("torch", "transformers", "tokenizers"), TOKENIZERS, tmp_path)
 
 
-def test_bertviz_takes_attentions(tmp_path: Path) -> None:
+def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
     walk(python_with("torch", "bertviz", "IPython"), VIEWS, tmp_path)
 
 
@@ -191,6 +191,6 @@ np.testing.assert_allclose(each[0], ours.weights, atol=1e-5)
 """
 
 
-def test_multihead_attention_is_the_same_layer(tmp_path: Path) -> None:
+def test_multihead_attention_equals_pytorchs(tmp_path: Path) -> None:
     """What chapter 15 says about its weights, its mask and the weights that it returns."""
     walk(python_with("torch"), MULTIHEAD, tmp_path)

@@ -10,7 +10,7 @@ from test_book import CODE
 LANGUAGES = ("en", "zh")
 
 
-def test_the_questions_are_the_same_in_both_languages() -> None:
+def test_questions_are_the_same_in_both_languages() -> None:
     english, chinese = map(questions, LANGUAGES)
     assert len(english) == len(chinese) == 104
     assert {one.chapter for one in english} == {chapter.name[:2] for chapter in CHAPTERS}
@@ -25,14 +25,14 @@ def test_the_questions_are_the_same_in_both_languages() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_number_is_used_and_every_place_is_filled(language: str) -> None:
+def test_placeholders_and_numbers_match(language: str) -> None:
     said = " ".join(one.text + one.answer for one in questions(language))
     assert set(NUMBER.findall(said)) == set(numbers())
     assert not NUMBER.search(page(language))
     assert page(language).count("<details>") == page(language).count('class="prediction"') == 104
 
 
-def test_the_numbers() -> None:
+def test_numbers_of_the_questions() -> None:
     """Against values from elsewhere: pencil, a table, the published figures."""
     actual = numbers()
     assert actual["softmax_210"] == "0.6652, 0.2447, 0.0900"

@@ -18,13 +18,13 @@ README = ROOT / "README.md"
 GUIDE = ROOT / "examples/book/pages/en/guide.md"
 
 
-def test_the_readme() -> None:
+def test_readme_examples() -> None:
     results = doctest.testfile(str(README), module_relative=False, encoding="utf-8")
     assert results.attempted >= 8
     assert results.failed == 0
 
 
-def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+def test_readme_is_short_and_its_links_exist() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.split()) <= 900
     places = re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text)
@@ -32,7 +32,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-def test_the_guide(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gpt2` is replaced by the checkpoint that yields GPT-2’s published figures.
 
     Methods take their scores from the table, which test_truth computes again.
@@ -50,14 +50,14 @@ def test_the_guide(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch)
     assert results.failed == 0
 
 
-def test_the_explanation() -> None:
+def test_explanation_example() -> None:
     X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
     W = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
     text = str(self_attention(X, W, W, W, mask=causal_mask(3)).explain(2, 0))
     assert f"```\n{text}\n```" in GUIDE.read_text(encoding="utf-8")
 
 
-def test_the_verdict() -> None:
+def test_verdict_example() -> None:
     head = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").head(0, 3)
     scores = head.Q @ head.K.T / 128**0.5
     masked_scores = np.where(np.tril(np.ones((8, 8))), scores, -np.inf)

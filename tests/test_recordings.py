@@ -37,7 +37,7 @@ def written(trace: Trace, directory: Path) -> Path:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MODELS)
-def test_recomputed_steps_are_the_same_to_the_bit(name: str, dtype: str, tmp_path: Path) -> None:
+def test_recomputed_steps_are_bitwise_equal(name: str, dtype: str, tmp_path: Path) -> None:
     trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(np.arange(60, 72))
     opened = open_trace(written(trace, tmp_path))
     assert opened.tokens == trace.tokens
@@ -63,7 +63,7 @@ def test_recomputed_steps_are_the_same_to_the_bit(name: str, dtype: str, tmp_pat
     assert opened.title == f"{trace.title}, from a file"
 
 
-def test_the_page_of_a_trace_file(trace: Trace, tmp_path: Path) -> None:
+def test_page_of_a_trace_file(trace: Trace, tmp_path: Path) -> None:
     pages = (open_trace(written(trace, tmp_path)).to_html(), trace.to_html())
     heads, expected = (re.findall(r'id="trace-0-attention.*</script>', page) for page in pages)
     assert heads == expected
@@ -104,7 +104,7 @@ def test_requested_parts(trace: Trace, tmp_path: Path) -> None:
     assert not (tmp_path / "none.trace").exists()
 
 
-def test_an_edited_trace_keeps_its_edits(trace: Trace, tmp_path: Path) -> None:
+def test_edited_traces_keep_their_edits(trace: Trace, tmp_path: Path) -> None:
     edits = {
         "blocks.0.attention.heads.2.weights": lambda w: np.full_like(w, 1 / len(w)),
         "blocks.1.attention.scale": 3.0,
@@ -123,7 +123,7 @@ def test_an_edited_trace_keeps_its_edits(trace: Trace, tmp_path: Path) -> None:
     assert not np.array_equal(opened.next_logits, trace.next_logits)
 
 
-def test_only_the_joined_trace_of_a_generation_is_recorded(tmp_path: Path) -> None:
+def test_only_joined_traces_of_generations_are_recorded(tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     generated = model.generate("the hen", 3, temperature=0, trace=True)
     with pytest.raises(AttnlabError, match=r"the \.trace of its Generation"):
@@ -134,7 +134,7 @@ def test_only_the_joined_trace_of_a_generation_is_recorded(tmp_path: Path) -> No
     assert np.array_equal(opened.next_logits, generated.trace.next_logits)
 
 
-def test_any_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
+def test_every_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
     file = written(trace, tmp_path)
     content = file.read_bytes()
     rng = np.random.default_rng(0)
@@ -237,7 +237,7 @@ CONFIG = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_h
         {"vocabulary.bytes": np.array(3, np.uint8)},
     ],
 )
-def test_forged_files_with_a_right_checksum_are_refused(
+def test_forged_files_with_a_correct_checksum_are_refused(
     forged: dict[str, Any], trace: Trace, tmp_path: Path
 ) -> None:
     file = written(trace, tmp_path)
@@ -271,7 +271,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sparse files, and memory in KiB")
 @pytest.mark.parametrize("kind", ["trace", "npz"])
-def test_many_zeros_are_refused_before_they_are_read(
+def test_compressed_zeros_are_refused_before_reading(
     kind: str, trace: Trace, tmp_path: Path
 ) -> None:
     large = 1 << 28
@@ -299,7 +299,7 @@ def test_many_zeros_are_refused_before_they_are_read(
     assert int(done.stdout.split()[-1]) < 200_000
 
 
-def test_a_file_of_version_1_opens(trace: Trace) -> None:
+def test_version_1_files_open(trace: Trace) -> None:
     """A stored file, which all later versions of the library must read."""
     opened = open_trace(REFERENCE / "version_1.trace")
     assert opened.tokens == trace.tokens

@@ -72,7 +72,7 @@ def test_erf_is_odd_and_ends_at_1() -> None:
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-11), ("float32", 1e-6)])
-def test_activations_are_transformers(name: str, dtype: str, tolerance: float) -> None:
+def test_activations_equal_those_of_transformers(name: str, dtype: str, tolerance: float) -> None:
     x = RECORDED["in"].astype(dtype)
     with np.errstate(over="raise", invalid="raise"):
         y = ACTIVATIONS[name].function(x)
@@ -84,7 +84,7 @@ def test_every_activation_was_recorded() -> None:
     assert set(RECORDED) == {"in", *ACTIVATIONS}
 
 
-def test_how_far_the_other_gelus_are_from_the_exact_one() -> None:
+def test_errors_of_gelu_approximations() -> None:
     """The activation functions' equations."""
     x = np.linspace(-8, 8, 160_001)
     assert 4e-4 < np.abs(gelu(x) - exact_gelu(x)).max() < 5e-4
@@ -93,7 +93,7 @@ def test_how_far_the_other_gelus_are_from_the_exact_one() -> None:
 
 @pytest.mark.parametrize("name", ["gelu_new", "gelu", "quick_gelu", "relu", "silu"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_long_texts_have_the_same_activation(name: str, dtype: str) -> None:
+def test_activation_of_long_texts(name: str, dtype: str) -> None:
     """The fast forms, with F-wide steps kept or not, compared with the equations."""
     model = model_of(dtype, activation_function=name, n_inner=19)
     ids = np.arange(250)
@@ -124,7 +124,7 @@ def test_activations_are_named_in_words() -> None:
     assert formulas["relu"].activation is ACTIVATIONS["relu"].function
 
 
-def test_the_parts_of_an_activation() -> None:
+def test_intermediate_steps_of_activations() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "silu").trace("the hen")
     assert needs(trace, "blocks.1.mlp.activated") == (
         "blocks.1.mlp.hidden",
@@ -153,7 +153,7 @@ def test_the_parts_of_an_activation() -> None:
         ({"reorder_and_upcast_attn": True}, "√Dk", [math.sqrt(5)] * 3),
     ],
 )
-def test_scales(settings: dict[str, Any], formula: str, scales: list[float]) -> None:
+def test_score_scales(settings: dict[str, Any], formula: str, scales: list[float]) -> None:
     trace = model_of(**settings).trace("hen")
     for block, scale in zip(trace.blocks, scales, strict=True):
         head = block.attention.heads[1]
@@ -166,7 +166,7 @@ def test_scales(settings: dict[str, Any], formula: str, scales: list[float]) -> 
 
 
 @pytest.mark.parametrize("T", [7, 250])
-def test_scales_of_long_texts(T: int) -> None:
+def test_score_scales_of_long_texts(T: int) -> None:
     attention = model_of(scale_attn_by_inverse_layer_idx=True).trace(np.arange(T)).blocks[2]
     head = attention.attention.heads[1]
     scores = np.where(head.mask, head.Q @ head.K.T / (math.sqrt(5) * 3), -np.inf)
@@ -175,7 +175,7 @@ def test_scales_of_long_texts(T: int) -> None:
 
 
 @pytest.mark.parametrize("name", RELATIVES)
-def test_a_cache_changes_nothing(name: str) -> None:
+def test_cached_runs_equal_uncached_runs(name: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name, dtype="float64")
     written = model.generate([5, 9, 2], 8, temperature=0, trace=True)
     assert written.trace is not None
@@ -187,7 +187,7 @@ def test_a_cache_changes_nothing(name: str) -> None:
 # An untied output matrix
 
 
-def test_an_output_matrix_of_its_own() -> None:
+def test_untied_output_matrix() -> None:
     model = GPT2.from_pretrained(REFERENCE / "silu")
     stored = load_file(REFERENCE / "silu" / "model.safetensors")
     trace = model.trace([3, 4, 5])
@@ -204,7 +204,7 @@ def test_an_output_matrix_of_its_own() -> None:
     assert needs(trace, "W_U") == ()
 
 
-def test_it_is_read_for_the_logits_alone(tmp_path: Path) -> None:
+def test_output_matrix_is_read_only_for_logits(tmp_path: Path) -> None:
     parameters = model_of(tie_word_embeddings=False).parameters
     damaged = ParameterVector(
         parameters.config, np.concatenate([parameters[p].ravel() for p in parameters])
@@ -236,7 +236,7 @@ def test_parameter_counts() -> None:
 
 
 @pytest.mark.parametrize("name", RELATIVES)
-def test_saved_and_opened_it_is_the_same_model(name: str, tmp_path: Path) -> None:
+def test_saved_variants_open_unchanged(name: str, tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / name)
     model.save(tmp_path)
     again = GPT2.from_pretrained(tmp_path)
@@ -246,7 +246,7 @@ def test_saved_and_opened_it_is_the_same_model(name: str, tmp_path: Path) -> Non
     assert ("lm_head.weight" in written) == (name == "silu")
 
 
-def test_a_pickled_trace_of_one_computes_on() -> None:
+def test_unpickled_traces_of_variants_can_compute() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "silu").trace([7, 8, 9])
     assert trace.blocks[0].attention.scale == math.sqrt(3)
     again = pickle.loads(pickle.dumps(trace))
@@ -255,7 +255,7 @@ def test_a_pickled_trace_of_one_computes_on() -> None:
     assert again.blocks[1].mlp.formula_of("activated") == "SiLU(hidden)"
 
 
-def test_an_edit_of_the_embedding_leaves_the_output_matrix() -> None:
+def test_editing_the_embedding_leaves_an_untied_output_matrix() -> None:
     """If the two are tied, an edit changes both."""
     for tie in (True, False):
         trace = model_of(tie_word_embeddings=tie).trace([7, 8, 9])
@@ -263,7 +263,7 @@ def test_an_edit_of_the_embedding_leaves_the_output_matrix() -> None:
         assert (edited.W_U == 0).all() == tie
 
 
-def test_tied_and_untied_traces_live_side_by_side() -> None:
+def test_tied_and_untied_traces_coexist() -> None:
     """Data shared by all models of one config isn't shared between these."""
     traces = [model_of(tie_word_embeddings=tie).trace([7, 8]) for tie in (True, False, True)]
     assert [needs(trace, "W_U") for trace in traces] == [("W_E",), (), ("W_E",)]
@@ -284,7 +284,7 @@ def test_tied_and_untied_traces_live_side_by_side() -> None:
     ],
     ids=str,
 )
-def test_gradients_by_differences(settings: dict[str, Any]) -> None:
+def test_gradients_of_variants_by_finite_differences(settings: dict[str, Any]) -> None:
     from attnlab.training import loss_and_gradients
 
     config = GPT2Config(
@@ -309,7 +309,7 @@ def test_gradients_by_differences(settings: dict[str, Any]) -> None:
         assert slope == pytest.approx(expected, rel=1e-5, abs=1e-8), path
 
 
-def test_training_one_with_an_output_matrix_of_its_own(tmp_path: Path) -> None:
+def test_training_with_an_untied_output_matrix(tmp_path: Path) -> None:
     from attnlab import train
 
     config = GPT2Config(
@@ -339,7 +339,7 @@ def test_training_one_with_an_output_matrix_of_its_own(tmp_path: Path) -> None:
     assert np.array_equal(opened.trace("to be").logits, run.model.trace("to be").logits)
 
 
-def test_what_gpt2_does_is_what_is_not_said() -> None:
+def test_missing_settings_mean_gpt2() -> None:
     config = config_of()
     assert config.activation is GELU
     assert config.activation.function is gelu

@@ -39,7 +39,7 @@ def test_supported_versions_are_those_of_the_metadata(language: str) -> None:
     assert str(numpy.specifier).removeprefix(">=") in text
 
 
-def test_the_tests_run_on_each_python_that_is_supported() -> None:
+def test_ci_runs_on_each_supported_python() -> None:
     file = ROOT / ".github/workflows/tests.yml"
     if not file.exists():
         lacking("the workflows are in the repository alone")
@@ -62,7 +62,7 @@ def released(tmp_path: Path) -> dict[str, Any]:
     return settings["project"] | {"text": (tmp_path / "README.md").read_text(encoding="utf-8")}
 
 
-def test_a_releases_metadata_leads_to_its_repository_and_book(released: dict[str, Any]) -> None:
+def test_release_metadata_links_to_repository_and_book(released: dict[str, Any]) -> None:
     assert released["urls"] == {
         "Homepage": "https://github.com/Someone/attnlab",
         "Documentation": "https://someone.github.io/attnlab/",
@@ -76,7 +76,7 @@ def test_a_releases_metadata_leads_to_its_repository_and_book(released: dict[str
     }
 
 
-def test_a_releases_readme_leads_to_files_that_are_there(released: dict[str, Any]) -> None:
+def test_release_readme_links_to_existing_files(released: dict[str, Any]) -> None:
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", released["text"])
     assert len(links) >= 8
     for is_picture, link in links:

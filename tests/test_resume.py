@@ -62,7 +62,7 @@ def refusal(file: Path) -> str:
 # States that were changed
 
 
-def test_an_unchanged_state(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_unchanged_state_opens(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     run, state = finished
     (tmp_path / STATE).write_bytes(state)
     resumed = small(directory=tmp_path)
@@ -73,7 +73,7 @@ def test_an_unchanged_state(finished: tuple[Training, bytes], tmp_path: Path) ->
     assert resumed._optimizer.v.tobytes() == run._optimizer.v.tobytes()
 
 
-def test_any_changed_bit_is_detected(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_every_changed_bit_is_detected(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     run, state = finished
     header = 8 + int.from_bytes(state[:8], "little")
     rng = np.random.default_rng(0)
@@ -88,7 +88,7 @@ def test_any_changed_bit_is_detected(finished: tuple[Training, bytes], tmp_path:
         assert training.step == 0
 
 
-def test_the_checksum_covers_everything() -> None:
+def test_checksum_covers_everything() -> None:
     numbers = {"a": np.arange(3.0), "b": np.arange(3.0)}
     sums = {
         checksum({"x": "1", "y": "2"}, numbers),
@@ -107,7 +107,7 @@ def sealed(file: Path, tensors: Tensors, metadata: Metadata) -> None:
     write_sealed(file, metadata["format"], tensors, run)
 
 
-def test_a_state_without_a_checksum(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_state_without_a_checksum(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     file = tmp_path / STATE
     file.write_bytes(finished[1])
     tensors, metadata = contents(file)
@@ -115,7 +115,7 @@ def test_a_state_without_a_checksum(finished: tuple[Training, bytes], tmp_path: 
     assert "its checksum doesn't match" in refusal(file)
 
 
-def test_a_state_of_the_first_format(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_state_in_the_first_format(finished: tuple[Training, bytes], tmp_path: Path) -> None:
     """The format before checksums: each value as JSON."""
     file = tmp_path / STATE
     file.write_bytes(finished[1])
@@ -153,7 +153,7 @@ def test_invalid_files(finished: tuple[Training, bytes], tmp_path: Path) -> None
         assert "can't be read" in refusal(file)
 
 
-def test_a_state_behind_a_link_is_resumed_and_written_there(tmp_path: Path) -> None:
+def test_linked_states_are_resumed_and_written_in_place(tmp_path: Path) -> None:
     uninterrupted = small()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / STATE).symlink_to("../elsewhere")
@@ -233,7 +233,7 @@ def test_a_killed_run_releases_its_lock(tmp_path: Path) -> None:
     assert not (tmp_path / LOCK).exists()
 
 
-def test_a_run_inside_a_run(tmp_path: Path) -> None:
+def test_nested_runs_in_one_directory_are_refused(tmp_path: Path) -> None:
     def resumed(_: Training) -> None:
         with pytest.raises(WriteError, match="another run is using the directory"):
             small(directory=tmp_path)
@@ -242,7 +242,7 @@ def test_a_run_inside_a_run(tmp_path: Path) -> None:
     small(directory=tmp_path)
 
 
-def test_an_error_frees_the_directory(tmp_path: Path) -> None:
+def test_errors_release_the_directory(tmp_path: Path) -> None:
     def stop(_: Training) -> None:
         raise KeyboardInterrupt
 
@@ -252,7 +252,7 @@ def test_an_error_frees_the_directory(tmp_path: Path) -> None:
         assert not (tmp_path / LOCK).exists()
 
 
-def test_eight_threads_start_the_same_run(tmp_path: Path) -> None:
+def test_eight_threads_start_a_run(tmp_path: Path) -> None:
     """Only one run trains at a time, others get an error, and the saved files are complete."""
     start = threading.Barrier(8)
 
@@ -288,7 +288,7 @@ def test_a_directory_or_link_in_place_of_the_lock_is_kept(kind: str, tmp_path: P
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_a_leftover_lock_file(tmp_path: Path) -> None:
+def test_leftover_lock_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
     with lock_file(tmp_path / LOCK), pytest.raises(WriteError, match="another run is using"):
         small(directory=tmp_path)
@@ -308,7 +308,7 @@ def test_training_on_a_file_system_without_locks(
 
 
 @pytest.mark.slow
-def test_killed_at_any_write_it_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_run_killed_at_any_write_resumes_to_the_same_bits(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, Path(__file__).parent / "killed_run.py", tmp_path],
         capture_output=True,

@@ -135,7 +135,7 @@ def test_formulas_by_hand(tmp_path: Path) -> None:
     assert np.array_equal(numbers(stored, "context"), fish.context)
 
 
-def test_a_workbook_lists_its_sheets(pocket: Any, tmp_path: Path) -> None:
+def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:
     pocket.to_xlsx(tmp_path / "head.xlsx", layer=1, head=2)
     book = openpyxl.load_workbook(tmp_path / "head.xlsx")
     first = book["steps"]
@@ -149,7 +149,7 @@ def test_a_workbook_lists_its_sheets(pocket: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_head_as_libreoffice_computes_it(pocket: Any, computed: Callable[[str], Any]) -> None:
+def test_libreoffice_computes_a_heads_numbers(pocket: Any, computed: Callable[[str], Any]) -> None:
     head, book = pocket.head(1, 2), computed("head")
     steps = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")
     for step in steps:
@@ -158,7 +158,7 @@ def test_a_head_as_libreoffice_computes_it(pocket: Any, computed: Callable[[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pocket", *RELATIVES])
-def test_a_whole_model_up_to_the_next_token(name: str, computed: Callable[[str], Any]) -> None:
+def test_libreoffice_computes_the_next_token(name: str, computed: Callable[[str], Any]) -> None:
     trace, book = trace_of(name), computed(name)
     for layer, block in enumerate(trace.blocks):
         close(book, f"{layer}.attention.weights", block.attention.weights)
@@ -173,7 +173,7 @@ def test_a_whole_model_up_to_the_next_token(name: str, computed: Callable[[str],
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sheet", CHANGED)
-def test_a_changed_cell_changes_dependent_cells(
+def test_changed_cells_change_dependent_cells(
     sheet: str, pocket: Any, computed: Callable[[str], Any]
 ) -> None:
     _, index, value = CHANGED[sheet]
@@ -186,7 +186,7 @@ def test_a_changed_cell_changes_dependent_cells(
 
 
 @pytest.mark.slow
-def test_another_token(computed: Callable[[str], Any]) -> None:
+def test_workbook_with_a_different_token(computed: Callable[[str], Any]) -> None:
     ids, book = trace_of(RELATIVES[0]).ids.copy(), computed("ids")
     ids[1] = OTHER_ID
     other = GPT2.from_pretrained(REFERENCE / RELATIVES[0]).trace(ids)
@@ -194,7 +194,7 @@ def test_another_token(computed: Callable[[str], Any]) -> None:
     assert book["1.attention.weights"]["A4"].value == f"0: {other.tokens.symbols[1]}"
 
 
-def test_edited_steps_are_numbers(pocket: Any, tmp_path: Path) -> None:
+def test_edited_steps_are_constants(pocket: Any, tmp_path: Path) -> None:
     path = tmp_path / "edited.xlsx"
     edited = pocket.edited({"blocks.1.attention.heads.2.weights": 0})
     edited.to_xlsx(path, layer=1, head=2)
@@ -204,7 +204,7 @@ def test_edited_steps_are_numbers(pocket: Any, tmp_path: Path) -> None:
     assert book["context"]["B3"].value == "=MMULT(weights!B3:I3,V!B3:B10)"
 
 
-def test_refused_workbooks(pocket: Any, tmp_path: Path) -> None:
+def test_unsupported_workbooks(pocket: Any, tmp_path: Path) -> None:
     path = tmp_path / "none.xlsx"
     model = GPT2.from_pretrained("pocket")
     long = model.trace("The dog chased the ball, but it chased the dog, and the dog sat.")

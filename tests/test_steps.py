@@ -88,11 +88,11 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("path", NEEDS)
-def test_needs(odd: GPT2, path: str) -> None:
+def test_needs_of_a_step(odd: GPT2, path: str) -> None:
     assert needs(odd.trace("the hen"), path) == NEEDS[path]
 
 
-def test_needs_are_asked_of_a_part_and_answered_from_the_whole(odd: GPT2) -> None:
+def test_needs_of_a_part_are_full_paths(odd: GPT2) -> None:
     block = odd.trace("the hen").blocks[1]
     expected = ("blocks.1.attention.context", "blocks.1.attention.W_O", "blocks.1.attention.b_O")
     assert needs(block, "attention.concat") == expected[:1]
@@ -113,13 +113,13 @@ def test_needs_are_asked_of_a_part_and_answered_from_the_whole(odd: GPT2) -> Non
         ("blocks.0.attention.heads.5.Q", "heads has 0, 1, 2, 3, 4"),
     ],
 )
-def test_needs_of_what_is_not_there(odd: GPT2, path: Any, message: str) -> None:
+def test_needs_of_unknown_steps(odd: GPT2, path: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         needs(odd.trace("the hen"), path)
 
 
 @pytest.mark.parametrize("path", ["", "blocks.0.nope", "logits.T", 5, None, [], np.array(["Q"])])
-def test_paths_that_do_not_exist(odd: GPT2, path: Any) -> None:
+def test_unknown_paths(odd: GPT2, path: Any) -> None:
     with pytest.raises(AttnlabError, match="no part" if isinstance(path, str) else "must be a str"):
         at(odd.trace("the hen"), path)
 
@@ -154,7 +154,7 @@ def test_help_shows_formula_and_axes(kind: type[Result]) -> None:
         assert f"Axes: {step.axes or 'none'}" in help_
 
 
-def test_a_shown_step_has_axes_and_what_is_computed_a_formula() -> None:
+def test_steps_have_axes_and_computed_steps_a_formula() -> None:
     for kind in KINDS:
         for name in kind._table_steps:
             step = kind.steps[name]
@@ -167,7 +167,7 @@ def test_a_shown_step_has_axes_and_what_is_computed_a_formula() -> None:
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_heads_are_the_layer_s_columns_where_Dv_is_not_Dk(T: int) -> None:
+def test_heads_slice_the_layer_when_Dv_differs_from_Dk(T: int) -> None:
     layer = heads_of(T)
     for h, head in enumerate(layer.heads):
         keys, values = slice(2 * h, 2 * h + 2), slice(5 * h, 5 * h + 5)
@@ -185,7 +185,7 @@ def test_heads_are_the_layer_s_columns_where_Dv_is_not_Dk(T: int) -> None:
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_a_head_of_cross_attention_looks_at_the_memory(T: int) -> None:
+def test_cross_attention_heads_have_the_memory(T: int) -> None:
     memory = random(5, 9)
     layer = heads_of(T, memory=memory, mask=None)
     head = layer.heads[2]
@@ -197,16 +197,14 @@ def test_a_head_of_cross_attention_looks_at_the_memory(T: int) -> None:
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_memory_is_X_where_no_other_was_given(T: int) -> None:
+def test_memory_defaults_to_X(T: int) -> None:
     layer = heads_of(T)
     assert layer.heads[1].memory is layer.heads[1].X is layer.memory is layer.X
 
 
 @pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
 @pytest.mark.parametrize("T", LENGTHS)
-def test_values_may_have_leading_axes_that_queries_and_keys_lack(
-    T: int, leading: tuple[int, ...]
-) -> None:
+def test_values_may_have_extra_leading_axes(T: int, leading: tuple[int, ...]) -> None:
     Q, K, V = random(T, 3), random(T, 3, seed=1), random(*leading, T, 2, seed=2)
     for order in (("weights", "context"), ("context", "weights")):
         result = attention(Q, K, V, causal_mask(T))
@@ -218,7 +216,7 @@ def test_values_may_have_leading_axes_that_queries_and_keys_lack(
             assert np.allclose(actual["context"][place], alone, rtol=1e-13, atol=1e-14)
 
 
-def test_the_weights_of_a_head_run_no_more_than_they_need(odd: GPT2) -> None:
+def test_weights_of_a_head_compute_only_their_inputs(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert trace.head(1, 2).weights.shape == (4, 4)
     assert not kept(trace.blocks[2])
@@ -273,9 +271,7 @@ SIGNS = np.float32([[1], [-1], [1], [1], [-1], [1]])
         ({"bias": np.nan}, r"^bias contains NaN"),
     ],
 )
-def test_an_error_names_where_the_numbers_went_wrong(
-    T: int, changed: dict[str, Any], message: str
-) -> None:
+def test_non_finite_numbers_are_located(T: int, changed: dict[str, Any], message: str) -> None:
     forward = ForwardPass(np.arange(T), parameters(**changed))
     with pytest.raises(AttnlabError, match=message):
         _ = forward.logits
@@ -286,7 +282,7 @@ def test_an_error_names_where_the_numbers_went_wrong(
 
 
 @pytest.mark.parametrize("T", LENGTHS)
-def test_an_error_names_the_head_s_step(T: int) -> None:
+def test_non_finite_numbers_of_a_head_are_located(T: int) -> None:
     W = np.ones((2, 2), np.float32)
     head = multi_head_attention(np.ones((T, 2), np.float32), W, W, W, W * 3e38, n_head=1).heads[0]
     with pytest.raises(AttnlabError, match=r"^heads.0.output overflows"):
@@ -307,7 +303,7 @@ def test_a_masked_score_of_minus_infinity_is_accepted(bad: float) -> None:
 
 @pytest.mark.parametrize("flags", [True, False])
 @pytest.mark.parametrize("value", [1.0, np.inf])
-def test_an_unstable_product_is_reported_with_its_numbers(
+def test_overflowing_products_are_reported(
     monkeypatch: pytest.MonkeyPatch, value: float, flags: bool
 ) -> None:
     """Some BLAS libraries raise spurious floating-point flags, and some raise none."""
@@ -326,7 +322,7 @@ def test_an_unstable_product_is_reported_with_its_numbers(
         _ = result.context
 
 
-def test_what_is_there_is_not_made_again() -> None:
+def test_computed_steps_are_reused() -> None:
     """Planted numbers are used by later steps."""
     long = heads_of(LENGTHS[1])
     plant(long, weights=np.zeros(long._scores_shape))
@@ -336,7 +332,7 @@ def test_what_is_there_is_not_made_again() -> None:
     assert np.array_equal(mlp.output, np.broadcast_to(mlp.b_2, mlp.output.shape))
 
 
-def test_copies_of_many_results_know_what_they_are(odd: GPT2) -> None:
+def test_copies_of_results_keep_titles(odd: GPT2) -> None:
     heads = odd.trace("the hen").blocks[1].attention.heads
     for copied in (copy.copy(heads), copy.deepcopy(heads), pickle.loads(pickle.dumps(heads))):
         assert [head.title for head in copied] == [head.title for head in heads]
@@ -349,7 +345,7 @@ def test_copies_of_many_results_know_what_they_are(odd: GPT2) -> None:
 
 
 @pytest.mark.parametrize("name", ["z", "", 5, None, ["weights"], np.arange(3), {}, iter("weights")])
-def test_what_is_no_steps_name(odd: GPT2, name: Any) -> None:
+def test_invalid_step_names(odd: GPT2, name: Any) -> None:
     trace = odd.trace("the hen")
     results = (trace, trace.blocks[0], trace.blocks[0].attention, trace.head(0, 0), heads_of(3))
     for result in results:
@@ -362,7 +358,7 @@ def test_what_is_no_steps_name(odd: GPT2, name: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [Attention, SelfAttention, Head, MultiHeadAttention, MLP, Block])
-def test_results_are_not_made_by_hand(kind: type[Result]) -> None:
+def test_results_cannot_be_constructed(kind: type[Result]) -> None:
     run = heads_of(3)._run
     for given in ((), ("title", run), ("title", run, "blocks.0"), ([], None, 5)):
         with pytest.raises(AttnlabError, match=f"{kind.__name__} can't be created directly"):

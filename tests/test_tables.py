@@ -17,7 +17,7 @@ def test_columns_align_with_wide_characters() -> None:
     assert tables.display_width("e\u0301") == 1
 
 
-def test_a_gap_replaces_what_does_not_fit() -> None:
+def test_wide_tables_are_cut_with_a_gap() -> None:
     text = table(np.arange(100.0).reshape(10, 10), decimals=0, max_rows=3, max_columns=4)
     assert text.splitlines() == [
         "    0   1   2  …   9",
@@ -28,11 +28,11 @@ def test_a_gap_replaces_what_does_not_fit() -> None:
     ]
 
 
-def test_labels_stay_on_their_line() -> None:
+def test_labels_with_line_breaks_stay_on_one_line() -> None:
     assert table([[1.0]], rows=["\n\x1b"], columns=["x"]).splitlines()[1].startswith("\\n\\x1b")
 
 
-def test_settings_may_be_integers_of_numpy() -> None:
+def test_settings_may_be_numpy_integers() -> None:
     limits = {"decimals": np.int64(2), "max_rows": np.int64(3), "max_columns": np.int64(2)}
     shown = table([[1, 2, 3]] * 3, **limits)
     assert [line.split() for line in shown.splitlines()] == [
@@ -61,7 +61,7 @@ def test_no_negative_zero() -> None:
         ([[1]], {"max_columns": 2.0}, "at least 2.*2.0"),
     ],
 )
-def test_bad_input_is_refused(values: Any, labels: Any, message: str) -> None:
+def test_invalid_input_is_rejected(values: Any, labels: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         table(values, **labels)
 
@@ -99,7 +99,7 @@ class Contrary:
         ([[1]], {"decimals": np.timedelta64(1, "s")}, "decimals must be an integer"),
     ],
 )
-def test_odd_input_is_refused(values: Any, settings: Any, message: str) -> None:
+def test_invalid_types_are_rejected(values: Any, settings: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message):
         table(values, **settings)
 
@@ -122,5 +122,5 @@ def test_odd_input_is_refused(values: Any, settings: Any, message: str) -> None:
     ],
     ids=str,
 )
-def test_a_number_with_its_error(number: float, error: float, expected: tuple[str, str]) -> None:
+def test_number_with_standard_error(number: float, error: float, expected: tuple[str, str]) -> None:
     assert tables.with_error(number, error) == expected

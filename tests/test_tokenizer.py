@@ -40,7 +40,7 @@ def made_of(*pieces: str | bytes) -> Tokens:
     )
 
 
-def test_a_token_is_found_by_its_text() -> None:
+def test_lookup_by_text() -> None:
     tokens = made_of("The", " dog", " bark", "ed", b" \xe2\x80", b"\x99", " ", "\n", " The", "猫")
     for text, place in (
         (" dog", 1), ("dog", 1), ("Ġdog", 1), ("ed", 3), ("Ļ", 5), (" ", 6), ("Ġ", 6), ("\n", 7),
@@ -65,14 +65,14 @@ def test_a_token_is_found_by_its_text() -> None:
         ("\ud800", "'\\ud800' isn't one of the tokens: 0 (The), 1 "),
     ],
 )
-def test_a_text_that_is_not_one_token(text: str, message: str) -> None:
+def test_lookup_of_text_with_several_tokens(text: str, message: str) -> None:
     tokens = made_of("The", " dog", " bark", "ed", " The", b" \xe2", b"\x80\x99", "", " ")
     with pytest.raises(InvalidValueError) as error:
         tokens.find(text)
     assert str(error.value).startswith(message)
 
 
-def test_an_error_lists_only_some_of_many_tokens() -> None:
+def test_lookup_errors_list_only_some_tokens() -> None:
     with pytest.raises(InvalidValueError, match=r"1000 tokens: 0 \(a\), .*, …, 999 \(a\)\. "):
         made_of(*["a"] * 1000).find("a")
     with pytest.raises(InvalidTypeError, match="a token's text must be a str"):
@@ -116,7 +116,7 @@ def test_end_of_text_is_special_only_when_asked(gpt2_tokenizer: Tokenizer) -> No
     assert gpt2_tokenizer.decode([50256]) == END_OF_TEXT
 
 
-def test_merges_are_made_in_their_order() -> None:
+def test_merges_apply_in_order_of_rank() -> None:
     # "t h" comes before "h e", and "th e" makes "the" before "Ġ th" can
     symbols = TINY.tokens("the hen in a thin inn").symbols
     assert " ".join(symbols) == "the Ġ he n Ġ in Ġa Ġth in Ġ in n"
@@ -186,7 +186,7 @@ def test_hostile_characters_are_escaped_in_the_table() -> None:
         (lambda: TINY.decode([2**70]), (ValueError, TypeError), "integers|not in"),
     ],
 )
-def test_bad_input_is_refused(call: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_input_is_rejected(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         call()
     assert isinstance(caught.value, kind)
@@ -201,7 +201,7 @@ def test_ids_of_any_integer_type(ids: Any) -> None:
     assert check_ids(ids, 263).dtype == np.int64
 
 
-def test_a_copy_and_a_pickle_do_the_same() -> None:
+def test_copies_and_pickles_are_equal() -> None:
     TINY.encode("the hen")  # creates tiktoken's encoder, which can't be pickled
     for other in (copy.copy(TINY), copy.deepcopy(TINY), pickle.loads(pickle.dumps(TINY))):
         assert other.encode("the hen") == TINY.encode("the hen")
@@ -261,7 +261,7 @@ def own_member() -> list[Any]:
         (lambda: TINY.for_rows(262), ValueError, r"up to 262 .<\|endoftext\|>.*262 rows"),
     ],
 )
-def test_odd_values_are_refused(call: Any, kind: type[Exception], message: str) -> None:
+def test_invalid_types_are_rejected(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         call()
     assert isinstance(caught.value, kind)
@@ -289,7 +289,7 @@ def test_a_gap_between_ids_is_rows_without_a_token() -> None:
     assert gap.tokens([1, 999_999]).symbols == ("<row 1>", "<row 999999>")
 
 
-def test_a_needed_byte_without_a_token_is_reported() -> None:
+def test_bytes_without_a_token_are_reported() -> None:
     ids = {symbol: id for id, symbol in enumerate(byte_symbols()) if symbol not in "xĠ"}
     tokenizer = Tokenizer.from_merges(ids, [])
     assert tokenizer.decode(tokenizer.encode("abc")) == "abc"
@@ -297,7 +297,7 @@ def test_a_needed_byte_without_a_token_is_reported() -> None:
         tokenizer.encode("axb")
 
 
-def test_symbols_that_are_no_bytes_are_their_own_text() -> None:
+def test_non_byte_symbols_are_literal_text() -> None:
     ids = {symbol: id for id, symbol in enumerate(byte_symbols())} | {"猫": 256, "猫Ġ": 257}
     tokenizer = Tokenizer.from_merges(ids, [])
     assert tokenizer.tokens([256, 257]).texts == ("猫", "猫Ġ")
@@ -305,7 +305,7 @@ def test_symbols_that_are_no_bytes_are_their_own_text() -> None:
 
 
 @pytest.mark.parametrize("tokens", [5, int, "ab", [None], [71], np.arange(3), Contrary(), None])
-def test_tokens_are_made_of_tokens(tokens: Any) -> None:
+def test_tokens_require_token_objects(tokens: Any) -> None:
     with pytest.raises(AttnlabError, match=r"tokens must be a list of Token; got "):
         Tokens(tokens)
 
@@ -328,7 +328,7 @@ def test_a_token_has_an_id_symbol_text_and_bytes(changed: Any, message: str) -> 
 @pytest.mark.parametrize(
     "id", [-1, 263, 10**400, 2.0, True, None, "a", [71], np.arange(3), np.ma.masked_equal(71, 71)]
 )
-def test_ids_that_a_vocabulary_has_not(id: Any) -> None:
+def test_ids_outside_the_vocabulary(id: Any) -> None:
     for call in (TINY.vocabulary.token, TINY.vocabulary.bytes_of):
         with pytest.raises(AttnlabError, match=r"token's id must be an integer from 0 to 262"):
             call(id)
@@ -336,19 +336,19 @@ def test_ids_that_a_vocabulary_has_not(id: Any) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, -1, 263.0, True, None, "a", np.arange(3), json, 10**400])
-def test_rows_must_be_a_number(rows: Any) -> None:
+def test_row_count_must_be_an_integer(rows: Any) -> None:
     for call in (TINY.for_rows, TINY.vocabulary.for_rows):
         with pytest.raises(AttnlabError, match=r"rows must be an integer (of at least|from) 1"):
             call(rows)
 
 
 @pytest.mark.parametrize("special", [1, None, "a", np.array([1, 2]), []])
-def test_special_is_true_or_false(special: Any) -> None:
+def test_special_must_be_a_boolean(special: Any) -> None:
     with pytest.raises(AttnlabError, match="special must be True or False; got "):
         TINY.encode("the", special=special)
 
 
-def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
+def test_repr_of_many_tokens_shows_the_first_and_last() -> None:
     lines = repr(TINY.tokens([84] * 1024)).split("\n")
     assert [line.split()[0] for line in lines[1:]] == [str(n) for n in range(1024)]
     lines = repr(TINY.tokens([84] * 100_000)).split("\n")
@@ -360,7 +360,7 @@ def test_of_very_many_tokens_the_first_ones_and_the_last_are_shown() -> None:
     ]
 
 
-def test_a_text_that_cannot_fit_is_refused_before_encoding(
+def test_texts_that_cannot_fit_are_refused_before_encoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = GPT2.from_pretrained("pocket")
@@ -387,7 +387,7 @@ def test_a_million_spaces(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr().err == ""
 
 
-def test_a_panic_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_panics_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class PanicError(BaseException):
         pass
 

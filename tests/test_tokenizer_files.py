@@ -66,7 +66,7 @@ def changed(content: dict[str, Any], **values: object) -> dict[str, Any]:
     return content
 
 
-def test_the_recorded_directories() -> None:
+def test_every_recorded_directory_is_tested() -> None:
     assert sorted(path.name for path in (REFERENCE / "tokenizers").iterdir()) == DIRECTORIES
     assert len(TEXTS) == 12
     assert {name for name in DIRECTORIES if not is_gpt2_here(name)} == {*BY_LIBRARY}
@@ -79,7 +79,7 @@ def is_gpt2_here(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
-def test_ids_and_texts_are_those_of_transformers(name: str) -> None:
+def test_ids_and_texts_equal_transformers(name: str) -> None:
     tokenizer = opened(name)
     for text, ids, plain, decoded in recorded_values("5", name):
         assert tokenizer.encode(text, special=True) == ids, text
@@ -89,7 +89,7 @@ def test_ids_and_texts_are_those_of_transformers(name: str) -> None:
     assert len(tokenizer.vocabulary.ids) == RECORDED["5"][name]["tokens"] - (name == WITHOUT_END)
 
 
-def test_what_transformers_4_does_otherwise() -> None:
+def test_differences_from_transformers_4() -> None:
     """Where version 4 isn't recorded, it equals version 5."""
     assert sorted(RECORDED["4"]) == ["bos_and_eos", "trained_fast"]
     both = opened("bos_and_eos")
@@ -101,7 +101,7 @@ def test_what_transformers_4_does_otherwise() -> None:
             assert spaced.encode(text) == ids
 
 
-def test_what_a_file_asks_for_is_seen_in_the_tokens() -> None:
+def test_files_settings_affect_the_tokens() -> None:
     assert opened("bos").tokens("the hen").symbols[:2] == (END_OF_TEXT, "Ġthe")
     assert opened("bos_and_eos").tokens("the").symbols == (END_OF_TEXT, "the", END_OF_TEXT)
     assert opened("template").tokens("the").symbols[::2] == ("<s>", "</s>")
@@ -120,7 +120,7 @@ def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
     assert opened("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols represent bytes
 
 
-def test_added_tokens_stand_for_their_own_text() -> None:
+def test_added_tokens_are_literal_text() -> None:
     """Where transformers reads their letters as symbols of bytes, and shows �."""
     settings = opened("two_files").settings
     token = {"id": 301, "content": "garçon", "special": False}
@@ -141,7 +141,7 @@ def test_an_added_token_that_a_merge_makes_keeps_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("name", DIRECTORIES)
-def test_what_is_saved_opens_as_the_same(name: str, tmp_path: Path) -> None:
+def test_saved_tokenizers_open_unchanged(name: str, tmp_path: Path) -> None:
     tokenizer = opened(name)
     tokenizer.save(tmp_path)
     again = Tokenizer.from_directory(tmp_path)
@@ -155,7 +155,7 @@ def test_what_is_saved_opens_as_the_same(name: str, tmp_path: Path) -> None:
         assert files == {"tokenizer.json", "tokenizer_config.json"}
 
 
-def test_what_is_saved_is_read_by_the_library(tmp_path: Path) -> None:
+def test_saved_tokenizers_open_in_the_library(tmp_path: Path) -> None:
     needs("tokenizers", "tokenizers")
     import tokenizers
 
@@ -201,9 +201,7 @@ ROBERTA = {"type": "RobertaProcessing", "sep": ["]", 93], "cls": ["[", 91]} | {
         ({"added_tokens__0__single_word": True}, "a<> <>a <>", "a < > Ġ < > a Ġ <>"),
     ],
 )
-def test_what_gpt2_does_not_ask_for_is_done_by_the_library(
-    values: dict[str, Any], text: str, symbols: str
-) -> None:
+def test_non_gpt2_settings_use_the_library(values: dict[str, Any], text: str, symbols: str) -> None:
     """By hand, in a vocabulary of bytes, bĠ, bx, #b and two special-looking tokens."""
     needs("tokenizers", "tokenizers")
     more = ("bĠ", "bx", "#b", "<0x78>", "<>")
@@ -225,7 +223,7 @@ def test_a_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         digits.encode("12")
 
 
-def test_where_tiktoken_is_missing_the_library_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_replaces_missing_tiktoken(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("tokenizers", "tokenizers")
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     for name in ("two_files", "added", "bos"):
@@ -293,7 +291,7 @@ def around(ids: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("file", ["vocab.json", "tokenizer.json"])
-def test_an_added_token_may_be_in_the_vocabulary_or_not(tmp_path: Path, file: str) -> None:
+def test_added_tokens_inside_and_outside_the_vocabulary(tmp_path: Path, file: str) -> None:
     directory = copied("saved_by_4", tmp_path)
     where = {"vocab.json": "", "tokenizer.json": "model__vocab__"}[file]
     change(directory / file, **{f"{where}{END_OF_TEXT}": ...})
@@ -301,13 +299,13 @@ def test_an_added_token_may_be_in_the_vocabulary_or_not(tmp_path: Path, file: st
     assert tokenizer.encode(END_OF_TEXT, special=True) == [300]
 
 
-def test_a_map_of_special_tokens_is_older_than_the_settings(tmp_path: Path) -> None:
+def test_settings_override_the_special_tokens_map(tmp_path: Path) -> None:
     directory = copied("saved_by_4", tmp_path)
     change(directory / "special_tokens_map.json", pad_token="zzz")
     assert Tokenizer.from_directory(directory).settings == opened("saved_by_4").settings
 
 
-def test_how_long_a_text_may_be_is_the_models_matter(tmp_path: Path) -> None:
+def test_maximum_length_of_a_tokenizer_is_ignored(tmp_path: Path) -> None:
     directory = copied("saved_by_5", tmp_path)
     cut = {"max_length": 2, "direction": "Right", "strategy": "LongestFirst", "stride": 0}
     change(directory / "tokenizer.json", truncation=cut, normalizer={"type": "NFC"})
@@ -343,7 +341,7 @@ def test_a_damaged_tokenizer_json(tmp_path: Path, values: dict[str, object], mes
     assert message in refusal(directory)
 
 
-def test_merges_as_text_are_merges_as_pairs(tmp_path: Path) -> None:
+def test_merges_as_text_equal_merges_as_pairs(tmp_path: Path) -> None:
     directory = copied("saved_by_5", tmp_path)
     file = directory / "tokenizer.json"
     merges = json.loads(file.read_text(encoding="utf-8"))["model"]["merges"]
@@ -352,7 +350,7 @@ def test_merges_as_text_are_merges_as_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["unigram", "digits"])
-def test_models_that_the_library_can_not_open_are_refused(tmp_path: Path, name: str) -> None:
+def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str) -> None:
     needs("tokenizers", "tokenizers")
     directory = copied(name, tmp_path)
     change(directory / "tokenizer.json", pre_tokenizer={"type": "Tiktokenizer"})
@@ -461,7 +459,7 @@ def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
-def test_other_line_ends(tmp_path: Path, end: str) -> None:
+def test_line_endings(tmp_path: Path, end: str) -> None:
     directory = copied("two_files", tmp_path)
     text = (directory / "merges.txt").read_text(encoding="utf-8")
     (directory / "merges.txt").write_bytes(text.replace("\n", end).encode())
@@ -486,13 +484,13 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
         Tokenizer.from_directory(tmp_path)
 
 
-def test_one_of_two_files_beside_a_whole_one_says_nothing(tmp_path: Path) -> None:
+def test_incomplete_pairs_beside_tokenizer_json_are_ignored(tmp_path: Path) -> None:
     directory = copied("saved_by_5", tmp_path)
     (directory / "vocab.json").write_text('{"a": 0}')
     assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
 
 
-def test_words_that_do_not_fit(tmp_path: Path) -> None:
+def test_invalid_word_lists(tmp_path: Path) -> None:
     directory = copied("bert", tmp_path)
     (directory / "vocab.txt").write_text("a\nb\n[UNK]\n[SEP]\n")
     assert "'[CLS]' is added to every text, but has no id" in refusal(directory)
@@ -501,14 +499,14 @@ def test_words_that_do_not_fit(tmp_path: Path) -> None:
     assert "a vocabulary must be an object of ids; got []" in refusal(directory)
 
 
-def test_words_without_an_unknown_one(tmp_path: Path) -> None:
+def test_word_lists_without_an_unknown_token(tmp_path: Path) -> None:
     needs("tokenizers", "tokenizers")
     directory = copied("bert", tmp_path)
     change(directory / "tokenizer_config.json", unk_token=None)
     assert Tokenizer.from_directory(directory).tokens("猫").symbols == ("[CLS]", "猫", "[SEP]")
 
 
-def test_words_need_no_class(tmp_path: Path) -> None:
+def test_word_lists_need_no_tokenizer_class(tmp_path: Path) -> None:
     """The class selects one of two older formats; a single one needs no class."""
     needs("tokenizers", "tokenizers")
     directory = copied("bert", tmp_path)
@@ -522,7 +520,7 @@ def test_words_need_no_class(tmp_path: Path) -> None:
     assert Tokenizer.from_directory(directory).settings == opened("bert").settings
 
 
-def test_berts_settings_are_those_of_its_config(tmp_path: Path) -> None:
+def test_bert_settings_come_from_the_config(tmp_path: Path) -> None:
     """Not those in tokenizer.json, like transformers 4 and 5."""
     needs("tokenizers", "tokenizers")
     directory = copied("bert_saved", tmp_path)
@@ -537,7 +535,7 @@ def test_a_special_token_without_an_id_comes_after_the_vocabulary(tmp_path: Path
     assert Tokenizer.from_directory(directory).encode("<mask>", special=True) == [303]
 
 
-def test_merges_may_make_other_symbols_where_they_are_not_of_bytes() -> None:
+def test_merges_of_non_byte_symbols() -> None:
     needs("tokenizers", "tokenizers")
     model = {"type": "BPE", "continuing_subword_prefix": "##", "merges": ["a ##b"]}
     model |= {"vocab": {"a": 0, "##b": 1, "ab": 2}}
@@ -566,7 +564,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     assert "larger than" in refusal(directory)
 
 
-def test_errors_are_of_one_kind(tmp_path: Path) -> None:
+def test_invalid_directories(tmp_path: Path) -> None:
     for given in (5, None, "\0", ""):
         with pytest.raises(AttnlabError):
             Tokenizer.from_directory(given)

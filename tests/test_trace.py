@@ -83,7 +83,7 @@ def test_heads_against_transformers(name: str) -> None:
         assert np.allclose(shares + block.attention.b_O, block.attention.output)
 
 
-def test_the_mask_is_the_causal_one(odd: GPT2) -> None:
+def test_mask_is_causal(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     T = len(trace.tokens)
     assert np.array_equal(trace.blocks[1].attention.mask, causal_mask(T))
@@ -91,7 +91,7 @@ def test_the_mask_is_the_causal_one(odd: GPT2) -> None:
     assert (trace.head(2, 1).weights[~causal_mask(T)] == 0).all()
 
 
-def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
+def test_long_prompts_by_rows_equal_the_textbook_chain() -> None:
     """More tokens than one block of rows, in a model with random parameters."""
     config = GPT2Config(vocab_size=256, n_positions=400, n_embd=35, n_layer=3, n_head=5)
     rng = np.random.default_rng(0)
@@ -106,7 +106,7 @@ def test_a_long_prompt_by_rows_equals_the_textbook_chain() -> None:
     assert chain.weights.dtype == context.dtype == np.float32
 
 
-def test_reading_computes_and_keeps_only_needed_steps(odd: GPT2) -> None:
+def test_reading_computes_only_needed_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     assert trace.head(0, 0).weights.shape == (12, 12)
     assert not {"mid", "output"} & kept(trace.blocks[0])
@@ -123,7 +123,7 @@ def test_reading_computes_and_keeps_only_needed_steps(odd: GPT2) -> None:
     assert "logits" not in kept(trace)
 
 
-def test_X_is_kept_only_after_it_is_read(odd: GPT2) -> None:
+def test_X_is_retained_only_after_it_is_read(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     trace.next_tokens()
     attention = trace.blocks[1].attention
@@ -167,7 +167,7 @@ def test_next_tokens(odd: GPT2) -> None:
             trace.next_tokens(k)
 
 
-def test_text_and_its_ids_are_the_same(odd: GPT2) -> None:
+def test_text_and_its_ids_give_the_same_trace(odd: GPT2) -> None:
     text = "the hen"
     trace = odd.trace(text)
     assert np.array_equal(trace.logits, odd.trace(odd.tokenizer.encode(text)).logits)
@@ -176,7 +176,7 @@ def test_text_and_its_ids_are_the_same(odd: GPT2) -> None:
 
 @settings(max_examples=25)
 @given(ids=st.lists(st.integers(0, 262), min_size=2, max_size=17), data=st.data())
-def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObject) -> None:
+def test_later_tokens_do_not_affect_earlier_ones(ids: list[int], data: st.DataObject) -> None:
     model = GPT2.from_pretrained(REFERENCE / "one_head", dtype="float64")
     t = data.draw(st.integers(1, len(ids) - 1))
     changed = [*ids[:t], *data.draw(st.lists(st.integers(0, 262), min_size=1, max_size=17 - t))]
@@ -187,7 +187,7 @@ def test_a_later_token_changes_nothing_earlier(ids: list[int], data: st.DataObje
     assert (weights[..., ~causal_mask(len(ids))] == 0).all()
 
 
-def test_every_part_knows_its_tokens(odd: GPT2) -> None:
+def test_all_parts_have_tokens(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     for part_ in (trace.blocks[1], trace.blocks[1].attention, trace.head(2, 3)):
         assert part_.tokens is trace.tokens
@@ -199,7 +199,7 @@ def test_every_part_knows_its_tokens(odd: GPT2) -> None:
     assert len(last.tokens) == 1
 
 
-def test_nothing_can_be_set(odd: GPT2) -> None:
+def test_attributes_are_read_only(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     for result in (trace, trace.blocks[0], trace.blocks[0].mlp, trace.head(0, 0)):
         with pytest.raises(AttributeError, match="read-only"):
@@ -273,7 +273,7 @@ def test_layers_and_heads_out_of_range(
 
 
 @pytest.mark.parametrize("name", [np.array(["Q", "K"]), np.array("Q"), ["Q"], None, 5, "nope"])
-def test_a_steps_name_must_be_a_text(odd: GPT2, name: Any) -> None:
+def test_step_names_must_be_strings(odd: GPT2, name: Any) -> None:
     needs("matplotlib", "plot")
     needs("xarray", "frames")
     trace = odd.trace("the hen")
@@ -421,7 +421,7 @@ def test_invalid_inputs_of_a_forward_pass(odd: GPT2, arguments: Any, message: st
         ForwardPass(**{"ids": [1, 2, 3], "parameters": odd.parameters} | arguments)
 
 
-def test_a_cache_is_of_one_model_and_of_one_text(odd: GPT2) -> None:
+def test_caches_belong_to_one_model_and_text(odd: GPT2) -> None:
     other = dataclasses.replace(odd.config, layer_norm_epsilon=0.5)
     for cache in (KeyValueCache(odd.config, "float64"), KeyValueCache(other, "float32")):
         with pytest.raises(AttnlabError, match="another model"):
@@ -441,7 +441,7 @@ def test_invalid_inputs_of_a_trace(odd: GPT2) -> None:
         Trace(tokens, vocabulary, "a")
 
 
-def test_a_candidate_must_be_a_token(odd: GPT2) -> None:
+def test_next_token_candidates_must_be_tokens(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.candidate(np.array(71), np.float32(0.5))
     assert (token.id, token.logit) == (71, float(trace.next_logits[71]))
@@ -470,7 +470,7 @@ def test_hook_names_lead_to_the_steps(odd: GPT2, path: str, ours: str) -> None:
         trace.edited({path: 0})
 
 
-def test_a_token_instead_of_a_step(odd: GPT2) -> None:
+def test_token_in_place_of_a_step_name(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     token = trace.tokens[-1].text
     message = re.escape(f"trace.head(layer, head).explain({token.strip()!r}, 0)")

@@ -79,7 +79,7 @@ def test_texts_of_one_length_are_computed_once(pocket: GPT2) -> None:
     assert first.base is second.base
 
 
-def test_copies_hold_one_text_alone(pocket: GPT2) -> None:
+def test_copies_contain_only_their_text(pocket: GPT2) -> None:
     trace = pocket.trace(CLEAN)[0]
     final = trace.final
     for other in (copy.deepcopy(trace), pickle.loads(pickle.dumps(trace))):
@@ -147,7 +147,7 @@ def test_means_and_their_errors(pairs: tuple[Traces, Traces]) -> None:
     assert standard_error(np.array([1.0, 2, 3, 6])) == pytest.approx(np.sqrt(14 / 3 / 4))
 
 
-def test_a_function_is_measured_pair_by_pair(pairs: tuple[Traces, Traces]) -> None:
+def test_metric_functions_get_one_pair_at_a_time(pairs: tuple[Traces, Traces]) -> None:
     def measure(trace: Trace) -> float:
         flew, rang = (trace.vocabulary.lookup(name).id for name in (" flew", " rang"))
         return float(trace.next_logits[flew] - trace.next_logits[rang])
@@ -158,7 +158,7 @@ def test_a_function_is_measured_pair_by_pair(pairs: tuple[Traces, Traces]) -> No
     np.testing.assert_allclose(measured.standard_errors, named.standard_errors, atol=1e-12)
 
 
-def test_positions_of_texts_of_one_length(pairs: tuple[Traces, Traces]) -> None:
+def test_positions_require_texts_of_equal_length(pairs: tuple[Traces, Traces]) -> None:
     same = [side[::2] for side in pairs]
     patching = attnlab.patch(*same, metric=METRICS[::2], by_position=True, progress=False)
     for number in range(2):
@@ -280,7 +280,7 @@ def test_traces_of_two_models_are_not_patched(pocket: GPT2, pairs: tuple[Traces,
     attnlab.patch(clean[0], same[0], metric=" dog", progress=False)
 
 
-def test_what_is_refused(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
+def test_traces_reject_invalid_arguments(pocket: GPT2, pairs: tuple[Traces, Traces]) -> None:
     clean, corrupted = pairs
     with pytest.raises(InvalidTypeError, match="both of several"):
         attnlab.patch(clean, corrupted[0], metric=" dog")
@@ -311,7 +311,7 @@ def test_a_slice_without_texts_is_refused(pairs: tuple[Traces, Traces]) -> None:
     assert [len(some) for some in (pairs[0][:9], pairs[0][::-1], pairs[0][3:])] == [4, 4, 1]
 
 
-def test_errors_name_the_trace_that_was_meant(pairs: tuple[Traces, Traces]) -> None:
+def test_errors_name_the_trace(pairs: tuple[Traces, Traces]) -> None:
     clean, _ = pairs
     for number in (4, -5):
         with pytest.raises(OutOfRangeError, match=f"trace {number} is out of range; .* 0 to 3"):

@@ -134,7 +134,7 @@ def test_dropout_drops_a_fraction_and_keeps_the_mean() -> None:
 
 
 @pytest.mark.slow
-def test_a_corpus_of_20_lines_is_memorised() -> None:
+def test_corpus_of_20_lines_is_memorised() -> None:
     assert len(LINES) == 20
     config = GPT2Config(vocab_size=256, n_positions=24, n_embd=32, n_layer=2, n_head=4)
     text = "\n".join([*LINES, LINES[0]])
@@ -147,7 +147,7 @@ def test_a_corpus_of_20_lines_is_memorised() -> None:
         assert (line[:5] + written)[: len(line)] in LINES
 
 
-def test_a_seed_makes_runs_equal_to_the_bit() -> None:
+def test_runs_with_equal_seeds_are_bitwise_equal() -> None:
     first, reopened, other = (quick(seed=seed, dropout=0.2) for seed in (3, 3, 4))
     assert first.losses == reopened.losses
     assert np.array_equal(first.parameters.vector, reopened.parameters.vector)
@@ -169,7 +169,7 @@ def test_batches_follow_the_seed_and_the_step(monkeypatch: pytest.MonkeyPatch) -
     assert first.losses[0] != other.losses[0]
 
 
-def test_the_start_follows_the_seed() -> None:
+def test_initial_parameters_depend_on_the_seed() -> None:
     def start(seed: int) -> bytes:
         return quick(seed=seed, steps=1, learning_rate=1e-30).parameters.vector.tobytes()
 
@@ -181,11 +181,11 @@ def test_the_start_follows_the_seed() -> None:
     "change",
     [{"dropout": 0.3}, {"clip": 0.01}, {"decay": 0.9}, {"warmup": 5}, {"learning_rate": 1e-2}],
 )
-def test_every_setting_matters(change: dict[str, float]) -> None:
+def test_every_setting_changes_the_result(change: dict[str, float]) -> None:
     assert not np.array_equal(quick(**change).parameters.vector, quick().parameters.vector)
 
 
-def test_watch_gets_each_step_and_models_that_do_not_change() -> None:
+def test_watch_gets_immutable_models() -> None:
     records: list[tuple[int, float, GPT2]] = []
     run = quick(
         watch=lambda training: records.append((training.step, training.losses[-1], training.model))
@@ -216,14 +216,14 @@ def test_ids_of_another_vocabulary_need_no_tokenizer() -> None:
         _ = run.model
 
 
-def test_with_a_given_tokenizer() -> None:
+def test_training_with_a_tokenizer() -> None:
     tokenizer = Tokenizer.from_directory(REFERENCE / "odd")
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=12, n_layer=1, n_head=3)
     run = quick(TEXT, config, tokenizer=tokenizer)
     assert run.model.trace("The fly").tokens == tokenizer.tokens("The fly")
 
 
-def test_a_saved_model_is_read_again(tmp_path: Path) -> None:
+def test_saved_models_can_be_opened(tmp_path: Path) -> None:
     run = quick(directory=tmp_path / "new" / "place")
     for name in ("saved", "saved"):  # the second time over the first
         run.model.save(tmp_path / name)
@@ -237,7 +237,7 @@ def test_a_saved_model_is_read_again(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_model_from_disk_can_be_saved_too(tmp_path: Path) -> None:
+def test_opened_models_can_be_saved(tmp_path: Path) -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     model.save(tmp_path)
     reopened = GPT2.from_pretrained(tmp_path)
@@ -345,7 +345,9 @@ def test_an_interrupted_write_leaves_the_old_state(
         ({"seed": 9, "dropout": 0.1}, "dropout: saved 0.0, current 0.1; seed: saved 0, current 9"),
     ],
 )
-def test_another_run_is_not_resumed(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_different_runs_are_not_resumed(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     quick(directory=tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ResumeError) as raised:
@@ -375,7 +377,7 @@ def test_every_setting_identifies_the_run(name: str, tmp_path: Path) -> None:
         quick(directory=tmp_path, **{name: OTHER_SETTINGS[name]})
 
 
-def test_another_vocabulary_is_another_run(tmp_path: Path) -> None:
+def test_different_vocabulary_is_a_different_run(tmp_path: Path) -> None:
     ids = Tokenizer.byte_level().encode(TEXT)
     quick(ids, directory=tmp_path)
     symbols = byte_symbols()
@@ -384,7 +386,7 @@ def test_another_vocabulary_is_another_run(tmp_path: Path) -> None:
         quick(ids, directory=tmp_path, tokenizer=shuffled)
 
 
-def test_a_model_is_not_replaced_by_a_new_run(tmp_path: Path) -> None:
+def test_new_runs_do_not_replace_a_model(tmp_path: Path) -> None:
     quick(TEXT).model.save(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     with pytest.raises(ResumeError, match="holds a model"):
@@ -430,7 +432,7 @@ def test_speed_and_seconds_include_the_steps_before_a_resume(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"no state", b"{}" * 50])
-def test_a_state_that_cannot_be_read(content: bytes, tmp_path: Path) -> None:
+def test_unreadable_state(content: bytes, tmp_path: Path) -> None:
     (tmp_path / STATE).write_bytes(content)
     with pytest.raises(ResumeError, match=STATE):
         quick(directory=tmp_path)
@@ -495,7 +497,7 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         ({"config": NINE_TOKENS}, "a text needs"),
     ],
 )
-def test_bad_input_is_refused_before_any_work(
+def test_invalid_input_is_rejected_before_any_work(
     change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidValueError) as raised:
@@ -666,12 +668,12 @@ def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("model", [None, 5, "gpt2", [], Odd(), TINY, 10**5000], ids=type)
-def test_evaluate_refuses_other_objects(model: Any) -> None:
+def test_evaluate_rejects_invalid_objects(model: Any) -> None:
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
         evaluate(model, TEXT)
 
 
-def test_evaluate_refuses_invalid_lengths() -> None:
+def test_evaluate_rejects_invalid_lengths() -> None:
     model = quick(steps=1).model
     for length in ("x", [], True, 1.5, 10**5000, -(10**5000), MATRIX):
         with pytest.raises(InvalidValueError, match="sequence_length"):
@@ -686,9 +688,7 @@ def test_parameters_need_a_config_and_a_generator() -> None:
         initial_parameters("gpt2", np.random.default_rng(0))  # type: ignore[arg-type]
 
 
-def test_a_directory_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     file.write_text("")
     steps: list[int] = []
@@ -705,7 +705,7 @@ def test_a_directory_that_cannot_be_written(
     assert steps == []
 
 
-def test_the_bar_shows_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_shows_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None:
     run = quick(progress=True)
     shown = capfd.readouterr().err
     assert "8/8" in shown
@@ -715,7 +715,7 @@ def test_the_bar_shows_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None
     assert capfd.readouterr().err == ""
 
 
-def test_train_is_a_name_of_the_package() -> None:
+def test_train_is_public() -> None:
     assert attnlab.train is train
     assert "train" in dir(attnlab)
     with pytest.raises(AttributeError, match="nothing"):

@@ -38,7 +38,7 @@ def pocket() -> GPT2:
     return GPT2.from_pretrained("pocket", dtype="float64")
 
 
-def test_the_sentences_are_those_of_the_seed(truth: Truth, pocket: GPT2) -> None:
+def test_sentences_follow_from_the_seed(truth: Truth, pocket: GPT2) -> None:
     assert sentences(pocket) == list(truth.sentences)
     assert len({*truth.sentences}) == 48
     for sentence in truth.sentences:
@@ -87,7 +87,7 @@ PATHS = {
 }
 
 
-def test_a_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
+def test_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
     some = truth.sentences[7:8]
     np.testing.assert_allclose(table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5)
 
@@ -176,7 +176,7 @@ def test_methods_are_correlated_with_the_truth(truth: Truth, pocket: GPT2) -> No
     assert "Methods that patch" in repr(actual)
 
 
-def test_the_card_agrees_with_the_table(truth: Truth) -> None:
+def test_model_card_agrees_with_the_table(truth: Truth) -> None:
     card = CARD.read_text(encoding="utf-8")
     assert truth.shapley().table() in card
     assert repr(truth) in card

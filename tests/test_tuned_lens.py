@@ -43,7 +43,7 @@ def test_the_pocket_models_lens_beats_the_logit_lens(pocket: GPT2) -> None:
     assert POCKET_LENS.stat().st_size < 200_000
 
 
-def test_training_lowers_the_loss_and_repeats(pocket: GPT2, tmp_path: Path) -> None:
+def test_training_lowers_the_loss_and_is_reproducible(pocket: GPT2, tmp_path: Path) -> None:
     texts = texts_of(3, 30)
     result, again = (
         attnlab.tuned_lens(pocket, texts, steps=8, seed=1, progress=False) for _ in range(2)
@@ -61,7 +61,7 @@ def test_training_lowers_the_loss_and_repeats(pocket: GPT2, tmp_path: Path) -> N
     np.testing.assert_allclose(result.logits(trace, "blocks.1.output"), trace.logits, atol=1e-4)
 
 
-def test_gradients_are_those_of_small_differences(pocket: GPT2) -> None:
+def test_gradients_equal_finite_differences(pocket: GPT2) -> None:
     trace = GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace([5, 7, 100, 3])
     D = len(trace.gain)
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ def test_gradients_are_those_of_small_differences(pocket: GPT2) -> None:
     assert loss > 0
 
 
-def test_what_it_reads_in_a_text(pocket: GPT2) -> None:
+def test_lens_of_a_text(pocket: GPT2) -> None:
     lens, trace = attnlab.open_tuned_lens("pocket"), pocket.trace(TEXT)
     shown = lens.of(trace)
     assert shown.ids.shape == (3, 8)
@@ -105,7 +105,7 @@ def test_losses_of_one_text_have_no_errors(pocket: GPT2) -> None:
     assert f"{losses.tuned[0]:.3f}" in str(losses)
 
 
-def test_what_is_refused(pocket: GPT2, tmp_path: Path) -> None:
+def test_invalid_arguments(pocket: GPT2, tmp_path: Path) -> None:
     lens = attnlab.open_tuned_lens("pocket")
     odd = GPT2.from_pretrained(REFERENCE / "odd").trace([5, 7])
     with pytest.raises(InvalidValueError, match="trained for another model"):

@@ -75,7 +75,7 @@ def test_the_page_has_every_equation(language: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
-def test_a_drawing_in_both_languages(name: str) -> None:
+def test_drawing_in_both_languages(name: str) -> None:
     if not shutil.which("dot"):
         lacking("drawings need Graphviz: apt-get install graphviz")
     graph = DRAWINGS[name][0]

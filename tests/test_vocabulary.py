@@ -43,7 +43,7 @@ def test_merges_by_hand(tmp_path: Path) -> None:
     assert [token.symbol for token in learned.tokens([256, 257])] == ["ab", "abc"]
 
 
-def test_same_text_same_files(directory: Path, tmp_path: Path) -> None:
+def test_vocabulary_training_is_deterministic(directory: Path, tmp_path: Path) -> None:
     learn_vocabulary(TEXT, tmp_path)
     for name in ("vocab.json", "merges.txt"):
         assert (tmp_path / name).read_bytes() == (directory / name).read_bytes()

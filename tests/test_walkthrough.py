@@ -41,7 +41,7 @@ def test_every_published_figure(walkthrough_model: GPT2) -> None:
         ("context", (8, 1)),
     ],
 )
-def test_one_altered_figure_is_noticed(
+def test_altered_figures_are_reported(
     walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch, table: str, cell: tuple[int, int]
 ) -> None:
     published = figures.load("walkthrough")
@@ -53,7 +53,7 @@ def test_one_altered_figure_is_noticed(
     assert "17 of 18 tables agree: NOT reproduced" in str(verdict)
 
 
-def test_a_figure_in_a_masked_cell_is_noticed(
+def test_figures_in_masked_cells_are_reported(
     walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = figures.load("walkthrough")
@@ -74,7 +74,7 @@ def test_straight_apostrophe(walkthrough_model: GPT2) -> None:
     assert max(map(len, str(verdict).splitlines()[-3:])) <= 90
 
 
-def test_another_prompt_and_another_model(walkthrough_model: GPT2) -> None:
+def test_other_prompts_and_models(walkthrough_model: GPT2) -> None:
     assert "2 tokens" in reproduce(walkthrough_model, "Hello there").reason
     other = GPT2.from_pretrained(REFERENCE / "odd")
     with pytest.raises(AttnlabError, match="17 positions"):
@@ -82,7 +82,7 @@ def test_another_prompt_and_another_model(walkthrough_model: GPT2) -> None:
     assert not reproduce(other, "the").agrees
 
 
-def test_steps_in_the_articles_order(walkthrough_model: GPT2) -> None:
+def test_steps_are_in_the_articles_order(walkthrough_model: GPT2) -> None:
     steps = list(walk(walkthrough_model))
     assert [step.name for step in steps] == [
         *("token_embedding", "position_embedding", "embedding", "X", "W_Q", "W_K", "W_V"),
@@ -104,7 +104,7 @@ def test_steps_in_the_articles_order(walkthrough_model: GPT2) -> None:
     assert "0.0129  -0.1104  -0.0317" in text["X"]
 
 
-def test_any_head_of_any_model() -> None:
+def test_walkthrough_of_any_head_and_model() -> None:
     model = GPT2.from_pretrained(REFERENCE / "odd")
     steps = {step.name: step for step in walk(model, "the hen", layer=2, head=4)}
     head = model.trace("the hen").head(2, 4)
@@ -116,7 +116,7 @@ def test_any_head_of_any_model() -> None:
         walk(model, "the hen", layer=99)
 
 
-def test_the_command(
+def test_command_line(
     walkthrough_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert walkthrough.main([str(walkthrough_directory)]) == 0
@@ -128,7 +128,7 @@ def test_the_command(
     assert "is a file" in capsys.readouterr().err
 
 
-def test_the_command_reports_disagreement(
+def test_command_line_reports_disagreement(
     walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published = figures.load("walkthrough")
@@ -155,7 +155,7 @@ def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> N
     assert compare("table", computed, recorded, decimals).agrees is agrees
 
 
-def test_a_note_if_the_input_was_changed() -> None:
+def test_changed_input_is_noted() -> None:
     x, inputs = np.array([3.0, 4.0]), {"x": ([3, 4], [3, 4]), "text": ("It’s", "It’s")}
     assert figures.verdict(inputs, 1, y=(x / 2, [1.5, 2.0]), z=(x, [3.0, 4.0])) == (
         "y, z: all 4 published figures agree"
@@ -173,7 +173,7 @@ def test_a_note_if_the_input_was_changed() -> None:
     )
 
 
-def test_one_figure() -> None:
+def test_single_figure() -> None:
     assert figures.compare("pi", [3.14159], [3.1416], 4).agrees
     assert str(figures.compare("pi", [3], [3], 0)).startswith("pi: 1 figure agrees, ")
     other = figures.compare("pi", [3.14], [3.1416], 4)
@@ -198,7 +198,7 @@ def output_of_the_script(
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_the_script_says_what_is_published(
+def test_script_compares_with_published_figures(
     walkthrough_model: GPT2,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -216,7 +216,7 @@ def test_the_script_says_what_is_published(
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_the_script_on_the_pocket_model(
+def test_script_on_the_pocket_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its output about “it” equals the README's; no published figures."""
@@ -229,7 +229,7 @@ def test_the_script_on_the_pocket_model(
     assert "agree" not in text
 
 
-def test_the_script_is_at_most_eighty_lines_long(tmp_path: Path) -> None:
+def test_script_prints_at_most_eighty_lines(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, str(SCRIPT)],
         cwd=tmp_path,

@@ -29,7 +29,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -50,7 +50,7 @@ def test_one_vector_is_a_bottleneck() -> None:
     assert np.allclose(lesson["W_state"] @ lesson["W_state"].T, np.eye(width))
 
 
-def test_how_long_vectors_are() -> None:
+def test_vector_lengths() -> None:
     lesson = as_it_is(CHAPTER)
     stages = lesson["lengths"]
     assert stages["mean 0, variance 1"] == pytest.approx(128**0.5, rel=1e-3)
@@ -78,7 +78,7 @@ def test_similarity_is_not_attention() -> None:
     assert "Q Kᵀ equal to its transpose: False" in lesson.printed
 
 
-def test_nor_is_it_in_a_trained_model() -> None:
+def test_similarity_is_not_attention_in_a_trained_model() -> None:
     lesson = as_it_is(CHAPTER)
     symbols, last = lesson["symbols"], lesson["last_row"]
     animal, thing = symbols.index("Ġdog"), symbols.index("Ġball")

@@ -29,11 +29,11 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
-def test_what_a_matrix_does() -> None:
+def test_matrix_as_a_map() -> None:
     lesson = as_it_is(CHAPTER)
     assert (lesson["POINT"] @ lesson["M"]).tolist() == [3, 4]
     assert "(1, 2) M = 1·[2. 1.] + 2·[0.5 1.5] = [3. 4.]" in lesson.printed
@@ -50,7 +50,7 @@ def test_what_a_matrix_does() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("matrix", [MATRIX, "[[0.0, 1.0], [1.0, 0.0]]", "[[1, 2], [2, 4]]"])
-def test_turn_stretch_turn(matrix: str) -> None:
+def test_singular_value_decomposition(matrix: str) -> None:
     lesson = run(CHAPTER, {MATRIX: matrix})
     U, S, Vt, M = (lesson[name] for name in ("U", "S", "Vt", "M"))
     assert U @ S @ Vt == pytest.approx(M)

@@ -38,7 +38,7 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
@@ -60,7 +60,7 @@ def test_one_head_by_hand() -> None:
     assert chapter.printed.count("published figures agree") == 6
 
 
-def test_weights_of_scores_beyond_the_reach_of_exp() -> None:
+def test_weights_of_scores_that_overflow_exp() -> None:
     """The chapter's arithmetic equals the library's."""
     for factor in (1e5, -1e5):
         chapter = run(CHAPTER, {"W_V = np.array": f"W_Q = {factor} * W_Q\nW_V = np.array"})
@@ -74,7 +74,7 @@ def test_the_arrows_add_up_to_the_context() -> None:
         assert np.allclose(sum(chapter["weighted_values"].values()), chapter["context"][0])
 
 
-def test_heads_that_ask_other_questions() -> None:
+def test_heads_with_different_queries() -> None:
     chapter = as_it_is(CHAPTER)
     noun = np.array([0.9, -1.2, 0.9])  # 0.8 - 0.2 + 0.4 - 0.1, ...
     assert np.allclose(chapter["X"] @ chapter["noun"], noun[:, None])
@@ -144,7 +144,7 @@ def test_exercise_5() -> None:
         assert f'"{word}": ' + ", ".join(f"{number:.2f}" for number in query) in said
 
 
-def test_sentences_of_questions_and_of_names() -> None:
+def test_sentences_about_questions_and_names() -> None:
     printed = as_it_is(CHAPTER).printed
     rows = dict(
         line.split(": ")

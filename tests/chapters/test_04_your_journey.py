@@ -28,7 +28,7 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
@@ -53,7 +53,7 @@ def test_stages_agree() -> None:
     assert np.array_equal(both.output, both.concat)
 
 
-def test_causal_in_two_ways() -> None:
+def test_two_causal_masks() -> None:
     chapter, recorded = as_it_is(CHAPTER), figures.load("journey")
     causal = chapter["causal"]
     agree(recorded["causal"], 6, weights=causal.weights, context=causal.context)
@@ -65,7 +65,7 @@ def test_causal_in_two_ways() -> None:
     assert np.isclose(chapter["fraction_seen"], chapter["head"].weights[2, :3].sum())
 
 
-def test_the_first_way_fails_where_the_future_takes_all() -> None:
+def test_masking_weights_fails_where_the_future_has_all_weight() -> None:
     far = "    W_Q, W_K = 1000 * np.ones((3, 2)), np.eye(3, 2)\n    head = attnlab.self"
     large = run(CHAPTER, FASTER[CHAPTER] | {"    head = attnlab.self": far})
     assert np.allclose(large["causal"].weights.sum(axis=1), 1)
@@ -82,7 +82,7 @@ def test_dropout() -> None:
     assert np.allclose(chapter["mean"], causal.weights, atol=0.01)
 
 
-def test_the_gradient_is_that_of_the_loss() -> None:
+def test_gradient_equals_finite_differences() -> None:
     """The first training step equals finite differences of the loss."""
     one_step = run(
         CHAPTER,
@@ -116,7 +116,7 @@ def test_the_gradient_is_that_of_the_loss() -> None:
 
 
 @pytest.mark.parametrize("seed", [123, 0, 1])
-def test_heads_that_start_alike_stay_alike(seed: int) -> None:
+def test_identically_initialized_heads_stay_identical(seed: int) -> None:
     chapter = run(CHAPTER, FASTER[CHAPTER] | {"p, seed = 0.5, 123": f"p, seed = 0.5, {seed}"})
     assert np.allclose(chapter["identical"].weights[0], chapter["identical"].weights[1], atol=1e-3)
     assert np.abs(np.diff(chapter["different"].weights, axis=0)).max() > 0.5
@@ -163,14 +163,14 @@ def test_exercise_5() -> None:
         assert f" {ended:.2f}" in answer(CHAPTER, 5)
 
 
-def test_alpha_and_z_as_they_are_printed() -> None:
+def test_printed_alpha_and_z() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["truncate"](chapter["alpha"])[[0, 1, 5]].tolist() == [0.1, 0.2, 0.1]
     assert round(chapter["alpha"][5], 1) == 0.2
     assert chapter["truncate"](chapter["z"]).tolist() == [0.3, 0.8]
 
 
-def test_pictures_show_what_the_text_says() -> None:
+def test_pictures_match_the_text() -> None:
     chapter = as_it_is(CHAPTER)
     assert set(chapter["head"].weights.argmax(axis=1)) == {chapter["words"].index("Your")}
     assert np.allclose(chapter["head"].weights, 1 / 6, atol=0.04)

@@ -28,7 +28,7 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 

@@ -33,11 +33,11 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
-def test_on_paper() -> None:
+def test_figures_on_paper() -> None:
     """The article's arithmetic, recomputed from its own tables."""
     chapter, recorded = as_it_is(CHAPTER), figures.load("walkthrough")
     agree(recorded, 3, embedding=chapter["embedding"])
@@ -52,7 +52,7 @@ def test_on_paper() -> None:
     assert np.allclose(published.weights, chapter["weights"])
 
 
-def test_on_a_model() -> None:
+def test_walkthrough_on_a_model() -> None:
     chapter = as_it_is(CHAPTER)
     trace, head, model = chapter["trace"], chapter["head"], chapter["model"]
     variance, eps = trace.embedding.var(axis=1), model.config.layer_norm_epsilon
@@ -116,7 +116,7 @@ def test_exercise_4() -> None:
     assert f"{fifth[4, 0]:.2f} in its row" in said
 
 
-def test_a_row_read_aloud() -> None:
+def test_sentence_about_a_row() -> None:
     printed = as_it_is(CHAPTER).printed.partition("Ġsummer gives\n")[2].splitlines()
     said = [line.split() for line in printed[:4]]
     assert said[:2] == [["26%", "to", "It"], ["15%", "to", "Ġhot"]]

@@ -29,7 +29,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -39,7 +39,7 @@ def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[st
     return dict(zip(one.tokens.symbols, one.head(*head).weights[-1].tolist(), strict=True))
 
 
-def test_what_it_stands_for() -> None:
+def test_what_it_refers_to() -> None:
     chapter = as_it_is(CHAPTER)
     certain = {
         name: row.argmax()
@@ -61,7 +61,7 @@ def test_what_it_stands_for() -> None:
         assert [word for word in line.split() if word.startswith("Ġ")] == words
 
 
-def test_a_head_that_is_silent() -> None:
+def test_ablated_head() -> None:
     chapter = as_it_is(CHAPTER)
     silent = dict(zip(chapter["HEADS"], np.array(chapter["ablated"]), strict=True))
     symbols = [word.symbol for word in chapter["words"]]
@@ -73,7 +73,7 @@ def test_a_head_that_is_silent() -> None:
     assert neither.probability < 0.2
 
 
-def test_a_creature() -> None:
+def test_invented_word() -> None:
     chapter = as_it_is(CHAPTER)
     for head in ((1, 0), (1, 3)):
         assert last_weights(chapter, "creature", head)["Ġfluffy"] > 0.95
@@ -104,12 +104,12 @@ def test_all_heads() -> None:
     assert (chapter["weights"][:, :, -1].argmax(axis=-1) > 0).all()  # no dash
 
 
-def test_its_tokens_of_gpt2(gpt2_tokenizer: Tokenizer) -> None:
+def test_tokens_of_gpt2(gpt2_tokenizer: Tokenizer) -> None:
     prompt = as_it_is(CHAPTER)["PROMPT"]
     assert [len(gpt2_tokenizer.encode(prompt.replace("’", q))) for q in "’'"] == [16, 14]
 
 
-def test_context_changes_a_vector() -> None:
+def test_context_changes_vectors() -> None:
     verb, animal, thing, both = as_it_is(CHAPTER)["cosines"].values()
     for course in (verb, animal, thing, both):
         assert course[0] == pytest.approx(1)
@@ -181,7 +181,7 @@ def test_a_gallery_of_relations() -> None:
     assert gallery["determiner"].argmax() == 2
 
 
-def test_a_head_that_looks_like_one_for_the_passive() -> None:
+def test_candidate_head_for_the_passive() -> None:
     chapter = as_it_is(CHAPTER)
     by_voice = {voice: dict(zip(chapter["HEADS"], weights, strict=True))
                 for voice, weights in chapter["verb_weights"].items()}  # fmt: skip
@@ -193,7 +193,7 @@ def test_a_head_that_looks_like_one_for_the_passive() -> None:
         assert by_voice[voice][1, 3] == trace.head(1, 3).weights[noun, verb]
 
 
-def test_vectors_that_values_move() -> None:
+def test_residual_vectors_moved_by_values() -> None:
     chapter = as_it_is(CHAPTER)
     (fluffy, value), (sleepy, other_value) = (
         arrows.values() for arrows in chapter["arrows"].values()

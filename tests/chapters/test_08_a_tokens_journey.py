@@ -28,7 +28,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_inputs(what: str) -> None:
+def test_chapter_runs_with_other_inputs(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 

@@ -32,7 +32,7 @@ OF_FIGURES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES | OF_FIGURES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, (CHANGES | OF_FIGURES)[what], reports_change=what in OF_FIGURES)
 
 
@@ -72,7 +72,7 @@ def test_gpt3() -> None:
     assert "= 620,875,776, which is not GPT-3's published count" in lesson.printed
 
 
-def test_value_is_two_thin_matrices() -> None:
+def test_value_output_product_is_low_rank() -> None:
     lesson = as_it_is(CHAPTER)
     W_VO, layer = lesson["W_VO"], lesson["layer"]
     assert lesson["rank"] == 2
@@ -123,7 +123,7 @@ def test_exercise_4() -> None:
     assert "have 8 numbers and the full one 16" in " ".join(answer(CHAPTER, 4).split())
 
 
-def test_a_walk_of_shapes() -> None:
+def test_shapes_through_the_model() -> None:
     chapter = as_it_is(CHAPTER)
     assert (chapter["bright"]["X"], chapter["bright"]["W_Q"]) == ((5, 8), (8, 4))
     assert {chapter["bright"][name] for name in "QKV"} == {(5, 4)}

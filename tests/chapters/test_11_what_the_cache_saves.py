@@ -30,7 +30,7 @@ def fast(changes: dict[str, str]) -> Chapter:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -56,7 +56,7 @@ def test_what_the_cache_saves() -> None:
     assert max(chapter["differences"]) < 1e-4
 
 
-def test_the_counts() -> None:
+def test_operation_counts() -> None:
     chapter = as_it_is(CHAPTER)
     count, pocket, gpt2 = (chapter[name] for name in ("multiplications", "pocket", "gpt2"))
     logits = 128 * pocket.config.vocab_size

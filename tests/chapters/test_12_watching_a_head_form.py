@@ -31,7 +31,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -72,7 +72,7 @@ def test_watching_a_head_form() -> None:
 
 
 @pytest.mark.slow
-def test_before_while_and_after_it_forms() -> None:
+def test_before_during_and_after_formation() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["letters"] == list("qkzvmqkzvm")
     first, forming, last = np.split(chapter["stages"], 3)
@@ -85,7 +85,7 @@ def test_before_while_and_after_it_forms() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_watched() -> None:
+def test_watched_quantities() -> None:
     """Losses and weights, recomputed one by one."""
     chapter = as_it_is(CHAPTER)
     forward, held_out = chapter["forward"], chapter["held_out"]

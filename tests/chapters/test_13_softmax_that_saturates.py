@@ -24,11 +24,11 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
-def test_the_way_back_through_softmax() -> None:
+def test_gradient_through_softmax() -> None:
     chapter = as_it_is(CHAPTER)
     e = np.e
     w = np.array([e**2, e, 1]) / (e**2 + e + 1)
@@ -96,7 +96,7 @@ def test_d_Q_without_the_division() -> None:
             assert np.isclose((losses[0] - losses[1]) / 2e-6, gradient[0, 2], atol=1e-7)
 
 
-def test_what_it_does_to_learning() -> None:
+def test_effect_on_learning() -> None:
     shares = as_it_is(CHAPTER)["fractions"]
     (plain, plain_without), (adam, adam_without) = ([max(row) for row in shares[a]] for a in (0, 1))
     assert min(plain, adam) > 0.95

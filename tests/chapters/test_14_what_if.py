@@ -31,7 +31,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -52,7 +52,7 @@ def test_edits() -> None:
     assert line(chapter, "no edit  ").startswith("no edit Ġrolled 0.54 Ġbarked 0.43")
 
 
-def test_a_mean_is_not_a_zero() -> None:
+def test_mean_ablation_differs_from_zero_ablation() -> None:
     chapter = as_it_is(CHAPTER)
     assert "Ġpurred 0.99" in line(chapter, "all heads  ")
     assert "Ġpurred" not in line(chapter, "zero  ")

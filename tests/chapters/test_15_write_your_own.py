@@ -28,7 +28,7 @@ CHANGES: Changes = {
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what], is_solved=True)
 
 
@@ -67,7 +67,7 @@ def test_the_layer_in_pytorch() -> None:
     assert np.allclose(result["output"][0].detach(), layer.output, atol=1e-5)
 
 
-def test_functions_that_are_not_written_yet() -> None:
+def test_unwritten_functions() -> None:
     printed = as_it_is(CHAPTER).printed
     for function in ("my_head", "my_layer", "my_block"):
         assert f"{function} isn't written yet." in printed

@@ -36,7 +36,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_numbers(what: str) -> None:
+def test_chapter_runs_with_other_numbers(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -45,7 +45,7 @@ def shares(text: str, job: str) -> AnyArray:
     return jobs.attention[jobs.jobs.index(job)]
 
 
-def test_the_anecdote() -> None:
+def test_single_example() -> None:
     found = shares("Let’s count: three, four, five.", "induction")
     assert round(float(found[PREVIOUS]), 2) == 0.97
     assert round(float(found[INDUCTION]), 2) == 0.02
@@ -69,7 +69,7 @@ def test_many_sentences() -> None:
 
 
 @pytest.mark.slow
-def test_by_texts_and_not_by_tokens() -> None:
+def test_errors_are_computed_over_texts() -> None:
     chapter = as_it_is(CHAPTER)
     assert chapter["by_tokens"] / chapter["by_texts"] == pytest.approx(1 / 3, abs=0.02)
     assert (chapter["by_texts"] / chapter["by_tokens"]) ** 2 == pytest.approx(9, abs=0.5)
@@ -139,7 +139,7 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.slow
-def test_a_mean_hides_two_kinds() -> None:
+def test_means_hide_two_kinds_of_texts() -> None:
     chapter = as_it_is(CHAPTER)
     # Two modes, with almost nothing between them.
     said_twice, others = chapter["recital_counts"], chapter["other_counts"]

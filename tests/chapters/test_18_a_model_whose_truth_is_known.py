@@ -34,7 +34,7 @@ CHANGES: Changes = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-def test_it_runs_with_other_settings(what: str) -> None:
+def test_chapter_runs_with_other_settings(what: str) -> None:
     holds(CHAPTER, CHANGES[what])
 
 
@@ -65,7 +65,7 @@ def test_all_subsets() -> None:
     assert chapter["by_hand"] == pytest.approx(5.7006, abs=1e-4)
 
 
-def test_what_one_part_is_worth() -> None:
+def test_value_of_one_part() -> None:
     chapter, v = as_it_is(CHAPTER), table_of("pronoun")
     alone, without, shapley = chapter["worth"].T
     assert [round(one.sum(), 2) for one in (alone, without, shapley)] == [-0.47, 17.72, 6.33]

@@ -16,7 +16,7 @@ CHANGES: dict[str, Changes] = {
 @pytest.mark.parametrize(
     ("page", "what"), [(page, what) for page in CHANGES for what in CHANGES[page]]
 )
-def test_it_runs_with_other_numbers(page: str, what: str) -> None:
+def test_chapter_runs_with_other_numbers(page: str, what: str) -> None:
     run(page, CHANGES[page][what], draws=True)
 
 
