@@ -63,7 +63,7 @@ class Reproduction(Document):
     ----------
     model, prompt : what was compared
     tables : a `Comparison` for each published table; empty if there is a `reason`
-    reason : why no table can match, or ""
+    reason : why the tables are not compared, or ""
     agrees : whether all tables match
     """
 
@@ -80,7 +80,9 @@ class Reproduction(Document):
         template = "Published figures, and {model}\nPrompt: {prompt}"
         yield Heading(template, model=self.model, prompt=self.prompt)
         if self.reason:
-            yield Paragraph("No table can match: {reason}", reason=Message(self.reason))
+            yield Paragraph(
+                "Not compared with the published tables: {reason}", reason=Message(self.reason)
+            )
             return
         lines = [header("table", "figures", "largest difference", "allowed", "")]
         for table in self.tables:
@@ -103,17 +105,17 @@ def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
 
     Parameters
     ----------
-    model : GPT-2 small; for another model, `reason` says why it can't match
+    model : GPT-2 small; for another model, `reason` says why it is not compared
     prompt : the published one has a curly apostrophe
     """
     published = figures.load("walkthrough")
     trace = model.trace(prompt)
-    reason = _why_no_table_can_match(published, trace, prompt)
+    reason = _why_not_compared(published, trace, prompt)
     tables = () if reason else tuple(_comparisons(published, trace))
     return Reproduction(repr(model), prompt, tables, reason)
 
 
-def _why_no_table_can_match(published: dict[str, Any], trace: Trace, prompt: str) -> str:
+def _why_not_compared(published: dict[str, Any], trace: Trace, prompt: str) -> str:
     ids = trace.tokens.ids.tolist()
     if ids != published["token_ids"]:
         if prompt == PROMPT:

@@ -252,8 +252,8 @@ trace.show()
 # ## 6.7 The verdict
 #
 # A table agrees when each computed number, rounded as the article rounds, equals the printed one.
-# The tables belong to GPT-2: on another model, or with another prompt, the verdict says why they
-# can't match.
+# The tables belong to GPT-2: on another model, or with another prompt, they aren't compared, and
+# the verdict says why.
 
 # %%
 print("\n6.7 The verdict\n")

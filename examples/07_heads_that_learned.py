@@ -18,7 +18,7 @@
 #   the head.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py); [chapter 4](04_your_journey.py) for the
 #   mask.
-# * **Time**: about 45 minutes, exercises included.
+# * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "A large weight means that the head matters." Only an ablation shows
 #   whether its output is used.
 

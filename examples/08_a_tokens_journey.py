@@ -16,7 +16,7 @@
 # * **Objective**: Follow a token from characters to the next token, and say what the loss
 #   compares.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py) and [chapter 4](04_your_journey.py).
-# * **Time**: about 40 minutes, exercises included.
+# * **Time**: about 45 minutes, exercises included.
 # * **Misconception**: "A token is a word." It is a piece of the vocabulary, often with the space
 #   before it. "Attention is the whole model." Each block also has an MLP.
 

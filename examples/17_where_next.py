@@ -23,6 +23,7 @@ from attnlab import pictures
 from attnlab.checking import checked
 from attnlab.equations import AnyArray, Array
 from attnlab.support.console import prepare_script
+from attnlab.support.tables import align
 
 prepare_script()  # for any terminal, and for pipes
 
@@ -45,7 +46,7 @@ T, Dh = Q.shape
 # 144 heads would need, in float32, if all scores were kept.
 
 # %%
-lengths = (1024, 8192, 131_072)
+lengths = (1_024, 8_192, 131_072)
 heads, columns = 144, 64
 gigabytes = [
     [4 * heads * length**2 / 2**30, 2 * 4 * heads * length * columns / 2**30] for length in lengths
@@ -53,14 +54,10 @@ gigabytes = [
 print("\n17.1 What T² costs")
 for length in lengths:
     print(f"{length:7,} tokens: {length**2:14,} scores per head")
-print(
-    attnlab.table(
-        gigabytes,
-        rows=[f"{length:,} tokens" for length in lengths],
-        columns=["all scores, GiB", "all K and V, GiB"],
-        decimals=2,
-    )
-)
+table = [["", "all scores, GiB", "all K and V, GiB"]]
+for length, sizes in zip(lengths, gigabytes, strict=True):
+    table.append([f"{length:,} tokens", *(f"{size:,.2f}" for size in sizes)])
+print(align(table))
 
 # %% [markdown]
 # ## 17.2 A window

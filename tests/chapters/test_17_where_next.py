@@ -30,6 +30,7 @@ def test_where_next() -> None:
     # 1,024 · 1,024 · 144 heads · 4 bytes, and twice 1,024 · 64 · 144 · 4
     assert np.allclose(chapter["gigabytes"][0], [0.5625, 0.0703125])
     assert "17,179,869,184 scores per head" in chapter.printed
+    assert "9,216.00" in chapter.printed
     for i, row in enumerate(chapter["windowed"].weights):
         assert (row > 0).nonzero()[0].tolist() == list(range(max(0, i - 2), i + 1))
     assert np.allclose(chapter["by_tiles"], head.context, atol=1e-5)
