@@ -83,8 +83,8 @@ sentence = SCALE * rng.normal(size=(WORDS, WIDTH))
 states = np.zeros((2, WIDTH))  # of the sentence, and of one with a different first word
 differences = []
 for n, word in enumerate(sentence):
-    words_read = np.stack([word, SCALE * rng.normal(size=WIDTH) if n == 0 else word])
-    states = np.tanh(DECAY * states @ W_state + words_read)
+    inputs = np.stack([word, SCALE * rng.normal(size=WIDTH) if n == 0 else word])
+    states = np.tanh(DECAY * states @ W_state + inputs)
     differences.append(np.linalg.norm(states[0] - states[1]))
 remaining = np.array(differences) / differences[0]
 
@@ -179,7 +179,7 @@ if len(symbols) > 2:
 pictures.heatmap(cosines, rows=symbols, columns=symbols, title="cos(X, X), layer 0")
 
 # %% [markdown]
-# ## 1.4 Similarity alone is a tie
+# ## 1.4 Similarity alone can't decide
 #
 # Could similarity give the weights? Take three words of "The dog dropped the ball because it was
 # tired". Each has three numbers whose meaning we choose: is it an animal, a thing, a pronoun? The
@@ -231,7 +231,7 @@ W_K = np.array([[1, 0], [0, 1], [0, 0]])  # an animal answers to question 0, a t
 W_Q = np.array(
     [
         [0, 1],  # an animal asks for a thing
-        [0, 0],  # a thing asks nothing
+        [0, 0],  # a thing asks for nothing
         [3, 0],  # a pronoun asks for an animal
     ]
 )
@@ -366,7 +366,7 @@ trained_head.plot("weights")
 #
 # <details><summary>Answer</summary>
 #
-# With `[1, 0],  # a thing asks` the ball's raw scores are 4, 0 and 2, and its weights 0.7679 (dog),
+# With `[1, 0],` the ball's raw scores are 4, 0 and 2, and its weights 0.7679 (dog),
 # 0.0454 (ball) and 0.1867 (it).
 #
 # </details>

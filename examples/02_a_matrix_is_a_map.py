@@ -93,11 +93,11 @@ pictures.plane(kinds, points={"x": POINT})
 # right. The order matters: rotating a stretched plane is not stretching a rotated one.
 
 # %%
-both = {"stretch turn": stretch @ turn, "turn stretch": turn @ stretch}
+compositions = {"stretch turn": stretch @ turn, "turn stretch": turn @ stretch}
 print("\n2.3 Two orders, two maps")
-for name, product in both.items():
+for name, product in compositions.items():
     print(f"\n{name}\n{attnlab.table(product)}")
-pictures.plane(both, points={"x": POINT})
+pictures.plane(compositions, points={"x": POINT})
 
 # %% [markdown]
 # This is also why a network of matrices alone gains nothing from depth: however many in a row, they

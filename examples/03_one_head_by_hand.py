@@ -173,9 +173,9 @@ weights = exp_of_scores / exp_row_sums[:, None]
 
 print("\ne to the power of each score, and the sum of the row")
 for i, word in enumerate(words):
-    written = " + ".join(f"e^{score:.4f}" for score in shift_rows(scores)[i])
+    exponentials = " + ".join(f"e^{score:.4f}" for score in shift_rows(scores)[i])
     numbers = " + ".join(f"{number:#.5g}" for number in exp_of_scores[i])
-    print(f"  {word}   {written} = {numbers} = {exp_row_sums[i]:#.5g}")
+    print(f"  {word}   {exponentials} = {numbers} = {exp_row_sums[i]:#.5g}")
 
 print("\nEach of them divided by the sum of its row: the weights")
 for word, row, total, row_weights in zip(words, exp_of_scores, exp_row_sums, weights, strict=True):

@@ -397,12 +397,14 @@ identical, errors_identical = train(a, a)
 
 print("\n4.6 Heads differ because they start differently")
 print(f"\nAfter {steps} steps: the error, and how far apart the weights of the two heads are")
-ends = [
+results = [
     [errors[-1], np.abs(pair.weights[0] - pair.weights[1]).max()]
     for pair, errors in ((different, errors_different), (identical, errors_identical))
 ]
 print(
-    attnlab.table(ends, rows=["start differently", "start alike"], columns=["error", "difference"])
+    attnlab.table(
+        results, rows=["start differently", "start alike"], columns=["error", "difference"]
+    )
 )
 pictures.curves(
     {"start alike": errors_identical, "start differently": errors_different},

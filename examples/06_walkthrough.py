@@ -135,11 +135,11 @@ print(figures.verdict(inputs, 2, weights=(weights, printed)))
 # comes later.
 
 # %%
-reader = min(7, T - 1)
-ranked = sorted(zip(weights[reader, : reader + 1], symbols, strict=False), reverse=True)
-print(f"\n{symbols[reader]} gives")
+summer = min(7, T - 1)
+ranked = sorted(zip(weights[summer, : summer + 1], symbols, strict=False), reverse=True)
+print(f"\n{symbols[summer]} gives")
 for weight, symbol in ranked:
-    print(f"  {weight:4.0%} to {symbol if symbol != symbols[reader] else 'itself'}")
+    print(f"  {weight:4.0%} to {symbol if symbol != symbols[summer] else 'itself'}")
 
 # %% [markdown]
 # All 144 weights follow from the printed scores. Softmax depends only on the scores: whatever the

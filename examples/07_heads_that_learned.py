@@ -123,7 +123,7 @@ print(align(lines, left=range(5)))
 
 
 # %%
-def without(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
+def ablate_heads(trace: attnlab.Trace, *heads: tuple[int, int]) -> attnlab.Trace:
     """The same text, with some heads ablated."""
     return trace.edited({f"blocks.{n}.attention.heads.{h}.context": 0 for n, h in heads})
 
@@ -133,7 +133,7 @@ def probabilities(trace: attnlab.Trace, words: Sequence[attnlab.Token]) -> list[
     return [float(probability[word.id]) for word in words]
 
 
-ablated = [probabilities(without(trace, head), words) for head in HEADS]
+ablated = [probabilities(ablate_heads(trace, head), words) for head in HEADS]
 
 print("\n7.3 Probability of the two words, with one head ablated\n")
 print(
@@ -153,7 +153,7 @@ print(
 
 # %%
 print("\nWhat follows without both\n")
-print(without(trace, ANIMAL, THING).next_tokens(5))
+print(ablate_heads(trace, ANIMAL, THING).next_tokens(5))
 
 # %% [markdown]
 # It still knows that some animal makes a noise or that something happens to some thing, but not
@@ -182,7 +182,7 @@ for text in (CREATURE, "A blue fluffy creature", "A sleepy blue creature", "A bl
 
 creature_rows = np.stack([creature.head(layer, head).weights[-1] for layer, head in HEADS])
 ablated_probability = [
-    probabilities(without(creature, head), creature.next_tokens(1))[0] for head in HEADS
+    probabilities(ablate_heads(creature, head), creature.next_tokens(1))[0] for head in HEADS
 ]
 print(f"\nWhat {creature.tokens.symbols[-1]} attends to, and the next word without the head\n")
 columns = [*creature.tokens.symbols, "without"]
@@ -275,12 +275,12 @@ recital.head(*INDUCTION)
 
 # %%
 head = recital.head(*INDUCTION)
-copied, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
+position, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
 
-print(f"\nWeight of the last token on {recital.tokens.symbols[copied]}, and the next word\n")
-rows = {"all heads": recital, "without the head of layer 0": without(recital, PREVIOUS)}
+print(f"\nWeight of the last token on {recital.tokens.symbols[position]}, and the next word\n")
+rows = {"all heads": recital, "without the head of layer 0": ablate_heads(recital, PREVIOUS)}
 measured = [
-    [sentence.head(*INDUCTION).weights[-1, copied], *probabilities(sentence, next_word)]
+    [sentence.head(*INDUCTION).weights[-1, position], *probabilities(sentence, next_word)]
     for sentence in rows.values()
 ]
 columns = ["weight", next_word[0].symbol]
@@ -417,10 +417,10 @@ mean_weights = {
 equal = (1 / (i + 1)).mean()
 print(f"\nMean weight of all tokens but the first (equal weights: {equal:.2f}; 1/T: {1 / T:.2f})\n")
 lines = []
-for where, mean in mean_weights.items():
+for name, mean in mean_weights.items():
     order = [divmod(int(n), heads) for n in np.argsort(-mean, axis=None)[:2]]
     best = ",  ".join(f"layer {n} head {h}: {mean[n, h]:.2f}" for n, h in order)
-    lines.append([where, f"{mean.mean():.2f}", best])
+    lines.append([name, f"{mean.mean():.2f}", best])
 print(align([["", "all heads", "largest"], *lines], left=(0, 2)))
 
 # %% [markdown]

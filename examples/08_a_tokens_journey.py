@@ -168,18 +168,18 @@ pictures.curves(functions, x=line, x_name="hidden", y_name="activated")
 # The picture shows the lengths of the vectors written to it, for each token.
 
 # %%
-written = {"embedding": trace.embedding}
+writes = {"embedding": trace.embedding}
 for layer, block in enumerate(trace.blocks):
-    written |= {f"attention {layer}": block.attention.output, f"MLP {layer}": block.mlp.output}
-stream = np.sum(list(written.values()), axis=0)
-lengths = np.stack([np.linalg.norm(rows, axis=-1) for rows in written.values()])
+    writes |= {f"attention {layer}": block.attention.output, f"MLP {layer}": block.mlp.output}
+stream = np.sum(list(writes.values()), axis=0)
+lengths = np.stack([np.linalg.norm(rows, axis=-1) for rows in writes.values()])
 
 print("\n8.5 Lengths of the vectors written to the stream")
-print(attnlab.table(lengths, rows=list(written), columns=symbols, decimals=1, max_rows=26))
+print(attnlab.table(lengths, rows=list(writes), columns=symbols, decimals=1, max_rows=26))
 difference = np.abs(stream - trace.blocks[-1].output).max()
 print(f"\nThe sum of all, and the last block's output: {difference:.0e} apart")
 
-pictures.heatmap(lengths, rows=list(written), columns=symbols, title="length of what is written")
+pictures.heatmap(lengths, rows=list(writes), columns=symbols, title="length of what is written")
 
 # %% [markdown]
 # [The whole journey as a picture](playground.html#layer=1&head=2&query=7&ablate=1). The last MLP is
@@ -245,11 +245,11 @@ labels = [f"temperature {temperature:g}" for temperature in TEMPERATURES]
 print("\n8.7 Probabilities of the best tokens")
 print(attnlab.table(probabilities[:, best], rows=labels, columns=names))
 rng = np.random.default_rng(SEED)
-drawn = [
+draw_counts = [
     np.bincount(rng.choice(logits.size, draws, p=p), minlength=logits.size) for p in probabilities
 ]
 print(f"\nHow often each is drawn, in {draws} draws")
-print(attnlab.table(np.stack(drawn)[:, best], rows=labels, columns=names, decimals=0))
+print(attnlab.table(np.stack(draw_counts)[:, best], rows=labels, columns=names, decimals=0))
 
 pictures.heatmap(probabilities[:, best], rows=labels, columns=names, title="probability")
 

@@ -80,7 +80,7 @@ whole = {
 }
 
 
-def lines(counts: dict[str, tuple[str, int]], result: str) -> str:
+def count_table(counts: dict[str, tuple[str, int]], result: str) -> str:
     """The counts in columns, and their sum."""
     rows = [(name, formula, f"{count:,}") for name, (formula, count) in counts.items()]
     total = sum(count for _, count in counts.values())
@@ -89,9 +89,9 @@ def lines(counts: dict[str, tuple[str, int]], result: str) -> str:
 
 print(f"\n9.2 D = {D}, F = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
 print("\nOne layer")
-print(lines(layer_counts, "sum"))
+print(count_table(layer_counts, "sum"))
 print("\nAll of it")
-print(lines(whole, "sum"))
+print(count_table(whole, "sum"))
 print(f"\nparameter_count says {parameter_count(gpt2):,}")
 
 # %% [markdown]
@@ -312,9 +312,9 @@ def walk(T: int, D: int, Dh: int, H: int) -> dict[str, tuple[int, ...]]:
     return shapes | {"concat": joined.shape, "W_O": (H * Dh, D), "output": (T, D)}
 
 
-bright, long = walk(5, 8, 4, 2), walk(1000, gpt3.n_embd, gpt3.d_head, gpt3.n_head)
+short, long = walk(5, 8, 4, 2), walk(1000, gpt3.n_embd, gpt3.d_head, gpt3.n_head)
 print("\nShapes: 'The next day is bright' with two heads; 1,000 tokens of GPT-3\n")
-for name, shape in bright.items():
+for name, shape in short.items():
     shapes = (" x ".join(f"{n:,}" for n in sizes) for sizes in (shape, long[name]))
     print("  {:8}{:>8}{:>18}".format(name, *shapes))
 

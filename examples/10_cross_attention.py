@@ -123,9 +123,11 @@ pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 # %%
 source = ["the", "European", "Economic", "Area", "was", "founded"]
 target = ["la", "zone", "économique", "européenne", "fut", "fondée"]
-means = [source.index(word) for word in ("the", "Area", "Economic", "European", "was", "founded")]
+meaning_rows = [
+    source.index(word) for word in ("the", "Area", "Economic", "European", "was", "founded")
+]
 one_hot = np.eye(len(source))  # each meaning is a column
-aligned = attnlab.cross_attention(one_hot[means], one_hot, 8 * one_hot, one_hot, one_hot)
+aligned = attnlab.cross_attention(one_hot[meaning_rows], one_hot, 8 * one_hot, one_hot, one_hot)
 print("\nEach French word and the English word that it attends to most")
 for word, row in zip(target, aligned.weights, strict=True):
     print(f"  {word:12}{source[row.argmax()]:12}{row.max():.2f}")
@@ -188,12 +190,12 @@ print(f"\nLargest change of the context: {np.abs(shuffled.context - cross.contex
 
 # %%
 W_K_english, W_V_english = np.eye(X.shape[1], W_Q.shape[1]), np.eye(X.shape[1])
-itself = attnlab.cross_attention(X, X, W_Q, W_K_english, W_V_english)
+same_sequence = attnlab.cross_attention(X, X, W_Q, W_K_english, W_V_english)
 self_attention = attnlab.self_attention(X, W_Q, W_K_english, W_V_english)
 
 print("\n10.6 The English sentence attends to itself: weights")
-print(attnlab.table(itself.weights, rows=english, columns=english))
-difference = np.abs(itself.weights - self_attention.weights).max()
+print(attnlab.table(same_sequence.weights, rows=english, columns=english))
+difference = np.abs(same_sequence.weights - self_attention.weights).max()
 print(f"\nLargest difference from self_attention: {difference:.1e}")
 
 # %% [markdown]

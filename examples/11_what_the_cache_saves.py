@@ -152,9 +152,9 @@ pictures.heatmap(
 at_once = model.trace(generated.tokens.ids)
 differences = []
 for step in generated.steps:
-    new = slice(step.cached, step.cached + step.computed)
+    new_rows = slice(step.cached, step.cached + step.computed)
     for a, b in zip(step.trace.blocks, at_once.blocks, strict=True):
-        part = b.attention.weights[:, new, : new.stop]
+        part = b.attention.weights[:, new_rows, : new_rows.stop]
         differences.append(float(np.abs(a.attention.weights - part).max()))
 print(f"\nAll weights, step by step and at once: largest difference {max(differences):.1e}")
 

@@ -87,7 +87,7 @@ edits = {
 
 
 # %%
-def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
+def print_predictions(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
     """What follows, with each of some edits."""
     lines = []
     for name, edit in edits.items():
@@ -97,7 +97,7 @@ def show(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
 
 
 print("\n14.1 Edit a step\n")
-show(trace, edits)
+print_predictions(trace, edits)
 
 # %% [markdown]
 # With the text above, either ablation loses the dog and keeps the ball: `Ġbarked` is gone. With all
@@ -110,15 +110,20 @@ show(trace, edits)
 # attends to the first token and to nothing else.
 
 # %%
-USUAL = 0, 2
+SINK_HEAD = 0, 2
 CREATURE = "A fluffy blue creature"
 SIMILAR = ["A sleepy red king", "A hungry small frog", "A late green teacher"]
 
-where = "blocks.{}.attention.heads.{}.context".format(*USUAL)
-similar_mean = np.mean([pocket.trace(text).head(*USUAL).context[-1] for text in SIMILAR], axis=0)
+context_path = "blocks.{}.attention.heads.{}.context".format(*SINK_HEAD)
+similar_mean = np.mean(
+    [pocket.trace(text).head(*SINK_HEAD).context[-1] for text in SIMILAR], axis=0
+)
 
 print(f"\nWhat follows: {CREATURE}\n")
-show(pocket.trace(CREATURE), {"all heads": {}, "zero": {where: 0}, "mean": {where: similar_mean}})
+print_predictions(
+    pocket.trace(CREATURE),
+    {"all heads": {}, "zero": {context_path: 0}, "mean": {context_path: similar_mean}},
+)
 
 # %% [markdown]
 # With the texts above, a 0 costs everything, and the mean costs nothing. The head writes the same
@@ -235,9 +240,9 @@ for n in range(pocket.config.n_layer):
     parts[f"layer {n} MLP"] = attribution.mlps[n], f"blocks.{n}.mlp.output"
 
 effects = {}
-for name, (written, where) in parts.items():
-    edited = trace.edited({where: 0})
-    effects[name] = [written, difference(trace) - difference(edited)]
+for name, (contribution, context_path) in parts.items():
+    edited = trace.edited({context_path: 0})
+    effects[name] = [contribution, difference(trace) - difference(edited)]
 
 columns = ["contribution", "lost if ablated"]
 print("\nWhat each part writes, and what is lost without it\n")

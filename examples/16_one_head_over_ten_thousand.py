@@ -39,7 +39,7 @@ from attnlab.training import initial_parameters
 prepare_script()  # for any terminal, and for pipes
 
 ANECDOTE = "Let’s count: three, four, five."
-ONE, OTHER = (0, 1), (1, 2)  # two heads, layer and head
+HEAD_A, HEAD_B = (0, 1), (1, 2)  # two heads, layer and head
 TEXTS, SEED = 1_600, 99  # number of sentences, and the seed that draws them
 KIND = None  # their kind, such as recital; None for the grammar's mixture
 COMPARED = 400  # sentences in 16.7
@@ -114,7 +114,7 @@ for draw in draws:
     targets = induction(trace.tokens)  # (T, T), True where a token should look
     has_target = targets.any(axis=-1)
     if has_target.any():
-        weights = np.stack([trace.head(*head).weights for head in (ONE, OTHER)])
+        weights = np.stack([trace.head(*head).weights for head in (HEAD_A, HEAD_B)])
         kinds.append(draw.kind)
         job_weights.append((weights * targets).sum(axis=-1)[:, has_target])  # (2, n)
 
@@ -131,7 +131,7 @@ for count in counts:
     rows.append([first, first_error, second, second_error])
 
 print("\n16.2 Many sentences: induction, mean weight and its error\n")
-names = ["layer {} head {}".format(*head) for head in (ONE, OTHER)]
+names = ["layer {} head {}".format(*head) for head in (HEAD_A, HEAD_B)]
 print(
     attnlab.table(
         rows,
@@ -153,8 +153,8 @@ print(
 
 # %%
 steps = np.unique(np.geomspace(min(10, N), N, 60).astype(int))
-running = np.array([mean_and_error(s[:count, 1], n[:count]) for count in steps])
-mean, error = running.T
+running_means = np.array([mean_and_error(s[:count, 1], n[:count]) for count in steps])
+mean, error = running_means.T
 pictures.curves(
     {"mean": mean, "one error above": mean + error, "one error below": mean - error},
     x=steps,
@@ -224,7 +224,7 @@ atlas = attnlab.atlas(
     pocket, texts, ["first", "previous", "same", "induction", "loss"], progress=False
 )
 measured = atlas["induction"]
-by_hand, by_atlas = mean_and_error(s[:, 1], n), (measured.mean[OTHER], measured.error[OTHER])
+by_hand, by_atlas = mean_and_error(s[:, 1], n), (measured.mean[HEAD_B], measured.error[HEAD_B])
 
 print("\n16.4 An atlas\n")
 print(atlas.title)
@@ -248,7 +248,7 @@ measured.plot()
 
 # %%
 print(f"\n16.5 Induction of {names[0]}: highest and lowest\n")
-for passage in (*measured.most(*ONE), *measured.least(*ONE)):
+for passage in (*measured.most(*HEAD_A), *measured.least(*HEAD_A)):
     print(passage)
 
 # %% [markdown]
@@ -256,8 +256,8 @@ for passage in (*measured.most(*ONE), *measured.least(*ONE)):
 # those that repeat words. Look at the first: `pocket.trace(passage.ids)` has the measured tokens.
 
 # %%
-top = measured.most(*ONE)[0]
-pocket.trace(top.ids).head(*ONE)
+top = measured.most(*HEAD_A)[0]
+pocket.trace(top.ids).head(*HEAD_A)
 
 # %% [markdown]
 # Each token attends to the previous one: this is the previous-token head of chapter 7. At a comma
@@ -271,7 +271,7 @@ pocket.trace(top.ids).head(*ONE)
 
 # %%
 print(f"\nInduction of {names[1]}: highest and lowest\n")
-for passage in (*measured.most(*OTHER), *measured.least(*OTHER)):
+for passage in (*measured.most(*HEAD_B), *measured.least(*HEAD_B)):
     print(passage)
 
 # %% [markdown]
@@ -347,7 +347,7 @@ print(align([["kind", "sentences", *names], *lines], left=(0,)))
 COMPARED = max(COMPARED, 20)
 other_texts = [sample(rng, KIND).text for _ in range(COMPARED)]
 jobs = ["first", "previous", "same", "induction"]
-itself = atlas.compare(attnlab.atlas(pocket, other_texts, jobs, progress=False))
+same_model = atlas.compare(attnlab.atlas(pocket, other_texts, jobs, progress=False))
 
 
 def z_scores(difference: Any) -> Array:
@@ -359,7 +359,7 @@ def z_scores(difference: Any) -> Array:
     return ratios
 
 
-z = np.abs(z_scores(itself))
+z = np.abs(z_scores(same_model))
 print(f"\n16.7 The same model on other sentences: {z.size} differences")
 print(f"  beyond two errors:   {(z > 2).sum():2}   (about {z.size / 20:.1f} by chance)")
 print(f"  beyond four errors:  {(z > 4).sum():2}")
@@ -426,12 +426,12 @@ def loss_rise(trace: attnlab.Trace) -> Array:
 
 
 ABLATED = max(ABLATED, 2)
-rise = attnlab.atlas(pocket, texts[:ABLATED], [loss_rise], progress=False)["lost"]
+rise = attnlab.atlas(pocket, texts[:ABLATED], [loss_rise], progress=False)["loss_rise"]
 
 lines = [["", "on the first token", "rise of the loss without it"]]
 for name, head in zip(NAMES, HEADS, strict=True):
-    looked = f"{atlas['first'].mean[head]:.2f} ± {atlas['first'].error[head]:.2f}"
-    lines.append([name, looked, f"{rise.mean[head]:.2f} ± {rise.error[head]:.2f}"])
+    on_first = f"{atlas['first'].mean[head]:.2f} ± {atlas['first'].error[head]:.2f}"
+    lines.append([name, on_first, f"{rise.mean[head]:.2f} ± {rise.error[head]:.2f}"])
 
 print("\n16.8 What an atlas does not say\n")
 print(align(lines, left=(0,)))
@@ -516,7 +516,7 @@ def my_even_head(mask: Array, V: Array) -> dict[str, Array]:
 
 # %%
 print("\n16.9 Your own head that attends evenly")
-idle = anecdote.head(*ONE)
+idle = anecdote.head(*HEAD_A)
 even = attnlab.attention(np.zeros_like(idle.Q), idle.K, idle.V, mask=idle.mask)
 print(checked(even, my_even_head, idle.mask, idle.V))
 

@@ -166,8 +166,8 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 U, sizes, Vt = np.linalg.svd(K, full_matrices=False)
 rank = max(1, len(sizes) // 2)
 C, W_up = U[:, :rank] * sizes[:rank], Vt[:rank]
-thin_scores = (Q @ W_up.T) @ C.T / scale
-difference = np.abs(np.where(head.mask, thin_scores - head.scores, 0)).max()
+low_rank_scores = (Q @ W_up.T) @ C.T / scale
+difference = np.abs(np.where(head.mask, low_rank_scores - head.scores, 0)).max()
 
 H, L, latent = 32, 32, 512
 cache = {
@@ -256,10 +256,10 @@ print(attnlab.table(gates, rows=words, columns=names, decimals=2))
 
 # %%
 step = np.maximum(np.abs(K).max(axis=1, keepdims=True) / 127, 1e-30)  # a row's scale
-in_8_bits = np.round(K / step).astype(np.int8)
-rounded_scores = Q @ (in_8_bits * step).T / scale
-apart_in_8_bits = np.abs(np.where(head.mask, rounded_scores - head.scores, 0)).max()
-print(f"\n17.7 This head's keys in 8 bits: scores change by at most {apart_in_8_bits:.3f}")
+K_int8 = np.round(K / step).astype(np.int8)
+rounded_scores = Q @ (K_int8 * step).T / scale
+int8_difference = np.abs(np.where(head.mask, rounded_scores - head.scores, 0)).max()
+print(f"\n17.7 This head's keys in 8 bits: scores change by at most {int8_difference:.3f}")
 
 # %% [markdown]
 # ## 17.8 Predict, change, see

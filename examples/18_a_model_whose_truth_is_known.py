@@ -78,8 +78,8 @@ pocket = attnlab.GPT2.from_pretrained("pocket")
 number = [each.task for each in truth.sentences].index(TASK)
 sentence = truth.sentences[number]
 is_kept = np.array([part in SUBSET for part in parts])
-mean_of_path = means(pocket)
-replacement = {mean: mean_of_path, zero: None}[ABLATION]
+means_by_path = means(pocket)
+replacement = {mean: means_by_path, zero: None}[ABLATION]
 
 logits = ablated(pocket.trace(sentence.clean), is_kept, replacement).next_logits
 correct, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
@@ -147,7 +147,7 @@ interactions.plot()
 
 
 # %%
-def smallest(task: str) -> str:
+def smallest_circuit(task: str) -> str:
     try:
         (chosen, faithfulness), *others = truth.circuits(task, FAITHFUL, ABLATION)
     except attnlab.AttnlabError as error:
@@ -157,7 +157,7 @@ def smallest(task: str) -> str:
 
 print(f"\n18.4 The smallest circuits with a faithfulness of {FAITHFUL:g}\n")
 for task in tasks:
-    print(f"  {task:<11}{smallest(task)}")
+    print(f"  {task:<11}{smallest_circuit(task)}")
 
 # %% [markdown]
 # With the settings above, `pronoun` needs four parts, and no other four work. `weather` needs nine
@@ -315,10 +315,12 @@ def my_ablation(
 # %%
 print("\n18.9 Your own ablation")
 trace, path, kept_heads = pocket.trace(sentence.clean), "blocks.1.attention", is_kept[5:9]
-layer, ours = trace.blocks[1].attention, mean_of_path["blocks.1.attention.context"]
-edited = trace.edited({f"{path}.context": np.where(kept_heads[:, None, None], layer.context, ours)})
+layer, head_means = trace.blocks[1].attention, means_by_path["blocks.1.attention.context"]
+edited = trace.edited(
+    {f"{path}.context": np.where(kept_heads[:, None, None], layer.context, head_means)}
+)
 after = edited.blocks[1].attention
-print(checked(after, my_ablation, layer.context, kept_heads, ours, layer.W_O, layer.b_O))
+print(checked(after, my_ablation, layer.context, kept_heads, head_means, layer.W_O, layer.b_O))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

@@ -43,7 +43,7 @@ def test_matrix_as_a_map() -> None:
     assert [1, 2] @ kinds["mirror"] == pytest.approx([-1, 2])
     for kind, determinant in {"stretch": 0.75, "turn": 1, "mirror": -1}.items():
         assert np.linalg.det(kinds[kind]) == pytest.approx(determinant)
-    both = lesson["both"]
+    both = lesson["compositions"]
     assert [1, 2] @ both["stretch turn"] == pytest.approx([0.75 * 3**0.5 - 0.5, 0.75 + 3**0.5 / 2])
     assert [1, 2] @ both["turn stretch"] == pytest.approx([0.75 * 3**0.5 - 1.5, 0.25 + 3**0.5 / 2])
 

@@ -69,7 +69,7 @@ def test_ablated_head() -> None:
     assert silent.pop((1, 2)) == pytest.approx([0.942, 0.001], abs=0.002)
     assert silent.pop((1, 0)) == pytest.approx([0.013, 0.948], abs=0.002)
     assert (np.array([*silent.values()]) > 0.15).all()
-    neither = chapter["without"](chapter["trace"], (1, 2), (1, 0)).next_tokens(1)[0]
+    neither = chapter["ablate_heads"](chapter["trace"], (1, 2), (1, 0)).next_tokens(1)[0]
     assert neither.probability < 0.2
 
 

@@ -63,7 +63,7 @@ def test_temperature_keeps_the_order() -> None:
     )
     assert half.max() > one.max() > two.max()
     assert half.argmax() == one.argmax() == two.argmax()
-    for p, drawn in zip(chapter["probabilities"], chapter["drawn"], strict=True):
+    for p, drawn in zip(chapter["probabilities"], chapter["draw_counts"], strict=True):
         spread = math.sqrt(1000 * p.max() * (1 - p.max()))
         assert abs(drawn[p.argmax()] - 1000 * p.max()) < 4 * spread
 

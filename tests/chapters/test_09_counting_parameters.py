@@ -125,8 +125,8 @@ def test_exercise_4() -> None:
 
 def test_shapes_through_the_model() -> None:
     chapter = as_it_is(CHAPTER)
-    assert (chapter["bright"]["X"], chapter["bright"]["W_Q"]) == ((5, 8), (8, 4))
-    assert {chapter["bright"][name] for name in "QKV"} == {(5, 4)}
+    assert (chapter["short"]["X"], chapter["short"]["W_Q"]) == ((5, 8), (8, 4))
+    assert {chapter["short"][name] for name in "QKV"} == {(5, 4)}
     long = chapter["long"]
     assert (long["weights"], long["V"], long["concat"]) == (
         (1000, 1000),

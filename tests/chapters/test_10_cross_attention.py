@@ -52,8 +52,8 @@ def test_cross_attention() -> None:
     assert not chapter["masked"].weights[:, french.index("dorment")].any()
     assert np.allclose(chapter["shuffled"].weights, cross.weights[:, [3, 2, 1, 0]])
     assert np.allclose(chapter["shuffled"].context, cross.context)
-    assert np.array_equal(chapter["itself"].weights, chapter["self_attention"].weights)
-    assert np.array_equal(chapter["itself"].context, chapter["self_attention"].context)
+    assert np.array_equal(chapter["same_sequence"].weights, chapter["self_attention"].weights)
+    assert np.array_equal(chapter["same_sequence"].context, chapter["self_attention"].context)
 
 
 def test_exercise_1() -> None:

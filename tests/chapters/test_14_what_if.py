@@ -57,7 +57,7 @@ def test_mean_ablation_differs_from_zero_ablation() -> None:
     assert "Ġpurred 0.99" in line(chapter, "all heads  ")
     assert "Ġpurred" not in line(chapter, "zero  ")
     assert "Ġpurred 0.99" in line(chapter, "mean  ")
-    pocket, head = chapter["pocket"], chapter["USUAL"]
+    pocket, head = chapter["pocket"], chapter["SINK_HEAD"]
     for text in (*chapter["SIMILAR"], chapter["CREATURE"]):
         context = pocket.trace(text).head(*head).context[-1]
         assert context == pytest.approx(chapter["similar_mean"], abs=0.001)

@@ -15,7 +15,7 @@ from attnlab.pocket.grammar import sample
 
 CHAPTER = "16"
 ANECDOTE = 'ANECDOTE = "Let’s count: three, four, five."'
-HEADS = "ONE, OTHER = (0, 1), (1, 2)"
+HEADS = "HEAD_A, HEAD_B = (0, 1), (1, 2)"
 TEXTS = "TEXTS, SEED = 1_600,"
 KIND = "KIND = None "
 PREVIOUS, INDUCTION, RESTING, IDLE = (0, 1), (1, 2), (0, 2), (1, 1)
@@ -23,8 +23,8 @@ PREVIOUS, INDUCTION, RESTING, IDLE = (0, 1), (1, 2), (0, 2), (1, 1)
 CHANGES: Changes = {
     "one token": {ANECDOTE: 'ANECDOTE = "a"'},
     "Chinese": {ANECDOTE: 'ANECDOTE = "一，二，三。"'},
-    "other heads": {HEADS: "ONE, OTHER = (1, 3), (0, 0)"},
-    "the same head twice": {HEADS: "ONE, OTHER = (1, 1), (1, 1)"},
+    "other heads": {HEADS: "HEAD_A, HEAD_B = (1, 3), (0, 0)"},
+    "the same head twice": {HEADS: "HEAD_A, HEAD_B = (1, 1), (1, 1)"},
     "no texts": {TEXTS: "TEXTS, SEED = 0,"},
     "recitals": {KIND: 'KIND = "recital" '},
     "none compared, none silenced": {
@@ -63,7 +63,7 @@ def test_many_sentences() -> None:
         assert np.allclose(errors[:-1] / errors[1:], 2, atol=0.4)
     assert second[-1, 1] == pytest.approx(0.01, abs=0.002)
     # The curve's last point is the table's number.
-    assert chapter["running"][-1].tolist() == [second[-1, 0], second[-1, 1]]
+    assert chapter["running_means"][-1].tolist() == [second[-1, 0], second[-1, 1]]
     assert len(chapter["parts"]) == 16
     assert (chapter["deviations"] <= 2).sum() >= 13
 
@@ -165,7 +165,7 @@ def test_means_hide_two_kinds_of_texts() -> None:
 def test_two_atlases() -> None:
     chapter = as_it_is(CHAPTER)
     same, learned = (
-        np.abs(chapter["z_scores"](chapter[name])) for name in ("itself", "from_training")
+        np.abs(chapter["z_scores"](chapter[name])) for name in ("same_model", "from_training")
     )
     assert same.size == 32
     assert (same > 4).sum() == 0

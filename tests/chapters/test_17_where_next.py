@@ -47,10 +47,10 @@ def test_where_next() -> None:
     gates = chapter["gates"]
     assert ((gates > 0).sum(axis=1) == 2).all()
     assert np.allclose(gates.sum(axis=1), 1)
-    assert np.abs(chapter["in_8_bits"]).max(axis=1).tolist() == [127] * len(head.K)
+    assert np.abs(chapter["K_int8"]).max(axis=1).tolist() == [127] * len(head.K)
     # Each number of a key is off by half a step at most.
     off = np.abs(head.Q).sum(axis=1)[:, np.newaxis] * chapter["step"].T / 2 / chapter["scale"]
-    assert 0 < chapter["apart_in_8_bits"] <= off.max()
+    assert 0 < chapter["int8_difference"] <= off.max()
 
 
 def test_exercise_1() -> None:

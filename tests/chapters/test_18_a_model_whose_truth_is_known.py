@@ -114,10 +114,10 @@ def test_circuits() -> None:
         share = (v - v[0]) / (v[-1] - v[0])
         size = sizes[share >= 0.9].min()
         counts[task] = size, int((share[sizes == size] >= 0.9).sum())
-        assert f"{size:2}  {share[sizes == size].max():.2f}  " in chapter["smallest"](task)
+        assert f"{size:2}  {share[sizes == size].max():.2f}  " in chapter["smallest_circuit"](task)
     assert [counts[task] for task in ("pronoun", "mood")] == [(4, 1), (6, 3)]
     assert (counts["weather"][0], counts["family"][0]) == (9, 5)
-    assert " 5  1.52" in chapter["smallest"]("family")
+    assert " 5  1.52" in chapter["smallest_circuit"]("family")
 
 
 def test_methods_and_two_questions() -> None:
@@ -190,7 +190,10 @@ def test_exercise_2() -> None:
 
 def test_exercise_3() -> None:
     chapter = run(CHAPTER, setting(FAITHFUL=0.5))
-    assert [chapter["smallest"](task).split()[0] for task in ("pronoun", "weather")] == ["4", "5"]
+    assert [chapter["smallest_circuit"](task).split()[0] for task in ("pronoun", "weather")] == [
+        "4",
+        "5",
+    ]
     assert "Still 4" in said(answer(CHAPTER, 3))
     assert "5 instead of 9" in said(answer(CHAPTER, 3))
 
