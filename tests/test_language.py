@@ -201,7 +201,13 @@ def has_words(text: str) -> bool:
     return bool(re.search("[A-Za-z]{2}", around)) and around not in FORMULAS
 
 
-FORMULAS = {"exp", "logit", "-inf", "b_dec", " = x · share", " = normalised · gain + bias"}
+# Words of English in a formula.
+ENGLISH = re.compile(r"\b(the|with|without|over|every|likewise|no|from)\b")
+
+FORMULAS = {
+    *("exp", "logit", "-inf", "b_dec"),
+    *(" = x · share", " = normalised · gain + bias", "activated = "),
+}
 
 
 def templates_of_explanations() -> set[str]:
@@ -241,6 +247,8 @@ def test_translations_are_complete_and_all_used() -> None:
     said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
     mistakes = (*MISTAKES, *cache_mistakes(2), PREPENDED_TOKEN, DROPOUT)
     said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
+    formulas = (getattr(mistake.formula, "template", mistake.formula) for mistake in mistakes)
+    said.update(formula for formula in formulas if ENGLISH.search(formula))
     said.update(advice for _, advice in FORMATS)
     texts.update(map(os.strerror, SYSTEM_ERRORS))
     texts |= texts_in_python(inspect.getsource(argparse))
