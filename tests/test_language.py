@@ -202,7 +202,9 @@ def has_words(text: str) -> bool:
 
 
 # Words of English in a formula.
-ENGLISH = re.compile(r"\b(the|with|without|over|every|likewise|no|from)\b")
+ENGLISH = re.compile(
+    r"\b(the|of|with|without|over|every|each|likewise|no|from|where|may|into|side)\b"
+)
 
 FORMULAS = {
     *("exp", "logit", "-inf", "b_dec"),
@@ -261,6 +263,14 @@ OTHER_TEXTS = {
     *("reason", "message", "NO_PAGE", "text.fault", "no_gradient(edited)", "not_npz"),
     "join_messages(*problems, separator=SEMICOLON)",
 }
+
+
+def test_formulas_in_words_have_their_chinese(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    attention, mlp = trace.blocks[0].attention, trace.blocks[0].mlp
+    for part in (trace, trace.blocks[0], attention, attention.heads[0], mlp):
+        for name in part._steps_shown():
+            assert not ENGLISH.search(say(part.heading_of(name), "zh")), name
 
 
 def test_every_error_is_a_template() -> None:
