@@ -29,6 +29,7 @@ import attnlab
 from attnlab import GPT2, causal_mask, errors
 from attnlab.analysis.base import Analysis
 from attnlab.checking.mistakes import DROPOUT, MISTAKES, PREPENDED_TOKEN, cache_mistakes
+from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
@@ -36,7 +37,7 @@ from attnlab.support import language
 from attnlab.support.formats import FORMATS
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import MODEL, Message, recognise, say, words
-from attnlab.support.tables import Table, header
+from attnlab.support.tables import Table, display_width, header
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
 from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
@@ -200,7 +201,15 @@ def has_words(text: str) -> bool:
     return bool(re.search("[A-Za-z]{2}", around)) and around not in FORMULAS
 
 
-FORMULAS = {"exp", "logit", "-inf", "b_dec", " = x · share", " = normalised · gain + bias"}
+# Words of English in a formula.
+ENGLISH = re.compile(
+    r"\b(the|of|with|without|over|every|each|likewise|no|from|where|may|into|side)\b"
+)
+
+FORMULAS = {
+    *("exp", "logit", "-inf", "b_dec"),
+    *(" = x · share", " = normalised · gain + bias", "activated = "),
+}
 
 
 def templates_of_explanations() -> set[str]:
@@ -240,6 +249,8 @@ def test_translations_are_complete_and_all_used() -> None:
     said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
     mistakes = (*MISTAKES, *cache_mistakes(2), PREPENDED_TOKEN, DROPOUT)
     said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
+    formulas = (getattr(mistake.formula, "template", mistake.formula) for mistake in mistakes)
+    said.update(formula for formula in formulas if ENGLISH.search(formula))
     said.update(advice for _, advice in FORMATS)
     texts.update(map(os.strerror, SYSTEM_ERRORS))
     texts |= texts_in_python(inspect.getsource(argparse))
@@ -252,6 +263,14 @@ OTHER_TEXTS = {
     *("reason", "message", "NO_PAGE", "text.fault", "no_gradient(edited)", "not_npz"),
     "join_messages(*problems, separator=SEMICOLON)",
 }
+
+
+def test_formulas_in_words_have_their_chinese(odd: GPT2) -> None:
+    trace = odd.trace("the hen")
+    attention, mlp = trace.blocks[0].attention, trace.blocks[0].mlp
+    for part in (trace, trace.blocks[0], attention, attention.heads[0], mlp):
+        for name in part._steps_shown():
+            assert not ENGLISH.search(say(part.heading_of(name), "zh")), name
 
 
 def test_every_error_is_a_template() -> None:
@@ -663,6 +682,20 @@ def test_the_commands_help_and_usage_errors_in_chinese(
     assert "续写一篇文本" in shown
     assert main(["next", "the", "--nothing"]) == 2
     assert "错误：未知的参数：--nothing" in capsys.readouterr().err
+
+
+def test_the_help_of_every_option_is_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(argparse, "_", argparse._)  # type: ignore[attr-defined]  # restored
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    monkeypatch.setenv("COLUMNS", "80")
+    root = parser()
+    (commands,) = (one.choices for one in root._actions if isinstance(one.choices, dict))
+    for command in commands.values():
+        for option in command._actions:
+            shown = command._get_formatter()._expand_help(option)
+            assert re.search(r"[\u4e00-\u9fff]", shown), shown
+    lines = [line for one in commands.values() for line in one.format_help().splitlines()]
+    assert max(map(display_width, lines)) <= 80
 
 
 def test_products_are_named_in_the_readers_language(

@@ -435,7 +435,11 @@ LAYER_NORMS: tuple[tuple[str, str, Equation], ...] = (
         over_all_tokens,
     ),
     *(
-        (f"LayerNorm with eps = {eps:g}", "The model's eps is {epsilon}.", with_epsilon(eps))
+        (
+            Message("LayerNorm with eps = {eps}", eps=f"{eps:g}"),
+            "The model's eps is {epsilon}.",
+            with_epsilon(eps),
+        )
         for eps in (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
     ),
 )
@@ -480,12 +484,20 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     ]
     return (
         *(
-            Mistake(f"position_embedding = {row} from token {first} on", hint, equations)
+            Mistake(
+                Message("position_embedding = {row} from token {first} on", row=row, first=first),
+                hint,
+                equations,
+            )
             for row, equations in wrong_positions[: 3 if first > 1 else 2]
         ),
         *(
             Mistake(
-                f"masked_scores without {keys}, from token {first} on",
+                Message(
+                    "masked_scores without {keys}, from token {first} on",
+                    keys=Message(keys),
+                    first=first,
+                ),
                 "A query after a cache attends to all cached keys and to its own.",
                 equations,
             )
@@ -659,7 +671,7 @@ MISTAKES = (
         "The columns of W_QKV are W_Q, W_K, W_V, in this order.",
         *(
             (
-                f"Q, K, V = the parts of QKV that are {', '.join(order)}",
+                Message("Q, K, V = the parts of QKV that are {order}", order=", ".join(order)),
                 {
                     f"attention.{name}": projection(name, other)
                     for name, other in zip("QKV", order, strict=True)
@@ -765,7 +777,10 @@ MISTAKES = (
     *with_hint(
         "The model uses another activation function, {activation}.",
         *(
-            (f"activated = {formula}", {"mlp.activated": activated_by(activation)})
+            (
+                Message("activated = {formula}", formula=Message(formula)),
+                {"mlp.activated": activated_by(activation)},
+            )
             for formula, activation in ACTIVATIONS.items()
         ),
     ),

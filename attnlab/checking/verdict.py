@@ -330,7 +330,7 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
     if has_prepended_token(trace, run, numbers):
         stages = (
-            Stage(name, array.shape, math.inf, math.inf, math.inf, (), "one extra token")
+            Stage(name, array.shape, math.inf, math.inf, math.inf, (), Message("one extra token"))
             for name, (array, _) in numbers.items()
         )
         return Verdict(tuple(stages), trace.title, (PREPENDED_TOKEN,))
@@ -806,7 +806,9 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
         "scale": lambda: scale,
         "divisor": lambda: as_code(scale),
         "epsilon": lambda: f"{run.value('epsilon'):g}",
-        "activation": lambda: run.graph.formulas.get("activation", "GELU in its tanh form"),
+        "activation": lambda: run.graph.formulas.get(
+            "activation", Message("GELU in its tanh form")
+        ),
         "activation_code": lambda: ACTIVATION_CODE[run.value("activation")],
     }
 

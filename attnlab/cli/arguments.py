@@ -9,21 +9,32 @@ from typing import Any, NoReturn
 
 from attnlab import __version__
 from attnlab.corpus import MEASURES
-from attnlab.support.messages import say
-from attnlab.support.tables import printable
+from attnlab.support.messages import Message, say
+from attnlab.support.tables import printable, wrap
 
 AS_JSON: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
 
-REPEATABLE = "may be repeated"
-
-BY_TEXT_OR_ID = "a token's text, such as ' dog', or id"
+BY_TEXT_OR_ID = Message("a token's text, such as ' dog', or id")
 
 # A token's position; anything else is a token's text.
 NUMBER = re.compile(r"-?[0-9]+")
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Help in the user's language."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        return say(action.help or "")
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width)
+
+
 class Parser(argparse.ArgumentParser):
-    """A parser that escapes control characters in its messages."""
+    """A parser that translates its help and escapes control characters in its messages."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, formatter_class=HelpFormatter)
 
     def error(self, message: str) -> NoReturn:
         super().error(printable(message))
@@ -37,13 +48,13 @@ def parser() -> Parser:
         "--version",
         action="version",
         version=f"attnlab {__version__}",
-        help=say("show program's version number and exit"),
+        help="show program's version number and exit",
     )
     root.add_argument("--json", **AS_JSON)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
-        subparser: Parser = commands.add_parser(name, help=say(help), description=say(help))
+        subparser: Parser = commands.add_parser(name, help=help, description=say(help))
         # A default here would override --json before the subcommand.
         subparser.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
         if has_model:
@@ -61,7 +72,7 @@ def parser() -> Parser:
         "--step",
         action="append",
         help="a step of the head, such as weights, or a path, such as logits, blocks.0.mid or "
-        f"blocks.0.mlp.hidden; {REPEATABLE} (default: all of the head's, from Q to context)",
+        "blocks.0.mlp.hidden; may be repeated (default: all of the head's, from Q to context)",
     )
 
     explain = command(
@@ -75,19 +86,24 @@ def parser() -> Parser:
         help="a step of the head, such as Q, or a path, such as logits, probabilities or "
         "blocks.0.mlp.hidden (default: %(default)s)",
     )
-    add_token(explain, "--query", "--token", help="the query, or the row's token (default: last)")
-    add_token(explain, "--key", help="the attended token (default: the whole row)")
+    add_token(
+        explain, "--query", "--token", help=Message("the query, or the row's token (default: last)")
+    )
+    add_token(explain, "--key", help=Message("the attended token (default: the whole row)"))
     explain.add_argument(
         "--component",
         type=token,
-        help="index in a row that has no keys, from 0 (default: 0); for logits, "
-        f"{BY_TEXT_OR_ID} (default: the most probable)",
+        help=Message(
+            "index in a row that has no keys, from 0 (default: 0); for logits, {token} "
+            "(default: the most probable)",
+            token=BY_TEXT_OR_ID,
+        ),
     )
 
     command("verify", "compare the model with published figures; exit status 1 if they differ")
 
     html = command("html", "write a page to explore one text, or compare two, in any browser")
-    add_text(html, "the text to trace, or two texts to compare")
+    add_text(html, "the text to trace, or two texts to compare; - reads it from stdin")
     html.add_argument(
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
@@ -121,7 +137,7 @@ def parser() -> Parser:
     next_tokens.add_argument("-k", type=int, default=5, help="how many (default: %(default)s)")
 
     generate = command("generate", "continue a text")
-    add_text(generate, "the text to continue")
+    add_text(generate, "the text to continue; - reads it from stdin")
     generate.add_argument(
         "-n", "--tokens", type=int, default=20, help="at most this many (default: %(default)s)"
     )
@@ -139,13 +155,15 @@ def parser() -> Parser:
     generate.add_argument(
         "--drop-oldest", action="store_true", help="drop the oldest tokens when the context is full"
     )
-    generate.add_argument("--stop", action="append", help=f"a text to stop at; {REPEATABLE}")
+    generate.add_argument("--stop", action="append", help="a text to stop at; may be repeated")
 
     lens = command("lens", "print what each layer of the residual stream predicts (logit lens)")
     add_text(lens)
     choice = lens.add_mutually_exclusive_group()
-    choice.add_argument("--token", type=token, help=f"follow one token: {BY_TEXT_OR_ID}")
-    add_token(choice, "--position", help="show the top k predictions at one token")
+    choice.add_argument(
+        "--token", type=token, help=Message("follow one token: {token}", token=BY_TEXT_OR_ID)
+    )
+    add_token(choice, "--position", help=Message("show the top k predictions at one token"))
     lens.add_argument("-k", type=int, default=5, help="for --position (default: %(default)s)")
 
     attribution = command("attribution", "print what each head and MLP adds to a token's logit")
@@ -155,7 +173,10 @@ def parser() -> Parser:
         "--against", type=token, metavar="TOKEN", help="a token whose logit is subtracted"
     )
     add_token(
-        attribution, "--position", default="-1", help="the token to predict after (default: last)"
+        attribution,
+        "--position",
+        default="-1",
+        help=Message("the token to predict after (default: last)"),
     )
 
     check = command("check", "find mistakes in your own code's numbers; exit status 1 if any")
@@ -183,7 +204,7 @@ def parser() -> Parser:
         dest="measures",
         choices=MEASURES,
         metavar="NAME",
-        help=f"{', '.join(MEASURES)}; {REPEATABLE} (default: all)",
+        help=Message("{names}; may be repeated (default: all)", names=", ".join(MEASURES)),
     )
     atlas.add_argument("--workers", type=int, default=1, help="number of processes (default: 1)")
     atlas.add_argument("--window", type=int, help="tokens to trace at once (default: 128)")
@@ -199,8 +220,8 @@ def parser() -> Parser:
     return root
 
 
-def add_text(command: Parser, help: str = "the text to trace") -> None:
-    command.add_argument("texts", nargs="*", metavar="TEXT", help=f"{help}; - reads it from stdin")
+def add_text(command: Parser, help: str = "the text to trace; - reads it from stdin") -> None:
+    command.add_argument("texts", nargs="*", metavar="TEXT", help=help)
     add_file(command)
     command.add_argument(
         "--edit",
@@ -209,7 +230,7 @@ def add_text(command: Parser, help: str = "the text to trace") -> None:
         type=edit,
         metavar="PATH=NUMBER",
         help="set a step to a number, such as blocks.1.attention.heads.2.context=0, or a mask to "
-        f"True or False; {REPEATABLE}",
+        "True or False; may be repeated",
     )
 
 
@@ -230,14 +251,14 @@ def add_head(command: Parser) -> None:
 
 
 def add_token(
-    command: argparse._ActionsContainer, *names: str, help: str, default: str | None = None
+    command: argparse._ActionsContainer, *names: str, help: Message, default: str | None = None
 ) -> None:
     command.add_argument(
         *names,
         type=token,
         default=default,
         metavar="TOKEN",
-        help=f"{help}: its position, negative from the end, or its text",
+        help=Message("{token}: its position, negative from the end, or its text", token=help),
     )
 
 

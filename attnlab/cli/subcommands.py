@@ -272,10 +272,11 @@ def _explore(options: argparse.Namespace) -> Report:
                     _show_in_browser(link)
                 explorer.wait()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt("Explorer stopped.") from None
-        print("Explorer stopped from the page.", file=sys.stderr)
+            raise KeyboardInterrupt(say("Explorer stopped.")) from None
+        print(say("Explorer stopped from the page."), file=sys.stderr)
 
-    shown = [_title(model), explorer.url, "Anyone with this link has access. Ctrl-C to stop."]
+    notice = Message("Anyone with this link has access. Ctrl-C to stop.")
+    shown = [_title(model), explorer.url, notice]
     return Report({**_model_fields(model), "url": explorer.url}, shown, then=serve)
 
 
@@ -297,7 +298,7 @@ def _link(url: str) -> Iterator[Path]:
 
 def _show_in_browser(page: Path) -> None:
     if not webbrowser.open(page.as_uri()):
-        print("No browser found; open the link yourself.", file=sys.stderr)
+        print(say("No browser found; open the link yourself."), file=sys.stderr)
 
 
 def _next(options: argparse.Namespace) -> Report:
@@ -433,15 +434,19 @@ def _atlas(options: argparse.Namespace) -> Report:
         )
 
     shown: list[Any] = [result]
-    shown += [f"{name} could not be measured: {reason}" for name, reason in result.faults]
+    shown += [
+        Message("{name} could not be measured: {reason}", name=name, reason=reason)
+        for name, reason in result.faults
+    ]
     if options.out is not None:
         directory = as_path(options.out)
         shown.append(f"Python: attnlab.open_atlas({str(directory / RESULT)!r})")
         if (directory / PAGE).exists():
-            shown.append(f"Page: {directory / PAGE}")
+            shown.append(Message("Page: {path}", path=directory / PAGE))
         if result.model_given:
             model_name, path = map(shlex.quote, (result.model_given, str(directory)))
-            shown.append(f"Explorer: attnlab explore --model {model_name} --atlas {path}")
+            command = f"attnlab explore --model {model_name} --atlas {path}"
+            shown.append(Message("Explorer: {command}", command=command))
     content = {
         **_model_fields(model),
         "texts": result.texts,

@@ -16,7 +16,7 @@ from attnlab.steps.graph import as_data
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import PrintedAnywhere
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, join_messages, recognise
 from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.tables import align, header
 
@@ -240,8 +240,9 @@ class Result(ReadOnly, PrintedAnywhere):
         if self.derivative_of:
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
-        equals = " = " if self._step(name).equation else ": "
-        heading = f"{name}{equals}{formula}" if formula else name
+        equals = " = " if self._step(name).equation else Message(": ")
+        words = Message(recognise(formula, "{product}, split into heads"))
+        heading = join_messages(name, equals, words) if formula else name
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
 
     def _steps_shown(self) -> tuple[str, ...]:

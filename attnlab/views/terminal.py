@@ -152,7 +152,7 @@ class Terminal:
 
         notes = [" x ".join(map(str, array.shape))]
         if MASKED in cells.values():
-            notes.append(f"{MASKED} is masked")
+            notes.append(say("{sign} is masked", sign=MASKED))
         self.heading("    ".join([say(step.heading), *notes]))
         widths = [
             display_width(gap)

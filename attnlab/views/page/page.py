@@ -317,7 +317,7 @@ def digest(source: str) -> str:
 def _step(head: Result, name: str, language: str) -> dict[str, str]:
     return {
         "axes": head.axes_of(name),
-        "formula": head.formula_of(name),
+        "formula": say(head.formula_of(name), language),
         "purpose": say(purpose(f"blocks.0.attention.heads.0.{name}"), language),
     }
 

@@ -200,7 +200,7 @@ def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
     result = _at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
-        "formula": result.formula_of(step),
+        "formula": say(result.formula_of(step), language),
         "purpose": say(purpose(path), language),
     }
 
