@@ -2,11 +2,11 @@
 
 const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
 
-let opened = null; // the cell whose arithmetic is shown; it stays when another one is selected
+let openCell = null; // the cell whose arithmetic is shown; it stays when another one is selected
 
 function openArithmetic(cursor) {
   const { layer, head, query, key } = selection;
-  opened = { layer, head, query, key, component: 0, cursor };
+  openCell = { layer, head, query, key, component: 0, cursor };
   showOpened();
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
@@ -30,8 +30,8 @@ function showOpened() {
 
 /** The open cell and its component, for the link. */
 function linkOfArithmetic() {
-  if (!opened) return {};
-  const { layer, head, query, key, component } = opened;
+  if (!openCell) return {};
+  const { layer, head, query, key, component } = openCell;
   return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
 }
 
@@ -46,7 +46,7 @@ async function followLinkOfArithmetic({ open = "" }) {
   const shown = traces;
   await Promise.all(pendingTraces({ traces }, target.layer).map((trace) => loadLayer(trace, target.layer)));
   if (traces !== shown) return undefined;
-  opened = { ...target, component, cursor: heatmaps[0].cursor };
+  openCell = { ...target, component, cursor: heatmaps[0].cursor };
   return showOpened();
 }
 
@@ -58,14 +58,14 @@ function fitBeside() {
 
 /** Return to the cell whose arithmetic was shown. */
 function leaveArithmetic() {
-  const cursor = opened?.cursor;
+  const cursor = openCell?.cursor;
   closeArithmetic();
   heatmaps.forEach((heatmap) => heatmap.layOut());
   cursor?.focus();
 }
 
 function closeArithmetic() {
-  opened = null;
+  openCell = null;
   if (isAt("number")) showLevel("matrix");
   updateLink();
   document.documentElement.classList.remove("calculating");
@@ -82,7 +82,7 @@ function closeArithmetic() {
 }
 
 function showArithmetic() {
-  const { layer, head, query, key } = opened;
+  const { layer, head, query, key } = openCell;
   const positions = { query: alignment.queries[query], key: alignment.keys[key] };
   const shown = traces.filter(
     (trace) =>
@@ -110,7 +110,7 @@ function table(caption, heads, rows, foot, currentRow, onRowClick) {
 }
 
 function arithmeticOf(trace) {
-  const { layer, head: h, component } = opened;
+  const { layer, head: h, component } = openCell;
   const [i, j] = cellIn(trace);
   const head = headOf(trace, layer, h);
   const { Dh, Tk, Q, K, V } = head;
@@ -142,7 +142,7 @@ function arithmeticOf(trace) {
   const explained = (name) => {
     const working = new Working({
       indices: { row: i, column: j },
-      needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
+      inputs: inputsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
       rowLetter: "key",
       largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
     });
@@ -183,7 +183,7 @@ function arithmeticOf(trace) {
       document.querySelectorAll("#sums .table"),
       (part) => part.scrollTop,
     );
-    opened[name] = chosen(n);
+    openCell[name] = chosen(n);
     updateLink();
     showArithmetic();
     for (const heatmap of heatmaps) heatmap.mark();
@@ -284,32 +284,29 @@ function arithmeticOf(trace) {
   );
 }
 
-/** The inputs of the cell's steps, by parameter. */
-function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
-  const valuesOf = (values) => (indices) =>
-    values?.length === undefined || indices.includes(":") ? values : values[j];
-  const scalars = [
-    ["divide_by_sqrt_d", trace.given.divide_by_sqrt_d],
-    ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
-  ];
-  const others = [...Object.entries(numbers), ...scalars].map(([name, values]) => [
-    name,
-    values === null ? null : { name, values: valuesOf(values) },
-  ]);
-  return {
-    ...Object.fromEntries(others),
-    mask: { name: "mask", values: () => numbers.mask, isEdited: edited.has("mask") },
-    Q: { name: "Q", values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
-    K: { name: "K", values: () => K.subarray(j * Dh, (j + 1) * Dh) },
+/** The inputs of the cell's steps, by parameter, as in `Working`. */
+function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, ...rows }) {
+  const { divide_by_sqrt_d, ...hyperparameters } = trace.hyperparameters;
+  const layer_number = hyperparameters[`blocks.${layer}.attention.layer_number`];
+  const valuesOfRow = (row) => (indices) => (indices.includes(":") ? row : row[j]);
+  const inputs = {
+    ...Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, { values: valuesOfRow(row) }])),
+    mask: { values: () => mask, isEdited: edited.has("mask") },
+    scale: { values: () => scale },
+    divide_by_sqrt_d: { values: () => divide_by_sqrt_d },
+    layer_number: layer_number === undefined ? null : { values: () => layer_number },
+    Q: { values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
+    K: { values: () => K.subarray(j * Dh, (j + 1) * Dh) },
     dropout_mask: null,
   };
+  return Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input && { name, ...input }]));
 }
 
 /** A trace's query and key whose arithmetic is shown. */
-const cellIn = ({ number }) => [alignment.queries[opened.query][number], alignment.keys[opened.key][number]];
+const cellIn = ({ number }) => [alignment.queries[openCell.query][number], alignment.keys[openCell.key][number]];
 
 function comparisonOf(shown) {
-  const { layer, head } = opened;
+  const { layer, head } = openCell;
   const rows = MATRICES.map((step) => {
     const [a, b] = shown.map((trace) => {
       const [i, j] = cellIn(trace);

@@ -266,8 +266,8 @@ function makeHeatmap(view) {
     if (!matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = chosen();
     moveFrame(cursor, query, key);
-    const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
-    const at = isOpen ? [view.rows.indexOf(opened.query), view.columns.indexOf(opened.key)] : [-1];
+    const isOpen = openCell?.layer === selection.layer && openCell.head === selection.head;
+    const at = isOpen ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)] : [-1];
     mark.hidden = at.includes(-1);
     if (!mark.hidden) moveFrame(mark, ...at);
     row.setAttribute("aria-rowindex", query + 1);

@@ -61,7 +61,7 @@ function showLevel(level) {
   selection.level = level;
   document.body.dataset.level = level;
   if (isAt("model", "block", "head")) selection.step = "weights";
-  if (level !== "number" && opened) closeArithmetic();
+  if (level !== "number" && openCell) closeArithmetic();
   if (isAt("block")) showStage(null);
   showCrumbs();
   filterStory();
@@ -72,7 +72,7 @@ function showLevel(level) {
 /** The breadcrumb: the levels from the model to the current one. */
 function showCrumbs() {
   const { layer, head, step } = selection;
-  const { query, key } = opened ?? selection;
+  const { query, key } = openCell ?? selection;
   const label = (positions, tokens) => {
     const [[number, n]] = [...positions.entries()].filter(([, n]) => n !== null);
     return brief(wordOf(traces[number][tokens][n].symbol));

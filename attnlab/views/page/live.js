@@ -131,21 +131,21 @@ function cancel() {
 /** Replace the model by one from the files of a directory; the history restarts. */
 function openModel(files) {
   runLatest(async (signal) => {
-    const opened = await source.opened(files, signal);
+    const next = await source.openDirectory(files, signal);
     let trace;
     try {
-      trace = await opened.open({ text: byId("prompt").value }, [], signal).catch(() => {
+      trace = await next.open({ text: byId("prompt").value }, [], signal).catch(() => {
         signal.throwIfAborted();
-        return opened.open({ ids: [0] }, [], signal); // if this model can't encode the text
+        return next.open({ ids: [0] }, [], signal); // if this model can't encode the text
       });
       signal.throwIfAborted();
     } catch (error) {
-      opened.close();
+      next.close();
       throw error;
     }
     return () => {
       source.close();
-      source = opened;
+      source = next;
       source.showFormulas();
       traceHistory.length = 0;
       byId("prompt").value = trace.text;
@@ -467,7 +467,7 @@ function makeExplorer() {
           make("label", {}, say("seed"), " ", seed),
         ),
         make("div", { id: "sampling" }, ...makeSliders()),
-        ...(source.opened ? [button("open", say("Open a model"), () => files.click()), files] : []),
+        ...(source.openDirectory ? [button("open", say("Open a model"), () => files.click()), files] : []),
       ),
       make("p", { id: "ablated", class: "note" }),
       make("p", { id: "sampled", class: "note", role: "status" }),
@@ -519,8 +519,8 @@ function makeExplorer() {
       toggle([layer, head]);
     });
   // Any change of the open head changes its title.
-  const opened = new MutationObserver(markToggles);
-  for (const id of ["head-title", "strips", "sums", "strongest"]) opened.observe(byId(id), { childList: true });
+  const headObserver = new MutationObserver(markToggles);
+  for (const id of ["head-title", "strips", "sums", "strongest"]) headObserver.observe(byId(id), { childList: true });
   showSettings();
   traceHistory.push(...description.traces);
   prompt.value = traceHistory[0].text;

@@ -49,12 +49,12 @@ class ModelSource extends LiveSource {
 
   open = async (text, ablated, signal) => {
     await this.#started;
-    const opened = await this.#request("open", { text, ablated }, [], signal);
-    return this.#traceOf(opened, ablated);
+    const trace = await this.#request("open", { text, ablated }, [], signal);
+    return this.#traceOf(trace, ablated);
   };
 
   /** Open another model, from the files of a directory, as a new source. */
-  opened = ModelSource.ofFiles;
+  openDirectory = ModelSource.ofFiles;
 
   generate = async ({ ids, ablated }, settings, signal) => this.#request("write", { trace: { ids, ablated }, settings }, [], signal);
 
@@ -66,7 +66,7 @@ class ModelSource extends LiveSource {
   withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
 
   /** A layer's scale without the division by √Dk. */
-  #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
+  #factor = (layer) => this.first.hyperparameters[`blocks.${layer}.attention.layer_number`] ?? 1;
 
   /** A trace as in `description.traces`, based on the model's first one. */
   #traceOf({ ids, text, tokens, edited, paths }, ablated) {
@@ -121,16 +121,16 @@ class ModelSource extends LiveSource {
 }
 
 /** The first trace's description for another model, which differs by its config. */
-function firstTraceOf({ config, given, graph, tokenizer }, name) {
+function firstTraceOf({ config, hyperparameters, graph, tokenizer }, name) {
   const [first] = description.traces;
   const { rules, most_tokens } = description.model;
   const { n_layer, n_head, n_embd, d_mlp, vocab_size, scale_attn_weights: byRoot } = config;
   const Dh = n_embd / n_head;
-  const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
+  const number = (layer) => hyperparameters[`blocks.${layer}.attention.layer_number`] ?? 1;
   const activation = rules.config.activations[config.activation_function];
   const { steps } = first.pass;
   return {
-    ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
+    ...{ ...first, model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {

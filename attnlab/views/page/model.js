@@ -105,7 +105,7 @@ class Model {
   #traces = new Map(); // by id, the most recently used last
 
   /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
-  constructor({ config, graph, given, tokenizer, shapes }, numbers) {
+  constructor({ config, graph, hyperparameters, tokenizer, shapes }, numbers) {
     let start = 0;
     this.parameters = new Map();
     for (const [path, shape, strides] of shapes) {
@@ -113,7 +113,7 @@ class Model {
       start += sizeOf(shape);
     }
     this.parameters.set("rows_of_W_E", this.parameters.get("W_E"));
-    Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
+    Object.assign(this, { config, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
@@ -125,11 +125,11 @@ class Model {
     const inputs = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
     const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
-    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#given(path))), edits);
+    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
     return Object.assign(run, { base, first });
   }
 
-  #given = (path) => this.given[path] ?? this.parameters.get(path);
+  #inputOf = (path) => this.hyperparameters[path] ?? this.parameters.get(path);
 
   /** Run blocks; `tick` is awaited between them, and throws if the request was aborted. */
   async #pass(run, layers, tick) {
@@ -150,7 +150,7 @@ class Model {
 
   /** All heads' context in a block, one head at a time, to save memory: T x T numbers each. */
   #context(run, prefix) {
-    const { n_head } = this.given;
+    const { n_head } = this.hyperparameters;
     const T = run.value("ids").size;
     const contexts = new Nd(new Float32Array(T * this.config.n_embd), [n_head, T, this.config.n_embd / n_head]);
     for (let head = 0; head < n_head; head++)
@@ -198,7 +198,7 @@ class Model {
       return run.inScratch(() => run.value(path), isKept);
     };
     const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
-    const scalesWithoutRoot = prefixes.map((prefix) => [`${prefix}scale`, this.given[`${prefix}layer_number`] ?? 1]);
+    const scalesWithoutRoot = prefixes.map((prefix) => [`${prefix}scale`, this.hyperparameters[`${prefix}layer_number`] ?? 1]);
     return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
   }
 
@@ -209,7 +209,7 @@ class Model {
     for (const [, , , kind, ...cells] of ablated) if (kind === "flip") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
-    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
+    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
   }
 
   /** A trace's pack, see attnlab/views/page/packs.py. */
@@ -224,7 +224,7 @@ class Model {
     if (name === "story") return this.#story(run, tick);
     const row = kind === "pass" || kind === "attribution" ? this.#rowOf(run, Number(number)) : null;
     if (kind === "pass") return concatenated(packed.map((path) => row.value(path)));
-    if (kind === "attribution") return attributionOf(row, this.config, this.given, Number(id));
+    if (kind === "attribution") return attributionOf(row, this.config, this.hyperparameters, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
     const W = run.value(path);
@@ -251,7 +251,7 @@ class Model {
       return new Nd(step.value, [step.value.length]);
     };
     const maps = [];
-    for (let head = 0; head < this.given.n_head; head++)
+    for (let head = 0; head < this.hyperparameters.n_head; head++)
       maps.push(run.inScratch(() => mapOf(head), (path) => !path.includes(".heads.")));
     if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
     return concatenated(maps);
@@ -261,7 +261,7 @@ class Model {
     if (layer < run.first) return this.#attention(run.base, layer, tick);
     await this.#pass(run, layer, tick);
     const prefix = `blocks.${layer}.attention`;
-    const packed = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
+    const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     const numbers = concatenated(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
@@ -274,7 +274,7 @@ class Model {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
       if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
-      return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#given(path);
+      return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     return new Run(this.graph, valueOf, Object.fromEntries(edits));
@@ -313,7 +313,7 @@ class Model {
 
   /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
   #candidates(run, probabilities, top) {
-    const { n_head } = this.given;
+    const { n_head } = this.hyperparameters;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
     const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // in the order of memory
     const u = directionOf(run, w);
@@ -326,14 +326,14 @@ class Model {
       return { layer, head, size: Math.abs(contribution), n };
     });
     const { n_layer, n_embd } = this.config;
-    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
+    const count = Math.max(MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
     const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
     return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
   #norms(run) {
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
-    const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
+    const epsilon = new Nd(Float64Array.of(this.hyperparameters.epsilon), [1]);
     return concatenated([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
   }
 

@@ -233,7 +233,7 @@ function candidatesOf({ tokens, renormalized }, seen) {
 }
 
 /** The equations from the last vector of the residual stream to the sampling probabilities. */
-function equationsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
+function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, count }) {
   const { temperature } = settings;
   const line = (code, ...words) =>
     make("li", {}, make("code", {}, code), make("span", { class: "sum" }, ...words));
@@ -252,7 +252,7 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, left, coun
         ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", {
             count: grouped(count),
             vocab: grouped(vocab),
-            left: number(left, 4),
+            left: number(keptSum, 4),
           })
         : [say("One token is left.")];
   return [
@@ -269,7 +269,7 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, left, coun
 
 /** Each token's row, from its logit to the probability that it is sampled with. */
 function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
-  const { exponentials, sum, probabilities, cutBy, renormalized, tokens, others } = candidates;
+  const { exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
@@ -280,7 +280,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   let cumulated = 0;
   const rows = Array.from({ length: count }, (_, n) => {
     cumulated += renormalized[n];
-    const struck = (x) => (cutBy[n] ? make("s", {}, shown(x)) : x);
+    const struck = (x) => (removedBy[n] ? make("s", {}, shown(x)) : x);
     const steps = [
       logits[n] / temperature,
       (logits[n] - logits[0]) / temperature,
@@ -288,9 +288,9 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
       struck(probabilities[n]),
     ];
     const name = struck(symbolOf(brief(tokens[n].symbol)));
-    const left = (temperature && cutBy[n]) || renormalized[n];
-    const row = tokenRow(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
-    row.classList.toggle("struck", cutBy[n] !== "");
+    const result = (temperature && removedBy[n]) || renormalized[n];
+    const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulated);
+    row.classList.toggle("struck", removedBy[n] !== "");
     if (n === drawn) row.ariaCurrent = "true";
     return row;
   });

@@ -356,11 +356,11 @@ class Directory {
     if (!this.#splitsLikeGpt2(settings, isGpt2)) refuse(rules.unsupported);
     const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
     if (isOlder) this.#checkMergesComplete(settings, merged);
-    const space = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
-    return this.#tokenizerOf(settings, rows, { prefix, suffix, space, merged });
+    const addPrefixSpace = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
+    return { ...this.#tokensOf(settings, rows, merged), addPrefixSpace, prefix, suffix, rows };
   }
 
-  #tokenizerOf({ vocab, merges, added }, rows, { prefix, suffix, space, merged }) {
+  #tokensOf({ vocab, merges, added }, rows, merged) {
     const { tokenizer: rules } = this.rules;
     const symbols = new Map();
     for (const [symbol, id] of vocab) symbols.set(id, symbol);
@@ -381,7 +381,6 @@ class Directory {
       names: added.map(({ id, content }) => [id, content]),
       literalIds: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
       addedTokens: [false, true].map((isNormalized) => inText.filter(({ normalized }) => Boolean(normalized) === isNormalized).map(({ content, id }) => [content, id])),
-      ...{ addPrefixSpace: space, prefix, suffix, rows },
       tokens: symbols.size,
     };
   }
@@ -587,7 +586,7 @@ class Directory {
     const tokenizer = await this.tokenizer(config.vocab_size);
     const { byPath, copy } = await this.parameters(config);
     const layers = Array.from({ length: config.n_layer }, (_, n) => n);
-    const given = {
+    const hyperparameters = {
       n_head: config.n_head,
       epsilon: config.layer_norm_epsilon,
       divide_by_sqrt_d: config.scale_attn_weights,
@@ -599,7 +598,7 @@ class Directory {
     const { W_U, ...steps } = graph;
     if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
-    return { description: { config, graph: steps, given, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
+    return { description: { config, graph: steps, hyperparameters, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
   }
 }
 

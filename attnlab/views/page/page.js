@@ -2,7 +2,7 @@
 
 /** Select a query and a key; by default, the key with the largest weight. */
 function select(query, key = strongestKey(query) ?? selection.key) {
-  pointed = null;
+  hovered = null;
   Object.assign(selection, { query, key });
   drawSelection();
   showStrongest();
@@ -13,8 +13,8 @@ function select(query, key = strongestKey(query) ?? selection.key) {
 
 /** Show a cell, { query, key }, while the pointer is there; null shows the selected one again. */
 function point(at) {
-  if (at?.query === pointed?.query && at?.key === pointed?.key) return;
-  pointed = at;
+  if (at?.query === hovered?.query && at?.key === hovered?.key) return;
+  hovered = at;
   drawSelection();
 }
 
@@ -310,7 +310,7 @@ function openTraces(descriptions) {
   setTraces(descriptions);
   overlaid = [];
   const { layer, head } = selection;
-  pointed = null;
+  hovered = null;
   Object.assign(selection, { key: undefined }, clampedSelection({ layer, head, query: Infinity }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
