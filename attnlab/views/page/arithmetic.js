@@ -90,7 +90,7 @@ function showArithmetic() {
       positions.query[trace.number] !== null &&
       positions.key[trace.number] !== null,
   );
-  const position = (name) => positionIn(shown.map(({ number }) => positions[name][number]));
+  const position = (name) => positionsInWords(shown.map(({ number }) => positions[name][number]));
   byId("arithmetic-title").textContent = say(
     "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
     { layer, head, query: position("query"), key: position("key") },

@@ -81,7 +81,7 @@ function makeHeatmap(view) {
     else if (i && view.queries.slice(0, i).every(isSame) && !alignment.queries.every(isSame))
       reason.textContent = say(
         "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
-        { i: positionIn(view.queries[i - 1]) },
+        { i: positionsInWords(view.queries[i - 1]) },
       );
   }
 
@@ -254,8 +254,8 @@ function makeHeatmap(view) {
   function cellDetails(i, j) {
     const value = matrix[i * view.Tk + j];
     return {
-      queryName: say("query {i}", { i: positionIn(view.queries[i]) }),
-      keyName: say("key {j}", { j: positionIn(view.keys[j]) }),
+      queryName: say("query {i}", { i: positionsInWords(view.queries[i]) }),
+      keyName: say("key {j}", { j: positionsInWords(view.keys[j]) }),
       shown: Number.isNaN(value) ? 0 : value, // the difference of two -inf
       masked: hiddenIn(view, selection)(i * view.Tk + j),
     };

@@ -16,7 +16,7 @@ class ModelSource extends LiveSource {
   /** The page's model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
   static ofPage(model, numbers) {
     const source = new ModelSource();
-    source.#started = numbers.then((numbers) => source.#request("begin", { description: model, numbers }, [numbers.buffer]));
+    source.#started = numbers.then((numbers) => source.#request("start", { description: model, numbers }, [numbers.buffer]));
     return source.#setUp(model, description.traces[0]);
   }
 
@@ -25,7 +25,7 @@ class ModelSource extends LiveSource {
     const source = new ModelSource();
     const { rules } = description.model;
     try {
-      const model = await source.#request("choose", { files, rules, graph: description.model.graph }, [], signal);
+      const model = await source.#request("openFiles", { files, rules, graph: description.model.graph }, [], signal);
       const [directory, name] = (files[0]?.webkitRelativePath ?? "").split("/");
       return source.#setUp(model, firstTraceOf(model, name ? directory : ""));
     } catch (error) {
@@ -56,7 +56,7 @@ class ModelSource extends LiveSource {
   /** Open another model, from the files of a directory, as a new source. */
   openDirectory = ModelSource.ofFiles;
 
-  generate = async ({ ids, ablated }, settings, signal) => this.#request("write", { trace: { ids, ablated }, settings }, [], signal);
+  generate = async ({ ids, ablated }, settings, signal) => this.#request("generate", { trace: { ids, ablated }, settings }, [], signal);
 
   async read({ ids, ablated, pass: { packed } }, name) {
     await this.#started;

@@ -88,10 +88,10 @@ function checkSameLength(other, count) {
 function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
-    const [, layer, one, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
+    const [, layer, number, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
     if (!PACKED_STEPS.includes(name)) continue;
     const heads = (edited[layer] ??= {});
-    for (const head of one === undefined ? Array(n_head).keys() : [one]) {
+    for (const head of number === undefined ? Array(n_head).keys() : [number]) {
       const names = [...(heads[head] ?? []), name];
       heads[head] = PACKED_STEPS.filter((step) => names.includes(step));
     }
@@ -121,8 +121,8 @@ class Model {
   /** A run over ids that follow cached tokens; caches by path. */
   #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
     const T = ids.length;
-    const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
-    const inputs = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
+    const integers = (values) => new Nd(Int32Array.from(values), [T]);
+    const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
     const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
     const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
@@ -186,9 +186,11 @@ class Model {
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
     this.#traces.set(id, trace);
-    const bytes = ({ ids }) => 4 * ids.length * this.config.n_embd * (2 * this.config.n_layer + 4);
-    for (let sum = 0, all = [...this.#traces].reverse(), n = 0; n < all.length; n++)
-      if ((sum += bytes(all[n][1])) > KEPT_BYTES && n > 1) this.#traces.delete(all[n][0]);
+    let bytes = 0;
+    [...this.#traces].reverse().forEach(([id, { ids }], n) => {
+      bytes += 4 * ids.length * this.config.n_embd * (2 * this.config.n_layer + 4);
+      if (bytes > KEPT_BYTES && n > 1) this.#traces.delete(id);
+    });
     return trace;
   }
 
@@ -344,7 +346,7 @@ class Model {
   }
 
   /** Generate tokens, with cached keys and values. */
-  async write({ ids, ablated }, { count, seed, ...settings }, tick) {
+  async generate({ ids, ablated }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const free = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
@@ -379,10 +381,10 @@ const ZERO = new Nd(new Float32Array(1), [1]);
 /** The numbers of arrays, one after the other. */
 function concatenated(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
-  let at = 0;
+  let start = 0;
   for (const array of arrays) {
-    joined.set(array.numbers(), at);
-    at += array.size;
+    joined.set(array.numbers(), start);
+    start += array.size;
   }
   return joined;
 }
@@ -394,12 +396,12 @@ function serveModel() {
   let model;
   const aborted = new Set();
   const HANDLERS = {
-    begin: ({ description, numbers }) => {
+    start: ({ description, numbers }) => {
       products = Products.of(numbers.length);
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
     },
-    choose: async ({ files, rules, graph }, tick) => {
+    openFiles: async ({ files, rules, graph }, tick) => {
       const { description, stored } = await new Directory(files, rules).model(graph);
       products = Products.of(stored.count);
       const numbers = products?.numbers ?? stored.allocate();
@@ -409,7 +411,7 @@ function serveModel() {
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
-    write: ({ trace, settings }, tick) => model.write(trace, settings, tick),
+    generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
   // Between two blocks, let other requests be answered.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout

@@ -22,7 +22,7 @@ function tokenOf([id, symbol, text, bytes]) {
 
 function makeSettings() {
   positionSlider = slider(say("after position"), {
-    words: (n) => positionIn(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    words: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spoken: (n) => {
       const t = alignment.queries[n].findIndex((i) => i !== null);
       const { cached, tokens } = traces[t];
@@ -153,7 +153,7 @@ function makePrediction(trace) {
   const sampled = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
-  const seen = new Set(); // tokens that were listed
+  const listed = new Set(); // tokens, for the notes on symbols
   let shownSample = { count: samples.count }; // its number, position and token
   const title = make("h3");
   const goToArithmetic = () => {
@@ -190,7 +190,7 @@ function makePrediction(trace) {
       tokens: prediction.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
-    list.replaceChildren(...candidatesOf(candidates, seen));
+    list.replaceChildren(...candidatesOf(candidates, listed));
     explainSymbols();
     parts.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
     const at = JSON.stringify([position, settings]);
@@ -208,7 +208,7 @@ function makePrediction(trace) {
       ...(shownSample.words ?? []),
     );
   });
-  return { draw, seen };
+  return { draw, listed };
 }
 
 /** The settings that differ from the defaults; "" if none do. */
@@ -221,12 +221,12 @@ const settingsInWords = () =>
     .filter(Boolean)
     .join(", ");
 
-function candidatesOf({ tokens, renormalized }, seen) {
+function candidatesOf({ tokens, renormalized }, listed) {
   const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
-    seen.add(tokens[n]);
+    listed.add(tokens[n]);
     chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
     return make("li", {}, chip, barOf(renormalized[n]), number(renormalized[n], 4));
   });
@@ -235,8 +235,6 @@ function candidatesOf({ tokens, renormalized }, seen) {
 /** The equations from the last vector of the residual stream to the sampling probabilities. */
 function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, count }) {
   const { temperature } = settings;
-  const line = (code, ...words) =>
-    make("li", {}, make("code", {}, code), make("span", { class: "sum" }, ...words));
   const softmaxed = temperature
     ? sayParts("exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.", {
         temperature: String(temperature),
@@ -256,14 +254,9 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, c
           })
         : [say("One token is left.")];
   return [
-    line(heading, purposes.logits),
-    line(
-      "probabilities = softmax(logits / temperature)",
-      purposes.probabilities,
-      " ",
-      ...softmaxed,
-    ),
-    line("top-k, top-p", ...cut),
+    lineOf(heading, purposes.logits),
+    lineOf("probabilities = softmax(logits / temperature)", purposes.probabilities, " ", ...softmaxed),
+    lineOf("top-k, top-p", ...cut),
   ];
 }
 

@@ -53,10 +53,10 @@ function showStrongest() {
   byId("strongest").replaceChildren(
     ...(traces.length === 2 ? [`${view.name}: `] : []),
     ...sayParts("Largest weight of query {i} {query}: {share}, on key {j} {key}", {
-      i: positionIn(view.queries[i]),
+      i: positionsInWords(view.queries[i]),
       query: symbolOf(brief(view.queryLabels[i])),
       share: number(valuesOf(view, layer, head, "weights", i)[j], 4),
-      j: positionIn(view.keys[j]),
+      j: positionsInWords(view.keys[j]),
       key: symbolOf(brief(view.keyLabels[j])),
     }),
   );
@@ -282,9 +282,9 @@ function alignmentOf(a, b) {
 
 /** Explain the symbols in tokens that aren't letters, if there are any. */
 function explainSymbols() {
-  const listed = predictions.flatMap(({ seen = [] }) => [...seen]); // among the predictions
-  const tokens = [...traces.flatMap((trace) => trace.tokens), ...listed];
-  const part = listed.find(({ text }) => text.includes("�"));
+  const predicted = predictions.flatMap(({ listed = [] }) => [...listed]);
+  const tokens = [...traces.flatMap((trace) => trace.tokens), ...predicted];
+  const part = predicted.find(({ text }) => text.includes("�"));
   const split = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
   const notes = [
     tokens.some(({ symbol }) => symbol.includes("Ġ")) && say("Ġ is a space"),
