@@ -14,8 +14,8 @@ function samplingProbability(id, { ids, logits, all, renormalized, count, keptSu
 
 /** The earlier trace's position for one in the later, or for the last before it that both have. */
 function positionBefore(pairs, position) {
-  const at = pairs.findIndex(([, now]) => now === position);
-  const [before] = pairs.slice(0, at + 1).findLast(([n]) => n !== null) ?? [0];
+  const index = pairs.findIndex(([, now]) => now === position);
+  const [before] = pairs.slice(0, index + 1).findLast(([n]) => n !== null) ?? [0];
   return before;
 }
 
@@ -84,8 +84,8 @@ function makeChange(before, now) {
     const [a, b] = distinctions([before, now], pairs);
     const [earlier, later] = loaded.positions;
     const isSame = earlier === later && before.ids[earlier] === now.ids[earlier];
-    const at = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
-    return [make("span", {}, `${headings[0]}: ${a}${at}`), make("span", {}, `${headings[1]}: ${b}`)];
+    const location = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
+    return [make("span", {}, `${headings[0]}: ${a}${location}`), make("span", {}, `${headings[1]}: ${b}`)];
   }
 
   return { draw };

@@ -199,8 +199,10 @@ class Model {
       const { run } = this.trace(this.idsOf({ ids }), []);
       return run.inScratch(() => run.value(path), isKept);
     };
-    const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
-    const scalesWithoutRoot = prefixes.map((prefix) => [`${prefix}scale`, this.hyperparameters[`${prefix}layer_number`] ?? 1]);
+    const scalesWithoutRoot = Array.from({ length: this.config.n_layer }, (_, layer) => [
+      `blocks.${layer}.attention.scale`,
+      scaleWithoutRoot(this.hyperparameters, layer),
+    ]);
     return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
   }
 

@@ -193,15 +193,15 @@ function makePrediction(trace) {
     list.replaceChildren(...candidatesOf(candidates, listed));
     explainSymbols();
     parts.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
-    const at = JSON.stringify([position, settings]);
+    const state = JSON.stringify([position, settings]);
     if (shownSample.count !== samples.count) {
       const row = sampledIndex(samples.u, candidates.renormalized);
-      shownSample = { count: samples.count, at, row, words: sampleInWords(candidates, row) };
+      shownSample = { count: samples.count, state, row, words: sampleInWords(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, shownSample.at === at ? shownSample.row : null));
+    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, shownSample.state === state ? shownSample.row : null));
     parts.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
-    sampled.classList.toggle("past", shownSample.words !== undefined && shownSample.at !== at);
+    sampled.classList.toggle("past", shownSample.words !== undefined && shownSample.state !== state);
     sampled.replaceChildren(
       ...(shownSample.words && traces.length === 2 ? [`${trace.name}: `] : []),
       ...(sampled.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),

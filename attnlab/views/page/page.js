@@ -12,9 +12,9 @@ function select(query, key = strongestKey(query) ?? selection.key) {
 }
 
 /** Show a cell, { query, key }, while the pointer is there; null shows the selected one again. */
-function point(at) {
-  if (at?.query === hovered?.query && at?.key === hovered?.key) return;
-  hovered = at;
+function point(cell) {
+  if (cell?.query === hovered?.query && cell?.key === hovered?.key) return;
+  hovered = cell;
   drawSelection();
 }
 

@@ -288,11 +288,11 @@ function stripScale(row) {
 
 function moveByKey(event) {
   const steps = shownStep.steps;
-  const at = steps.findIndex(({ path }) => path === chosenStep.path);
-  const inPart = steps.filter((step) => partOf(step) === partOf(steps[at]));
+  const index = steps.findIndex(({ path }) => path === chosenStep.path);
+  const inPart = steps.filter((step) => partOf(step) === partOf(steps[index]));
   const to = {
-    ArrowUp: steps[at - 1],
-    ArrowDown: steps[at + 1],
+    ArrowUp: steps[index - 1],
+    ArrowDown: steps[index + 1],
     Home: inPart[0],
     End: inPart.at(-1),
   };
@@ -473,13 +473,12 @@ function makeStrip() {
   });
   mark.addEventListener("keydown", (event) => {
     if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
-    const at = [Math.floor(chosen / columns), chosen % columns];
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
       const to = chosen + (event.key === "ArrowLeft" ? -1 : 1);
       return chooseComponent(Math.max(0, Math.min(row.length - 1, to)));
     }
-    const to = cellAfterKey(event, ...at, Math.ceil(row.length / columns), columns);
+    const to = cellAfterKey(event, Math.floor(chosen / columns), chosen % columns, Math.ceil(row.length / columns), columns);
     if (to) chooseComponent(Math.min(row.length - 1, to[0] * columns + to[1]));
   });
   new ResizeObserver(onceAFrame(layOut)).observe(byId("strip"));

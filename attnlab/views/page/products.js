@@ -60,7 +60,7 @@ class Products {
 
   #isIn = (data) => data.buffer === this.scratch.buffer;
 
-  /** Like `byRows` and `byColumns`; returns false if the matrices aren't supported. */
+  /** The same as `byRows` and `byColumns`; returns false if the matrices aren't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
     if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
     const [next, step] = y.strides.slice(-2);
