@@ -269,6 +269,7 @@ function optionOf(step) {
       tabindex: chosen ? "0" : "-1",
       "aria-selected": String(chosen),
       "aria-label": size ? say("{name}, norm {size}", { name: step.name, size }) : step.name,
+      "data-path": step.path,
     },
     make("code", {}, step.name),
     strip,
