@@ -238,7 +238,8 @@ def test_the_arithmetic_is_numpys(
     actual = pure.evaluate(
         """([graph, sizes, values, bits, steps]) => {
             const trace = { ...sizes, edited: {}, mask: unpackedMask(bits, sizes.T * sizes.Tk),
-                graph: new Graph(graph), given: { n_head: sizes.H, divide_by_sqrt_d: true },
+                graph: new Graph(graph),
+                hyperparameters: { n_head: sizes.H, divide_by_sqrt_d: true },
                 runs: new Map(), loaded: new Map() };
             trace.loaded.set(0, layerOf(trace, 0, new Float32Array(bytesOf(values).buffer)));
             const rows = (step) => trace.loaded.get(0).heads.map((head) =>

@@ -93,7 +93,7 @@ def test_probabilities_are_those_of_sampling(pure: Any, logits: NDArray[Any]) ->
         assert one["probabilities"] == pytest.approx(before[ids[0]], rel=1e-6, abs=1e-300)
         if before.min() > 0 or chosen["top_p"]:  # otherwise, zero probabilities weren't cut
             assert one["count"] == np.count_nonzero(expected), chosen
-            assert [not by for by in one["cutBy"]] == (expected[ids[0]] > 0).tolist(), chosen
+            assert [not by for by in one["removedBy"]] == (expected[ids[0]] > 0).tolist(), chosen
 
 
 @pytest.mark.parametrize("logits", list(logits_of_many_kinds()))

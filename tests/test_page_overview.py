@@ -122,7 +122,7 @@ def test_of_many_heads_those_that_write_most_to_the_logit_are_ablated(
 ) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     # An eighth of GPT-2's width, so a sixty-fourth of its work.
-    monkeypatch.setattr(overview, "WORK", overview.WORK // 64)
+    monkeypatch.setattr(overview, "MAX_ABLATION_WORK", overview.MAX_ABLATION_WORK // 64)
     trace = gpt2_shaped(odd, 12, seed=0, n_embd=96)
     top = trace.next_tokens(1)[0]
     # The gradient of log p is the logit's minus the mean logit's under p.

@@ -563,12 +563,12 @@ def test_what_others_have_is_not_overwritten(computing: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("(x + y) * x", "nd.multiply.over(0, nd.add(x, y), x)"),
-        ("x - made(x)", "nd.subtract.over(1, x, made(x))"),
+        ("(x + y) * x", "nd.multiply.reusing(0, nd.add(x, y), x)"),
+        ("x - made(x)", "nd.subtract.reusing(1, x, made(x))"),
         ("x - same(x)", "nd.subtract(x, same(x))"),
         ("np.exp(x[1:])", "nd.exp(nd.item(x, nd.slice(1, null)))"),
         ("np.broadcast_to(x, y) + y", "nd.add(nd.broadcast_to(x, y), y)"),
-        ("(x @ y) + (x * y)", "nd.add.over(0, nd.matmul(x, y), nd.multiply(x, y))"),
+        ("(x @ y) + (x * y)", "nd.add.reusing(0, nd.matmul(x, y), nd.multiply(x, y))"),
         ("(x + y) @ y", "nd.matmul(nd.add(x, y), y)"),
     ],
 )

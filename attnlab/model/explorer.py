@@ -61,7 +61,7 @@ from attnlab.support.language import language_of
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
-from attnlab.views.page.atlas import Served, place_of, policy
+from attnlab.views.page.atlas import Served, location_of, policy
 from attnlab.views.page.atlas import page as atlas_page
 from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
@@ -360,7 +360,7 @@ class TraceCache:
             passage = passages_of(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
             raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
-        source = f"{place_of(passage, self.language)}; {name} {passage.value:.3f}"
+        source = f"{location_of(passage, self.language)}; {name} {passage.value:.3f}"
         if not self._is_atlas_model:
             source = say("{passage} in the atlas", self.language, passage=source)
         return list(passage.ids), printable(source)

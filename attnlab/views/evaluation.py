@@ -22,7 +22,7 @@ from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
 # Sums of up to this many products, or of other terms, are written in full; of longer ones, only
 # the largest terms are.
-PRODUCTS_WHOLE, TERMS_WHOLE, TERMS_SHOWN = 12, 64, 8
+MAX_FULL_PRODUCTS, MAX_FULL_TERMS, TERMS_SHOWN = 12, 64, 8
 
 # The allowed difference from the stored number: in units of `Rounded.bound`, and relative to the
 # number. Both are too small to be printed.
@@ -187,21 +187,21 @@ class StepNumber:
         A formula with only a name left, for example without dropout, is skipped.
         """
         assert self.derivation is not None
-        done: list[tuple[Formula, Tree, Rounded]] = []
+        evaluations: list[tuple[Formula, Tree, Rounded]] = []
         names: dict[str, Tree] = {}
         *_, last = self.derivation.lines
         with np.errstate(all="ignore"):
             for line in self.derivation.lines:
                 tree = self.without_absent(substitute(parse(line.formula), names))
-                if done and tree == done[-1][0].name:
+                if evaluations and tree == evaluations[-1][0].name:
                     continue
                 if line is not last and tree in leaves(tree):
                     names[line.name] = tree
                     continue
                 value = self.value(1 if tree is None else tree)
                 self.results[line.name] = value
-                done.append((line, tree, value))
-        return done
+                evaluations.append((line, tree, value))
+        return evaluations
 
     @property
     def expected(self) -> Rounded:
@@ -248,12 +248,12 @@ class StepNumber:
         """The name of a number in NumPy's notation, such as X[7, 3], or X[7, i] for a row."""
         if isinstance(tree, str):
             return self.name_in_formula(tree) if tree in self.needs else tree
-        along = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
-        index = [along if isinstance(part, slice) else part for part in self.index_of(tree)]
+        letter = "key" if ":" in tree and self.axis_of(tree) == "Tk" else "i"
+        index = [letter if isinstance(part, slice) else part for part in self.index_of(tree)]
         return element_name(self.name_in_formula(tree[1]), index)
 
     def term(self, tree: Tree, *, is_named: bool = False) -> Term:
-        """A number of a formula as a term; numbers of steps are added to `numbers`."""
+        """A number in a formula as a term; the numbers of steps are added to `numbers`."""
         match tree:
             case ("max", row):
                 (largest,) = self.terms(row, [int(self.numbers_at(row).argmax())])
@@ -297,7 +297,7 @@ class StepNumber:
         return [*write(tree, self.term, lambda term: term.is_negative), " = "]
 
     def result_of(self, computed: Any) -> Parts:
-        """The equation's result, and the edited value if there is one."""
+        """The equation's result, and the edited number if there is one."""
         computed, stored = as_json(computed), as_json(self.stored)
         term = Term(computed, element_name(self.name, self.index), self.path, self.index)
         if computed == stored:
@@ -423,15 +423,15 @@ def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
     terms = step.value(tree).value
     (row, *_) = leaves(tree)
     terms = terms[np.isfinite(step.numbers_at(row))]
-    shown, which = terms, Message("")
-    if len(terms) > TERMS_WHOLE:
+    shown, note = terms, Message("")
+    if len(terms) > MAX_FULL_TERMS:
         order = np.argsort(-terms, kind="stable")
         shown = [*terms[order[:TERMS_SHOWN]], terms[order[TERMS_SHOWN:]].sum()]
-        which = Message(", the {count} largest and the others together", count=TERMS_SHOWN)
+        note = Message(", the {count} largest and the others together", count=TERMS_SHOWN)
     parts: list[Any] = []
     for number in shown:
         parts += [" + ", Term(float(number))]
-    return parts[1:], {"n": len(terms), "which": which}
+    return parts[1:], {"n": len(terms), "note": note}
 
 
 def products(
@@ -451,7 +451,7 @@ def products(
     step.numbers[step.name_in_formula(second[1])] = w.tolist()
     step.numbers["products"] = numbers.tolist()
     count, order = len(numbers), np.arange(len(numbers))
-    if count > PRODUCTS_WHOLE and not all_products:
+    if count > MAX_FULL_PRODUCTS and not all_products:
         order = np.argsort(-np.abs(numbers), kind="stable")[:TERMS_SHOWN]
     is_by_key = step.axis_of(first) == "Tk"
     keys = axis_of(step.result, "Tk", count)

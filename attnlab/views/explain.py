@@ -24,13 +24,12 @@ PROBABILITIES = "probabilities"
 # A number chosen along an axis, by its index or by a token's text; None for the default.
 Choice: TypeAlias = int | str | None
 
-# A number's position along an axis: what the axis counts, the index, and its label.
+# A number's position along an axis: the axis's kind, such as "query", the index, and its label.
 Position: TypeAlias = tuple[str, int, str]
 
-# What axes count, other than components.
+# The kinds of axes by name; all others are components.
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
-
 
 # Titles of explanations with no, one and two positions.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")

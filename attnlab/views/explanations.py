@@ -166,13 +166,13 @@ EXPLANATIONS: dict[Callable[..., Any], Derivation | dict[Any, Derivation]] = {
     equations.masked_scores: one_line("scores[row, column] if mask[row, column] else -inf"),
     equations.weights: Derivation(
         (
-            *softmax("masked_scores", "the row's sum of exp, over the {n} unmasked keys{which}"),
+            *softmax("masked_scores", "the row's sum of exp, over the {n} unmasked keys{note}"),
             Formula("", "softmax * dropout_mask[row, column]", "weights, after dropout"),
         ),
         earlier=("raw_scores", "scale", "scores", "mask", "masked_scores", "dropout_mask"),
     ),
     equations.softmax: Derivation(
-        softmax("x", "the sum of exp over all {n} tokens of the vocabulary{which}")
+        softmax("x", "the sum of exp over all {n} tokens of the vocabulary{note}")
     ),
     equations.context: one_line("sum(weights[row, :] * V[:, column])"),
     equations.head_output: one_line("sum(context[row, :] * W_O[:, column])"),

@@ -34,7 +34,7 @@ SIGNS: dict[type[ast.AST], str] = {
 CONSTANTS = {"pi": (math.pi, "π"), "-inf": (-math.inf, "-inf")}
 
 # The rounding error of numbers near 0, in units of epsilon: the smallest normal float32.
-LEAST = float(np.finfo(np.float32).tiny)
+SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 @cache
@@ -91,7 +91,7 @@ class Rounded(NamedTuple):
 def with_rounding(value: Any, bound: Any) -> Rounded:
     """The result of an operation that rounds, given the error bound of its operands."""
     size = np.where(np.isfinite(value), np.abs(value), 0.0)
-    return Rounded(value, bound + size + LEAST)
+    return Rounded(value, bound + size + SMALLEST)
 
 
 def add(a: Rounded, b: Rounded) -> Rounded:
@@ -166,7 +166,7 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 
 # Operator precedence.
 PRECEDENCE = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
-WRITTEN = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
+OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
 VALUES = ("sum", "len", "max")  # operations of which only the value is written
@@ -188,8 +188,8 @@ def write(
     if tree in CONSTANTS:
         return [CONSTANTS[tree][1]]
     if not isinstance(tree, tuple) or tree[0] in ("at", *VALUES):
-        written = leaf(tree)
-        return ["(", written, ")"] if outer > 1 and is_negative(written) else [written]
+        text = leaf(tree)
+        return ["(", text, ")"] if outer > 1 and is_negative(text) else [text]
 
     def part(operand: Tree, outer: int) -> list[Any]:
         return write(operand, leaf, is_negative, outer)
@@ -211,7 +211,7 @@ def write(
     else:
         left, right = operands
         after = precedence + (operation in "-/")  # a - (b - c), and a + b + c
-        parts = [*part(left, precedence), WRITTEN[operation], *part(right, max(after, 2))]
+        parts = [*part(left, precedence), OPERATOR_TEXTS[operation], *part(right, max(after, 2))]
     if operation == ">":
         return ["[", *parts, "]"]  # Iverson bracket
     return ["(", *parts, ")"] if precedence < outer else parts

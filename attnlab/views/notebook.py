@@ -284,13 +284,13 @@ def _candidates(tokens: Any) -> str:
     return _table(table, [token.share for token in tokens])
 
 
-def _table(table: Table, shares: Sequence[float] = ()) -> str:
-    """A table with its Messages translated; each line ends with a bar for its share, if given."""
+def _table(table: Table, fractions: Sequence[float] = ()) -> str:
+    """A table with its Messages translated; each line ends with a bar if there are `fractions`."""
     header, *lines = table.lines
     rows = [f"<tr>{_cells_of('th', header, table.left)}</tr>"]
     for i in elide(len(lines), CHIPS_SHOWN):
         cells = _cells_of("td", [ELLIPSIS] * len(header) if i is None else lines[i], table.left)
-        rows.append(f"<tr>{cells}{_bar(shares[i]) if shares and i is not None else ''}</tr>")
+        rows.append(f"<tr>{cells}{_bar(fractions[i]) if fractions and i is not None else ''}</tr>")
     return f"<table class=lines>{''.join(rows)}</table>"
 
 
@@ -301,8 +301,8 @@ def _cells_of(tag: str, line: Iterable[str], left: Iterable[int]) -> str:
     )
 
 
-def _bar(share: float) -> str:
-    style = f"background:{LIGHT.positive};--d:{DARK.positive};width:{100 * share:.4g}px"
+def _bar(fraction: float) -> str:
+    style = f"background:{LIGHT.positive};--d:{DARK.positive};width:{100 * fraction:.4g}px"
     return f'<td><div style="{style};height:10px"></div></td>'
 
 
@@ -310,9 +310,9 @@ def generation_view(generation: Any) -> str:
     """The generated text after the prompt, and each new token with its probability."""
     title, table = generation.pieces()
     prompt, new = _readable(generation.prompt), _readable(generation.new)
-    shares = [token.share for token in generation.chosen]
+    probabilities = [token.share for token in generation.chosen]
     return _page(
-        say(title), f"<div class=written>{prompt}<b>{new}</b></div>", _table(table, shares)
+        say(title), f"<div class=written>{prompt}<b>{new}</b></div>", _table(table, probabilities)
     )
 
 

@@ -462,7 +462,7 @@ def plot_profile(
     title: str,
     into: Axes | None,
 ) -> Picture:
-    """One head's measures among those of all heads: dots, and an error bar for this head.
+    """One head's measures compared with those of all heads: dots, and an error bar for this head.
 
     Parameters
     ----------
@@ -509,7 +509,7 @@ def plot_graph(
     title: str,
     into: Axes | None,
 ) -> Picture:
-    """A graph whose edges show numbers: their widths the sizes, their colours the signs.
+    """A graph whose edges show numbers: width shows magnitude, colour shows sign.
 
     Parameters
     ----------
@@ -591,7 +591,7 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
 def _cut_note(
     axes: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
-    """Notes on what is left out, and a hint how to show it, if there is a way."""
+    """Notes on what is left out, and a hint on how to show it if possible."""
     words = filter(None, (omission_note(axis, indices) for axis, indices in axes))
     cut = [say("shown: {word}", word=word) for word in words]
     is_cut = tokens is None and any(axis.name for axis, indices in axes if None in indices)

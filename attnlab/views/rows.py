@@ -90,7 +90,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
         *(Line(attention.heading_of(name), []) for name in shown),
         Line(summary, []),
         TermTable("", rows, [footer]),
-        values(attention, query, keys, weights),
+        values_table(attention, query, keys, weights),
     ]
     title = Message(
         "{title}: the weights and context of query {query}",
@@ -115,7 +115,9 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     return {} if step.name == "mask" else columns
 
 
-def values(attention: Result, query: int, keys: Sequence[str], weights: StepNumber) -> TermTable:
+def values_table(
+    attention: Result, query: int, keys: Sequence[str], weights: StepNumber
+) -> TermTable:
     """The weights and V, with the weighted sum below; of many columns, the first and the last."""
     columns = elide(attention.V.shape[1], COLUMNS_SHOWN)
     context = {j: StepNumber.of(attention, "context", (query, j)) for j in columns if j is not None}

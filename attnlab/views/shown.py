@@ -288,7 +288,7 @@ def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int 
 
 
 def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
-    """A note on what is left out along an axis; "" if there are none."""
+    """A note on what is left out along an axis; "" if nothing is."""
     count, shown = len(axis.positions), len(indices)
     named = say(" ({axis})", axis=say(axis.name)) if axis.name else ""
     if None in indices:
@@ -301,9 +301,9 @@ def omission_note(axis: Axis, indices: Sequence[int | None]) -> str:
     if shown == count:
         return ""
     first, last = (axis.positions[i] for i in (indices[0], indices[-1]) if i is not None)
-    which = first if first == last else say("{first} to {last}", first=first, last=last)
-    template = "{shown} of {count}{named}, {which}"
-    return say(template, shown=shown, count=count, named=named, which=which)
+    positions = first if first == last else say("{first} to {last}", first=first, last=last)
+    template = "{shown} of {count}{named}, {range}"
+    return say(template, shown=shown, count=count, named=named, range=positions)
 
 
 def per_head(attention: Result) -> tuple[str, ...]:

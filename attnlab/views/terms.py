@@ -89,7 +89,7 @@ def lines_of_table(table: TermTable, width: int) -> list[str]:
 
 
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
-    """Split a wide table into parts, each of which repeats column 0; `left` ones align left."""
+    """Split a wide table into parts, each with column 0; columns in `left` are aligned left."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
     parts: list[str] = []
     start = 1
@@ -99,8 +99,8 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
             used += 2 + widths[stop]
             stop += 1
         part = [0, *range(start, stop)]
-        to_the_left = [index for index, column in enumerate(part) if column in left]
-        parts += [align([[row[column] for column in part] for row in rows], left=to_the_left), ""]
+        aligned_left = [index for index, column in enumerate(part) if column in left]
+        parts += [align([[row[column] for column in part] for row in rows], left=aligned_left), ""]
         start = stop
     return parts[:-1]
 

@@ -2,11 +2,11 @@
 
 const isBeside = matchMedia("(min-width: 1200px)"); // as in page.css
 
-let opened = null; // the cell whose arithmetic is shown; it stays when another one is selected
+let openCell = null; // the cell whose arithmetic is shown; it stays when another one is selected
 
 function openArithmetic(cursor) {
   const { layer, head, query, key } = selection;
-  opened = { layer, head, query, key, component: 0, cursor };
+  openCell = { layer, head, query, key, component: 0, cursor };
   showOpened();
   byId("panel").scrollTop = 0;
   byId("arithmetic-title").focus({ preventScroll: true });
@@ -30,8 +30,8 @@ function showOpened() {
 
 /** The open cell and its component, for the link. */
 function linkOfArithmetic() {
-  if (!opened) return {};
-  const { layer, head, query, key, component } = opened;
+  if (!openCell) return {};
+  const { layer, head, query, key, component } = openCell;
   return { open: Object.entries({ layer, head, query, key, component }).flat().join(".") };
 }
 
@@ -46,7 +46,7 @@ async function followLinkOfArithmetic({ open = "" }) {
   const shown = traces;
   await Promise.all(pendingTraces({ traces }, target.layer).map((trace) => loadLayer(trace, target.layer)));
   if (traces !== shown) return undefined;
-  opened = { ...target, component, cursor: heatmaps[0].cursor };
+  openCell = { ...target, component, cursor: heatmaps[0].cursor };
   return showOpened();
 }
 
@@ -58,14 +58,14 @@ function fitBeside() {
 
 /** Return to the cell whose arithmetic was shown. */
 function leaveArithmetic() {
-  const cursor = opened?.cursor;
+  const cursor = openCell?.cursor;
   closeArithmetic();
   heatmaps.forEach((heatmap) => heatmap.layOut());
   cursor?.focus();
 }
 
 function closeArithmetic() {
-  opened = null;
+  openCell = null;
   if (isAt("number")) showLevel("matrix");
   updateLink();
   document.documentElement.classList.remove("calculating");
@@ -82,7 +82,7 @@ function closeArithmetic() {
 }
 
 function showArithmetic() {
-  const { layer, head, query, key } = opened;
+  const { layer, head, query, key } = openCell;
   const positions = { query: alignment.queries[query], key: alignment.keys[key] };
   const shown = traces.filter(
     (trace) =>
@@ -90,7 +90,7 @@ function showArithmetic() {
       positions.query[trace.number] !== null &&
       positions.key[trace.number] !== null,
   );
-  const position = (name) => positionIn(shown.map(({ number }) => positions[name][number]));
+  const position = (name) => positionsInWords(shown.map(({ number }) => positions[name][number]));
   byId("arithmetic-title").textContent = say(
     "Arithmetic of layer {layer}, head {head}, query {query}, key {key}",
     { layer, head, query: position("query"), key: position("key") },
@@ -99,35 +99,48 @@ function showArithmetic() {
   if (shown.length === 2 && !whyNoDifference) byId("sums").append(comparisonOf(shown));
 }
 
-function table(caption, heads, rows, foot, currentRow, onRowClick) {
+/** A table whose rows are chosen by buttons in their headings. */
+function tableOfChoices(caption, heads, rows, foot, chosen, choose) {
   const body = rows.map(([heading, ...cells], n) => {
-    const button = buttonOf(() => onRowClick(n), { class: "row-button" }, ...[heading].flat());
-    const row = rowOf(button, cells, 4);
-    if (n === currentRow) row.ariaCurrent = "true";
+    const row = rowOf(buttonOf(() => choose(n), { class: "row-button" }, ...[heading].flat()), cells, 4);
+    if (n === chosen) row.ariaCurrent = "true";
     return row;
   });
   return boxedTable(caption, heads, body, [rowOf(foot[0], foot.slice(1), 4)]);
 }
 
-function arithmeticOf(trace) {
-  const { layer, head: h, component } = opened;
+/**
+ * The open cell in a trace: query i and key j of a head, and the chosen component of V. rows: query i's row
+ * of each step. computed: the same without the edit of the step itself.
+ */
+function cellOf(trace) {
   const [i, j] = cellIn(trace);
-  const head = headOf(trace, layer, h);
-  const { Dh, Tk, Q, K, V } = head;
-  const chosen = Math.min(component, Dh - 1);
-  const steps = Object.fromEntries(MATRICES.map((name) => [name, stepRow(head, name, i)]));
-  const { weights } = steps;
-  const computed = Object.fromEntries(
-    [...MATRICES, "context"].map((name) => [name, uneditedRow(head, name, i)]),
-  );
-  const { run } = runOfHead(head, i);
-  const scale = run.value(`${head.path}.scale`);
-  const row = new Nd(steps.masked_scores, [Tk]);
-  const [powers, [largest]] = [equations.exponentials(row), row.max(LAST).numbers()];
-  const [exponentials, [sum]] = [powers.numbers(), powers.sum(LAST).numbers()];
-  const context = stepRow(head, "context", i);
-  const masked = isMasked(head, i, j);
+  const head = headOf(trace, openCell.layer, openCell.head);
+  const rowsOf = (read) => Object.fromEntries([...MATRICES, "context"].map((name) => [name, read(head, name, i)]));
+  const component = Math.min(openCell.component, head.Dh - 1);
+  return { trace, head, i, j, component, rows: rowsOf(stepRow), computed: rowsOf(uneditedRow) };
+}
 
+function arithmeticOf(trace) {
+  const cell = cellOf(trace);
+  const title = make(
+    "p",
+    { class: "pair" },
+    ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
+    ...sayParts("how {query} attends to {key}", {
+      query: symbolOf(brief(trace.tokens[cell.i].symbol)),
+      key: symbolOf(brief(trace.keys[cell.j].symbol)),
+    }),
+  );
+  const tables = make("div", { class: "tables" }, componentsTable(cell), keysTable(cell));
+  return make("article", { "data-trace": trace.number }, title, chainOfCell(cell), tables);
+}
+
+/** The steps from the cell's dot product to the context vector, a line for each. */
+function chainOfCell(cell) {
+  const { head, j, component, rows, computed } = cell;
+  const { weights, context } = rows;
+  const value = head.V[j * head.Dh + component];
   const line = (name, ...parts) =>
     make(
       "li",
@@ -136,78 +149,69 @@ function arithmeticOf(trace) {
       make("span", { class: "sum" }, ...parts),
       make("span", { class: "note" }, description.steps[name].purpose),
     );
-  const result = (name, computed, x) => resultOf(head.edited.has(name), computed, x);
-  const largestKey = steps.masked_scores.indexOf(largest);
-  // How a step of this cell is computed; sums of products are in the table.
-  const explained = (name) => {
-    const working = new Working({
-      indices: { row: i, column: j },
-      needs: needsOfCell(head, i, j, { ...steps, scale, mask: !masked }),
-      rowLetter: "key",
-      largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
-    });
-    const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
-    const { lines } = description.explanations[equation || trace.graph.node(whole).equation];
-    const all = working.lines(lines);
-    return all.flatMap(([declared, tree, value], n) => {
-      if (n === all.length - 1) {
-        const shown = result(name, value, name === "scale" ? scale : steps[name][j]);
-        if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", head), shown];
-        return [...numbersIn(working, declared, tree, value, "").numbers, shown];
-      }
-      const { words, numbers } = numbersIn(working, declared, tree, value, "");
-      return [`${words}: `, ...numbers, number(value), ...noteOf(working, declared), make("br", {})];
-    });
-  };
-  const chain = make(
+  return make(
     "ol",
     { class: "chain" },
-    ...["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) =>
-      line(name, ...explained(name)),
-    ),
+    ...["raw_scores", "scale", "scores", "masked_scores", "weights"].map((name) => line(name, ...explainInCell(cell, name))),
     line(
       "context",
-      say("component {chosen}: key {j} adds ", { chosen, j }),
-      number(weights[j]),
-      " × ",
-      number(V[j * Dh + chosen]),
-      " = ",
-      number(weights[j] * V[j * Dh + chosen]),
+      say("component {chosen}: key {j} adds ", { chosen: component, j }),
+      ...[number(weights[j]), " × ", number(value), " = ", number(weights[j] * value)],
       say("; sum over all keys: "),
-      result("context", computed.context[chosen], context[chosen]),
+      resultOf(head.edited.has("context"), computed.context[component], context[component]),
     ),
   );
+}
 
-  const choose = (name, chosen) => (n) => {
-    const scrolled = Array.from(
-      document.querySelectorAll("#sums .table"),
-      (part) => part.scrollTop,
-    );
-    opened[name] = chosen(n);
-    updateLink();
-    showArithmetic();
-    for (const heatmap of heatmaps) heatmap.mark();
-    document.querySelectorAll("#sums .table").forEach((part, t) => {
-      part.scrollTop = scrolled[t];
-    });
-    document
-      .querySelector(
-        `#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`,
-      )
-      .focus({ preventScroll: true });
-  };
-  // A vector's name, linked to how the forward pass computes it if its token is in this text.
+/** How a step of the cell is computed; the products of a sum are in the table. */
+function explainInCell({ trace, head, i, j, rows }, name) {
+  const scale = runOfHead(head, i).run.value(`${head.path}.scale`);
+  const largestKey = rows.masked_scores.indexOf(Math.max(...rows.masked_scores));
+  const working = new Working({
+    indices: { row: i, column: j },
+    inputs: inputsOfCell(head, i, j, { ...rows, scale, mask: !isMasked(head, i, j) }),
+    rowLetter: "key",
+    largest: make("span", {}, ...sayParts("key {j}", { j: withSymbol(largestKey, trace.keys[largestKey]) })),
+  });
+  const { equation, whole } = trace.graph.node(`${head.path}.${name}`);
+  const lines = working.lines(description.explanations[equation || trace.graph.node(whole).equation].lines);
+  const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
+  return lines.flatMap(([line, tree, value], n) => {
+    if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", head), result(value)];
+    const { words, numbers } = numbersIn(working, line, tree, value, "");
+    if (n === lines.length - 1) return [...numbers, result(value)];
+    return [`${words}: `, ...numbers, number(value), ...noteOf(working, line), make("br", {})];
+  });
+}
+
+/** Choose a component or a key of the open cell, and show its arithmetic; scrolled tables stay so. */
+function chooseInTable(trace, name, value) {
+  const tables = () => [...document.querySelectorAll("#sums .table")];
+  const scrolled = tables().map(({ scrollTop }) => scrollTop);
+  openCell[name] = value;
+  updateLink();
+  showArithmetic();
+  for (const heatmap of heatmaps) heatmap.mark();
+  tables().forEach((table, n) => (table.scrollTop = scrolled[n]));
+  document
+    .querySelector(`#sums [data-trace="${trace.number}"] [data-rows="${name}"] tr[aria-current] button`)
+    .focus({ preventScroll: true });
+}
+
+function componentsTable({ trace, head, i, j, component, rows, computed }) {
+  const { Dh, Q, K, V } = head;
+  // A vector's name, linked to how the forward pass computes it if its token is in this text. Not a button:
+  // browsers omit buttons from table heads that are repeated on printed pages.
   const vector = (name, position, words) => {
     if (position < 0) return words;
-    // Not a button: browsers omit buttons from table heads that are repeated on printed pages.
     const link = make("a", { href: "#pass", class: "leads", title: say("How it is computed") }, words);
     link.addEventListener("click", (event) => {
       event.preventDefault();
-      goToVector(trace, position, name, chosen);
+      goToVector(trace, position, name, component);
     });
     return link;
   };
-  const components = table(
+  const table = tableOfChoices(
     say("The {Dh} components of query {i} and key {j}", { Dh, i, j }),
     [
       "d",
@@ -218,98 +222,65 @@ function arithmeticOf(trace) {
       say("weight × V"),
       vector("concat", i, `context[${i}]`),
     ],
-    Array.from({ length: Dh }, (_, d) => [
-      String(d),
-      Q[i * Dh + d],
-      K[j * Dh + d],
-      Q[i * Dh + d] * K[j * Dh + d],
-      V[j * Dh + d],
-      weights[j] * V[j * Dh + d],
-      context[d],
-    ]),
+    Array.from({ length: Dh }, (_, d) => {
+      const [q, k, v] = [Q[i * Dh + d], K[j * Dh + d], V[j * Dh + d]];
+      return [String(d), q, k, q * k, v, rows.weights[j] * v, rows.context[d]];
+    }),
     [say("sum"), "", "", computed.raw_scores[j], "", "", ""],
-    chosen,
-    choose("component", (n) => n),
+    component,
+    (d) => chooseInTable(trace, "component", d),
   );
-  const keys = table(
-    say("The row of query {i}: its largest masked score is {largest}", {
-      i,
-      largest: format(largest, 6),
-    }),
-    [
-      say("key"),
-      "raw_scores",
-      "scores",
-      "masked_scores",
-      say("exp(· − largest)"),
-      "weights",
-      `V[·, ${chosen}]`,
-      say("weight × V"),
-    ],
-    trace.keys.map((token, n) => [
-      [`${n} `, symbolOf(brief(token.symbol))],
-      steps.raw_scores[n],
-      steps.scores[n],
-      steps.masked_scores[n],
-      exponentials[n],
-      weights[n],
-      V[n * Dh + chosen],
-      weights[n] * V[n * Dh + chosen],
-    ]),
-    [say("sum"), "", "", "", sum, weights.reduce((a, b) => a + b), "", computed.context[chosen]],
-    j,
-    choose("key", (n) => alignment.keys.findIndex((positions) => positions[trace.number] === n)),
-  );
-  components.dataset.rows = "component";
-  keys.dataset.rows = "key";
-  keys
-    .querySelectorAll("tbody tr")
-    .forEach((row, n) => row.classList.toggle("masked", !isSeen(head, i * Tk + n)));
-
-  const title = make(
-    "p",
-    { class: "pair" },
-    ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
-    ...sayParts("how {query} attends to {key}", {
-      query: symbolOf(brief(trace.tokens[i].symbol)),
-      key: symbolOf(brief(trace.keys[j].symbol)),
-    }),
-  );
-  return make(
-    "article",
-    { "data-trace": trace.number },
-    title,
-    chain,
-    make("div", { class: "tables" }, components, keys),
-  );
+  table.dataset.rows = "component";
+  return table;
 }
 
-/** The inputs of the cell's steps, by parameter. */
-function needsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, numbers) {
-  const valuesOf = (values) => (indices) =>
-    values?.length === undefined || indices.includes(":") ? values : values[j];
-  const scalars = [
-    ["divide_by_sqrt_d", trace.given.divide_by_sqrt_d],
-    ["layer_number", trace.given[`blocks.${layer}.attention.layer_number`] ?? null],
-  ];
-  const others = [...Object.entries(numbers), ...scalars].map(([name, values]) => [
-    name,
-    values === null ? null : { name, values: valuesOf(values) },
-  ]);
-  return {
-    ...Object.fromEntries(others),
-    mask: { name: "mask", values: () => numbers.mask, isEdited: edited.has("mask") },
-    Q: { name: "Q", values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
-    K: { name: "K", values: () => K.subarray(j * Dh, (j + 1) * Dh) },
+function keysTable({ trace, head, i, j, component, rows, computed }) {
+  const { Dh, Tk, V } = head;
+  const powers = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
+  const [exponentials, [sum]] = [powers.numbers(), powers.sum(LAST).numbers()];
+  const table = tableOfChoices(
+    say("The row of query {i}: its largest masked score is {largest}", { i, largest: format(Math.max(...rows.masked_scores), 6) }),
+    [
+      ...[say("key"), "raw_scores", "scores", "masked_scores", say("exp(· − largest)"), "weights"],
+      ...[`V[·, ${component}]`, say("weight × V")],
+    ],
+    trace.keys.map((token, n) => {
+      const [weight, v] = [rows.weights[n], V[n * Dh + component]];
+      const scores = ["raw_scores", "scores", "masked_scores"].map((name) => rows[name][n]);
+      return [[`${n} `, symbolOf(brief(token.symbol))], ...scores, exponentials[n], weight, v, weight * v];
+    }),
+    [say("sum"), "", "", "", sum, totalOf(rows.weights), "", computed.context[component]],
+    j,
+    (n) => chooseInTable(trace, "key", alignment.keys.findIndex((positions) => positions[trace.number] === n)),
+  );
+  table.dataset.rows = "key";
+  table.querySelectorAll("tbody tr").forEach((row, n) => row.classList.toggle("masked", !isSeen(head, i * Tk + n)));
+  return table;
+}
+
+/** The inputs of the cell's steps, by parameter, as in `Working`. */
+function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, ...rows }) {
+  const { divide_by_sqrt_d, ...hyperparameters } = trace.hyperparameters;
+  const layer_number = hyperparameters[`blocks.${layer}.attention.layer_number`];
+  const valuesOfRow = (row) => (indices) => (indices.includes(":") ? row : row[j]);
+  const inputs = {
+    ...Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, { values: valuesOfRow(row) }])),
+    mask: { values: () => mask, isEdited: edited.has("mask") },
+    scale: { values: () => scale },
+    divide_by_sqrt_d: { values: () => divide_by_sqrt_d },
+    layer_number: layer_number === undefined ? null : { values: () => layer_number },
+    Q: { values: () => Q.subarray(i * Dh, (i + 1) * Dh) },
+    K: { values: () => K.subarray(j * Dh, (j + 1) * Dh) },
     dropout_mask: null,
   };
+  return Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input && { name, ...input }]));
 }
 
 /** A trace's query and key whose arithmetic is shown. */
-const cellIn = ({ number }) => [alignment.queries[opened.query][number], alignment.keys[opened.key][number]];
+const cellIn = ({ number }) => [alignment.queries[openCell.query][number], alignment.keys[openCell.key][number]];
 
 function comparisonOf(shown) {
-  const { layer, head } = opened;
+  const { layer, head } = openCell;
   const rows = MATRICES.map((step) => {
     const [a, b] = shown.map((trace) => {
       const [i, j] = cellIn(trace);

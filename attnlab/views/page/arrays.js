@@ -18,8 +18,8 @@ class Nd {
     const { data, shape, offset, size } = this;
     if (isContiguous(this)) return data.subarray(offset, offset + size);
     const copy = allocate(data.constructor, size);
-    forEachRow(shape, [this], (at, [from], width, [step]) => {
-      for (let k = 0; k < width; k++, from += step) copy[at + k] = data[from];
+    forEachRow(shape, [this], (start, [from], width, [step]) => {
+      for (let k = 0; k < width; k++, from += step) copy[start + k] = data[from];
     });
     return copy;
   }
@@ -64,7 +64,7 @@ function reduceLastAxis(name, x, { axis, keepdims }, f) {
   const out = allocate(typeOf(x), x.size / x.shape.at(-1));
   if (!products?.reduce(name, out, x)) {
     let n = 0;
-    forEachRow(x.shape, [x], (at, [from], width, [step]) => {
+    forEachRow(x.shape, [x], (_, [from], width, [step]) => {
       out[n++] = f(x.data, from, step, width);
     });
   }
@@ -116,17 +116,17 @@ function broadcast(x, shape) {
   return new Nd(x.data, shape, strides, x.offset);
 }
 
-/** Call f for each row of the last axis, with its offset in a dense array and in each of `arrays`. */
+/** Call f(start, offsets, width, steps) for each row of the last axis: its offset in a dense array and in each of `arrays`. */
 function forEachRow(shape, arrays, f) {
   const last = shape.length - 1;
   const width = last < 0 ? 1 : shape[last];
   const steps = arrays.map(({ strides }) => (last < 0 ? 0 : strides[last]));
   const offsets = arrays.map(({ offset }) => offset);
-  let at = 0;
+  let start = 0;
   const walk = (axis) => {
     if (axis >= last) {
-      f(at, offsets, width, steps);
-      at += width;
+      f(start, offsets, width, steps);
+      start += width;
       return;
     }
     const move = (count) => {
@@ -156,25 +156,26 @@ function mergedAxes(shape, arrays) {
 /**
  * A function of up to three arrays or numbers, from its name and its loop over a row of each.
  *
- * Plain numbers give a plain number. `f.over(k, ...)` may write the result over argument k.
+ * Plain numbers give a plain number. `f.reusing(k, ...)` may write the result into argument k.
  */
 function elementwise(name, loop) {
-  const compute = (over, operands) => {
+  const compute = (reused, operands) => {
     const arrayOperands = operands.filter((x) => x instanceof Nd); // the arrays alone determine the type
     const arrays = operands.map(asArray);
     const shape = broadcastShape(arrays.map((x) => x.shape));
     const type = arrayOperands.length ? typeOf(...arrayOperands) : Float64Array;
-    const isReusable = over?.data instanceof type && over.size === sizeOf(shape);
-    const out = isReusable ? over.data : allocate(type, sizeOf(shape));
+    const isReusable = reused?.data instanceof type && reused.size === sizeOf(shape);
+    const out = isReusable ? reused.data : allocate(type, sizeOf(shape));
     const [sizes, all] = mergedAxes(shape, arrays.map((x) => broadcast(x, shape)));
     if (!products?.elementwise(name, out, sizes, all)) {
       const [a, b = a, c = a] = all;
       const data = [a, b, c].map((x) => x.data);
-      forEachRow(sizes, [a, b, c], (at, starts, width, steps) => loop(out, at, width, data, starts, steps));
+      forEachRow(sizes, [a, b, c], (start, offsets, width, steps) => loop(out, start, width, data, offsets, steps));
     }
     return arrayOperands.length ? new Nd(out, shape) : out[0];
   };
-  return Object.assign((...operands) => compute(undefined, operands), { over: (k, ...operands) => compute(operands[k], operands) });
+  const f = (...operands) => compute(undefined, operands);
+  return Object.assign(f, { reusing: (k, ...operands) => compute(operands[k], operands) });
 }
 
 /** a @ b: (..., n, m) and (..., m, p), or a vector (m,) and (m, p). */
@@ -190,11 +191,11 @@ function matmul(a, b) {
   const out = allocate(typeOf(a, b), sizeOf(leading) * n * p);
   const product = b.strides.at(-2) === 1 ? byColumns : byRows;
   const sizes = [n, m, p];
-  let at = 0;
+  let start = 0;
   const walk = (axis, i, j) => {
     if (axis === leading.length) {
-      if (!products?.product(x, i, y, j, out, at, sizes)) product(x, i, y, j, out, at, sizes);
-      at += n * p;
+      if (!products?.product(x, i, y, j, out, start, sizes)) product(x, i, y, j, out, start, sizes);
+      start += n * p;
       return;
     }
     for (let k = 0; k < leading[axis]; k++)
@@ -204,7 +205,7 @@ function matmul(a, b) {
   return new Nd(out, [...leading, n, p]);
 }
 
-/** A product if the second matrix's columns are contiguous: a dot product for each number. */
+/** Multiply a's matrix at offset i by b's at j, into `out` from `at`. b's columns are contiguous: a dot product for each number. */
 function byColumns(a, i, b, j, out, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
@@ -243,7 +244,7 @@ function byColumns(a, i, b, j, out, at, [n, m, p]) {
   }
 }
 
-/** A product if the second matrix's rows are contiguous: accumulates its rows. */
+/** The same if b's rows are contiguous: accumulates its rows. */
 function byRows(a, i, b, j, out, at, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);

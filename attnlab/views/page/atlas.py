@@ -1,9 +1,8 @@
 """An atlas as one HTML page: the heads that stand out, and a map of every measure.
 
-The page has no script and loads nothing; CSS shows the family of measures that a switch names, and
-beside the maps the head that the address names. A corpus's
-texts are untrusted: they are escaped, and a Content-Security-Policy allows only the page's own
-style.
+The page has no script and loads nothing. CSS shows the chosen family of measures and, beside the
+maps, the head in the address's fragment. A corpus's texts are untrusted: they are escaped, and a
+Content-Security-Policy allows only the page's own style.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     facts = [*model, *([say(atlas.loss, language)] if atlas.loss else [])]
     yield f"{_escaped(' · '.join(facts))}</p>"
     if served:
-        yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
+        yield f'<p class="note">{_trace_links(atlas, language, is_beside, served)}</p>'
     if atlas.caution:
         yield f'<p class="warning">{_escaped(say(atlas.caution, language))}</p>'
     if served and not served.is_same_model:
@@ -109,7 +108,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     errors = say("Errors are one standard error of the mean over texts like these.", language)
     yield f'<footer><p class="note">{errors}</p>'
     if not served:
-        yield f'<p class="note">{_of_traces(atlas, language, is_beside, served)}</p>'
+        yield f'<p class="note">{_trace_links(atlas, language, is_beside, served)}</p>'
     for name, reason in atlas.faults[:FAULTS_LISTED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     yield '</footer></main><aside id="beside">'
@@ -122,7 +121,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
         for family, measures in atlas.families().items():
             yield f"<h3>{say(family, language)}</h3>"
             for measure in measures:
-                yield from _of_head(measure, layer, head, language, served)
+                yield from _head_measure(measure, layer, head, language, served)
         example = next(iter(atlas.values()))
         if not served and example.mean.ndim and example.most(layer, head):
             code = f'model.trace(atlas["{example.name}"].most({layer}, {head})[0].ids)'
@@ -190,7 +189,7 @@ def _maps(atlas: Atlas, language: str) -> Iterator[str]:
     yield "</section>"
 
 
-def _of_traces(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
+def _trace_links(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
     """How to open a passage's trace."""
     if served:
         leads = say("Each passage links to its trace, in a new tab.", language)
@@ -215,9 +214,9 @@ def _name_of_head(layer: int, head: int, language: str) -> str:
 def _map(measure: Measured, language: str) -> Iterator[str]:
     """A measure of all heads as a heatmap."""
     scale = measure.scale
-    there = measure.mean[~np.isnan(measure.mean)]
-    low, high = there.min(initial=math.inf), there.max(initial=-math.inf)
-    bounds = f"{low:.3g} … {high:.3g}" if there.size else "–"
+    known = measure.mean[~np.isnan(measure.mean)]
+    low, high = known.min(initial=math.inf), known.max(initial=-math.inf)
+    bounds = f"{low:.3g} … {high:.3g}" if known.size else "–"
     yield f'<div class="map"><h3>{_escaped(say(measure.short_title, language))}</h3>'
     yield f'<p class="note">{_escaped(say(measure.says, language))}; '
     yield f'<span class="bounds">{bounds}</span></p><table>'
@@ -245,7 +244,7 @@ def _legend(scale: Scale, language: str) -> str:
     return f'<p class="legend">{low} <span>{cells}</span> {high}{note}</p>'
 
 
-def _of_head(
+def _head_measure(
     measure: Measured, layer: int, head: int, language: str, served: Served | None
 ) -> Iterator[str]:
     """A measure of one head, with the passages where it is largest and smallest."""
@@ -255,9 +254,10 @@ def _of_head(
     number = _escaped(_formatted(measure, layer, head))
     name = f'<b title="{_escaped(measure.name)}">{title}</b>'
     is_known = not math.isnan(measure.mean[layer, head])
-    kind = ' class="largest"' if is_known and rank == 1 else ""
-    where = f'<i title="{_escaped(position)}">{rank} / {measure.mean.size}</i>' if is_known else ""
-    yield f"<details{kind}><summary>{name} <span>{number}</span> {where}</summary>"
+    largest = ' class="largest"' if is_known and rank == 1 else ""
+    ranking = f'<i title="{_escaped(position)}">{rank} / {measure.mean.size}</i>'
+    details = f"<span>{number}</span> {ranking if is_known else ''}"
+    yield f"<details{largest}><summary>{name} {details}</summary>"
     for kind, words, passages in (
         ("most", say("largest", language), measure.most(layer, head)),
         ("least", say("least", language), measure.least(layer, head)),
@@ -265,19 +265,19 @@ def _of_head(
         yield f'<p class="note">{words}</p><ol>'
         for rank, passage in enumerate(passages):
             is_cut = len(passage.content) > PASSAGE_LENGTH
-            says = _escaped(passage.content[:PASSAGE_LENGTH] + ("…" if is_cut else ""))
+            text = _escaped(passage.content[:PASSAGE_LENGTH] + ("…" if is_cut else ""))
             if served:
                 requested = f"{measure.name}.{kind}.{layer}.{head}.{rank}"
                 query = urlencode({"token": served.token, "passage": requested})
                 link = f"/?{query}#{urlencode({'layer': layer, 'head': head})}"
-                says = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{says}</a>'
-            where = f"<b>{passage.value:.3f}</b> <i>{_escaped(place_of(passage, language))}</i>"
-            yield f"<li>{where} <bdi>{says}</bdi></li>"
+                text = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{text}</a>'
+            location = _escaped(location_of(passage, language))
+            yield f"<li><b>{passage.value:.3f}</b> <i>{location}</i> <bdi>{text}</bdi></li>"
         yield "</ol>"
     yield "</details>"
 
 
-def place_of(passage: Passage, language: str) -> str:
+def location_of(passage: Passage, language: str) -> str:
     """A passage's location in the corpus."""
     return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
 

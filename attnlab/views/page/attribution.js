@@ -71,12 +71,12 @@ function attributionTables(trace, id, numbers) {
   });
   const [heads, mlps, rest] = [numbers.splice(0, layers * H), numbers.splice(0, layers), numbers];
   const total = [...heads, ...mlps, ...rest].reduce((sum, part) => sum + part);
-  const shown = (number) => number.toFixed(2).replace(/^-(?=[0.]+$)/, "");
-  const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(shown)));
-  const [embedding, bias] = rest.map(shown);
+  const rounded = (x) => fixed(x, 2);
+  const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(rounded)));
+  const [embedding, bias] = rest.map(rounded);
   return [
     tableOf(make("span", {}, ...sayParts("What the model would predict if it ended at each point, and {word} there", { word: word() })), ["", say("most probable"), say("rank"), say("probability")], points),
     tableOf(make("span", {}, ...sayParts("What each part writes directly to the logit of {word}", { word: word() })), [say("layer"), ...Array.from({ length: H }, (_, h) => say("head {head}", { head: h })), "MLP"], parts),
-    make("p", { class: "note" }, say("embedding {embedding}, biases {bias}, total {total}", { embedding, bias, total: shown(total) })),
+    make("p", { class: "note" }, say("embedding {embedding}, biases {bias}, total {total}", { embedding, bias, total: rounded(total) })),
   ];
 }

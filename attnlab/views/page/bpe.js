@@ -82,11 +82,11 @@ class Tokenizer {
 
   /** Encode a text; names of special tokens are plain characters. */
   encode(text) {
-    const at = text.search(/\p{Surrogate}/u);
-    if (at >= 0)
+    const half = text.search(/\p{Surrogate}/u);
+    if (half >= 0)
       throw new Refusal("text has an unpaired surrogate, {half}, at index {index}", {
-        half: `'\\u${text.charCodeAt(at).toString(16)}'`,
-        index: [...text.slice(0, at)].length,
+        half: `'\\u${text.charCodeAt(half).toString(16)}'`,
+        index: [...text.slice(0, half)].length,
       });
     const pieces = this.addedTokens.reduce((all, names) => all.flatMap((piece) => splitAtNames(piece, names)), [text]);
     const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
@@ -114,26 +114,26 @@ class Tokenizer {
       );
     const n = bytes.length;
     const ids = Array.from(bytes, (byte) => this.bytes[byte]);
-    const after = ids.map((_, at) => at + 1);
-    const before = ids.map((_, at) => at - 1);
-    const queue = new Heap(); // a merge's rank and position, as one number
-    const mergeAt = (at) => (after[at] < n ? this.#merges.get(this.#pair(ids[at], ids[after[at]])) : undefined);
-    const enqueue = (at) => {
-      const merge = at >= 0 && mergeAt(at);
-      if (merge) queue.push(merge[0] * n + at);
+    const after = ids.map((_, i) => i + 1);
+    const before = ids.map((_, i) => i - 1);
+    const queue = new Heap(); // a merge's rank and index, as one number
+    const mergeAt = (i) => (after[i] < n ? this.#merges.get(this.#pair(ids[i], ids[after[i]])) : undefined);
+    const enqueue = (i) => {
+      const merge = i >= 0 && mergeAt(i);
+      if (merge) queue.push(merge[0] * n + i);
     };
-    for (let at = 0; at < n; at++) enqueue(at);
+    for (let i = 0; i < n; i++) enqueue(i);
     while (queue.size) {
       const entry = queue.pop();
-      const at = entry % n;
-      const [rank, merged] = mergeAt(at) ?? [];
-      if (ids[at] === undefined || rank !== Math.floor(entry / n)) continue; // outdated by another merge
-      ids[at] = merged;
-      ids[after[at]] = undefined;
-      after[at] = after[after[at]];
-      if (after[at] < n) before[after[at]] = at;
-      enqueue(at);
-      enqueue(before[at]);
+      const i = entry % n;
+      const [rank, merged] = mergeAt(i) ?? [];
+      if (ids[i] === undefined || rank !== Math.floor(entry / n)) continue; // outdated by another merge
+      ids[i] = merged;
+      ids[after[i]] = undefined;
+      after[i] = after[after[i]];
+      if (after[i] < n) before[after[i]] = i;
+      enqueue(i);
+      enqueue(before[i]);
     }
     return ids.filter((id) => id !== undefined);
   }
@@ -159,7 +159,7 @@ class Tokenizer {
     return this.#tokens.get(id);
   }
 
-  /** Tokens with the characters that they share with their neighbours. */
+  /** Tokens, each with the characters of which it is a part. */
   tokens(ids) {
     const shared = ids.map(() => "");
     const owners = ids.flatMap((id, n) => Array(this.bytesOf(id).length).fill(n));
@@ -183,15 +183,15 @@ function splitAtNames(piece, names) {
 /** The bytes of each character in UTF-8; each invalid byte by itself. */
 function* charactersOf(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  for (let at = 0; at < bytes.length; ) {
+  for (let start = 0; start < bytes.length; ) {
     const length = [1, 2, 3, 4].find((count) => {
       try {
-        return strict.decode(bytes.subarray(at, at + count)) !== "" && at + count <= bytes.length;
+        return strict.decode(bytes.subarray(start, start + count)) !== "" && start + count <= bytes.length;
       } catch {
         return false;
       }
     });
-    yield bytes.subarray(at, (at += length ?? 1));
+    yield bytes.subarray(start, (start += length ?? 1));
   }
 }
 

@@ -2,20 +2,20 @@
 // token that is likely in one may have any rank in the other.
 
 /** The probability that a token is sampled with, even if the pack doesn't include it. */
-function samplingProbability(id, { ids, logits, all, renormalized, count, left }) {
+function samplingProbability(id, { ids, logits, all, renormalized, count, keptSum }) {
   const n = ids.indexOf(id);
   if (n >= 0) return renormalized[n];
   // The order in which tokens are cut; among equals, higher ids first.
   const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
   const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
   const { temperature } = settings;
-  return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / left : 0;
+  return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / keptSum : 0;
 }
 
 /** The earlier trace's position for one in the later, or for the last before it that both have. */
 function positionBefore(pairs, position) {
-  const at = pairs.findIndex(([, now]) => now === position);
-  const [before] = pairs.slice(0, at + 1).findLast(([n]) => n !== null) ?? [0];
+  const index = pairs.findIndex(([, now]) => now === position);
+  const [before] = pairs.slice(0, index + 1).findLast(([n]) => n !== null) ?? [0];
   return before;
 }
 
@@ -84,8 +84,8 @@ function makeChange(before, now) {
     const [a, b] = distinctions([before, now], pairs);
     const [earlier, later] = loaded.positions;
     const isSame = earlier === later && before.ids[earlier] === now.ids[earlier];
-    const at = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
-    return [make("span", {}, `${headings[0]}: ${a}${at}`), make("span", {}, `${headings[1]}: ${b}`)];
+    const location = isSame ? "" : ` (${before.cached + earlier} ${brief(before.tokens[earlier].symbol)})`;
+    return [make("span", {}, `${headings[0]}: ${a}${location}`), make("span", {}, `${headings[1]}: ${b}`)];
   }
 
   return { draw };

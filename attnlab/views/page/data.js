@@ -31,10 +31,10 @@ if (description.traces[0].atlas !== undefined) selection.depth = "lab"; // an at
 
 /** Whether the page is in Look, with words, the picture and few controls, or else in Lab. */
 const isLook = () => selection.depth === "look";
-let pointed = null; // the { query, key } under the pointer
+let hovered = null; // the { query, key } under the pointer
 
 /** The query and key that are described: those under the pointer, or the selected ones. */
-const describedCell = () => pointed ?? selection;
+const describedCell = () => hovered ?? selection;
 
 let traces; // what is shown: one trace, or two to compare
 let views;
@@ -83,7 +83,7 @@ function traceOf(described, number) {
     mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
     names: described.names ?? new Map(described.prediction.tokens.map((name) => [name[0], tokenOf(name)])), // by id
     graph: new Graph(described.graph),
-    given: { ...described.given, activation: equations[described.given.activation] },
+    hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
     runs: new Map(), // of a head's queries, the most recently used
     keys: [...cached, ...described.tokens],
     packs: new Map(), // name -> promise of its numbers

@@ -133,7 +133,7 @@ function wordOf(symbol) {
 }
 
 /** A position in each of some traces, in words. */
-const positionIn = (positions) => [...new Set(positions)].join(" | ");
+const positionsInWords = (positions) => [...new Set(positions)].join(" | ");
 
 const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
 

@@ -32,20 +32,20 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
 /**
  * The inputs of one number.
  *
- * indices: its row and column. needs: {name, path, values(indices), step} by parameter, null for an
- * absent one; step is what a number links to. known: results of lines whose rows the page doesn't
- * have in full, by name. rowLetter: the index that stands for a whole row. largest: an element that names
- * a row's maximum. toLargest: its link.
+ * indices: its row and column. inputs: {name, values(indices), step} by parameter, null for an absent
+ * one; numbers link to `step`. known: results of lines whose rows the page doesn't have in full, by
+ * name. rowLetter: the index that a name has for a whole row. largest: an element that names a row's
+ * maximum. makeLargestLink: returns a link to it.
  */
 class Working {
-  constructor({ indices, needs, known = {}, rowLetter = "i", largest, toLargest }) {
-    Object.assign(this, { indices, needs, known, rowLetter, largest, toLargest, results: { ...known } });
+  constructor({ indices, inputs, known = {}, rowLetter = "i", largest, makeLargestLink }) {
+    Object.assign(this, { indices, inputs, known, rowLetter, largest, makeLargestLink, results: { ...known } });
   }
 
   /** Remove absent parameters from a formula; undefined if nothing is left. */
   simplify(tree, aliases) {
     if (typeof tree === "string" && tree in aliases) return aliases[tree];
-    if (isLeaf(tree)) return this.needs[isItem(tree) ? tree[1] : tree] === null ? undefined : tree;
+    if (isLeaf(tree)) return this.inputs[isItem(tree) ? tree[1] : tree] === null ? undefined : tree;
     if (!Array.isArray(tree)) return tree ?? undefined;
     const [operation, ...operands] = tree;
     if (operation === "if") {
@@ -75,9 +75,10 @@ class Working {
   /** The value of a parameter, or of some of its entries. */
   valueAt(tree) {
     const [parameter, indices] = isItem(tree) ? [tree[1], tree.slice(2)] : [tree, []];
-    return this.needs[parameter].values(indices);
+    return this.inputs[parameter].values(indices);
   }
 
+  /** The index in brackets, such as [7, "i"], from its names in a formula. */
   index(names) {
     return names.map((name) =>
       name === ":" ? this.rowLetter : isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row),
@@ -86,22 +87,22 @@ class Working {
 
   /** A number or row in NumPy's notation, such as X[7, 3], or X[7, i] for a row. */
   notation(tree) {
-    if (typeof tree === "string") return this.needs[tree]?.name ?? tree;
+    if (typeof tree === "string") return this.inputs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
     if (!isItem(tree)) return tree[0];
     const index = this.index(tree.slice(2)).join(", ");
-    return `${this.needs[tree[1]].name}[${index}]`;
+    return `${this.inputs[tree[1]].name}[${index}]`;
   }
 
   /** The same, linked to its step. */
   link(tree) {
-    if (tree[0] === "max" && this.toLargest) return this.toLargest();
-    const words = this.notation(tree);
-    const { step, component = this.indices.column } = (isItem(tree) && this.needs[tree[1]]) || {};
-    return step && !tree.includes(":") ? numberOf(step, component, words) : words;
+    if (tree[0] === "max" && this.makeLargestLink) return this.makeLargestLink();
+    const name = this.notation(tree);
+    const { step, component = this.indices.column } = (isItem(tree) && this.inputs[tree[1]]) || {};
+    return step && !tree.includes(":") ? numberOf(step, component, name) : name;
   }
 
-  /** All lines worth showing, as [line, tree, value]. */
+  /** The lines that compute something, as [line, tree, value]; a line that only renames a number is left out. */
   lines(declared) {
     const [shown, aliases] = [[], {}];
     declared.forEach((line, n) => {
@@ -176,19 +177,18 @@ function sumIn(tree) {
   return sum?.[0] === "sum" && sum[1][0] === "*" ? [sum, bias] : [];
 }
 
+/** The values for the names in a line's templates. */
 const namesIn = (working, { where }) =>
-  Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, working.notation(tree)]));
+  Object.fromEntries(
+    Object.entries(where).map(([name, tree]) => [name, tree[0] === "max" ? working.largest : working.notation(tree)]),
+  );
 
 /** A line's note, such as where a row's maximum is. */
-function noteOf(working, { note, where }) {
-  const named = (tree) => (tree[0] === "max" ? working.largest : working.notation(tree));
-  const values = Object.fromEntries(Object.entries(where).map(([name, tree]) => [name, named(tree)]));
-  return note ? [" (", ...sayStoredParts(note, values), ")"] : [];
-}
+const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
 
 /** A line's words, and the numbers before its result. */
 function numbersIn(working, line, tree, value, heading) {
-  const named = (tree) => [working.link(tree)];
+  const linked = (tree) => [working.link(tree)];
   const [terms, counts] = tree?.[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
   const words = line.heading
     ? sayStored(line.heading, { heading, ...namesIn(working, line), ...counts })
@@ -201,97 +201,66 @@ function numbersIn(working, line, tree, value, heading) {
     const chosen = isTrue ? yes : no;
     const outcome = sayStored("{name} is {value}: ", {
       name: working.notation(condition),
-      value: (isTrue ? "True" : "False") + (working.needs[condition[1]].isEdited ? say(", edited") : ""),
+      value: (isTrue ? "True" : "False") + (working.inputs[condition[1]].isEdited ? say(", edited") : ""),
     });
-    return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...named(chosen), " = "] : [])] };
+    return { words, numbers: [outcome, ...(isLeaf(chosen) ? [...linked(chosen), " = "] : [])] };
   }
-  const names = formulaParts(tree, named);
+  const names = formulaParts(tree, linked);
   if (isLeaf(tree)) return { words, numbers: [...names, " = "] };
-  const leads = names.some((part) => typeof part !== "string");
+  const hasLinks = names.some((part) => typeof part !== "string");
   const numbers = formulaParts(tree, (leaf, precedence) => leafOf(working, leaf, precedence));
-  return { words, numbers: [...(leads ? [...names, " = "] : []), ...numbers, " = "] };
+  return { words, numbers: [...(hasLinks ? [...names, " = "] : []), ...numbers, " = "] };
 }
 
 /** A number as an operand; counts have no brackets. */
 const leafOf = (working, tree, precedence) =>
   tree[0] === "len" ? [String(working.value(tree))] : termOf(working.value(tree), precedence);
 
-/** The first row in a formula. */
+/** The first row that a formula uses. */
 const rowIn = (tree) =>
   isItem(tree) ? tree : tree.slice(1).map((operand) => Array.isArray(operand) && rowIn(operand)).find(Boolean);
 
-/** The terms of a sum that are shown, and the number of all. */
+/** The terms of a sum that are shown, and the values for its heading. */
 function termsIn(working, tree, sum) {
   const row = working.value(rowIn(tree)); // masked entries aren't terms
   const terms = [...working.value(tree)].filter((_, n) => Number.isFinite(row[n]));
-  const count = working.needs.x?.count ?? terms.length;
+  const count = working.inputs.x?.count ?? terms.length;
   const isCut = count > MAX_FULL_TERMS;
   const largest = isCut ? terms.sort((a, b) => b - a).slice(0, TERMS_SHOWN) : terms;
-  const all = isCut ? [...largest, sum - totalOf(largest)] : largest;
-  const which = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
-  return [all.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), which }];
+  const shown = isCut ? [...largest, sum - totalOf(largest)] : largest;
+  const note = isCut ? say(", the {count} largest and the others together", { count: TERMS_SHOWN }) : "";
+  return [shown.flatMap((x, n) => (n ? [" + ", number(x)] : [number(x)])), { n: grouped(count), note }];
 }
 
-/** A sum of products as a table: the largest terms, the rest, and all in a disclosure. */
-function productsOf(working, [, first, second], bias, { heading, result, lead }) {
-  const [x, w] = [first, second].map((tree) => working.value(tree));
-  const terms = Float64Array.from(x, (value, i) => value * w[i]);
-  const line = (i) => [lead(i), x[i], w[i], terms[i]];
-  return sumOf(terms, {
-    heading,
-    heads: [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")],
-    line,
-    bias: bias && [working.notation(bias), working.value(bias)],
-    result,
-  });
-}
-
-/** The indices of the largest terms, their sum and the sum of the rest. */
+/** The indices of the largest terms, and the sum of the rest. */
 function largestTerms(terms, count) {
   const largest = [...terms.keys()]
     .sort((a, b) => Math.abs(terms[b]) - Math.abs(terms[a]) || a - b)
     .slice(0, count);
   const chosen = new Set(largest);
-  return {
-    largest,
-    sum: totalOf(largest.map((n) => terms[n])),
-    rest: totalOf(terms.filter((_, n) => !chosen.has(n))),
-  };
+  return { largest, rest: totalOf(terms.filter((_, n) => !chosen.has(n))) };
 }
 
-/** A sum as a table: the largest terms, the rest, and all in a disclosure. */
-function sumOf(terms, { heading, heads, line, bias, result }) {
-  const count = terms.length <= MAX_FULL_PRODUCTS ? terms.length : TERMS_SHOWN;
-  const { largest, rest } = largestTerms(terms, count);
-  const others = terms.length - count;
-  const shown = others ? largest : [...terms.keys()];
-  const caption = others
-    ? say("{heading}: the {all} products, the {count} largest first", {
-        heading,
-        all: terms.length,
-        count,
-      })
-    : say("{heading}: the {all} products", { heading, all: terms.length });
+/** A sum of products as a table: the largest products, the sum of the rest, and all in a disclosure. */
+function productsOf(working, [, first, second], bias, { heading, result, lead }) {
+  const [x, w] = [first, second].map((tree) => working.value(tree));
+  const products = Float64Array.from(x, (value, i) => value * w[i]);
+  const all = products.length;
+  const count = all <= MAX_FULL_PRODUCTS ? all : TERMS_SHOWN;
+  const { largest, rest } = largestTerms(products, count);
+  const heads = [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")];
+  const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], 6));
+  const footOf = (name, value) => rowOf(name, ["", "", value], 6);
   const feet = [
-    ...(others ? [[say("{others} others", { others }), "", "", rest]] : []),
-    ...(bias ? [[bias[0], "", "", bias[1]]] : []),
-    [say("sum"), "", "", result],
+    ...(count < all ? [footOf(say("{others} others", { others: all - count }), rest)] : []),
+    ...(bias ? [footOf(working.notation(bias), working.value(bias))] : []),
+    footOf(say("sum"), result),
   ];
-  const parts = [termsOf(caption, heads, shown.map(line), feet)];
-  if (others) {
-    const words = say("All {all} products", { all: terms.length });
-    const all = make("details", {}, make("summary", {}, words));
-    all.addEventListener(
-      "toggle",
-      () => all.append(termsOf(words, heads, [...terms.keys()].map(line), [])),
-      { once: true },
-    );
-    parts.push(all);
-  }
-  return parts;
-}
-
-function termsOf(caption, heads, rows, feet) {
-  const lines = (all) => all.map(([first, ...others]) => rowOf(first, others, 6));
-  return boxedTable(caption, heads, lines(rows), lines(feet));
+  if (count === all) return [boxedTable(say("{heading}: the {all} products", { heading, all }), heads, rowsOf(products.keys()), feet)];
+  const caption = say("{heading}: the {all} products, the {count} largest first", { heading, all, count });
+  const summary = say("All {all} products", { all });
+  const details = make("details", {}, make("summary", {}, summary));
+  const showAll = () => details.append(boxedTable(summary, heads, rowsOf(products.keys())));
+  details.addEventListener("toggle", showAll, { once: true });
+  return [boxedTable(caption, heads, rowsOf(largest), feet), details];
 }

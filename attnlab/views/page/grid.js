@@ -76,10 +76,10 @@ function forgetMaps() {
 /** Compute and colour a small map. */
 function* paint(map) {
   const { view, layer, head } = map;
-  const painted = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps;
+  const known = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps; // by head
   map.size = [view.Tk, view.T].map((count) => Math.min(count, MAP_PIXELS));
   const rowOf = (i) => valuesOf(view, layer, head, "weights", i);
-  map.values = painted[head] ??= yield* smallMap(view.T, view.Tk, rowOf, hiddenIn(view, { layer, head, step: "weights" }));
+  map.values = known[head] ??= yield* smallMap(view.T, view.Tk, rowOf, hiddenIn(view, { layer, head, step: "weights" }));
   colourMap(map);
 }
 
@@ -104,7 +104,7 @@ function makeGrid(view) {
     make(
       "div",
       { role: "row" },
-      make("span", { role: "columnheader", "aria-label": say("layer"), class: "corner" }, ""),
+      make("span", { role: "columnheader", "aria-label": say("layer") }),
       ...heads,
     ),
   );
@@ -113,20 +113,10 @@ function makeGrid(view) {
     const row = make("div", { role: "row" }, make("span", { role: "rowheader" }, String(layer)));
     for (let head = 0; head < view.H; head++) {
       const canvas = make("canvas", { "aria-hidden": "true" });
-      const cell = make(
-        "div",
-        {
-          role: "gridcell",
-          class: "map",
-          tabindex: "-1",
-          title: say("layer {layer}, head {head}", { layer, head }),
-          "aria-label": say("layer {layer}, head {head}", { layer, head }),
-        },
-        canvas,
-      );
-      const map = { view, layer, head, canvas, cell };
-      cell.map = map;
-      maps.push(map);
+      const name = nameOfPart([layer, head]);
+      const cell = make("div", { role: "gridcell", class: "map", tabindex: "-1", title: name, "aria-label": name }, canvas);
+      cell.map = { view, layer, head, canvas, cell };
+      maps.push(cell.map);
       row.append(cell);
       visibilityObserver.observe(cell);
     }
@@ -138,8 +128,8 @@ function makeGrid(view) {
     if (cell) chooseHead(cell.map.layer, cell.map.head, isAdding, goToHead);
   });
   grid.addEventListener("keydown", (event) => {
-    const { layer, head } = event.target.map ?? {};
-    if (layer === undefined) return;
+    if (!event.target.map) return;
+    const { layer, head } = event.target.map;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       const isAdding = event.ctrlKey || event.metaKey || event.shiftKey;

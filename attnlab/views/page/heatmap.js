@@ -55,7 +55,8 @@ function makeHeatmap(view) {
   );
   byId("heatmaps").append(figure);
 
-  let matrix, bitmap, scale, cell, labelWidth, labelHeight;
+  let matrix, bitmap, scale, labelWidth, labelHeight;
+  let side; // of a cell, in pixels
 
   /** Compute the selected step if the map is visible; return the largest |value| that is shown. */
   function compute() {
@@ -81,7 +82,7 @@ function makeHeatmap(view) {
     else if (i && view.queries.slice(0, i).every(isSame) && !alignment.queries.every(isSame))
       reason.textContent = say(
         "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
-        { i: positionIn(view.queries[i - 1]) },
+        { i: positionsInWords(view.queries[i - 1]) },
       );
   }
 
@@ -141,13 +142,13 @@ function makeHeatmap(view) {
     labelHeight = Math.max(32 * fontScale, widest(view.keyLabels) * (isPrinted() ? 1 : Math.sin(SLANT)) + 18);
     const available = Math.max(120, figure.clientWidth - labelWidth - OVERHANG * fontScale);
     const fit = Math.max(1, Math.min(largestCell(), available / view.Tk));
-    cell = fit * (isPrinted() ? 1 : selection.zoom);
-    if (cell > 2) cell = Math.floor(cell);
-    extent.style.width = `${view.Tk * cell}px`;
-    extent.style.height = `${view.T * cell}px`;
-    scroller.style.width = `${Math.min(available, view.Tk * cell)}px`;
+    side = fit * (isPrinted() ? 1 : selection.zoom);
+    if (side > 2) side = Math.floor(side);
+    extent.style.width = `${view.Tk * side}px`;
+    extent.style.height = `${view.T * side}px`;
+    scroller.style.width = `${Math.min(available, view.Tk * side)}px`;
     const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
-    scroller.style.height = `${Math.min(tallest, view.T * cell)}px`;
+    scroller.style.height = `${Math.min(tallest, view.T * side)}px`;
     figure.style.setProperty("--height", scroller.style.height); // labels are drawn later
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
@@ -155,42 +156,46 @@ function makeHeatmap(view) {
     draw();
   }
 
-  /** Draw the labels of rows or columns that are visible and far enough apart to be read. */
-  function drawLabels(canvas, texts, size, minDistance, offset, length, width, height, chosen, position) {
+  /**
+   * Draw the labels of rows or columns that are visible and far enough apart to be read.
+   *
+   * size: of the font. offset, length: the visible part of the axis. chosen: the index of the label that is
+   * always drawn. moveTo: moves the context's origin to the label for a cell's middle.
+   */
+  function drawLabels(canvas, [width, height], texts, { size, minDistance, offset, length, chosen, moveTo }) {
     const context = prepareCanvas(canvas, width, height);
     const longest = LONGEST_LABEL * textScale();
     context.font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     const muted = colourOf(canvas);
     const strong = colourOf(figure);
-    const step = Math.ceil(minDistance / cell);
-    const first = Math.floor(offset / cell);
-    for (let n = first; n < Math.min(texts.length, (offset + length) / cell); n++) {
-      const crowded = n !== chosen && Math.abs(n - chosen) * cell < minDistance;
-      if ((n % step && n !== chosen) || crowded) continue;
-      const middle = (n + 0.5) * cell - offset;
+    const step = Math.ceil(minDistance / side);
+    const first = Math.floor(offset / side);
+    for (let n = first; n < Math.min(texts.length, (offset + length) / side); n++) {
+      if (n !== chosen && (n % step || Math.abs(n - chosen) * side < minDistance)) continue;
+      const middle = (n + 0.5) * side - offset;
       if (middle < 0 || middle > length) continue;
       context.save();
       context.fillStyle = n === chosen ? strong : muted;
-      position(context, middle);
+      moveTo(context, middle);
       context.fillText(clipText(context, texts[n], longest), 0, 0);
       context.restore();
     }
   }
 
-  /** Write the numbers of the visible cells, all with the same decimals. */
-  function drawNumbers(context, j, i, n, m) {
+  /** Write the numbers of m rows from i and n columns from j, all with the same decimals. */
+  function drawNumbers(context, i, j, m, n) {
     const digits = Math.max(1, 2 - Math.floor(Math.log10(Math.max(1, scale.bound))));
     const isHidden = hiddenIn(view, selection);
-    context.font = `${Math.min(LABEL_SIZE * 1.5, cell / 3.8)}px ${getComputedStyle(left).fontFamily}`;
+    context.font = `${Math.min(LABEL_SIZE * 1.5, side / 3.8)}px ${getComputedStyle(left).fontFamily}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let row = i; row < i + m; row++)
       for (let column = j; column < j + n; column++) {
-        const at = row * view.Tk + column;
-        if (isHidden(at) || !Number.isFinite(matrix[at])) continue;
-        context.fillStyle = inks[paletteIndices([matrix[at]], scale)[0]];
-        context.fillText(fixed(matrix[at], digits), (column + 0.5) * cell, (row + 0.5) * cell);
+        const index = row * view.Tk + column;
+        if (isHidden(index) || !Number.isFinite(matrix[index])) continue;
+        context.fillStyle = inks[paletteIndices([matrix[index]], scale)[0]];
+        context.fillText(fixed(matrix[index], digits), (column + 0.5) * side, (row + 0.5) * side);
       }
   }
 
@@ -203,36 +208,39 @@ function makeHeatmap(view) {
       context.fillStyle = hatchPattern(context, colourOf(plot));
       context.fillRect(x, y, width, height);
     }
-    const [j, i] = [Math.floor(x / cell), Math.floor(y / cell)];
-    const n = Math.min(view.Tk, Math.ceil((x + width) / cell)) - j;
-    const m = Math.min(view.T, Math.ceil((y + height) / cell)) - i;
+    const [j, i] = [Math.floor(x / side), Math.floor(y / side)];
+    const n = Math.min(view.Tk, Math.ceil((x + width) / side)) - j;
+    const m = Math.min(view.T, Math.ceil((y + height) / side)) - i;
     context.imageSmoothingEnabled = false;
-    context.drawImage(bitmap, j, i, n, m, j * cell, i * cell, n * cell, m * cell);
-    if (cell >= 10) {
+    context.drawImage(bitmap, j, i, n, m, j * side, i * side, n * side, m * side);
+    if (side >= 10) {
       context.fillStyle = getComputedStyle(figure).getPropertyValue("background-color");
-      for (let at = j; at <= j + n; at++) context.fillRect(at * cell - 0.5, y, 1, height);
-      for (let at = i; at <= i + m; at++) context.fillRect(x, at * cell - 0.5, width, 1);
+      for (let column = j; column <= j + n; column++) context.fillRect(column * side - 0.5, y, 1, height);
+      for (let row = i; row <= i + m; row++) context.fillRect(x, row * side - 0.5, width, 1);
     }
-    if (cell >= NUMBERED_CELL) drawNumbers(context, j, i, n, m);
+    if (side >= NUMBERED_CELL) drawNumbers(context, i, j, m, n);
     const { query, key } = nearestCell(describedCell());
     const fontScale = textScale();
     // Printed labels are smaller and vertical, so that none is left out.
     const size = isPrinted()
-      ? Math.min(LABEL_SIZE, Math.max(SMALLEST_LABEL_SIZE, Math.floor(cell) - 1))
+      ? Math.min(LABEL_SIZE, Math.max(SMALLEST_LABEL_SIZE, Math.floor(side) - 1))
       : LABEL_SIZE * fontScale;
-    const isUpright = isPrinted() && cell < 19;
-    const positionRowLabel = (label, middle) => {
-      label.textAlign = "right";
-      label.translate(labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
-    };
-    const positionColumnLabel = (label, middle) => {
-      label.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
-      label.rotate(isUpright ? -Math.PI / 2 : -SLANT);
-    };
+    const isUpright = isPrinted() && side < 19;
     const rowDistance = isPrinted() ? size + 1 : 14 * fontScale;
-    drawLabels(left, view.queryLabels, size, rowDistance, y, height, labelWidth, height, query, positionRowLabel);
-    const columnDistance = isUpright ? rowDistance : 19 * fontScale;
-    drawLabels(top, view.keyLabels, size, columnDistance, x, width, width + OVERHANG * fontScale, labelHeight, key, positionColumnLabel);
+    drawLabels(left, [labelWidth, height], view.queryLabels, {
+      ...{ size, minDistance: rowDistance, offset: y, length: height, chosen: query },
+      moveTo(context, middle) {
+        context.textAlign = "right";
+        context.translate(labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
+      },
+    });
+    drawLabels(top, [width + OVERHANG * fontScale, labelHeight], view.keyLabels, {
+      ...{ size, minDistance: isUpright ? rowDistance : 19 * fontScale, offset: x, length: width, chosen: key },
+      moveTo(context, middle) {
+        context.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
+        context.rotate(isUpright ? -Math.PI / 2 : -SLANT);
+      },
+    });
   });
 
   /** This view's row and column of a query and a key. */
@@ -244,18 +252,18 @@ function makeHeatmap(view) {
 
   /** Move a frame to a cell. */
   function moveFrame(frame, i, j) {
-    const size = Math.max(cell, 5);
-    const corner = (n) => `${(n + 0.5) * cell - size / 2}px`;
+    const size = Math.max(side, 5);
+    const corner = (n) => `${(n + 0.5) * side - size / 2}px`;
     frame.style.transform = `translate(${corner(j)}, ${corner(i)})`;
     frame.style.width = frame.style.height = `${size}px`;
   }
 
-  /** A cell's names and number, for its label and the readout. */
+  /** A cell's query, key and number, for its label and the readout. */
   function cellDetails(i, j) {
     const value = matrix[i * view.Tk + j];
     return {
-      queryName: say("query {i}", { i: positionIn(view.queries[i]) }),
-      keyName: say("key {j}", { j: positionIn(view.keys[j]) }),
+      queryName: say("query {i}", { i: positionsInWords(view.queries[i]) }),
+      keyName: say("key {j}", { j: positionsInWords(view.keys[j]) }),
       shown: Number.isNaN(value) ? 0 : value, // the difference of two -inf
       masked: hiddenIn(view, selection)(i * view.Tk + j),
     };
@@ -266,10 +274,10 @@ function makeHeatmap(view) {
     if (!matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = chosen();
     moveFrame(cursor, query, key);
-    const isOpen = opened?.layer === selection.layer && opened.head === selection.head;
-    const at = isOpen ? [view.rows.indexOf(opened.query), view.columns.indexOf(opened.key)] : [-1];
-    mark.hidden = at.includes(-1);
-    if (!mark.hidden) moveFrame(mark, ...at);
+    const isOpen = openCell?.layer === selection.layer && openCell.head === selection.head;
+    const position = isOpen ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)] : [-1];
+    mark.hidden = position.includes(-1);
+    if (!mark.hidden) moveFrame(mark, ...position);
     row.setAttribute("aria-rowindex", query + 1);
     cursor.setAttribute("aria-colindex", key + 1);
     const { queryName, keyName, shown, masked } = cellDetails(query, key);
@@ -303,31 +311,31 @@ function makeHeatmap(view) {
 
   function scrollToCell() {
     const { query: i, key: j } = chosen();
-    if (j * cell < scroller.scrollLeft) scroller.scrollLeft = j * cell;
-    if ((j + 1) * cell > scroller.scrollLeft + scroller.clientWidth)
-      scroller.scrollLeft = (j + 1) * cell - scroller.clientWidth;
-    if (i * cell < scroller.scrollTop) scroller.scrollTop = i * cell;
-    if ((i + 1) * cell > scroller.scrollTop + scroller.clientHeight)
-      scroller.scrollTop = (i + 1) * cell - scroller.clientHeight;
+    if (j * side < scroller.scrollLeft) scroller.scrollLeft = j * side;
+    if ((j + 1) * side > scroller.scrollLeft + scroller.clientWidth)
+      scroller.scrollLeft = (j + 1) * side - scroller.clientWidth;
+    if (i * side < scroller.scrollTop) scroller.scrollTop = i * side;
+    if ((i + 1) * side > scroller.scrollTop + scroller.clientHeight)
+      scroller.scrollTop = (i + 1) * side - scroller.clientHeight;
   }
 
   function cellUnder(event) {
     const box = scroller.getBoundingClientRect();
-    const i = Math.floor((event.clientY - box.top + scroller.scrollTop) / cell);
-    const j = Math.floor((event.clientX - box.left + scroller.scrollLeft) / cell);
+    const i = Math.floor((event.clientY - box.top + scroller.scrollTop) / side);
+    const j = Math.floor((event.clientX - box.left + scroller.scrollLeft) / side);
     return i >= 0 && j >= 0 && i < view.T && j < view.Tk ? [i, j] : undefined;
   }
 
   const choose = ([i, j]) => select(view.rows[i], view.columns[j]);
   scroller.addEventListener("pointermove", (event) => {
-    const at = cellUnder(event);
-    point(at ? { query: view.rows[at[0]], key: view.columns[at[1]] } : null);
+    const [i, j] = cellUnder(event) ?? [];
+    point(i === undefined ? null : { query: view.rows[i], key: view.columns[j] });
   });
   scroller.addEventListener("pointerleave", () => point(null));
   scroller.addEventListener("click", (event) => {
-    const at = cellUnder(event);
-    if (!at) return;
-    choose(at);
+    const cell = cellUnder(event);
+    if (!cell) return;
+    choose(cell);
     enterCell(cursor);
   });
   scroller.addEventListener("scroll", draw);

@@ -13,35 +13,37 @@ function smoothly(change) {
   return transition.updateCallbackDone;
 }
 
-let moving; // the element that the animation starts or ends with
+let animated; // the element with which the animation starts or ends
 
-function move(element) {
-  moving?.style.removeProperty("view-transition-name");
-  moving = element;
-  moving?.style.setProperty("view-transition-name", "level");
+function animate(element) {
+  animated?.style.removeProperty("view-transition-name");
+  animated = element;
+  animated?.style.setProperty("view-transition-name", "level");
 }
 
-/** The element of a level that the animation to or from a deeper level starts with. */
-function elementAt(level, deeper) {
-  const shows = level === "model" || level === "block";
-  if (shows && deeper === "block") return level === "model" ? picture.titles[selection.layer] : byId("picture");
-  if (shows) return picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
-  return byId(deeper === "block" || level === "block" ? "picture" : "head");
+/** The open head's map in the picture; undefined if its trace has no such head. */
+const openMini = () => picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
+
+/** The element of a level with which an animation starts or ends; `inner` is the deeper of its two levels. */
+function animatedElement(level, inner) {
+  if (!["model", "block"].includes(level)) return byId("head");
+  if (inner !== "block") return openMini();
+  return level === "model" ? picture.titles[selection.layer] : byId("picture");
 }
 
 /** Go to a level of a layer and head; then call `then`. */
 async function zoomTo(level, { layer, head } = selection, then = () => {}) {
   const before = selection.level;
-  const [outer, inner] = LEVELS.indexOf(before) < LEVELS.indexOf(level) ? [before, level] : [level, before];
+  const inner = LEVELS[Math.max(LEVELS.indexOf(before), LEVELS.indexOf(level))];
   startEntry();
   stopPlaying();
   isHeadChosen = true;
   const opening = openHead(layer, head, then);
   if (opening) await opening;
-  move(elementAt(before, inner));
+  animate(animatedElement(before, inner));
   await smoothly(() => {
     showLevel(level);
-    move(elementAt(level, inner));
+    animate(animatedElement(level, inner));
     scrollTo(0, 0);
     focusLevel();
   });
@@ -51,8 +53,7 @@ async function zoomTo(level, { layer, head } = selection, then = () => {}) {
 const zoomOut = () => zoomTo(LEVELS[LEVELS.indexOf(selection.level) - 1]);
 
 function focusLevel() {
-  const { cell } = picture.maps[selection.layer * picture.view.H + selection.head] ?? {};
-  const target = isAt("model", "block") ? cell : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
+  const target = isAt("model", "block") ? openMini() : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
   target?.focus({ preventScroll: true });
 }
 
@@ -61,7 +62,7 @@ function showLevel(level) {
   selection.level = level;
   document.body.dataset.level = level;
   if (isAt("model", "block", "head")) selection.step = "weights";
-  if (level !== "number" && opened) closeArithmetic();
+  if (level !== "number" && openCell) closeArithmetic();
   if (isAt("block")) showStage(null);
   showCrumbs();
   filterStory();
@@ -72,7 +73,7 @@ function showLevel(level) {
 /** The breadcrumb: the levels from the model to the current one. */
 function showCrumbs() {
   const { layer, head, step } = selection;
-  const { query, key } = opened ?? selection;
+  const { query, key } = openCell ?? selection;
   const label = (positions, tokens) => {
     const [[number, n]] = [...positions.entries()].filter(([, n]) => n !== null);
     return brief(wordOf(traces[number][tokens][n].symbol));

@@ -53,7 +53,7 @@ function chooseHead(layer, head, isAdding, then) {
 function showOverlaid() {
   byId("overlaid").replaceChildren(
     ...(overlaid.length ? visibleHeads() : []).map(({ layer, head, colour }) => {
-      const name = say("layer {layer}, head {head}", { layer, head });
+      const name = nameOfPart([layer, head]);
       const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.backgroundColor = colour;
       const remove = () => {

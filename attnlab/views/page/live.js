@@ -131,21 +131,21 @@ function cancel() {
 /** Replace the model by one from the files of a directory; the history restarts. */
 function openModel(files) {
   runLatest(async (signal) => {
-    const opened = await source.opened(files, signal);
+    const next = await source.openDirectory(files, signal);
     let trace;
     try {
-      trace = await opened.open({ text: byId("prompt").value }, [], signal).catch(() => {
+      trace = await next.open({ text: byId("prompt").value }, [], signal).catch(() => {
         signal.throwIfAborted();
-        return opened.open({ ids: [0] }, [], signal); // if this model can't encode the text
+        return next.open({ ids: [0] }, [], signal); // if this model can't encode the text
       });
       signal.throwIfAborted();
     } catch (error) {
-      opened.close();
+      next.close();
       throw error;
     }
     return () => {
       source.close();
-      source = opened;
+      source = next;
       source.showFormulas();
       traceHistory.length = 0;
       byId("prompt").value = trace.text;
@@ -261,12 +261,16 @@ function toggle(change) {
   requestTrace(text, others.length < ablated.length ? others : [...ablated, change]);
 }
 
-/** Scale a step of the open head by `factor` percent; or, if `factor` is "of", take it from the text with these ids. */
-function changeStep(step, factor, ...ids) {
+/** Whether a change is of a step of the open head. */
+const isOfStep = (change, step) => change.slice(0, 3).join() === [selection.layer, selection.head, step].join();
+
+const changeOf = (step) => lastRequest.ablated.find((change) => isOfStep(change, step));
+
+/** Change a step of the open head, see source.js; without values, undo its change. */
+function changeStep(step, ...values) {
   const { text, ablated } = lastRequest;
-  const target = [selection.layer, selection.head, step];
-  const others = ablated.filter((other) => other.slice(0, 3).join() !== target.join());
-  requestTrace(text, factor === 100 ? others : [...others, [...target, factor, ...ids]]);
+  const others = ablated.filter((change) => !isOfStep(change, step));
+  requestTrace(text, values.length ? [...others, [selection.layer, selection.head, step, ...values]] : others);
 }
 
 /** The cell of the open head's mask that is pointed at or selected, [query, key], in the last trace. */
@@ -279,22 +283,18 @@ function cellOfMask() {
 
 /** The cells of the open head's mask that are toggled, as [query, key]. */
 function toggledCells() {
-  const { layer, head } = selection;
-  const change = lastRequest.ablated.find((change) => change.slice(0, 4).join() === [layer, head, "mask", "flip"].join()) ?? [];
-  return Array.from({ length: (change.length - 4) / 2 }, (_, n) => change.slice(4 + 2 * n, 6 + 2 * n));
+  const [, , , , ...numbers] = changeOf("mask") ?? [];
+  return Array.from({ length: numbers.length / 2 }, (_, n) => numbers.slice(2 * n, 2 * n + 2));
 }
 
 /** Toggle a cell of the open head's mask: whether the query may attend to the key. */
 function toggleCell() {
   const cell = cellOfMask();
   if (!cell) return;
-  const { layer, head } = selection;
-  const target = [layer, head, "mask", "flip"];
   const before = toggledCells();
   const others = before.filter((other) => other.join() !== cell.join());
   const cells = others.length < before.length ? others : [...before, cell];
-  const kept = lastRequest.ablated.filter((change) => change.slice(0, 4).join() !== target.join());
-  requestTrace(lastRequest.text, cells.length ? [...kept, [...target, ...cells.flat()]] : kept);
+  changeStep("mask", ...(cells.length ? ["flip", ...cells.flat()] : []));
 }
 
 /** Mark what is ablated or edited: in a list, in the maps and at the open head. */
@@ -305,13 +305,11 @@ function markAblated() {
     ablated.every(isAblation) ? say("Ablated:") : say("Edited:"),
     ...ablated.map((change) => {
       const name = nameOfChange(change);
-      const button = make("button", { type: "button" }, name, make("span", {}, " ×"));
-      button.ariaLabel = say("{name}: undo the ablation", { name });
-      button.addEventListener("click", () => {
+      const undo = () => {
         byId("prompt").focus(); // this button is removed
         toggle(change);
-      });
-      return button;
+      };
+      return buttonOf(undo, { "aria-label": say("{name}: undo the ablation", { name }) }, name, make("span", {}, " ×"));
     }),
   );
   for (const { view, maps } of [...grids, picture]) {
@@ -335,8 +333,8 @@ function markToggles() {
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
   byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
-  const change = lastRequest.ablated.find((other) => other.slice(0, 3).join() === [layer, head, byId("changed-step").value].join());
-  showFactor(change && change[3] !== "of" ? change[3] : 100);
+  const [, , , factor = "of"] = changeOf(byId("changed-step").value) ?? [];
+  showFactor(factor === "of" ? 100 : factor);
   byId("cell-toggle").ariaPressed = String(isAmong(toggledCells(), cellOfMask() ?? []));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
   for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
@@ -344,9 +342,9 @@ function markToggles() {
   markViews();
 }
 
-function showFactor(hundredths) {
-  byId("factor").value = hundredths;
-  byId("factor").nextElementSibling.textContent = `× ${(hundredths / 100).toFixed(2)}`;
+function showFactor(percent) {
+  byId("factor").value = percent;
+  byId("factor").nextElementSibling.textContent = `× ${(percent / 100).toFixed(2)}`;
 }
 
 /** Controls that edit a step of the open head (scale it, or take it from another text) or all heads. */
@@ -356,7 +354,7 @@ function makeChanges(button) {
   step.addEventListener("change", markToggles);
   const factor = make("input", { id: "factor", type: "range", min: "0", max: "200", step: "5", "aria-label": say("Factor") });
   factor.addEventListener("input", () => showFactor(factor.valueAsNumber));
-  factor.addEventListener("change", () => changeStep(step.value, factor.valueAsNumber));
+  factor.addEventListener("change", () => changeStep(step.value, ...(factor.valueAsNumber === 100 ? [] : [factor.valueAsNumber])));
   const toggleOf = (name, words) => {
     const box = make("input", { type: "checkbox", id: `${name}-toggle` });
     box.addEventListener("change", () => toggle([name]));
@@ -403,14 +401,14 @@ const EXAMPLES = ["The dog chased the ball, but it", "It’s very hot in summer.
 // ---- the explorer's controls ---------------------------------------------------------------------
 
 function makeExplorer() {
-  const button = (id, words, act) => {
-    const element = make("button", { type: "button", ...(id && { id }) }, words);
-    element.addEventListener("click", act);
-    return element;
-  };
+  const button = (id, words, onClick) => buttonOf(onClick, { id }, words);
   const prompt = make("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
   prompt.addEventListener("input", markUnsent);
   const tracePrompt = () => requestTrace({ text: prompt.value }, lastRequest.ablated);
+  const traceExample = (text) => {
+    prompt.value = text;
+    tracePrompt();
+  };
   prompt.addEventListener("keydown", (event) => {
     // Shift+Enter starts a new line; an input method may use Enter to choose a candidate.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || source.hasEnded) return;
@@ -443,12 +441,7 @@ function makeExplorer() {
       make(
         "p",
         { id: "examples" },
-        ...examples.map((text) =>
-          button("", text, () => {
-            prompt.value = text;
-            tracePrompt();
-          }),
-        ),
+        ...examples.map((text) => buttonOf(() => traceExample(text), {}, text)),
       ),
       make("p", { id: "status", role: "status" }),
       make("p", { id: "working", hidden: "" }, make("progress", { id: "progress", "aria-label": say("Computing") }), " ", button("cancel", say("Cancel"), cancel)),
@@ -467,7 +460,7 @@ function makeExplorer() {
           make("label", {}, say("seed"), " ", seed),
         ),
         make("div", { id: "sampling" }, ...makeSliders()),
-        ...(source.opened ? [button("open", say("Open a model"), () => files.click()), files] : []),
+        ...(source.openDirectory ? [button("open", say("Open a model"), () => files.click()), files] : []),
       ),
       make("p", { id: "ablated", class: "note" }),
       make("p", { id: "sampled", class: "note", role: "status" }),
@@ -508,19 +501,17 @@ function makeExplorer() {
     ),
     make("div", { id: "change" }),
   );
-  byId("heatmaps").addEventListener("keydown", ({ key, ctrlKey, altKey, metaKey }) => {
-    if (key.toLowerCase() === "m" && !ctrlKey && !altKey && !metaKey && !source.hasEnded) toggleCell();
-  });
-  // S ablates a head that has focus, in the grid or in its map.
+  // S ablates the head that has focus, in the grid or in its map; M toggles a cell of its mask.
   for (const id of ["grids", "heatmaps"])
     byId(id).addEventListener("keydown", ({ key, target, ctrlKey, altKey, metaKey }) => {
-      if (key.toLowerCase() !== "s" || ctrlKey || altKey || metaKey || source.hasEnded) return;
+      if (ctrlKey || altKey || metaKey || source.hasEnded) return;
       const { layer, head } = target.map ?? selection;
-      toggle([layer, head]);
+      if (key.toLowerCase() === "s") toggle([layer, head]);
+      if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
     });
   // Any change of the open head changes its title.
-  const opened = new MutationObserver(markToggles);
-  for (const id of ["head-title", "strips", "sums", "strongest"]) opened.observe(byId(id), { childList: true });
+  const headObserver = new MutationObserver(markToggles);
+  for (const id of ["head-title", "strips", "sums", "strongest"]) headObserver.observe(byId(id), { childList: true });
   showSettings();
   traceHistory.push(...description.traces);
   prompt.value = traceHistory[0].text;

@@ -16,7 +16,7 @@ class ModelSource extends LiveSource {
   /** The page's model: its description from attnlab/views/page/playground.py, and a promise of its parameters. */
   static ofPage(model, numbers) {
     const source = new ModelSource();
-    source.#started = numbers.then((numbers) => source.#request("begin", { description: model, numbers }, [numbers.buffer]));
+    source.#started = numbers.then((numbers) => source.#request("start", { description: model, numbers }, [numbers.buffer]));
     return source.#setUp(model, description.traces[0]);
   }
 
@@ -25,7 +25,7 @@ class ModelSource extends LiveSource {
     const source = new ModelSource();
     const { rules } = description.model;
     try {
-      const model = await source.#request("choose", { files, rules, graph: description.model.graph }, [], signal);
+      const model = await source.#request("openFiles", { files, rules, graph: description.model.graph }, [], signal);
       const [directory, name] = (files[0]?.webkitRelativePath ?? "").split("/");
       return source.#setUp(model, firstTraceOf(model, name ? directory : ""));
     } catch (error) {
@@ -43,20 +43,20 @@ class ModelSource extends LiveSource {
 
   /** Show this model's formulas instead of another one's. */
   showFormulas() {
-    const { scale_attn_weights: byRoot, scale_attn_by_inverse_layer_idx: byLayer } = this.config;
-    description.steps.scale.formula = description.model.rules.config.scales[2 * byRoot + byLayer];
+    const { scale_attn_weights, scale_attn_by_inverse_layer_idx } = this.config;
+    description.steps.scale.formula = description.model.rules.config.scales[2 * scale_attn_weights + scale_attn_by_inverse_layer_idx];
   }
 
   open = async (text, ablated, signal) => {
     await this.#started;
-    const opened = await this.#request("open", { text, ablated }, [], signal);
-    return this.#traceOf(opened, ablated);
+    const trace = await this.#request("open", { text, ablated }, [], signal);
+    return this.#traceOf(trace, ablated);
   };
 
   /** Open another model, from the files of a directory, as a new source. */
-  opened = ModelSource.ofFiles;
+  openDirectory = ModelSource.ofFiles;
 
-  generate = async ({ ids, ablated }, settings, signal) => this.#request("write", { trace: { ids, ablated }, settings }, [], signal);
+  generate = async ({ ids, ablated }, settings, signal) => this.#request("generate", { trace: { ids, ablated }, settings }, [], signal);
 
   async read({ ids, ablated, pass: { packed } }, name) {
     await this.#started;
@@ -64,9 +64,6 @@ class ModelSource extends LiveSource {
   }
 
   withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
-
-  /** A layer's scale without the division by √Dk. */
-  #factor = (layer) => this.first.given[`blocks.${layer}.attention.layer_number`] ?? 1;
 
   /** A trace as in `description.traces`, based on the model's first one. */
   #traceOf({ ids, text, tokens, edited, paths }, ablated) {
@@ -84,7 +81,9 @@ class ModelSource extends LiveSource {
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
       excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
-      scales: first.scales.map((all, layer) => (paths.includes(`blocks.${layer}.attention.scale`) ? all.map(() => this.#factor(layer)) : all)),
+      scales: first.scales.map((scales, layer) =>
+        paths.includes(`blocks.${layer}.attention.scale`) ? scales.map(() => scaleWithoutRoot(first.hyperparameters, layer)) : scales,
+      ),
       pass: { ...first.pass, edited: changed, packed: steps.filter(isPacked).map(({ path }) => path) },
     };
   }
@@ -121,17 +120,17 @@ class ModelSource extends LiveSource {
 }
 
 /** The first trace's description for another model, which differs by its config. */
-function firstTraceOf({ config, given, graph, tokenizer }, name) {
+function firstTraceOf({ config, hyperparameters, graph, tokenizer }, name) {
   const [first] = description.traces;
   const { rules, most_tokens } = description.model;
-  const { n_layer, n_head, n_embd, d_mlp, vocab_size, scale_attn_weights: byRoot } = config;
+  const { n_layer, n_head, n_embd, d_mlp, vocab_size } = config;
   const Dh = n_embd / n_head;
-  const number = (layer) => given[`blocks.${layer}.attention.layer_number`] ?? 1;
+  const scaleOfLayer = (layer) => (config.scale_attn_weights ? Math.sqrt(Dh) : 1) * scaleWithoutRoot(hyperparameters, layer);
   const activation = rules.config.activations[config.activation_function];
   const { steps } = first.pass;
   return {
-    ...{ ...first, model: printable(name), card: {}, edited: {}, graph, given, layers: n_layer, H: n_head, Dh },
-    scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill((byRoot ? Math.sqrt(Dh) : 1) * number(layer))),
+    ...{ ...first, model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
+    scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {
       ...{ ...first.pass, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },

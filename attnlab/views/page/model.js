@@ -88,10 +88,10 @@ function checkSameLength(other, count) {
 function editedHeads(edits, n_head) {
   const edited = {};
   for (const path of Object.keys(edits)) {
-    const [, layer, one, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
+    const [, layer, number, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
     if (!PACKED_STEPS.includes(name)) continue;
     const heads = (edited[layer] ??= {});
-    for (const head of one === undefined ? Array(n_head).keys() : [one]) {
+    for (const head of number === undefined ? Array(n_head).keys() : [number]) {
       const names = [...(heads[head] ?? []), name];
       heads[head] = PACKED_STEPS.filter((step) => names.includes(step));
     }
@@ -105,7 +105,7 @@ class Model {
   #traces = new Map(); // by id, the most recently used last
 
   /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
-  constructor({ config, graph, given, tokenizer, shapes }, numbers) {
+  constructor({ config, graph, hyperparameters, tokenizer, shapes }, numbers) {
     let start = 0;
     this.parameters = new Map();
     for (const [path, shape, strides] of shapes) {
@@ -113,7 +113,7 @@ class Model {
       start += sizeOf(shape);
     }
     this.parameters.set("rows_of_W_E", this.parameters.get("W_E"));
-    Object.assign(this, { config, given: { ...given, activation: equations[given.activation] } });
+    Object.assign(this, { config, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
@@ -121,15 +121,15 @@ class Model {
   /** A run over ids that follow cached tokens; caches by path. */
   #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
     const T = ids.length;
-    const numbers = (from) => new Nd(Int32Array.from({ length: T }, (_, n) => from(n)), [T]);
-    const inputs = { ids: numbers((n) => ids[n]), positions: numbers((n) => cached + n), mask: causalMask(T, cached), cached, ...caches };
+    const integers = (values) => new Nd(Int32Array.from(values), [T]);
+    const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
     const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
     const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
-    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#given(path))), edits);
+    const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
     return Object.assign(run, { base, first });
   }
 
-  #given = (path) => this.given[path] ?? this.parameters.get(path);
+  #inputOf = (path) => this.hyperparameters[path] ?? this.parameters.get(path);
 
   /** Run blocks; `tick` is awaited between them, and throws if the request was aborted. */
   async #pass(run, layers, tick) {
@@ -150,7 +150,7 @@ class Model {
 
   /** All heads' context in a block, one head at a time, to save memory: T x T numbers each. */
   #context(run, prefix) {
-    const { n_head } = this.given;
+    const { n_head } = this.hyperparameters;
     const T = run.value("ids").size;
     const contexts = new Nd(new Float32Array(T * this.config.n_embd), [n_head, T, this.config.n_embd / n_head]);
     for (let head = 0; head < n_head; head++)
@@ -186,9 +186,11 @@ class Model {
     const trace = this.#traces.get(id) ?? { ids, edits, run: this.#run(ids, edits, { base }) };
     this.#traces.delete(id);
     this.#traces.set(id, trace);
-    const bytes = ({ ids }) => 4 * ids.length * this.config.n_embd * (2 * this.config.n_layer + 4);
-    for (let sum = 0, all = [...this.#traces].reverse(), n = 0; n < all.length; n++)
-      if ((sum += bytes(all[n][1])) > KEPT_BYTES && n > 1) this.#traces.delete(all[n][0]);
+    let bytes = 0;
+    [...this.#traces].reverse().forEach(([id, { ids }], n) => {
+      bytes += 4 * ids.length * this.config.n_embd * (2 * this.config.n_layer + 4);
+      if (bytes > KEPT_BYTES && n > 1) this.#traces.delete(id);
+    });
     return trace;
   }
 
@@ -197,8 +199,10 @@ class Model {
       const { run } = this.trace(this.idsOf({ ids }), []);
       return run.inScratch(() => run.value(path), isKept);
     };
-    const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
-    const scalesWithoutRoot = prefixes.map((prefix) => [`${prefix}scale`, this.given[`${prefix}layer_number`] ?? 1]);
+    const scalesWithoutRoot = Array.from({ length: this.config.n_layer }, (_, layer) => [
+      `blocks.${layer}.attention.scale`,
+      scaleWithoutRoot(this.hyperparameters, layer),
+    ]);
     return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
   }
 
@@ -209,7 +213,7 @@ class Model {
     for (const [, , , kind, ...cells] of ablated) if (kind === "flip") checkEveryQueryHasAKey(withToggledCells(maskOf(ids.length, ablated), cells));
     const { edits } = this.trace(ids, ablated);
     const tokens = this.tokenizer.tokens(ids);
-    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.given.n_head), paths: Object.keys(edits) };
+    return { ids, text: this.#text(ids), tokens, edited: editedHeads(edits, this.hyperparameters.n_head), paths: Object.keys(edits) };
   }
 
   /** A trace's pack, see attnlab/views/page/packs.py. */
@@ -224,7 +228,7 @@ class Model {
     if (name === "story") return this.#story(run, tick);
     const row = kind === "pass" || kind === "attribution" ? this.#rowOf(run, Number(number)) : null;
     if (kind === "pass") return concatenated(packed.map((path) => row.value(path)));
-    if (kind === "attribution") return attributionOf(row, this.config, this.given, Number(id));
+    if (kind === "attribution") return attributionOf(row, this.config, this.hyperparameters, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
     const W = run.value(path);
@@ -251,7 +255,7 @@ class Model {
       return new Nd(step.value, [step.value.length]);
     };
     const maps = [];
-    for (let head = 0; head < this.given.n_head; head++)
+    for (let head = 0; head < this.hyperparameters.n_head; head++)
       maps.push(run.inScratch(() => mapOf(head), (path) => !path.includes(".heads.")));
     if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
     return concatenated(maps);
@@ -261,7 +265,7 @@ class Model {
     if (layer < run.first) return this.#attention(run.base, layer, tick);
     await this.#pass(run, layer, tick);
     const prefix = `blocks.${layer}.attention`;
-    const packed = Object.entries(editedHeads(run.edits, this.given.n_head)[layer] ?? {}).flatMap(([head, names]) =>
+    const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     const numbers = concatenated(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
@@ -274,7 +278,7 @@ class Model {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
       if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
-      return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#given(path);
+      return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
     };
     const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
     return new Run(this.graph, valueOf, Object.fromEntries(edits));
@@ -313,7 +317,7 @@ class Model {
 
   /** The heads to ablate: those whose output is largest along the gradient of the log probability of `top`. */
   #candidates(run, probabilities, top) {
-    const { n_head } = this.given;
+    const { n_head } = this.hyperparameters;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
     const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // in the order of memory
     const u = directionOf(run, w);
@@ -326,14 +330,14 @@ class Model {
       return { layer, head, size: Math.abs(contribution), n };
     });
     const { n_layer, n_embd } = this.config;
-    const count = Math.max(FEWEST_ABLATED, Math.floor(WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
+    const count = Math.max(MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
     const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
     return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
   #norms(run) {
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
-    const epsilon = new Nd(Float64Array.of(this.given.epsilon), [1]);
+    const epsilon = new Nd(Float64Array.of(this.hyperparameters.epsilon), [1]);
     return concatenated([...blocks.flat(), ""].flatMap((prefix) => [run.value(`${prefix}gain`), run.value(`${prefix}bias`), epsilon]));
   }
 
@@ -344,7 +348,7 @@ class Model {
   }
 
   /** Generate tokens, with cached keys and values. */
-  async write({ ids, ablated }, { count, seed, ...settings }, tick) {
+  async generate({ ids, ablated }, { count, seed, ...settings }, tick) {
     const positions = this.config.n_positions;
     const free = positions - ids.length;
     if (!Number.isInteger(count) || count < 1 || count > 100)
@@ -379,10 +383,10 @@ const ZERO = new Nd(new Float32Array(1), [1]);
 /** The numbers of arrays, one after the other. */
 function concatenated(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
-  let at = 0;
+  let start = 0;
   for (const array of arrays) {
-    joined.set(array.numbers(), at);
-    at += array.size;
+    joined.set(array.numbers(), start);
+    start += array.size;
   }
   return joined;
 }
@@ -394,12 +398,12 @@ function serveModel() {
   let model;
   const aborted = new Set();
   const HANDLERS = {
-    begin: ({ description, numbers }) => {
+    start: ({ description, numbers }) => {
       products = Products.of(numbers.length);
       products?.numbers.set(numbers);
       model = new Model(description, products?.numbers ?? numbers);
     },
-    choose: async ({ files, rules, graph }, tick) => {
+    openFiles: async ({ files, rules, graph }, tick) => {
       const { description, stored } = await new Directory(files, rules).model(graph);
       products = Products.of(stored.count);
       const numbers = products?.numbers ?? stored.allocate();
@@ -409,7 +413,7 @@ function serveModel() {
     },
     open: ({ text, ablated }) => model.open(text, ablated),
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
-    write: ({ trace, settings }, tick) => model.write(trace, settings, tick),
+    generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
   // Between two blocks, let other requests be answered.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout

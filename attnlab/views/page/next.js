@@ -22,7 +22,7 @@ function tokenOf([id, symbol, text, bytes]) {
 
 function makeSettings() {
   positionSlider = slider(say("after position"), {
-    words: (n) => positionIn(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    words: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
     spoken: (n) => {
       const t = alignment.queries[n].findIndex((i) => i !== null);
       const { cached, tokens } = traces[t];
@@ -153,7 +153,7 @@ function makePrediction(trace) {
   const sampled = make("p", { class: "sum" });
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
-  const seen = new Set(); // tokens that were listed
+  const listed = new Set(); // tokens, for the notes on symbols
   let shownSample = { count: samples.count }; // its number, position and token
   const title = make("h3");
   const goToArithmetic = () => {
@@ -190,25 +190,25 @@ function makePrediction(trace) {
       tokens: prediction.ids.map((id) => trace.names.get(id)),
     };
     list.ariaLabel = title.textContent;
-    list.replaceChildren(...candidatesOf(candidates, seen));
+    list.replaceChildren(...candidatesOf(candidates, listed));
     explainSymbols();
     parts.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
-    const at = JSON.stringify([position, settings]);
+    const state = JSON.stringify([position, settings]);
     if (shownSample.count !== samples.count) {
       const row = sampledIndex(samples.u, candidates.renormalized);
-      shownSample = { count: samples.count, at, row, words: sampleInWords(candidates, row) };
+      shownSample = { count: samples.count, state, row, words: sampleInWords(candidates, row) };
     }
     parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, shownSample.at === at ? shownSample.row : null));
+    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, shownSample.state === state ? shownSample.row : null));
     parts.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
-    sampled.classList.toggle("past", shownSample.words !== undefined && shownSample.at !== at);
+    sampled.classList.toggle("past", shownSample.words !== undefined && shownSample.state !== state);
     sampled.replaceChildren(
       ...(shownSample.words && traces.length === 2 ? [`${trace.name}: `] : []),
       ...(sampled.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
       ...(shownSample.words ?? []),
     );
   });
-  return { draw, seen };
+  return { draw, listed };
 }
 
 /** The settings that differ from the defaults; "" if none do. */
@@ -221,22 +221,20 @@ const settingsInWords = () =>
     .filter(Boolean)
     .join(", ");
 
-function candidatesOf({ tokens, renormalized }, seen) {
+function candidatesOf({ tokens, renormalized }, listed) {
   const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
     const chip = make("button", { type: "button", class: "chip" }, symbolOf(tokens[n].symbol));
     describe(chip, tokens[n], "");
-    seen.add(tokens[n]);
+    listed.add(tokens[n]);
     chip.tabIndex = n === likely[0] ? 0 : -1; // Tab reaches one of them; arrow keys move
     return make("li", {}, chip, barOf(renormalized[n]), number(renormalized[n], 4));
   });
 }
 
 /** The equations from the last vector of the residual stream to the sampling probabilities. */
-function equationsOf({ vocab, heading, purposes }, { logits }, { sum, left, count }) {
+function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, count }) {
   const { temperature } = settings;
-  const line = (code, ...words) =>
-    make("li", {}, make("code", {}, code), make("span", { class: "sum" }, ...words));
   const softmaxed = temperature
     ? sayParts("exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.", {
         temperature: String(temperature),
@@ -252,24 +250,19 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, left, coun
         ? sayParts("{count} of {vocab} tokens are left; renormalized: exp / {left}.", {
             count: grouped(count),
             vocab: grouped(vocab),
-            left: number(left, 4),
+            left: number(keptSum, 4),
           })
         : [say("One token is left.")];
   return [
-    line(heading, purposes.logits),
-    line(
-      "probabilities = softmax(logits / temperature)",
-      purposes.probabilities,
-      " ",
-      ...softmaxed,
-    ),
-    line("top-k, top-p", ...cut),
+    lineOf(heading, purposes.logits),
+    lineOf("probabilities = softmax(logits / temperature)", purposes.probabilities, " ", ...softmaxed),
+    lineOf("top-k, top-p", ...cut),
   ];
 }
 
 /** Each token's row, from its logit to the probability that it is sampled with. */
 function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
-  const { exponentials, sum, probabilities, cutBy, renormalized, tokens, others } = candidates;
+  const { exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
   const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
@@ -280,7 +273,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   let cumulated = 0;
   const rows = Array.from({ length: count }, (_, n) => {
     cumulated += renormalized[n];
-    const struck = (x) => (cutBy[n] ? make("s", {}, shown(x)) : x);
+    const struck = (x) => (removedBy[n] ? make("s", {}, shown(x)) : x);
     const steps = [
       logits[n] / temperature,
       (logits[n] - logits[0]) / temperature,
@@ -288,9 +281,9 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
       struck(probabilities[n]),
     ];
     const name = struck(symbolOf(brief(tokens[n].symbol)));
-    const left = (temperature && cutBy[n]) || renormalized[n];
-    const row = tokenRow(name, logits[n], steps, left, cutBy[n] ? "" : cumulated);
-    row.classList.toggle("struck", cutBy[n] !== "");
+    const result = (temperature && removedBy[n]) || renormalized[n];
+    const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulated);
+    row.classList.toggle("struck", removedBy[n] !== "");
     if (n === drawn) row.ariaCurrent = "true";
     return row;
   });

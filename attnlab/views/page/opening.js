@@ -242,13 +242,15 @@ class Directory {
       if (!present.has(name)) missing.push(name);
       if (missing.length > this.rules.max_listed) break;
     }
-    const written = (shape) => `[${shape.join(", ")}]`;
+    const shapeInWords = (shape) => `[${shape.join(", ")}]`;
     const hasWrongShape = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
     const count = outside.size + config.n_layer * inBlock.size - present.size;
     const kinds = {
       missing: this.nameList(missing, count),
       unexpected: this.nameList([...stored.keys()].filter((name) => !expected.has(name))),
-      "wrong shape": this.nameList([...expected].filter(hasWrongShape).map(([name, { shape }]) => `${name} is ${written(stored.get(name).shape)}, expected ${written(shape)}`)),
+      "wrong shape": this.nameList(
+        [...expected].filter(hasWrongShape).map(([name, { shape }]) => `${name} is ${shapeInWords(stored.get(name).shape)}, expected ${shapeInWords(shape)}`),
+      ),
       "unsupported dtype": this.nameList(
         [...expected.keys()]
           .filter((name) => !Object.hasOwn(bytes, stored.get(name).dtype))
@@ -294,9 +296,10 @@ class Directory {
   #unsupported() {
     for (const [pattern, description] of this.rules.tensors.formats)
       for (const name of [...this.files.keys()].sort()) {
-        const [, ...groups] = fullMatch(pattern).exec(name) ?? [null];
-        if (!fullMatch(pattern).test(name)) continue;
-        const values = { name: this.nameList([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant: groups.find(Boolean) ?? "" };
+        const match = fullMatch(pattern).exec(name);
+        if (!match) continue;
+        const variant = match.slice(1).find(Boolean) ?? "";
+        const values = { name: this.nameList([name]), file: /^[\w.+-]{1,200}$/.test(name) ? name : "FILE", variant };
         return description.replace(/\{(\w+)\}/g, (_, key) => values[key]);
       }
     return "";
@@ -307,10 +310,10 @@ class Directory {
     const { largest_header, bytes, signatures } = this.rules.tensors;
     const { size } = this.files.get(file);
     const start = await this.bytes(file, 0, 64);
-    const invalid = (why) => {
+    const invalid = (reason) => {
       const text = new TextDecoder("latin1").decode(start).trimStart();
-      const [, known] = Object.entries(signatures).find(([signature]) => text.startsWith(signature)) ?? [];
-      refuse(`${file} ${size ? (known ?? "isn't a safetensors file, or is truncated") : "is empty"} (${why})`);
+      const [, description = "isn't a safetensors file, or is truncated"] = Object.entries(signatures).find(([signature]) => text.startsWith(signature)) ?? [];
+      refuse(`${file} ${size ? description : "is empty"} (${reason})`);
     };
     if (size < 10) invalid("it has no header");
     const length = Number(new DataView(start.buffer).getBigUint64(0, true));
@@ -328,12 +331,12 @@ class Directory {
       if (needed !== null && needed !== BigInt(to - from)) invalid(`${this.nameList([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
       return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
     });
-    let at = 8 + length;
+    let previousEnd = 8 + length;
     for (const [name, { start, end }] of entries.toSorted(([, a], [, b]) => a.start - b.start || a.end - b.end)) {
-      if (start !== at) invalid(`${this.nameList([name])} doesn't begin where the tensor before it ends`);
-      at = end;
+      if (start !== previousEnd) invalid(`${this.nameList([name])} doesn't begin where the tensor before it ends`);
+      previousEnd = end;
     }
-    if (at !== size) invalid(`its tensors end at byte ${grouped(at)} of ${grouped(size)}`);
+    if (previousEnd !== size) invalid(`its tensors end at byte ${grouped(previousEnd)} of ${grouped(size)}`);
     return entries;
   }
 
@@ -356,11 +359,11 @@ class Directory {
     if (!this.#splitsLikeGpt2(settings, isGpt2)) refuse(rules.unsupported);
     const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
     if (isOlder) this.#checkMergesComplete(settings, merged);
-    const space = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
-    return this.#tokenizerOf(settings, rows, { prefix, suffix, space, merged });
+    const addPrefixSpace = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
+    return { ...this.#tokensOf(settings, rows, merged), addPrefixSpace, prefix, suffix, rows };
   }
 
-  #tokenizerOf({ vocab, merges, added }, rows, { prefix, suffix, space, merged }) {
+  #tokensOf({ vocab, merges, added }, rows, merged) {
     const { tokenizer: rules } = this.rules;
     const symbols = new Map();
     for (const [symbol, id] of vocab) symbols.set(id, symbol);
@@ -381,7 +384,6 @@ class Directory {
       names: added.map(({ id, content }) => [id, content]),
       literalIds: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
       addedTokens: [false, true].map((isNormalized) => inText.filter(({ normalized }) => Boolean(normalized) === isNormalized).map(({ content, id }) => [content, id])),
-      ...{ addPrefixSpace: space, prefix, suffix, rows },
       tokens: symbols.size,
     };
   }
@@ -413,7 +415,7 @@ class Directory {
 
   /** A tokenizer.json's settings, checked. */
   #checked(settings, files) {
-    const fail = (why) => refuse(`${files}: ${why}`);
+    const fail = (reason) => refuse(`${files}: ${reason}`);
     const { parts: names, unsupported } = this.rules.tokenizer;
     const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
     for (const [name, part] of Object.entries(parts))
@@ -586,20 +588,20 @@ class Directory {
     const config = await this.config();
     const tokenizer = await this.tokenizer(config.vocab_size);
     const { byPath, copy } = await this.parameters(config);
-    const layers = Array.from({ length: config.n_layer }, (_, n) => n);
-    const given = {
+    const hyperparameters = {
       n_head: config.n_head,
       epsilon: config.layer_norm_epsilon,
       divide_by_sqrt_d: config.scale_attn_weights,
-      ...(config.scale_attn_by_inverse_layer_idx && Object.fromEntries(layers.map((n) => [`blocks.${n}.attention.layer_number`, n + 1]))),
       activation: rules.activations[config.activation_function].equation,
     };
+    if (config.scale_attn_by_inverse_layer_idx)
+      for (let layer = 0; layer < config.n_layer; layer++) hyperparameters[`blocks.${layer}.attention.layer_number`] = layer + 1;
     const isTransposed = (path) => path === "W_U"; // nn.Linear stores the transpose
     const shapes = [...byPath].map(([path, { shape }]) => (isTransposed(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
     const { W_U, ...steps } = graph;
     if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
-    return { description: { config, graph: steps, given, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
+    return { description: { config, graph: steps, hyperparameters, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
   }
 }
 
@@ -626,29 +628,31 @@ class StoredNumbers {
 
   /** Read all of them; `tick` is awaited between parts, and throws if the request was aborted. */
   async readInto(numbers, tick) {
-    let at = 0;
+    let start = 0;
     for (const entry of this.entries.values()) {
-      const tensor = numbers.subarray(at, at + sizeOf(entry.shape));
-      for await (const end of this.#read(entry, (from, to) => tensor.subarray(from, to))) await tick((at + end) / this.count);
-      at += tensor.length;
+      const tensor = numbers.subarray(start, start + sizeOf(entry.shape));
+      for await (const end of this.#read(entry, (from, to) => tensor.subarray(from, to))) await tick((start + end) / this.count);
+      start += tensor.length;
     }
     if (this.copy) await this.#checkCopy(numbers);
   }
 
+  /** Refuse a second copy of W_E that differs from it. */
   async #checkCopy(numbers) {
     const paths = [...this.entries.keys()];
     const before = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
     const start = before.reduce((sum, size) => sum + size, 0);
-    let part;
-    let at = start;
-    for await (const end of this.#read(this.copy, (from, to) => (part = new Float32Array(to - from)))) {
-      if (!part.every((x, n) => x === numbers[at + n]))
+    let part, partStart;
+    const into = (from, to) => {
+      partStart = start + from;
+      return (part = new Float32Array(to - from));
+    };
+    for await (const _ of this.#read(this.copy, into))
+      if (!part.every((x, n) => x === numbers[partStart + n]))
         refuse(
           `${this.copy.name} in the directory differs from ${this.entries.get("W_E").name}, but the config ties them. If the output ` +
             'matrix is a separate parameter, set "tie_word_embeddings": false',
         );
-      at = start + end;
-    }
   }
 
   /** Read a tensor's numbers part by part into the arrays `into(from, to)`; yields the ends of parts. */

@@ -21,8 +21,8 @@ COMPARED = 5
 
 # A budget of multiplications for ablating heads, and the fewest heads that are ablated. In a small
 # model these are all heads, otherwise those with the largest direct attribution.
-WORK = 9_000_000_000
-FEWEST = 2
+MAX_ABLATION_WORK = 9_000_000_000
+MIN_ABLATED_HEADS = 2
 
 # The most pixels in a row or column of a small map; in longer texts, cells share pixels.
 MAP_PIXELS = 64
@@ -109,6 +109,6 @@ def _candidates(trace: Result, probabilities: AnyArray) -> list[tuple[int, int]]
         attributions += [head.context[-1] @ (head.W_O @ u) for head in block.attention.heads]
     config = trace.config
     work_per_head = 12 * len(trace.tokens) * config.n_layer * config.n_embd**2
-    count = max(FEWEST, WORK // work_per_head)
+    count = max(MIN_ABLATED_HEADS, MAX_ABLATION_WORK // work_per_head)
     largest = np.argsort(-np.abs(attributions), kind="stable")[:count]
     return [divmod(int(n), config.n_head) for n in np.sort(largest)]

@@ -2,7 +2,7 @@
 
 /** Select a query and a key; by default, the key with the largest weight. */
 function select(query, key = strongestKey(query) ?? selection.key) {
-  pointed = null;
+  hovered = null;
   Object.assign(selection, { query, key });
   drawSelection();
   showStrongest();
@@ -12,9 +12,9 @@ function select(query, key = strongestKey(query) ?? selection.key) {
 }
 
 /** Show a cell, { query, key }, while the pointer is there; null shows the selected one again. */
-function point(at) {
-  if (at?.query === pointed?.query && at?.key === pointed?.key) return;
-  pointed = at;
+function point(cell) {
+  if (cell?.query === hovered?.query && cell?.key === hovered?.key) return;
+  hovered = cell;
   drawSelection();
 }
 
@@ -53,10 +53,10 @@ function showStrongest() {
   byId("strongest").replaceChildren(
     ...(traces.length === 2 ? [`${view.name}: `] : []),
     ...sayParts("Largest weight of query {i} {query}: {share}, on key {j} {key}", {
-      i: positionIn(view.queries[i]),
+      i: positionsInWords(view.queries[i]),
       query: symbolOf(brief(view.queryLabels[i])),
       share: number(valuesOf(view, layer, head, "weights", i)[j], 4),
-      j: positionIn(view.keys[j]),
+      j: positionsInWords(view.keys[j]),
       key: symbolOf(brief(view.keyLabels[j])),
     }),
   );
@@ -282,9 +282,9 @@ function alignmentOf(a, b) {
 
 /** Explain the symbols in tokens that aren't letters, if there are any. */
 function explainSymbols() {
-  const listed = predictions.flatMap(({ seen = [] }) => [...seen]); // among the predictions
-  const tokens = [...traces.flatMap((trace) => trace.tokens), ...listed];
-  const part = listed.find(({ text }) => text.includes("�"));
+  const predicted = predictions.flatMap(({ listed = [] }) => [...listed]);
+  const tokens = [...traces.flatMap((trace) => trace.tokens), ...predicted];
+  const part = predicted.find(({ text }) => text.includes("�"));
   const split = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
   const notes = [
     tokens.some(({ symbol }) => symbol.includes("Ġ")) && say("Ġ is a space"),
@@ -310,7 +310,7 @@ function openTraces(descriptions) {
   setTraces(descriptions);
   overlaid = [];
   const { layer, head } = selection;
-  pointed = null;
+  hovered = null;
   Object.assign(selection, { key: undefined }, clampedSelection({ layer, head, query: Infinity }));
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);

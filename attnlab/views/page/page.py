@@ -107,7 +107,7 @@ CARD = HERE.parents[1] / "pocket" / "MODEL_CARD.md"
 MARK = b'<meta name="generator" content="attnlab">'
 MARK_END = 1000
 
-ENDINGS = ("", ".html", ".htm")
+SUFFIXES = ("", ".html", ".htm")
 
 # Announce the size of larger pages, in bytes.
 LARGE = 10_000_000
@@ -245,7 +245,7 @@ def checked_file(path: str | os.PathLike[str]) -> Path:
         raise InvalidValueError(
             "{path} is a directory's name; expected a file's", path=os.fspath(path)
         )
-    if file.suffix.lower() not in ENDINGS:
+    if file.suffix.lower() not in SUFFIXES:
         raise InvalidValueError(
             "a page's file name must end in .html; got {name}. For a picture, use "
             'trace.plot().save("weights.pdf")',
@@ -299,8 +299,8 @@ def source(name: str) -> str:
             "STEPS_TO_CHANGE": STEPS_TO_CHANGE,
             "COMPARED": overview.COMPARED,
             "MAP_PIXELS": overview.MAP_PIXELS,
-            "WORK": overview.WORK,
-            "FEWEST_ABLATED": overview.FEWEST,
+            "MAX_ABLATION_WORK": overview.MAX_ABLATION_WORK,
+            "MIN_ABLATED_HEADS": overview.MIN_ABLATED_HEADS,
             "EXCERPT_LENGTH": EXCERPT_LENGTH,
         }
         return "\n".join(f"const {name} = {json.dumps(value)};" for name, value in values.items())
@@ -348,7 +348,7 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
         "card": _card(trace),
         "edited": _edited(trace),
         "graph": trace._graph_as_data(),
-        "given": _given(trace),
+        "hyperparameters": _hyperparameters(trace),
         "pass": token_pass.description(trace, language, has_model),
         "scales": _scales(trace),
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
@@ -360,13 +360,13 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
     }
 
 
-def _given(trace: Result) -> dict[str, Any]:
+def _hyperparameters(trace: Result) -> dict[str, Any]:
     """Scalar inputs of a pass by path, and its activation function's name."""
-    given = {name: getattr(trace, name) for name in ("n_head", "epsilon", "divide_by_sqrt_d")}
+    values = {name: getattr(trace, name) for name in ("n_head", "epsilon", "divide_by_sqrt_d")}
     for layer, block in enumerate(trace.blocks):
         if (number := block.attention.layer_number) is not None:
-            given[f"blocks.{layer}.attention.layer_number"] = number
-    return {**given, "activation": trace.activation.__name__}
+            values[f"blocks.{layer}.attention.layer_number"] = number
+    return {**values, "activation": trace.activation.__name__}
 
 
 def _scales(trace: Result) -> list[list[float]]:

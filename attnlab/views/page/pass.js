@@ -11,18 +11,16 @@ let latestChoice = 0; // the number of choices so far; results for earlier ones 
 function openPass() {
   byId("pass").ariaBusy = "true";
   chosenStep.trace = Math.min(chosenStep.trace, traces.length - 1);
-  const choice = byId("pass-traces");
-  choice.hidden = traces.length < 2;
-  choice
-    .querySelectorAll("label")
-    .forEach((label) => label.remove());
+  const radios = byId("pass-traces");
+  radios.hidden = traces.length < 2;
+  radios.querySelectorAll("label").forEach((label) => label.remove());
   for (const { number: n, name } of traces) {
     const radio = radioOf("pass-trace", name, () => {
       chosenStep.trace = n;
       openPass();
     });
     radio.firstElementChild.checked = n === chosenStep.trace;
-    choice.append(radio);
+    radios.append(radio);
   }
   const trace = traces[chosenStep.trace];
   const steps = passStepsOf(trace);
@@ -54,14 +52,13 @@ function goTo(path, component = chosenStep.component) {
 
 /** Go to a component of a token's vector in a head. */
 async function goToVector(trace, position, name, component) {
-  if (queryIn(trace) !== position)
-    select(queryOf(trace, position));
+  if (queryIn(trace) !== position) select(queryOf(trace, position));
   if (chosenStep.trace !== trace.number) {
     chosenStep.trace = trace.number;
     openPass();
   }
   await new Promise(requestAnimationFrame); // until the selection has been followed
-  const { layer, head } = opened;
+  const { layer, head } = openCell;
   await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
   byId("pass").scrollIntoView();
   strip.focus();
@@ -79,9 +76,7 @@ function followLinkOfPass({ stop: linked, component }) {
 /** The position nearest to `wanted` whose rows are available. */
 function nearestPosition(trace, wanted) {
   const available = trace.tokens.map((_, i) => i).filter((i) => source.has(trace, `pass.${i}`));
-  return available.reduce((best, i) =>
-    Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best,
-  );
+  return available.reduce((best, i) => (Math.abs(i - wanted) <= Math.abs(best - wanted) ? i : best));
 }
 
 /** A token's rows, read once and computed when needed. */
@@ -159,9 +154,8 @@ function matrixPathOf({ graph }, { path, equation }) {
   return graph.node(path).needs[1];
 }
 
-/** The predictions after a token; null if the page doesn't have them. */
-async function readFollowing(pass) {
-  const { trace, position } = pass;
+/** The prediction after a token; null if the page doesn't have it. */
+async function readFollowing({ trace, position }) {
   if (position < trace.prediction.first) return null;
   const prediction = await source.predictionAfter(trace, position);
   return {
@@ -295,11 +289,11 @@ function stripScale(row) {
 
 function moveByKey(event) {
   const steps = shownStep.steps;
-  const at = steps.findIndex(({ path }) => path === chosenStep.path);
-  const inPart = steps.filter((step) => partOf(step) === partOf(steps[at]));
+  const index = steps.findIndex(({ path }) => path === chosenStep.path);
+  const inPart = steps.filter((step) => partOf(step) === partOf(steps[index]));
   const to = {
-    ArrowUp: steps[at - 1],
-    ArrowDown: steps[at + 1],
+    ArrowUp: steps[index - 1],
+    ArrowDown: steps[index + 1],
     Home: inPart[0],
     End: inPart.at(-1),
   };
@@ -376,14 +370,14 @@ const whyMissing = ({ trace, position }) =>
         })
       : "";
 
-/** Says for which components of a step the file has the weights. */
+/** A sentence on the components of a step for which the file has the weights. */
 function whichColumns({ trace, step }) {
   if (step.equation === "logits")
     return say(
       "This file only has the weights of the most probable next tokens; attnlab explore has all.",
     );
-  const map = matrixPathOf(trace, step);
-  const [, first, end] = trace.pass.columns.find(([path]) => path === map) ?? [];
+  const matrix = matrixPathOf(trace, step);
+  const [, first, end] = trace.pass.columns.find(([path]) => path === matrix) ?? [];
   return end === undefined
     ? say("This file doesn't include the weights of this step; attnlab explore has all.")
     : say("This file has the weights of components {first} to {last}; attnlab explore has all.", {
@@ -480,13 +474,12 @@ function makeStrip() {
   });
   mark.addEventListener("keydown", (event) => {
     if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
-    const at = [Math.floor(chosen / columns), chosen % columns];
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
       const to = chosen + (event.key === "ArrowLeft" ? -1 : 1);
       return chooseComponent(Math.max(0, Math.min(row.length - 1, to)));
     }
-    const to = cellAfterKey(event, ...at, Math.ceil(row.length / columns), columns);
+    const to = cellAfterKey(event, Math.floor(chosen / columns), chosen % columns, Math.ceil(row.length / columns), columns);
     if (to) chooseComponent(Math.min(row.length - 1, to[0] * columns + to[1]));
   });
   new ResizeObserver(onceAFrame(layOut)).observe(byId("strip"));
@@ -523,8 +516,6 @@ async function showNumber() {
 const lineOf = (heading, ...parts) =>
   make("li", {}, make("code", {}, heading), make("span", { class: "sum" }, ...parts));
 
-const linesOf = (...lines) => [make("ol", { class: "chain" }, ...lines)];
-
 /** A number of another step, linked to it. */
 function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
   const open = async () => {
@@ -559,16 +550,16 @@ async function explanationOf(pass, step, c) {
   if (step.equation === "identity") {
     const from = stepAt(pass, step.needs[0]);
     const name = numberOf(from, c, `${from.path}[${position}, ${c}]`);
-    return linesOf(lineOf(heading, name, " = ", result(rowAt(pass, from)[c])));
+    return [make("ol", { class: "chain" }, lineOf(heading, name, " = ", result(rowAt(pass, from)[c])))];
   }
   if (step.equation === "concat") return explainConcat(pass, step, c);
   if (step.equation === "softmax") return explainProbability(pass, step, c);
   const declared = declaredOf(pass, step);
-  const needs = await needsOf(pass, step, c, declared.parameters);
-  if (!needs) return undefined;
   const column = step.name === "logits" ? pass.following.ids[c] : c;
-  const x = Object.values(needs).find((need) => need?.step);
-  const working = new Working({ indices: { row: position, column }, needs });
+  const inputs = await readInputs(pass, step, c, column, declared.parameters);
+  if (!inputs) return undefined;
+  const x = Object.values(inputs).find((input) => input?.step);
+  const working = new Working({ indices: { row: position, column }, inputs });
   const rows = { lead: (i) => numberOf(x.step, i) };
   return linesOfNumber(working, declared, { heading, result, rows });
 }
@@ -578,25 +569,24 @@ const isPerHead = ({ equation }) => ["Q", "K", "V"].includes(equation); // colum
 /** A step's declaration in `description.explanations`. */
 const declaredOf = ({ trace }, step) =>
   description.explanations[
-    isPerHead(step) ? "affine" : step.equation === "activated" ? trace.given.activation.name : step.equation
+    isPerHead(step) ? "affine" : step.equation === "activated" ? trace.hyperparameters.activation.name : step.equation
   ];
 
-/** A number's inputs, by parameter; undefined if some aren't available. */
-async function needsOf(pass, step, c, parameters) {
+/** A number's inputs, by parameter, as in `Working`; undefined if some aren't available. */
+async function readInputs(pass, step, c, column, parameters) {
   const { trace, position } = pass;
-  const map = matrixPathOf(trace, step);
+  const matrix = matrixPathOf(trace, step);
   const paths = isPerHead(step)
-    ? [step.needs[0], map, map.replace(/W_(.)$/, "b_$1")]
+    ? [step.needs[0], matrix, matrix.replace(/W_(.)$/, "b_$1")]
     : trace.graph.node(step.path).needs;
-  const column = step.name === "logits" ? pass.following.ids[c] : c;
-  const needs = {};
+  const inputs = {};
   let weights; // a column of a linear map, and its bias
   for (const [n, parameter] of parameters.entries()) {
     const [path, from] = [paths[n], stepAt(pass, paths[n])];
     const row = from && rowAt(pass, from);
     if (from && !row) return undefined;
     if (parameter === "W" || parameter === "W_U")
-      weights = await source.explain(trace, path, column, Object.values(needs)[0].length);
+      weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
     const values = {
       ids: () => trace.tokens[position].id,
       positions: () => trace.cached + position,
@@ -611,9 +601,9 @@ async function needsOf(pass, step, c, parameters) {
     if (value === undefined && !values) return undefined;
     const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
-    needs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: values ?? entriesOf };
+    inputs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: values ?? entriesOf };
   }
-  return needs;
+  return inputs;
 }
 
 /** A parameter or another value; null if the model has none, undefined if it isn't available. */
@@ -628,20 +618,20 @@ function explainConcat(pass, step, c) {
   const { trace, position } = pass;
   const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
   const head = headOf(trace, step.layer, h);
-  const needs = {
+  const inputs = {
     weights: { name: "weights", values: () => stepRow(head, "weights", position) },
     V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
-  const working = new Working({ indices: { row: position, column: d }, needs, rowLetter: "key" });
+  const working = new Working({ indices: { row: position, column: d }, inputs, rowLetter: "key" });
   const isEdited = head.edited.has("context") || isEditedAt(pass, step);
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
     result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, step)[c]),
     rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
   });
-  const where = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
-  const toHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());
-  return [...sum, make("p", {}, buttonOf(toHead, { class: "leads" }, `${where} ↑`))];
+  const name = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
+  const goToHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());
+  return [...sum, make("p", {}, buttonOf(goToHead, { class: "leads" }, `${name} ↑`))];
 }
 
 /** A probability, from the largest logits and the sum over all. */
@@ -651,9 +641,9 @@ function explainProbability(pass, step, c) {
   const values = (indices) => (indices.includes(":") ? logits : logits[c]);
   const working = new Working({
     indices: { row: pass.position, column: ids[c] },
-    needs: { x: { name: "logits", step: from, component: c, count: vocab, values } },
+    inputs: { x: { name: "logits", step: from, component: c, count: vocab, values } },
     known: { row_sum: sum },
-    toLargest: () => numberOf(from, 0, `logits[${pass.position}, ${ids[0]}]`),
+    makeLargestLink: () => numberOf(from, 0, `logits[${pass.position}, ${ids[0]}]`),
     largest: make("span", {}, ...sayParts("id {id}", { id: withSymbol(ids[0], tokens[0]) })),
   });
   return linesOfNumber(working, description.explanations.softmax, {

@@ -40,7 +40,7 @@ function makePicture(view) {
 
   const maps = Array.from({ length: layers * H }, (_, n) => {
     const [layer, head] = [Math.floor(n / H), n % H];
-    const name = say("layer {layer}, head {head}", { layer, head });
+    const name = nameOfPart([layer, head]);
     const map = make("canvas", { "aria-hidden": "true" });
     const badge = make("span", { class: "badge", "aria-hidden": "true" });
     const label = make("span", { class: "number", "aria-hidden": "true" }, `${layer}.${head}`);
@@ -52,8 +52,8 @@ function makePicture(view) {
   let norms = null; // of the stream: embedding; each block's mid, what the MLP adds, output
   let nextTokens = []; // the most probable ones after the text, {id, probability}
   const nextAfter = new Map(); // the same after other tokens, by position; null while they are loading
-  let seen = []; // the layers that are drawn: all, or the open block's
-  let shown = []; // the positions of the tokens that are drawn
+  let drawnLayers = []; // all, or the open block's
+  let drawnTokens = []; // their positions
   let curves = []; // {layer, head, i, j, weight}, by weight
   let plan; // the layout: positions and sizes
 
@@ -87,16 +87,16 @@ function makePicture(view) {
     return drawn;
   }
 
-  const allCurves = () => seen.filter((layer) => trace.loaded.has(layer)).flatMap((layer) => shown.flatMap((i) => curvesOf(layer, i)));
+  const allCurves = () => drawnLayers.filter((layer) => trace.loaded.has(layer)).flatMap((layer) => drawnTokens.flatMap((i) => curvesOf(layer, i)));
 
   function findCurves() {
-    const drawn = allCurves().filter(({ j }) => shown.includes(j));
+    const drawn = allCurves().filter(({ j }) => drawnTokens.includes(j));
     curves = drawn.sort((a, b) => a.weight - b.weight).slice(-MAX_CURVES);
   }
 
   /** If only some tokens are drawn, the large weight that spans the longest distance from one of them. */
   function findFarthest() {
-    if (shown.length === T) return undefined;
+    if (drawnTokens.length === T) return undefined;
     const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1; // many heads rest on the first token (attention sink)
     return allCurves().filter(isOfInterest).sort((a, b) => b.i - b.j - a.i + a.j)[0];
   }
@@ -113,44 +113,50 @@ function makePicture(view) {
 
   // ---- layout ----------------------------------------------------------------------------------
 
+  /** The layout of a block's maps in a width: the columns, the maps' size, and the height of a row and of all. */
+  function mapGrid(width, isBlock, factor) {
+    const [largest, highest] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, 132 * factor];
+    const gridOf = (columns) => {
+      const size = Math.floor(Math.min(largest, (width - 8) / columns - 4));
+      const pitch = size + (size >= LABELLED_MAP ? 20 : 4);
+      return { columns, size, pitch, height: Math.ceil(H / columns) * pitch };
+    };
+    const isUneven = ({ columns }) => Number(H % columns > 0);
+    const fitting = Array.from({ length: H }, (_, n) => gridOf(n + 1)).filter(({ size, height }) => size >= 8 && height <= highest);
+    const labelled = isBlock ? [] : fitting.filter(({ size }) => size >= LABELLED_MAP);
+    if (labelled.length) return labelled.sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height)[0];
+    return fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] ?? gridOf(Math.ceil(H / 6));
+  }
+
   function layOut() {
     const available = byId("picture").clientWidth;
     if (!available) return;
     const isPhone = available < 640;
     const isBlock = isAt("block");
-    seen = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
+    drawnLayers = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
     const factor = isPresenting() ? LARGER : 1;
     const left = isPhone ? 74 : isPresenting() ? 150 : 118;
     const right = isPhone || isBlock ? 10 : 232;
-    const [ofMLP, ofEmbedding] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
-    const smallest = Math.ceil(H / 6) * 17;
-    const unit = Math.max(smallest, (available - left - right) / (ofEmbedding + seen.length * (1 + ofMLP)));
-    const width = left + unit * (ofEmbedding + seen.length * (1 + ofMLP));
-    const [largest, highest] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, 132 * factor];
-    const sizeIn = (columns) => {
-      const size = Math.floor(Math.min(largest, (unit - 8) / columns - 4));
-      const rows = Math.ceil(H / columns);
-      const pitch = size + (size >= LABELLED_MAP ? 20 : 4);
-      return { columns, size, pitch, height: rows * pitch };
-    };
-    const fitting = Array.from({ length: H }, (_, n) => sizeIn(n + 1)).filter(({ size, height }) => size >= 8 && height <= highest);
-    const isUneven = ({ columns }) => Number(H % columns > 0);
-    const labelled = fitting.filter(({ size }) => size >= LABELLED_MAP).sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height);
-    const grid = (!isBlock && labelled[0]) || fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] || sizeIn(Math.ceil(H / 6));
+    // An attention's width; an MLP's and the embedding's are fractions of it.
+    const [mlpFraction, embeddingFraction] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
+    const units = embeddingFraction + drawnLayers.length * (1 + mlpFraction);
+    const smallest = Math.ceil(H / 6) * 17; // maps in six rows
+    const unit = Math.max(smallest, (available - left - right) / units);
+    const width = left + unit * units;
+    const grid = mapGrid(unit, isBlock, factor);
     const top = 30 + grid.height + 18;
     const topInPage = byId("picture").getBoundingClientRect().top + scrollY;
     const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * factor, innerHeight - topInPage - (isPresenting() ? 110 : 70)))) - top - 16;
     const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
-    shown = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
-    const gaps = shown.map((position, n) => n > 0 && position !== shown[n - 1] + 1);
+    drawnTokens = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
+    const gaps = drawnTokens.map((position, n) => n > 0 && position !== drawnTokens[n - 1] + 1);
     const free = room - GAP * gaps.filter(Boolean).length;
-    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * factor, free / shown.length));
+    const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * factor, free / drawnTokens.length));
     let y = top + line / 2;
-    const lines = new Map(shown.map((position, n) => [position, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
-    const starts = [left]; // of the stages: embedding, then attention and MLP of each block
-    starts.push(left + unit * ofEmbedding);
-    for (let n = 0; n < seen.length; n++) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + ofMLP));
-    plan = { width, height: y + line / 2 + 10, left, unit, grid, top, line, lines, gaps, starts, isPhone };
+    const lines = new Map(drawnTokens.map((position, n) => [position, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
+    const starts = [left, left + unit * embeddingFraction]; // of the embedding, then of each block's attention and MLP
+    for (const _ of drawnLayers) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + mlpFraction));
+    plan = { width, height: y + line / 2 + 10, grid, top, line, lines, starts };
     const moveTo = (element, x, y) => {
       element.style.left = `${x}px`;
       element.style.top = `${y}px`;
@@ -158,7 +164,7 @@ function makePicture(view) {
     scene.style.width = `${width}px`;
     scene.style.height = `${plan.height}px`;
     names.replaceChildren(
-      ...shown.map((i, n) => {
+      ...drawnTokens.map((i, n) => {
         const name = make("span", { class: "line", role: "option", tabindex: "-1", title: trace.tokens[i].symbol }, make("bdi", {}, brief(wordOf(trace.tokens[i].symbol))));
         name.position = i;
         name.classList.toggle("gap", gaps[n]);
@@ -176,23 +182,22 @@ function makePicture(view) {
       return title;
     };
     titles.replaceChildren(
-      ...(isTitled ? [titleAt(!isBlock && unit * ofEmbedding >= 72 ? say("Embedding") : "", starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
-      ...seen.flatMap((layer, n) => [
+      ...(isTitled ? [titleAt(!isBlock && unit * embeddingFraction >= 72 ? say("Embedding") : "", starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
+      ...drawnLayers.flatMap((layer, n) => [
         titleAt(isTitled ? say("Attention {layer}", { layer }) : String(layer), starts[1 + 2 * n], starts[2 + 2 * n], blocks[layer]),
-        titleAt(unit * ofMLP >= 50 ? `MLP ${layer}` : "", starts[2 + 2 * n], starts[3 + 2 * n]),
+        titleAt(unit * mlpFraction >= 50 ? `MLP ${layer}` : "", starts[2 + 2 * n], starts[3 + 2 * n]),
       ]),
     );
     for (const { layer, head, cell, canvas } of maps) {
       const { columns, size, pitch } = grid;
       const margin = (unit - columns * (size + 4) + 4) / 2;
-      cell.hidden = !seen.includes(layer);
-      moveTo(cell, starts[1 + 2 * seen.indexOf(layer)] + margin + (head % columns) * (size + 4), 30 + Math.floor(head / columns) * pitch);
+      cell.hidden = !drawnLayers.includes(layer);
+      moveTo(cell, starts[1 + 2 * drawnLayers.indexOf(layer)] + margin + (head % columns) * (size + 4), 30 + Math.floor(head / columns) * pitch);
       canvas.style.width = canvas.style.height = `${size}px`;
       cell.classList.toggle("unnamed", size < LABELLED_MAP);
     }
     next.hidden = isBlock;
     next.style.top = `${isPhone ? 0 : plan.top + scene.offsetTop}px`;
-    scene.classList.toggle("phone", isPhone);
     findCurves();
     draw();
   }
@@ -206,13 +211,13 @@ function makePicture(view) {
 
   const curveAt = ({ layer, i, j }) => {
     const { starts, lines } = plan;
-    const n = seen.indexOf(layer);
+    const n = drawnLayers.indexOf(layer);
     return { from: starts[1 + 2 * n] + 6, to: starts[2 + 2 * n] - 6, y: lines.get(j), end: lines.get(i) };
   };
 
   const draw = onceAFrame(() => {
     if (!plan || !palette) return;
-    const { width, height, starts, lines, top, line, isPhone } = plan;
+    const { width, height, starts, lines, top, line } = plan;
     const context = prepareCanvas(canvas, width, height);
     const ends = starts.at(-1);
     const stage = isAt("model") ? playing.stages[playing.stage] : undefined;
@@ -228,7 +233,7 @@ function makePicture(view) {
     context.rect(0, 0, until, height);
     context.clip();
     context.fillStyle = band;
-    for (let n = 0; n < seen.length; n++) {
+    for (let n = 0; n < drawnLayers.length; n++) {
       context.beginPath();
       context.roundRect(starts[1 + 2 * n], top - 8, starts[2 + 2 * n] - starts[1 + 2 * n], height - top + 2, 12);
       context.fill();
@@ -236,7 +241,7 @@ function makePicture(view) {
     /** The thickness of a token's ribbon: at the embedding, and after each block's attention and MLP. */
     const thicknessesOf = (i) => {
       const norm = (n) => (norms ? norms[n * T + i] : largest / 4);
-      return [norm(3 * seen[0]), ...seen.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])].map(thickness);
+      return [norm(3 * drawnLayers[0]), ...drawnLayers.flatMap((layer) => [norm(1 + 3 * layer), norm(3 + 3 * layer)])].map(thickness);
     };
     for (const [i, y] of lines) {
       const sizes = thicknessesOf(i);
@@ -270,7 +275,7 @@ function makePicture(view) {
       }
     context.globalAlpha = 1;
     context.lineWidth = 1.5;
-    for (const [n, layer] of norms ? seen.entries() : [])
+    for (const [n, layer] of norms ? drawnLayers.entries() : [])
       for (const [i, y] of lines) {
         context.beginPath();
         context.arc((starts[2 + 2 * n] + starts[3 + 2 * n]) / 2, y, (2 + 9 * (norms[(2 + 3 * layer) * T + i] / largest) ** 0.5) * Math.min(1, line / 32), 0, 7);
@@ -425,7 +430,7 @@ function makePicture(view) {
   });
   canvas.addEventListener("click", (event) => {
     const curve = curveUnder(event);
-    const block = seen.findIndex((_, n) => event.offsetX >= plan.starts[1 + 2 * n] && event.offsetX < plan.starts[2 + 2 * n]);
+    const block = drawnLayers.findIndex((_, n) => event.offsetX >= plan.starts[1 + 2 * n] && event.offsetX < plan.starts[2 + 2 * n]);
     if (!curve && isAt("model") && block >= 0 && event.offsetY > plan.top) enterBlock(blocks[block]);
     if (!curve) return;
     enterHead(curve.layer, curve.head, () => select(queryOf(trace, curve.i)));

@@ -37,7 +37,7 @@ def playground(
     size = 4 * sum(math.prod(shape) for _, shape in shapes)
     if size > MOST_BYTES:
         raise InvalidValueError(
-            "the model has {size} bytes of parameters, and a page holds at most {most}. Use "
+            "the model has {size} bytes of parameters, and a page can include at most {most}. Use "
             "attnlab explore for larger models",
             size=f"{size:,}",
             most=f"{MOST_BYTES:,}",
@@ -46,14 +46,14 @@ def playground(
         numbers = np.concatenate([np.ravel(parameters[path]) for path in parameters], dtype="<f4")
     if not np.isfinite(numbers).all():
         raise InvalidValueError(
-            "the parameters hold NaN or numbers too large for float32, which a page uses"
+            "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
     description = description_of(trace, language, has_model=True)
     names: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     model = {
         "config": {name: getattr(trace.config, name) for name in names},
         "graph": description["graph"],
-        "given": description["given"],
+        "hyperparameters": description["hyperparameters"],
         "tokenizer": tokenizer,
         "shapes": shapes,
         "rules": rules,

@@ -10,7 +10,7 @@ const BLOCK = 2 ** 12; // numbers that fit in the L1 cache
 
 class Products {
   #used = 0; // numbers of scratch memory
-  #isOpen = false; // whether new arrays are in it
+  #isActive = false; // whether new arrays are allocated in it
 
   /** An instance with memory for this many more numbers; null without WebAssembly. */
   static of(count) {
@@ -38,21 +38,21 @@ class Products {
 
   /** Call f with scratch memory for its arrays; `keep` copies one that f made, so that it outlives f. */
   inScratch(f) {
-    const [used, isOpen] = [this.#used, this.#isOpen];
+    const [used, isActive] = [this.#used, this.#isActive];
     const start = this.scratch.byteOffset + 4 * used; // the scratch memory is the last
     const keep = (x) => (x instanceof Nd && this.#isIn(x.data) && x.data.byteOffset >= start ? copyOf(x) : x);
-    this.#isOpen = true;
+    this.#isActive = true;
     try {
       return f(keep);
     } finally {
-      [this.#used, this.#isOpen] = [used, isOpen];
+      [this.#used, this.#isActive] = [used, isActive];
     }
   }
 
   /** Memory for numbers in scratch memory, if it is in use and has room. */
   allocate(count) {
     const end = this.#used + ((count + 3) & ~3); // functions of rows write four numbers at a time
-    if (!this.#isOpen || end > SCRATCH) return null;
+    if (!this.#isActive || end > SCRATCH) return null;
     const allocated = this.scratch.subarray(this.#used, this.#used + count);
     this.#used = end;
     return allocated;
@@ -60,7 +60,7 @@ class Products {
 
   #isIn = (data) => data.buffer === this.scratch.buffer;
 
-  /** Like `byRows` and `byColumns`; returns false if the matrices aren't supported. */
+  /** The same as `byRows` and `byColumns`; returns false if the matrices aren't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
     if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
     const [next, step] = y.strides.slice(-2);

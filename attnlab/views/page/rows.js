@@ -70,7 +70,7 @@ function headIn({ trace, layer, h, inputs, edits }) {
  */
 function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {}) {
   const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
-  const inputs = { ...trace.given, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
+  const inputs = { ...trace.hyperparameters, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
   for (const layer of layers) {
     const loaded = trace.loaded.get(layer);

@@ -128,6 +128,9 @@ const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
 
 const lastOf = (path) => path.replace(/.*\./, "");
 
+/** A layer's scale without the factor √Dk. */
+const scaleWithoutRoot = (hyperparameters, layer) => hyperparameters[`blocks.${layer}.attention.layer_number`] ?? 1;
+
 /** A step's value after an edit, with the original's shape and type. */
 function applyEdit(value, edit) {
   const edited = typeof edit === "function" ? edit(value) : edit;

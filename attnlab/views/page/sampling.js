@@ -13,7 +13,7 @@ function predictionOf(values, vocab, { temperatures, topPs }) {
     logits: Array.from({ length: n }, (_, i) => values[n + i] + values[2 * n + i]),
     ties,
     following: { larger, logit: totalOf(following) },
-    others: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
+    othersSum: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
     nucleus(temperature, topP) {
       const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
       const [count, fraction] = values.subarray(nucleusStart + 2 * at, nucleusStart + 2 * at + 2);
@@ -41,7 +41,7 @@ function predictionOfLogits(allLogits, n, nextId) {
       larger: nextId === undefined ? -1 : countWhere((x) => x > allLogits[nextId]),
       logit: nextId === undefined ? 0 : allLogits[nextId],
     },
-    others: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
+    othersSum: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
     nucleus(temperature, topP) {
       const sum = ascending.reduce((sum, x) => sum + exponential(x, temperature), 0);
       let [removed, below] = [0, 0];
@@ -58,22 +58,22 @@ function predictionOfLogits(allLogits, n, nextId) {
  * softmax(logits / temperature), cut by top-k, then by top-p, and renormalized.
  *
  * The settings are as in attnlab/model/sampling.py, null for no cut. Arrays have a number for each token
- * that the pack includes, the most probable first; `cutBy` says what removed a token. For the whole
- * vocabulary: `sum`, softmax's divisor; `left`, the divisor after the cuts; `count`, the tokens left.
+ * that the pack includes, the most probable first; `removedBy` says what removed a token. For the whole
+ * vocabulary: `sum`, softmax's divisor; `keptSum`, the divisor after the cuts; `count`, the tokens that remain.
  * `others` are all tokens that aren't included, together.
  */
-function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature, top_k, top_p }) {
+function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperature, top_k, top_p }) {
   if (temperature === 0) {
-    const cutBy = logits.map((_, i) => (i ? "temperature" : ""));
-    const renormalized = cutBy.map((by) => (by ? 0 : 1));
+    const removedBy = logits.map((_, i) => (i ? "temperature" : ""));
+    const renormalized = removedBy.map((cut) => (cut ? 0 : 1));
     const others = { exponential: 0, probability: 0, renormalized: 0 };
-    return { exponentials: [], probabilities: [], cutBy, count: 1, renormalized, others };
+    return { exponentials: [], probabilities: [], removedBy, count: 1, renormalized, others };
   }
   // Tokens that aren't included but tie with the last one: they are cut if it is.
   const all = [...logits, ...Array(ties).fill(logits.at(-1))];
   const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
   const listed = exponentials.slice(0, logits.length);
-  const rest = others(temperature);
+  const rest = othersSum(temperature);
   const sum = totalOf(listed) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
   // The order of top-p; among equals, higher ids first.
@@ -82,31 +82,31 @@ function probabilitiesOf({ vocab, logits, ties, others, nucleus }, { temperature
     .sort((a, b) => all[b] - all[a] || b - a);
   const sumOfFirst = (n) => totalOf(ranked.slice(0, n).map((i) => exponentials[i]));
   let count = smallest === -Infinity ? vocab : ranked.length;
-  let left = smallest === -Infinity ? sum : sumOfFirst(count);
+  let keptSum = smallest === -Infinity ? sum : sumOfFirst(count);
   if (top_p !== null && count > ranked.length) {
     const cut = nucleus(temperature, top_p);
     count = cut.count;
-    left = count > ranked.length ? cut.fraction * sum : sumOfFirst(count);
+    keptSum = count > ranked.length ? cut.fraction * sum : sumOfFirst(count);
   } else if (top_p !== null) {
     for (let below = 0; count > 1; count--) {
-      below += exponentials[ranked[count - 1]] / left;
+      below += exponentials[ranked[count - 1]] / keptSum;
       if (below > 1 - top_p) break;
     }
-    left = sumOfFirst(count);
+    keptSum = sumOfFirst(count);
   }
   const kept = new Set(ranked.slice(0, count));
-  const cutBy = logits.map((logit, i) =>
+  const removedBy = logits.map((logit, i) =>
     logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p",
   );
-  const renormalized = listed.map((e, i) => (cutBy[i] ? 0 : e / left));
-  const isAll = count === cutBy.filter((by) => !by).length;
+  const renormalized = listed.map((e, i) => (removedBy[i] ? 0 : e / keptSum));
+  const isAll = count === removedBy.filter((cut) => !cut).length;
   return {
     exponentials: listed,
     sum,
     probabilities: listed.map((e) => e / sum),
-    cutBy,
+    removedBy,
     count,
-    left,
+    keptSum,
     renormalized,
     others: {
       exponential: rest,

@@ -6,7 +6,7 @@
  *
  *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of float32
  *   has(trace, name)             whether there is such a pack
- *   explain(trace, path, n)      column n of a parameter, and its bias
+ *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and its bias
  *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
  *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
  *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
@@ -30,8 +30,8 @@ class Source {
     return predictionOf(await this.pack(trace, `prediction.${position}`), trace.prediction.vocab, description.sliders);
   }
 
-  /** A column of a matrix with `rows` rows; undefined if the source doesn't have it. */
-  async explain(trace, path, n, rows) {
+  /** A parameter's column; undefined if the source doesn't have it. */
+  async column(trace, path, n, rows) {
     const includes = ([name, start, stop]) => name === path && n >= start && n < stop;
     const [, start, stop] = trace.pass.columns.find(includes) ?? [path, n, n + 1];
     const name = `columns.${path}.${start}.${stop}`;
@@ -75,7 +75,8 @@ class FileSource extends Source {
 
 const elementOf = (trace, name) => document.getElementById(`trace-${trace.number}-${name}`);
 
-const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ","); // Intl starts slowly
+/** A count with a comma before each group of three digits. Not by Intl, which starts slowly. */
+const grouped = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 
 /** Decode base64. */
 function bytesOf(base64) {
@@ -92,7 +93,7 @@ async function embeddedNumbers(element) {
   const count = planes.length / 4; // all first bytes, then all second bytes, ...
   const bytes = new Uint8Array(planes.length);
   for (let plane = 0, n = 0; plane < 4; plane++)
-    for (let at = plane; at < bytes.length; at += 4) bytes[at] = planes[n++];
+    for (let k = plane; k < bytes.length; k += 4) bytes[k] = planes[n++];
   return new Float32Array(bytes.buffer, 0, count);
 }
 

@@ -64,17 +64,17 @@ function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
   const change = { word: wordElement(trace.names.get(ids[affected])), then, now };
   const effect =
     before[0] < IMPROBABLE
-      ? undecided(trace, change.word, before[0], after[0])
+      ? effectIfUndecided(trace, change.word, before[0], after[0])
       : then === now
-      ? sayParts("Without this head, “{word}” stays at {now}.", change)
-      : after[affected] < before[affected]
-        ? sayParts("Without this head, “{word}” falls from {then} to {now}.", change)
-        : sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
+        ? sayParts("Without this head, “{word}” stays at {now}.", change)
+        : after[affected] < before[affected]
+          ? sayParts("Without this head, “{word}” falls from {then} to {now}.", change)
+          : sayParts("Without this head, “{word}” rises from {then} to {now}.", change);
   return [...attention, spaceBetween(), ...effect];
 }
 
 /** How ablating a head changes the most probable token of a model in which no token is probable, such as an untrained one. */
-function undecided(trace, word, before, after) {
+function effectIfUndecided(trace, word, before, after) {
   const values = { word, share: percent(before, 3), uniform: percent(1 / trace.prediction.vocab, 3), change: percent(Math.abs(after / before - 1), 1) };
   return after < before
     ? sayParts("No next token is probable: “{word}” comes first with {share}, where a guess has {uniform}. Without this head, it is {change} less probable.", values)
@@ -92,7 +92,7 @@ function filterStory() {
 
 /** A paragraph about a head: a button with its name, which opens it, then the sentences. */
 function paragraphAbout({ layer, head }, sentences) {
-  const title = say("layer {layer}, head {head}", { layer, head });
+  const title = nameOfPart([layer, head]);
   const button = buttonOf(() => enterHead(layer, head), { class: "leads", title }, say("Head {layer}.{head}", { layer, head }));
   return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
 }
@@ -134,7 +134,7 @@ async function rankHeads(trace, { ids, before, heads }) {
   await Promise.all([...new Set(ranked.map(({ layer }) => layer))].map((layer) => loadLayer(trace, layer)));
   if (traces.at(-1) !== trace) return;
   const rows = ranked.map(({ layer, head, key, weight, after }) => {
-    const title = say("layer {layer}, head {head}", { layer, head });
+    const title = nameOfPart([layer, head]);
     const button = buttonOf(() => chooseHead(layer, head, false), { class: "row-button", title }, `${layer}.${head}`);
     const [job, attention] = jobOf(trace, layer, head);
     const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";

@@ -43,11 +43,18 @@ HIDDEN_STEPS = {
     "attention.V": "attention.QKV",
 }
 
-# The linear maps of a block.
-MAPS = ("attention.W_Q", "attention.W_K", "attention.W_V", "attention.W_O", "mlp.W_1", "mlp.W_2")
+# The matrices of a block's linear maps.
+MATRICES = (
+    "attention.W_Q",
+    "attention.W_K",
+    "attention.W_V",
+    "attention.W_O",
+    "mlp.W_1",
+    "mlp.W_2",
+)
 
-# Bytes that a file spends on rows and columns; it includes at least the last token's rows, and one
-# column of each map of block 0.
+# Bytes of rows and columns in a file, which includes at least the last token's rows, and one column
+# of each matrix of block 0.
 BUDGET = 300_000
 
 # The most probable next tokens whose columns of W_U are included.
@@ -109,7 +116,7 @@ def rows(trace: Result, position: int) -> Iterable[AnyArray]:
     """The pack "pass" of a token."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
         fork = trace.fork()  # frees the previous block's numbers
-        yield from [_at(fork, path)[position] for path in paths]
+        yield from [_value_at(fork, path)[position] for path in paths]
 
 
 def norms(trace: Result) -> Iterable[AnyArray]:
@@ -121,11 +128,11 @@ def norms(trace: Result) -> Iterable[AnyArray]:
 
 def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
-    if path not in {"W_U", *_maps_of(len(trace.blocks))}:
+    if path not in {"W_U", *_matrices_of(len(trace.blocks))}:
         raise InvalidValueError("no columns of {path} available", path=quoted(path))
-    W = _at(trace, path)
+    W = _value_at(trace, path)
     owner, _, name = path.rpartition(".")
-    bias = None if path == "W_U" else _at(trace, f"{owner}.{name.replace('W', 'b')}")
+    bias = None if path == "W_U" else _value_at(trace, f"{owner}.{name.replace('W', 'b')}")
     if not 0 <= start < stop <= W.shape[1]:
         raise InvalidValueError(
             "{path} has no columns {start} to {last}", path=path, start=start, last=stop - 1
@@ -152,24 +159,24 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     if missing(trace):
         return []
     likeliest = sorted(token.id for token in trace.next_tokens(_count_of_next(trace)))
-    return [*_columns_of_maps(trace), *(("W_U", id, id + 1) for id in likeliest)]
+    return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in likeliest)]
 
 
-def _columns_of_maps(trace: Result) -> list[tuple[str, int, int]]:
-    """The same number of columns of each map; if none fit, one column of each map of block 0."""
+def _columns_of_matrices(trace: Result) -> list[tuple[str, int, int]]:
+    """The same number of columns of each matrix; if none fit, one of each matrix of block 0."""
     D, F, L = _sizes(trace)
     other_floats = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
     floats_per_column = L * (5 * (D + 1) + F + 1)
     count = (BUDGET // 4 - other_floats) // floats_per_column
     return [
         (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
-        for path in _maps_of(L if count > 0 else 1)
+        for path in _matrices_of(L if count > 0 else 1)
     ]
 
 
-def _maps_of(blocks: int) -> list[str]:
-    """The paths of the linear maps of the first blocks."""
-    return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MAPS]
+def _matrices_of(blocks: int) -> list[str]:
+    """The paths of the matrices of the first blocks."""
+    return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MATRICES]
 
 
 def _count_of_next(trace: Result) -> int:
@@ -197,7 +204,7 @@ def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
     """A listed step's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in IN_BLOCK else name
     owner, _, step = path.rpartition(".")
-    result = _at(trace, owner) if owner else trace
+    result = _value_at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
         "formula": say(result.formula_of(step), language),
@@ -205,7 +212,7 @@ def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
     }
 
 
-def _at(trace: Result, path: str) -> Any:
+def _value_at(trace: Result, path: str) -> Any:
     """The value at a path, such as blocks.0.mlp.W_1."""
     value = trace
     for name in path.split("."):
@@ -227,7 +234,7 @@ def _is_edited(trace: Result, path: str) -> bool:
 
 def _is_available(trace: Result, path: str) -> bool:
     try:
-        _at(trace.fork(), path)
+        _value_at(trace.fork(), path)
     except InvalidValueError:
         return False
     return True

@@ -42,13 +42,13 @@ function makeText(view) {
     const isHidden = exists ? hiddenIn(view, { layer, head, step: "weights" }) : () => true;
     const colours = paletteIndices(weights, description.scales.weights);
     chips.forEach(({ chip, weight }, j) => {
-      const seen = !isHidden(i * trace.Tk + j);
-      chip.classList.toggle("unseen-by-query", !seen);
+      const isVisible = !isHidden(i * trace.Tk + j);
+      chip.classList.toggle("unseen-by-query", !isVisible);
       chip.classList.toggle("query", j === trace.cached + chosen);
       chip.classList.toggle("pointed", j === trace.cached + i && i !== chosen);
-      chip.style.backgroundColor = seen ? palette[colours[j]] : "";
-      chip.style.color = seen ? inks[colours[j]] : "";
-      const words = seen ? weights[j].toFixed(2) : "";
+      chip.style.backgroundColor = isVisible ? palette[colours[j]] : "";
+      chip.style.color = isVisible ? inks[colours[j]] : "";
+      const words = isVisible ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
     if (!flow.contains(document.activeElement)) tabTo(trace.cached + chosen);

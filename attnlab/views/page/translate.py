@@ -37,8 +37,8 @@ ELEMENTWISE = {
 }
 
 # One loop per function, which browsers optimize better than a shared one.
-LOOP = """elementwise("{0}", (out, at, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
-  for (let n = 0; n < width; n++, i += di, j += dj, k += dk) out[at + n] = {1};
+LOOP = """elementwise("{0}", (out, start, width, [a, b, c], [i, j, k], [di, dj, dk]) => {{
+  for (let n = 0; n < width; n++, i += di, j += dj, k += dk) out[start + n] = {1};
 }})"""
 
 # Python's operators as functions of arrays.
@@ -107,8 +107,8 @@ class Untranslatable(Exception):
 class Translation:
     """Translates functions that use the `known` names and local ones.
 
-    An array that only the next operation uses is overwritten with its result;
-    functions `returning_new` arrays return nothing else.
+    An operation may write its result into an operand that is a new array, which nothing else uses.
+    Functions in `returning_new` always return new arrays.
     """
 
     def __init__(self, known: Iterable[str], returning_new: Iterable[str] = ()) -> None:
@@ -151,7 +151,7 @@ class Translation:
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
                 return f"{self.expression(target)} = {self.expression(value)};"
             case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
-                return f"{self.expression(target)} = {self.called(node, op, target, value)};"
+                return f"{self.expression(target)} = {self.operation(node, op, target, value)};"
             case ast.For(target=ast.Name() as target, iter=items, body=body, orelse=[]):
                 lines = " ".join(map(self.statement, body))
                 each = f"{self.expression(target)} of {self.expression(items)}"
@@ -177,15 +177,15 @@ class Translation:
             case ast.Attribute(value=value, attr=name) if name in ATTRIBUTES:
                 return f"{self.expression(value)}.{name}"
             case ast.BinOp(left=left, op=op, right=right):
-                return self.called(node, op, left, right)
+                return self.operation(node, op, left, right)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value) | float(value))):
                 return f"-{value!r}"
             case ast.UnaryOp(op=op, operand=operand):
-                return self.called(node, op, operand)
+                return self.operation(node, op, operand)
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
                 return f"{self.expression(left)} == null"
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self.called(node, op, left, right)
+                return self.operation(node, op, left, right)
             case ast.BoolOp(op=ast.Or(), values=values):
                 return f"({' || '.join(map(self.expression, values))})"
             case ast.IfExp(test=test, body=body, orelse=other):
@@ -210,22 +210,22 @@ class Translation:
                     raise Untranslatable(node)
                 options = [f"{{ {', '.join(named)} }}"] if named else []
                 if _is_numpy_function(function):
-                    return self.over(self.expression(function), *arguments)
+                    return self.numpy_call(self.expression(function), *arguments)
                 return f"{self.expression(function)}({', '.join(positional + options)})"
         raise Untranslatable(node)
 
-    def called(self, node: ast.AST, operator: ast.AST, *operands: ast.expr) -> str:
-        """An operator as a function of `arrays.js`."""
+    def operation(self, node: ast.AST, operator: ast.AST, *operands: ast.expr) -> str:
+        """An operator as a call of a function of `arrays.js`."""
         if type(operator) not in OPERATORS:
             raise Untranslatable(node)
-        return self.over(f"nd.{OPERATORS[type(operator)]}", *operands)
+        return self.numpy_call(f"nd.{OPERATORS[type(operator)]}", *operands)
 
-    def over(self, function: str, *operands: ast.expr) -> str:
-        """A function of `arrays.js`, which overwrites the first operand that is a new array."""
+    def numpy_call(self, function: str, *operands: ast.expr) -> str:
+        """A call in `arrays.js`; the result may overwrite the first operand that is a new array."""
         values = [self.expression(operand) for operand in operands]
         new = [n for n, operand in enumerate(operands) if _is_new(operand, self.returning_new)]
         if new and function.removeprefix("nd.") in ELEMENTWISE:
-            return f"{function}.over({', '.join([str(new[0]), *values])})"
+            return f"{function}.reusing({', '.join([str(new[0]), *values])})"
         return f"{function}({', '.join(values)})"
 
 
