@@ -124,42 +124,77 @@ def pure(browser: Any) -> Iterator[Any]:
     page.close()
 
 
+# What a new page emulates.
+MEDIA = {"color_scheme": "light", "reduced_motion": "no-preference", "forced_colors": "none"}
+
+
 class Watched:
-    """Opens pages in separate contexts and records their messages and requests."""
+    """Opens pages and records their messages and requests.
+
+    Closed pages are left blank and opened again: each new one would start a process.
+    """
 
     def __init__(self, browser: Any) -> None:
-        self._browser, self._contexts = browser, list[Any]()
+        self._browser, self._open, self._blank = browser, list[Any](), list[Any]()
         self.said: list[str] = []
         self.asked: set[str] = set()
 
-    def open(self, address: str, **settings: Any) -> Any:
-        """Open a page with all its controls and at the first head, unless a link says otherwise."""
-        if "#" not in address:
-            address += "#layer=0&head=0"
-        if "depth=" not in address:
-            address += "&depth=lab"
-        settings = {"viewport": {"width": 1280, "height": 800}} | settings
+    def _new_page(self, **settings: Any) -> Any:
         context = self._browser.new_context(**settings)
-        self._contexts.append(context)
         context.on("request", lambda request: self.asked.add(request.url))
         page = context.new_page()
         page.on("console", lambda message: self.said.append(message.text))
         page.on("pageerror", lambda error: self.said.append(str(error)))
         page.on("dialog", lambda dialog: self.said.append(dialog.message))
+        return page
+
+    def open(
+        self,
+        address: str,
+        viewport: dict[str, int] | None = None,
+        has_touch: bool = False,
+        **media: Any,
+    ) -> Any:
+        """Open a page with all its controls and at the first head, unless a link says otherwise."""
+        if "#" not in address:
+            address += "#layer=0&head=0"
+        if "depth=" not in address:
+            address += "&depth=lab"
+        if has_touch:
+            page = self._new_page(has_touch=True)
+        else:
+            page = self._blank.pop() if self._blank else self._new_page()
+        self._open.append((page, has_touch))
+        page.set_viewport_size(viewport or {"width": 1280, "height": 800})
+        page.emulate_media(media="null", **MEDIA | media)
         page.goto(address)
         until(page, LOADED)
         return page
 
     def close(self) -> None:
-        for context in self._contexts:
-            context.close()
+        while self._open:
+            page, has_touch = self._open.pop()
+            for other in page.context.pages:
+                if has_touch or other != page:
+                    other.close()
+            if not has_touch:
+                page.unroute_all()
+                page.goto("about:blank")
+                page.mouse.move(0, 0)
+                self._blank.append(page)
+
+
+@pytest.fixture(scope="session")
+def watched_pages(browser: Any) -> Watched:
+    return Watched(browser)
 
 
 @pytest.fixture
-def watched(browser: Any) -> Iterator[Watched]:
-    watched = Watched(browser)
-    yield watched
-    watched.close()
+def watched(watched_pages: Watched) -> Iterator[Watched]:
+    watched_pages.said.clear()
+    watched_pages.asked.clear()
+    yield watched_pages
+    watched_pages.close()
 
 
 @pytest.fixture

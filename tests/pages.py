@@ -94,29 +94,41 @@ def gpt2_shaped(
     return GPT2(parameters, odd.tokenizer).trace(ids)  # type: ignore[arg-type]
 
 
-def shown_as(element: Any) -> tuple[str, float]:
-    """A number as displayed, and as stored in the page."""
-    return element.inner_text(), float(element.get_attribute("value").replace("Infinity", "inf"))
+def numbers(element: Any) -> list[float]:
+    """All numbers in an element, at full precision."""
+    return element.locator("data").evaluate_all("(all) => all.map((one) => Number(one.value))")
 
 
-def agrees(element: Any, expected: float, scale: float = 1.0) -> bool:
-    """Whether a number on the page is `wanted`, to the displayed digits."""
-    shown, held = shown_as(element)
+def agrees(elements: Any, expected: Any, scale: float = 1.0) -> bool:
+    """Whether a number on the page, or several, are as expected, to the displayed digits."""
+    shown = "(x) => [x.innerText, Number(x.value)]"
+    if np.ndim(expected) == 0:
+        return _agrees(*elements.evaluate(shown), expected, scale)
+    rows = zip(elements.evaluate_all(f"(all) => all.map({shown})"), expected, strict=True)
+    return all(_agrees(*row, number, scale) for row, number in rows)
+
+
+def _agrees(shown: str, stored: float, expected: float, scale: float) -> bool:
     if not np.isfinite(expected):
-        return shown == "-inf" and held == expected
+        return shown == "-inf" and stored == expected
     last_digit = 10.0 ** (int(shown.partition("e")[2] or 0) - len(re.split(r"\.|e", shown)[1]))
     slack = 1e-6 * max(1.0, scale)  # float32 there, float64 here
-    return abs(float(shown) - expected) <= last_digit / 2 + slack and abs(held - expected) <= slack
+    return (
+        abs(float(shown) - expected) <= last_digit / 2 + slack and abs(stored - expected) <= slack
+    )
 
 
 def to_cell(page: Any, i: int, j: int, nth: int = 0) -> None:
-    """Move the cursor of a heatmap to a cell by keys."""
-    cursor = page.locator(".cursor").nth(nth)
-    cursor.focus()
-    page.keyboard.press("Control+Home")
-    for key, times in (("ArrowDown", i), ("ArrowRight", j)):
-        for _ in range(times):
-            page.keyboard.press(key)
+    """Move the cursor of a heatmap to a cell by keys, all sent at once."""
+    page.locator(".cursor").nth(nth).evaluate(
+        """(cursor, keys) => {
+            cursor.focus();
+            const send = (key) => document.activeElement.dispatchEvent(
+                new KeyboardEvent("keydown", { key, ctrlKey: key === "Home", bubbles: true }));
+            keys.forEach(send);
+        }""",
+        ["Home", *["ArrowDown"] * i, *["ArrowRight"] * j],
+    )
 
 
 def legend(page: Any, nth: int = 0) -> dict[int, float]:

@@ -31,8 +31,8 @@ from pages import (
     gpt2_shaped,
     in_base64,
     legend,
+    numbers,
     places,
-    shown_as,
     shown_in,
     ticks,
     to_cell,
@@ -528,34 +528,31 @@ def check_arithmetic(
     """Compare the open arithmetic with the trace: the chain, the components, the row."""
     head, article = trace.head(layer, h), page.locator("#sums article").nth(nth)
     scale = np.abs(head.raw_scores).max()
-    for step in MATRICES:
-        shown = article.locator(f'[data-step="{step}"] strong data')
-        assert agrees(shown, getattr(head, step)[i, j], scale), step
+    shown = article.locator(",".join(f'[data-step="{step}"] strong data' for step in MATRICES))
+    assert agrees(shown, [getattr(head, step)[i, j] for step in MATRICES], scale)
     product, weight, V = head.Q[i] * head.K[j], head.weights[i, j], head.V[:, d]
     line = article.locator('[data-step="context"] .sum')
     assert line.inner_text().startswith(f"component {d}: key {j} adds ")
     expected = [weight, V[j], weight * V[j], head.context[i, d]]
-    for shown, number in zip(line.locator("data").all(), expected, strict=True):
-        assert agrees(shown, number, scale)
+    assert agrees(line.locator("data"), expected, scale)
     masked = head.masked_scores[i]
     exponentials = np.exp(masked - masked.max())
-    numbers = [shown_as(x)[1] for x in article.locator('[data-step="weights"] data').all()]
+    shown = numbers(article.locator('[data-step="weights"]'))
     shifted = masked[j] - masked.max()
     expected = [masked[j], masked.max(), shifted, shifted, exponentials[j]]
     expected += [*exponentials[np.isfinite(masked)], exponentials.sum()]
     expected += [exponentials[j], exponentials.sum()]
-    assert numbers[: len(expected)] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert shown[: len(expected)] == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
-    def cells(rows: str) -> NDArray[np.float64]:
-        table = article.locator(f'[data-rows="{rows}"] tbody tr').all()
-        return np.array([[shown_as(x)[1] for x in row.locator("data").all()] for row in table])
+    def cells(rows: str, n: int) -> NDArray[np.float64]:
+        return np.reshape(numbers(article.locator(f'[data-rows="{rows}"] tbody')), (n, -1))
 
     columns = [head.Q[i], head.K[j], product, head.V[j], weight * head.V[j], head.context[i]]
-    assert np.allclose(cells("component"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
+    assert np.allclose(cells("component", len(product)), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
     columns = [head.raw_scores[i], head.scores[i], masked, exponentials, head.weights[i], V]
     columns.append(head.weights[i] * V)
-    assert np.allclose(cells("key"), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
-    foot = [shown_as(x)[1] for x in article.locator('[data-rows="key"] tfoot data').all()]
+    assert np.allclose(cells("key", len(V)), np.stack(columns, 1), rtol=1e-5, atol=1e-5)
+    foot = numbers(article.locator('[data-rows="key"] tfoot'))
     expected = [exponentials.sum(), 1, head.context[i, d]]
     assert foot == pytest.approx(expected, rel=1e-5, abs=1e-5)
     headings = article.locator('[data-rows="key"] thead th').all_inner_texts()
@@ -668,18 +665,14 @@ def test_two_traces_and_their_difference(odd: GPT2, open_page: Open) -> None:
         page.locator(f"#steps input[value={step}]").dispatch_event("click")
         to_cell(page, i, j)
         first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
-        readouts = page.locator(".readout data").all()
-        for shown, expected in zip(readouts, (first, second, second - first), strict=True):
-            assert agrees(shown, expected, 100)
+        assert agrees(page.locator(".readout data"), (first, second, second - first), 100)
     page.keyboard.press("Enter")
     assert page.locator("#sums article[data-trace]").count() == 2
     rows = page.locator(".compared tbody tr").all()
     assert len(rows) == len(MATRICES)
     for step, row in zip(MATRICES, rows, strict=True):
         first, second = (getattr(trace.head(2, 1), step)[i, j] for trace in (a, b))
-        numbers = (first, second, second - first)
-        for shown, expected in zip(row.locator("data").all(), numbers, strict=True):
-            assert agrees(shown, expected, 100)
+        assert agrees(row.locator("data"), (first, second, second - first), 100)
     to_cell(page, 0, 5, nth=2)
     page.keyboard.press("Enter")
     assert page.locator(".compared tbody tr").nth(2).inner_text().split()[-3:] == [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES, Open, needs
 from numpy.typing import NDArray
-from pages import OTHER, TEXT, drawn, gpt2_shaped, to_cell, until
+from pages import OTHER, TEXT, drawn, gpt2_shaped, numbers, to_cell, until
 
 from attnlab import GPT2, GPT2Config, Trace, at, open_trace
 from attnlab.errors import InvalidValueError
@@ -191,18 +191,12 @@ def go_to(page: Any, path: str, component: int) -> Any:
     return page.locator("#step-arithmetic")
 
 
-def numbers(element: Any) -> list[float]:
-    """All numbers in an element, at full precision."""
-    return element.locator("data").evaluate_all("(all) => all.map((one) => Number(one.value))")
-
-
 def terms_of(arithmetic: Any) -> NDArray[np.float64]:
     """All terms of an opened sum: rows (first factor, second factor, product)."""
     if arithmetic.locator("details").count():
         arithmetic.locator("summary").click()
         until(arithmetic.page, "document.querySelector('#step-arithmetic details table') !== null")
-    rows = arithmetic.locator("tbody").last.locator("tr")
-    return np.array([numbers(row) for row in rows.all()])
+    return np.reshape(numbers(arithmetic.locator("tbody").last), (-1, 3))
 
 
 @pytest.fixture(scope="module")
@@ -347,10 +341,7 @@ def test_the_lines_of_activations(open_page: Open, activation: str, share: Any) 
         mlp = trace.blocks[1].mlp
         x = shown[0]
         assert x == mlp.hidden[i, c]
-        lines = page.locator("#step-arithmetic .chain li").all()
-        values = [
-            [float(d.get_attribute("value")) for d in one.locator("data").all()] for one in lines
-        ]
+        values = [numbers(line) for line in page.locator("#step-arithmetic .chain li").all()]
         assert values[-2][-1] == pytest.approx(share(x), rel=1e-12)
         if activation == "gelu_new":
             inside = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)

@@ -25,8 +25,8 @@ from pages import (
     agrees,
     drawn,
     gpt2_shaped,
+    numbers,
     places,
-    shown_as,
     shown_in,
     to_cell,
     until,
@@ -640,10 +640,7 @@ def test_two_texts_of_different_lengths(odd: GPT2, open_page: Open) -> None:
     assert page.locator("#arithmetic-title").inner_text().endswith("query 10 | 12, key 8 | 10")
     for row, step in zip(page.locator(".compared tbody tr").all(), MATRICES, strict=True):
         first, second = getattr(a.head(1, 2), step)[10, 8], getattr(b.head(1, 2), step)[12, 10]
-        for shown, expected in zip(
-            row.locator("data").all(), (first, second, second - first), strict=True
-        ):
-            assert agrees(shown, expected, 100)
+        assert agrees(row.locator("data"), (first, second, second - first), 100)
     page.locator('[data-trace="1"] [data-rows="key"] button').nth(2).click()
     assert page.locator("#arithmetic-title").inner_text().endswith("key 2")
     page.keyboard.press("Escape")
@@ -664,7 +661,7 @@ def test_the_reason_why_a_difference_is_0_is_shown(odd: GPT2, open_page: Open) -
         "0 up to query 9: both texts are the same up to there, and later tokens are masked.",
     ]
     to_cell(page, 9, 3, nth=2)
-    assert shown_as(page.locator("#heatmaps .readout data").nth(2))[1] == 0
+    assert numbers(page.locator("#heatmaps .readout").nth(2)) == [0]
     page.locator("#steps input[value=raw_scores]").dispatch_event("click")  # later ones too
     assert why.nth(2).inner_text() == ""
     page = open_page(odd.trace(TEXT), odd.trace(TEXT))
@@ -1016,10 +1013,8 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     rows = page.locator("#strips tbody tr:not(.query-row)").all()
     assert len(rows) == 12
     for j, row in enumerate(rows):
-        for shown, step in zip(
-            row.locator("data").all(), ("raw_scores", "scores", "weights"), strict=True
-        ):
-            assert agrees(shown, getattr(head, step)[i, j], 10)
+        expected = [getattr(head, step)[i, j] for step in ("raw_scores", "scores", "weights")]
+        assert agrees(row.locator("data"), expected, 10)
         assert ("masked" in (row.get_attribute("class") or "")) == (j > i)
     vectors = max(np.abs(head.Q).max(), np.abs(head.K).max())
     products = head.Q[i] * head.K
@@ -1039,9 +1034,7 @@ def test_vectors_as_strips(odd: GPT2, open_page: Open) -> None:
     drawn(page)
     readout = page.locator("#strips .readout")
     assert readout.inner_text().startswith("component 2 of query 8 and key 3:")
-    numbers = [head.Q[8, 2], head.K[3, 2], products[3, 2]]
-    for shown, expected in zip(readout.locator("data").all(), numbers, strict=True):
-        assert agrees(shown, expected)
+    assert agrees(readout.locator("data"), [head.Q[8, 2], head.K[3, 2], products[3, 2]])
     rows[5].locator("button").click()
     assert page.locator("#arithmetic-title").inner_text().endswith("query 8, key 5")
     page.locator("#close").click()
