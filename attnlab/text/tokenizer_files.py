@@ -24,7 +24,7 @@ from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 JsonObject = dict[str, Any]
-Special = Mapping[str, Sequence[JsonObject]]
+SpecialTokens = Mapping[str, Sequence[JsonObject]]
 
 # Classes of transformers that modify the files' settings, and their default special tokens. GPT-2's
 # class is the default.
@@ -39,16 +39,17 @@ BERT_SPECIAL = {
     "mask_token": "[MASK]",
 }
 
-# Names of special tokens, in the order in which those without an id get one.
+# Names of special tokens. Those without an id get one in this order.
 SPECIAL = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
     *("additional_special_tokens", "extra_special_tokens"),
 )
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
-# Tokens that are probably special, in a vocabulary that doesn't mark them.
+# Matches tokens that are probably special, in a vocabulary that doesn't mark them.
 LOOKS_SPECIAL = r"<.*>|\[.*\]"
 
+# Keys of a `tokenizer.json` whose value is null or has a type.
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
@@ -160,30 +161,31 @@ def _is_added_token(token: object) -> bool:
 
 def _is_text(value: object) -> bool:
     """Whether a value is a str without an unpaired surrogate."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and value.encode() is not None
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def _check_vocabulary(ids: object) -> None:
-    """Raise unless it is a dict of symbols and distinct ids."""
+    """Raise unless this is a dict of symbols and distinct ids."""
     if not isinstance(ids, dict):
         raise VocabularyError("a vocabulary must be an object of ids; got {ids}", ids=quoted(ids))
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
-        wrong = [item for item in ids.items() if [*map(type, item)] != [str, int]]
+        invalid = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
             "the id of {symbol} isn't an integer: {id}",
-            symbol=quoted(wrong[0][0]),
-            id=quoted(wrong[0][1]),
+            symbol=quoted(invalid[0][0]),
+            id=quoted(invalid[0][1]),
         )
-    for extreme in (min(ids.values()), max(ids.values())) if ids else ():
-        if not 0 <= extreme < MAX_IDS:
-            symbol = next(symbol for symbol, id in ids.items() if id == extreme)
+    for id in (min(ids.values()), max(ids.values())) if ids else ():
+        if not 0 <= id < MAX_IDS:
+            symbol = next(symbol for symbol in ids if ids[symbol] == id)
             raise VocabularyError(
-                "the id of {symbol}, {extreme}, doesn't fit in 32 bits",
-                symbol=quoted(symbol),
-                extreme=extreme,
+                "the id of {symbol}, {id}, doesn't fit in 32 bits", symbol=quoted(symbol), id=id
             )
     if len(set(ids.values())) < len(ids):
         repeated = Counter(ids.values()).most_common(1)[0][0]
@@ -225,23 +227,23 @@ def _read_settings(directory: Path) -> Settings:
 
     defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)
-    named = {token["content"]: token for tokens in special.values() for token in tokens}
-    listed = settings["added_tokens"] + _more_added_tokens(directory, config, named)
-    settings["added_tokens"] = _with_ids(settings["model"], listed, named, defaults.values())
+    by_content = {token["content"]: token for tokens in special.values() for token in tokens}
+    added = settings["added_tokens"] + _more_added_tokens(directory, config, by_content)
+    settings["added_tokens"] = _with_ids(settings["model"], added, by_content, defaults.values())
     if is_bert:
-        _bert_rules(settings, config, special, is_older)
+        _apply_bert_config(settings, config, special, is_older)
     if is_gpt2:
-        _gpt2_rules(settings, config, special, is_older)
+        _apply_gpt2_config(settings, config, special, is_older)
     if is_older and not is_bert:
         _check_merges_complete(settings)
     return settings
 
 
 def _read_older_files(directory: Path, kind: str | None) -> Settings:
-    """Settings from older models' files; with both formats, those of the class's format."""
-    has_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
+    """Settings from the files of older models; the class decides if both formats exist."""
+    has_byte_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
     has_word_pieces = _exists(directory, "vocab.txt")
-    if not has_pairs and not has_word_pieces:
+    if not has_byte_pairs and not has_word_pieces:
         raise _no_tokenizer(directory)
     if kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
@@ -249,7 +251,7 @@ def _read_older_files(directory: Path, kind: str | None) -> Settings:
             kind=quoted(kind),
             advice=HOW_TO_CONVERT,
         )
-    if has_word_pieces and (kind in BERT_CLASSES or not has_pairs):
+    if has_word_pieces and (kind in BERT_CLASSES or not has_byte_pairs):
         return _read_word_pieces(directory / "vocab.txt")
     return _read_byte_pairs(directory / "vocab.json", directory / "merges.txt")
 
@@ -323,7 +325,7 @@ def _special_tokens(
     special = {}
     for name in SPECIAL:
         value = entries.get(name, defaults.get(name))
-        if isinstance(value, dict) and "content" not in value:  # several tokens by name
+        if isinstance(value, dict) and "content" not in value:  # extra_special_tokens by name
             value = list(value.values())
         tokens = value if isinstance(value, list) else [value]
         special[name] = [_token(token, name) for token in tokens if token is not None]
@@ -343,8 +345,8 @@ def _token(value: object, name: str) -> JsonObject:
 
 def _with_ids(
     model: JsonObject,
-    listed: Sequence[JsonObject],
-    named: Mapping[str, JsonObject],
+    tokens: Sequence[JsonObject],
+    special: Mapping[str, JsonObject],
     defaults: Collection[str],
 ) -> list[JsonObject]:
     """All added tokens, each with its id.
@@ -355,9 +357,10 @@ def _with_ids(
 
     Parameters
     ----------
-    listed : added tokens in the files, with their ids
-    named : special tokens by content
-    defaults : the class's default special tokens
+    model : the settings of the model, with the vocabulary
+    tokens : added tokens in the files, with their ids
+    special : special tokens, which may lack ids, by content
+    defaults : contents of the class's default special tokens
     """
     ids = dict(_ids(model))
     next_id = len(ids)
@@ -377,30 +380,35 @@ def _with_ids(
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
-    for token in listed:
+    for token in tokens:
         add(token)
-    for content, token in named.items():
+    for content, token in special.items():
         if content in ids:
             add(added.get(content, token) | {"special": True})
-    new = [token for content, token in named.items() if content not in ids]
-    if any(token["content"] not in defaults for token in new):
-        for token in new:
+    without_id = [token for content, token in special.items() if content not in ids]
+    if any(token["content"] not in defaults for token in without_id):
+        for token in without_id:
             add(token)
     return list(added.values())
 
 
 def _more_added_tokens(
-    directory: Path, config: JsonObject, named: Mapping[str, JsonObject]
+    directory: Path, config: JsonObject, special: Collection[str]
 ) -> list[JsonObject]:
-    """Added tokens in files other than tokenizer.json, in the order of their ids."""
+    """Added tokens in files other than tokenizer.json, in the order of their ids.
+
+    Parameters
+    ----------
+    special : contents of special tokens
+    """
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
         tokens = [
             {
                 "content": content,
                 "id": id,
-                "special": content in named,
-                "normalized": content not in named,
+                "special": content in special,
+                "normalized": content not in special,
             }
             for content, id in _read(directory, "added_tokens.json").items()
         ]
@@ -428,19 +436,23 @@ def _ids(model: JsonObject) -> dict[str, int]:
     return vocabulary if isinstance(vocabulary, dict) else {}
 
 
-def _gpt2_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
+def _apply_gpt2_config(
+    settings: Settings, config: JsonObject, special: SpecialTokens, is_older: bool
+) -> None:
     """Apply settings that GPT2Tokenizer reads only from tokenizer_config.json."""
     pre_tokenizer = settings["pre_tokenizer"]
     if pre_tokenizer is not None and pre_tokenizer["type"] == "ByteLevel":
-        space = _flag(config, "add_prefix_space", False)
-        settings["pre_tokenizer"] = pre_tokenizer | {"add_prefix_space": space}
+        add_prefix_space = _flag(config, "add_prefix_space", False)
+        settings["pre_tokenizer"] = pre_tokenizer | {"add_prefix_space": add_prefix_space}
     if is_older:
         prefix = special["bos_token"] if _flag(config, "add_bos_token", False) else []
         suffix = special["eos_token"] if _flag(config, "add_eos_token", False) else []
         settings["post_processor"] = _template(settings, prefix, suffix)
 
 
-def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
+def _apply_bert_config(
+    settings: Settings, config: JsonObject, special: SpecialTokens, is_older: bool
+) -> None:
     """Apply settings that BertTokenizer reads only from tokenizer_config.json."""
     normalizer = settings["normalizer"]
     if normalizer is not None and normalizer["type"] == "BertNormalizer":
@@ -493,21 +505,21 @@ def _check_merges_complete(settings: Settings) -> None:
     """Raise if the list of merges seems truncated."""
     ids, merges = settings["model"]["vocab"], settings.merges
     assert merges is not None
-    named = ids.keys() & (BYTES.keys() | {token["content"] for token in settings["added_tokens"]})
-    known = {*merges.merge_ids[:, 2].tolist(), *(ids[symbol] for symbol in named)}
-    if len(known) == len(ids):
-        return
-    other = {
+    merged = set(merges.merge_ids[:, 2].tolist())
+    unmerged = BYTES.keys() | {token["content"] for token in settings["added_tokens"]}
+    unexplained = [
         symbol
         for symbol, id in ids.items()
-        if id not in known and not re.fullmatch(LOOKS_SPECIAL, symbol, re.DOTALL)
-    }
-    if other:
+        if id not in merged
+        and symbol not in unmerged
+        and not re.fullmatch(LOOKS_SPECIAL, symbol, re.DOTALL)
+    ]
+    if unexplained:
         raise VocabularyError(
             "{count} tokens are neither bytes nor merged nor special, such as {example}; "
             "merges.txt may be truncated",
-            count=len(other),
-            example=quoted(min(other)),
+            count=len(unexplained),
+            example=quoted(min(unexplained)),
         )
 
 
