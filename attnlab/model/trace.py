@@ -487,8 +487,8 @@ class Trace(ForwardPass):
 
         Parameters
         ----------
-        id, probability : of the token
-        share : the probability before temperature, top_k and top_p; None if they didn't change it
+        id, probability : the token's id and probability
+        share : its probability before temperature, top_k and top_p; None if they didn't change it
         """
         token = self.vocabulary.token(id)
         return NextToken(
