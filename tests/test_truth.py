@@ -18,13 +18,13 @@ from attnlab.pocket.truth import (
     TEXTS_FOR_MEANS,
     Interactions,
     Truth,
+    compute_table,
     interaction_indices,
     kept_parts,
     open_truth,
     sentences,
     shapley_values,
     spearman,
-    table,
 )
 
 
@@ -89,7 +89,9 @@ PATHS = {
 
 def test_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
     some = truth.sentences[7:8]
-    np.testing.assert_allclose(table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        compute_table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_shapley_values_are_means_over_orders() -> None:
