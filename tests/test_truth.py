@@ -121,7 +121,7 @@ def test_interactions_of_known_games() -> None:
     three = np.array([float(subset & 7 == 7) for subset in range(16)])  # as the note says
     pairs = interaction_indices(three)[np.triu_indices(4, 1)]
     np.testing.assert_allclose(pairs, [0.5, 0.5, 0, 0.5, 0, 0], atol=1e-14)
-    assert "has half" in Interactions.note
+    assert "half of it is counted for each of their pairs" in Interactions.note
     # The effect of j on i's Shapley value, with j present and absent (Grabisch and Roubens).
     game = np.random.default_rng(1).normal(size=16)
     subsets = np.arange(16)

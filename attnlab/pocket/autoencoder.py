@@ -44,7 +44,7 @@ from attnlab.training.sparse_autoencoder import sparse_autoencoder
 # The residual stream between the two blocks.
 PATH = "blocks.0.output"
 
-# Of the training texts. The seed differs from the model's and from the held-out texts'.
+# For the training texts. The seed differs from the model's and from the held-out texts'.
 SEED, SAMPLES = 8, 4_000
 
 MIN_FRACTION = 0.9

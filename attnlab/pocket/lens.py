@@ -20,7 +20,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
 from attnlab.training.tuned_lens import LensLosses, tuned_lens
 
-# Of the training texts. The seed differs from the model's and from the held-out texts'.
+# For the training texts. The seed differs from the model's and from the held-out texts'.
 SEED, SAMPLES, STEPS = 7, 4_000, 500
 HELD_OUT = 300  # number of held-out texts
 

@@ -31,10 +31,10 @@ MAX_LISTED = 24
 
 
 def byte_symbols() -> list[str]:
-    """The printable character that stands for each byte in `vocab.json`.
+    """The printable character that represents each byte in `vocab.json`.
 
-    Bytes that Latin-1 can print stand for themselves; the other 68, in order, for U+0100, U+0101
-    and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
+    Bytes that are printable in Latin-1 are represented by that character, the other 68 by U+0100,
+    U+0101 and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
 
     Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
     """
@@ -278,7 +278,7 @@ class Vocabulary:
     Parameters
     ----------
     symbols : id -> symbol
-    literal_ids : ids whose symbol is their text; in the others each character stands for a byte
+    literal_ids : ids whose symbol is their text; in other symbols, each character represents a byte
     size : rows of the embedding; by default as many as the ids need. Rows without a symbol are
         named like `<row 50258>`, which can't be a symbol since it has a space, and have no bytes.
     """

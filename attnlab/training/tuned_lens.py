@@ -1,4 +1,4 @@
-"""The tuned lens: one affine map for each layer, trained to predict what the model predicts."""
+"""The tuned lens: one affine map for each layer, trained to predict the model's output."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TunedLens:
         return TunedStops(self, trace)
 
     def losses(self, model: GPT2, texts: Sequence[str]) -> LensLosses:
-        """The cross-entropy of the next token by stop, beside the logit lens; see `LensLosses`."""
+        """The cross-entropy at each stop, compared with the logit lens; see `LensLosses`."""
         return LensLosses(self, model, texts)
 
     def save(self, path: FilePath) -> None:
@@ -303,13 +303,13 @@ class TunedStops(Lens):
 
 
 class LensLosses(Analysis):
-    """The cross-entropy of the next token by stop: the tuned lens beside the logit lens.
+    """The cross-entropy of the next token at each stop, for the tuned lens and the logit lens.
 
     loss = mean over positions of -log p(next token); then the mean over texts
 
     Attributes
     ----------
-    stops : paths; the last one's losses are the model's own in both lenses
+    stops : paths; at the last one, the losses of both lenses are the model's own
     tuned, logit : (stops,), means over texts, in nats per token
     tuned_errors, logit_errors : (stops,), standard errors; NaN for one text
     each : (2, stops, texts), the losses of the tuned lens and of the logit lens
