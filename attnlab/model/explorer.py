@@ -167,14 +167,7 @@ class Explorer(PrintedAnywhere):
         if isinstance(text_or_ids, str):
             model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # raises if it can't be traced
-        try:
-            listener = socket.create_server((ADDRESS, port))
-        except OSError as error:
-            raise InvalidValueError(
-                "port {port} can't be used: {reason}. Leave port out to use a free one",
-                port=port,
-                reason=os.strerror(error.errno or 0),
-            ) from None
+        listener = listen(port)
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
         page = "" if atlas is None else ATLAS
         # An atlas's links open new tabs, outside the notebook's sandbox.
@@ -252,6 +245,18 @@ class Explorer(PrintedAnywhere):
             f'sandbox="allow-scripts allow-same-origin{self._popups}" referrerpolicy="no-referrer" '
             'style="width:100%;height:720px;border:0"></iframe>'
         )
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens on a port of this machine; 0 for any free one."""
+    try:
+        return socket.create_server((ADDRESS, port))
+    except OSError as error:
+        raise InvalidValueError(
+            "port {port} can't be used: {reason}. Leave port out to use a free one",
+            port=port,
+            reason=os.strerror(error.errno or 0),
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)

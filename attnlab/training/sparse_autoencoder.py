@@ -14,6 +14,7 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward.gradients import affine_b, affine_W, affine_x
 from attnlab.model.gpt2 import GPT2
+from attnlab.model.traces import Traces
 from attnlab.steps import at
 from attnlab.support.checks import as_count, memory_for
 from attnlab.support.console import progress_bar
@@ -91,16 +92,8 @@ def sparse_autoencoder(
     """
     n, seed = as_count(features, "features", least=1), as_count(seed, "seed")
     k, steps = as_count(k, "k", least=1, most=n), as_count(steps, "steps", least=1)
-    traces, rows = traces_of(model, texts), list[Array]()
-    for group in traces.groups():
-        trace, _ = traces.side_by_side(group)
-        x = at(trace, path)
-        if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
-            raise InvalidValueError(
-                "{path} isn't a step with a vector for each token, (T, D)", path=path
-            )
-        rows.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
-    vectors = np.concatenate(rows)
+    traces = traces_of(model, texts)
+    vectors = vectors_of(traces, path)
     D, b_dec = vectors.shape[1], vectors.mean(axis=0)
     variance = float(np.square(vectors - b_dec).sum(axis=-1).mean())
     if not variance:
@@ -126,6 +119,20 @@ def sparse_autoencoder(
     return SparseAutoencoder(
         *weights, architecture="topk", path=path, k=k, model=fingerprint(traces[0])
     )
+
+
+def vectors_of(traces: Traces, path: str) -> Array:
+    """The vectors of a step for all tokens of all texts, float32 (tokens, D)."""
+    vectors = []
+    for group in traces.groups():
+        trace, _ = traces.side_by_side(group)
+        x = at(trace, path)
+        if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
+            raise InvalidValueError(
+                "{path} isn't a step with a vector for each token, (T, D)", path=path
+            )
+        vectors.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
+    return np.concatenate(vectors)
 
 
 def loss_and_gradients(
