@@ -97,7 +97,9 @@ class Sampling:
         """
         scores = as_floats(logits, "logits").astype(np.float64)
         if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
-            raise InvalidValueError("logits must be one row of finite numbers")
+            raise InvalidValueError(
+                "logits must be a 1-D array of finite numbers; got {logits}", logits=quoted(logits)
+            )
         if self.temperature == 0:
             one_hot: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
             return one_hot

@@ -375,7 +375,8 @@ class Trace(ForwardPass):
 
         if of is None and against is not None:
             raise InvalidValueError(
-                "against={against} needs a token to compare: give of=", against=quoted(against)
+                "against={against} needs a token to compare with. Give of= too",
+                against=quoted(against),
             )
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 

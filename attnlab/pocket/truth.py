@@ -377,8 +377,8 @@ class Truth(Document):
         pocket = GPT2.from_pretrained("pocket", dtype=model.parameters.dtype)
         if not model.parameters.equals(pocket.parameters):
             raise InvalidValueError(
-                "the table is of the pocket model, with the parameters that come "
-                "with attnlab; got a model {origin}",
+                "model must be the pocket model that comes with attnlab, since the table is of "
+                "that model; got a model {origin}",
                 origin=model.parameters.origin,
             )
         return Methods(self, scores_of(model, self.sentences), ablation)

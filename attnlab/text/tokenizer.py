@@ -18,7 +18,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.steps import Part
-from attnlab.support.checks import as_count, as_flag, reraised_as
+from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
@@ -195,8 +195,7 @@ class Tokenizer:
             If the text has an unpaired surrogate, a byte without a token, or more consecutive
             white space than tiktoken supports
         """
-        if not isinstance(text, str):
-            raise InvalidTypeError("text must be a str; got {kind}", kind=type(text).__name__)
+        check_kind(text, str, "text")
         special = as_flag(special, "special")
         try:
             text.encode("utf-8")
@@ -217,8 +216,7 @@ class Tokenizer:
     def check_length(self, text: str, n_positions: int) -> None:
         """Raise if a text certainly has more tokens than n_positions, without encoding it."""
         n_positions = as_count(n_positions, "n_positions")
-        if not isinstance(text, str):
-            raise InvalidTypeError("text must be a str; got {text}", text=quoted(text))
+        check_kind(text, str, "text")
         if len(text) <= n_positions or self._gpt2 is None:
             return
         limit = n_positions * self.vocabulary.longest  # a token's text isn't longer than its symbol

@@ -132,7 +132,7 @@ def check_settings(settings: object) -> Settings:
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
         raise VocabularyError(
-            "each of added_tokens must have an id and text; got {added}", added=quoted(added)
+            "each of added_tokens must have an id and a content; got {added}", added=quoted(added)
         )
     result = Settings(
         version="1.0",
@@ -173,7 +173,9 @@ def _is_text(value: object) -> bool:
 def _check_vocabulary(ids: object) -> None:
     """Raise unless this is a dict of symbols and distinct ids."""
     if not isinstance(ids, dict):
-        raise VocabularyError("a vocabulary must be an object of ids; got {ids}", ids=quoted(ids))
+        raise VocabularyError(
+            "a vocabulary must be an object of symbols and ids; got {ids}", ids=quoted(ids)
+        )
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
         invalid = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
@@ -337,7 +339,9 @@ def _token(value: object, name: str) -> JsonObject:
     token = {"content": value} if isinstance(value, str) else value
     if not isinstance(token, dict) or not _is_text(token.get("content")):
         raise VocabularyError(
-            "{name} must be a text or have a content; got {value}", name=name, value=quoted(value)
+            "{name} must be a string or an object with a content; got {value}",
+            name=name,
+            value=quoted(value),
         )
     flags = {flag: token[flag] for flag in FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
@@ -422,7 +426,7 @@ def _more_added_tokens(
     for token in tokens:
         if not _is_added_token(token):
             raise VocabularyError(
-                "an added token must have an id and text; got {token}", token=quoted(token)
+                "an added token must have an id and a content; got {token}", token=quoted(token)
             )
     return sorted(tokens, key=lambda token: token["id"])
 

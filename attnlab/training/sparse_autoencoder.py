@@ -97,7 +97,11 @@ def sparse_autoencoder(
     D, b_dec = vectors.shape[1], vectors.mean(axis=0)
     variance = float(np.square(vectors - b_dec).sum(axis=-1).mean())
     if not variance:
-        raise InvalidValueError("{path} is the same for all tokens of these texts", path=path)
+        raise InvalidValueError(
+            "{path} is the same vector for all tokens of these texts, so there is nothing to "
+            "learn. Give other texts",
+            path=path,
+        )
     rng = np.random.default_rng(seed)
     with memory_for(f"features={n:,} of {D} numbers each"):
         W_dec = rng.normal(size=(n, D))

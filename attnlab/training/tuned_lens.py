@@ -133,8 +133,14 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
         for name, shape in shapes.items():
             stop, _, kind = name.rpartition(".")
             D = shapes[f"{stop}.b"][0]
-            if shape != {"W": (D, D), "b": (D,)}[kind]:
-                raise RecordingError("{name} has shape {shape}", name=name, shape=shape)
+            expected = {"W": (D, D), "b": (D,)}[kind]
+            if shape != expected:
+                raise RecordingError(
+                    "{name} must have shape {shape}; got {actual}",
+                    name=name,
+                    shape=expected,
+                    actual=shape,
+                )
 
     is_pocket = isinstance(path, str) and path == "pocket"
     file = POCKET_LENS if is_pocket else as_path(path, "path")
