@@ -140,10 +140,10 @@ def check_settings(settings: object) -> Settings:
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(FLAGS, False) | token for token in added],
     )
-    kind, vocabulary = result["model"]["type"], model.get("vocab")
-    if kind in ("BPE", "WordPiece", "WordLevel"):
-        _check_vocabulary(vocabulary)
-    if kind == "BPE":
+    model_type = result["model"]["type"]
+    if model_type in ("BPE", "WordPiece", "WordLevel"):
+        _check_vocabulary(model.get("vocab"))
+    if model_type == "BPE":
         result["model"]["merges"] = pairs = _pairs(model.get("merges"))
         if is_byte_level(result):
             result.merges = Merges(model["vocab"], pairs)
@@ -218,14 +218,17 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
 
 def _read_settings(directory: Path) -> Settings:
     config = _read(directory, "tokenizer_config.json")
-    kind = config.get("tokenizer_class") or _read(directory, "config.json").get("tokenizer_class")
-    is_older = not _exists(directory, "tokenizer.json")
-    if is_older:
-        settings = _read_older_files(directory, kind)
+    key = "tokenizer_class"
+    tokenizer_class = config.get(key) or _read(directory, "config.json").get(key)
+    is_legacy = not _exists(directory, "tokenizer.json")
+    if is_legacy:
+        settings = _read_legacy_files(directory, tokenizer_class)
     else:
         settings = check_settings(read_json(directory / "tokenizer.json", VocabularyError))
-    is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
-    is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
+    is_bert = (
+        settings["model"]["type"] == "WordPiece" if is_legacy else tokenizer_class in BERT_CLASSES
+    )
+    is_gpt2 = not is_bert and tokenizer_class in (None, *GPT2_CLASSES)
 
     defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)
@@ -233,27 +236,27 @@ def _read_settings(directory: Path) -> Settings:
     added = settings["added_tokens"] + _more_added_tokens(directory, config, by_content)
     settings["added_tokens"] = _with_ids(settings["model"], added, by_content, defaults.values())
     if is_bert:
-        _apply_bert_config(settings, config, special, is_older)
+        _apply_bert_config(settings, config, special, is_legacy)
     if is_gpt2:
-        _apply_gpt2_config(settings, config, special, is_older)
-    if is_older and not is_bert:
+        _apply_gpt2_config(settings, config, special, is_legacy)
+    if is_legacy and not is_bert:
         _check_merges_complete(settings)
     return settings
 
 
-def _read_older_files(directory: Path, kind: str | None) -> Settings:
-    """Settings from the files of older models; the class decides if both formats exist."""
+def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings:
+    """Settings from files other than tokenizer.json; the class decides if both formats exist."""
     has_byte_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
     has_word_pieces = _exists(directory, "vocab.txt")
     if not has_byte_pairs and not has_word_pieces:
         raise _no_tokenizer(directory)
-    if kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
+    if tokenizer_class not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
             "tokenizer_class {kind} requires a tokenizer.json. {advice}",
-            kind=quoted(kind),
+            kind=quoted(tokenizer_class),
             advice=HOW_TO_CONVERT,
         )
-    if has_word_pieces and (kind in BERT_CLASSES or not has_byte_pairs):
+    if has_word_pieces and (tokenizer_class in BERT_CLASSES or not has_byte_pairs):
         return _read_word_pieces(directory / "vocab.txt")
     return _read_byte_pairs(directory / "vocab.json", directory / "merges.txt")
 
@@ -441,21 +444,21 @@ def _ids(model: JsonObject) -> dict[str, int]:
 
 
 def _apply_gpt2_config(
-    settings: Settings, config: JsonObject, special: SpecialTokens, is_older: bool
+    settings: Settings, config: JsonObject, special: SpecialTokens, is_legacy: bool
 ) -> None:
     """Apply settings that GPT2Tokenizer reads only from tokenizer_config.json."""
     pre_tokenizer = settings["pre_tokenizer"]
     if pre_tokenizer is not None and pre_tokenizer["type"] == "ByteLevel":
         add_prefix_space = _flag(config, "add_prefix_space", False)
         settings["pre_tokenizer"] = pre_tokenizer | {"add_prefix_space": add_prefix_space}
-    if is_older:
+    if is_legacy:
         prefix = special["bos_token"] if _flag(config, "add_bos_token", False) else []
         suffix = special["eos_token"] if _flag(config, "add_eos_token", False) else []
         settings["post_processor"] = _template(settings, prefix, suffix)
 
 
 def _apply_bert_config(
-    settings: Settings, config: JsonObject, special: SpecialTokens, is_older: bool
+    settings: Settings, config: JsonObject, special: SpecialTokens, is_legacy: bool
 ) -> None:
     """Apply settings that BertTokenizer reads only from tokenizer_config.json."""
     normalizer = settings["normalizer"]
@@ -465,7 +468,7 @@ def _apply_bert_config(
             "strip_accents": _flag(config, "strip_accents", None),
             "lowercase": _flag(config, "do_lower_case", True),
         }
-    if is_older:
+    if is_legacy:
         for token in special["unk_token"]:
             settings["model"]["unk_token"] = token["content"]
         settings["post_processor"] = _template(settings, special["cls_token"], special["sep_token"])
