@@ -61,11 +61,11 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def affine(x: Array, W: Array, b: Array | None) -> Array:
-    return x @ W if b is None else x @ W + b  # (T, 3·H·Dh) of QKV
+    return x @ W if b is None else x @ W + b  # for QKV, (T, 3·H·Dh)
 
 
 def W_Q(W: Array) -> Array:
-    return third(W, 0)  # (D, H·Dh) of W_QKV, and b_Q of b_QKV
+    return third(W, 0)  # W_QKV (D, 3·H·Dh) -> W_Q (D, H·Dh); also b_QKV -> b_Q
 
 
 def W_K(W: Array) -> Array:
@@ -221,7 +221,7 @@ def head_slice(x: AnyArray, head: int, n_head: int) -> AnyArray:
 
 
 def shared(x: Value, head: int, n_head: int) -> Value:
-    return x
+    return x  # the same for all heads
 
 
 # ---- building blocks -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# Longer words, and longer messages, are shortened.
+# Limits in characters, above which words and messages are shortened.
 LONGEST_WORD = 180
 LONGEST_MESSAGE = 2000
 
@@ -26,8 +26,8 @@ class AttnlabError(Exception):
 
     Parameters
     ----------
-    template : the message, with {names} if there are values
-    values : by name
+    template : the message, with a {name} for each value
+    values : by name, of any type; the str of each replaces its {name}
     """
 
     def __init__(self, template: str = "", /, **values: object) -> None:

@@ -42,16 +42,16 @@ def walk(
     ----------
     model : any GPT-2
     prompt : any text
-    layer, head : which head; in layer 0, X is LayerNorm of the embedding
+    layer, head : indices of the head; in layer 0, X is LayerNorm of the embedding
     """
     trace = model.trace(prompt)
-    one_head = trace.head(layer, head)
+    head_result = trace.head(layer, head)
     trace_steps = ("token_embedding", "position_embedding", "embedding")
     head_steps = (
         *("X", "W_Q", "W_K", "W_V", "Q", "K", "V"),
         *("scores", "masked_scores", "weights", "context"),
     )
-    steps = [(trace, name) for name in trace_steps] + [(one_head, name) for name in head_steps]
+    steps = [(trace, name) for name in trace_steps] + [(head_result, name) for name in head_steps]
     return (labelled_step(result, name) for result, name in steps)
 
 
@@ -61,7 +61,7 @@ class Reproduction(Document):
 
     Attributes
     ----------
-    model, prompt : what was compared
+    model, prompt : the model's repr, and the text that it read
     tables : a `Comparison` for each published table; empty if there is a `reason`
     reason : why the tables are not compared, or ""
     agrees : whether all tables match
@@ -106,7 +106,7 @@ def reproduce(model: GPT2, prompt: str = PROMPT) -> Reproduction:
     Parameters
     ----------
     model : GPT-2 small; for another model, `reason` says why it is not compared
-    prompt : the published one has a curly apostrophe
+    prompt : the text; the published prompt has a curly apostrophe, ’
     """
     published = figures.load("walkthrough")
     trace = model.trace(prompt)
@@ -120,8 +120,10 @@ def _why_not_compared(published: dict[str, Any], trace: Trace, prompt: str) -> s
     if ids != published["token_ids"]:
         if prompt == PROMPT:
             return Message("the model's tokenizer splits the prompt into different tokens")
-        count, other = len(ids), len(published["token_ids"])
-        counts = Message("{count} tokens instead of {other}", count=count, other=other)
+        expected_count = len(published["token_ids"])
+        counts = Message(
+            "{count} tokens instead of {expected}", count=len(ids), expected=expected_count
+        )
         if prompt.replace("'", "’") == PROMPT:
             return Message(
                 "the prompt has a straight apostrophe ' (U+0027), the published one a curly one ’ "
@@ -170,7 +172,7 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the comparison; return 0 if all tables agree, else 1, or as `exit_status` says."""
+    """Print the comparison; return 0 if all tables agree, else 1; see also `exit_status`."""
     return exit_status(lambda: _main(arguments))
 
 

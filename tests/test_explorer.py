@@ -591,7 +591,7 @@ def test_a_forked_process_does_not_wait_for_its_parents_thread(pocket: GPT2) -> 
 def test_trace_cache_size(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "MAX_TRACES", 3)
     cache = room.TraceCache(pocket, "en")
-    ids = [cache.described([n, 5])["id"] for n in range(5)]
+    ids = [cache.describe([n, 5])["id"] for n in range(5)]
     assert list(cache._traces) == ids[2:]
 
 
@@ -743,11 +743,11 @@ def test_old_traces_are_evicted(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
 
 def test_trace_description_computes_no_blocks(pocket: GPT2) -> None:
     cache = room.TraceCache(pocket, "en")
-    described = cache.described(TEXT)
-    blocks = cache.at(described["id"]).trace.blocks
+    described = cache.describe(TEXT)
+    blocks = cache.get(described["id"]).trace.blocks
     assert not any(block.is_stored("output") for block in blocks)
     assert described["scales"] == [[32**0.5] * 4] * 2
-    assert cache.described(TEXT, [["root"]])["scales"] == [[1.0] * 4] * 2
+    assert cache.describe(TEXT, [["root"]])["scales"] == [[1.0] * 4] * 2
 
 
 def test_parameters_do_not_count_towards_the_cache(pocket: GPT2) -> None:

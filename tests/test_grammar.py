@@ -10,7 +10,16 @@ import pytest
 
 from attnlab.errors import InvalidValueError
 from attnlab.pocket import grammar
-from attnlab.pocket.grammar import DECK, KINDS, LEXICON, Corpus, Dice, Sample, corpus, sample
+from attnlab.pocket.grammar import (
+    KINDS,
+    LEXICON,
+    WEIGHTED_KINDS,
+    Corpus,
+    Dice,
+    Sample,
+    corpus,
+    sample,
+)
 
 
 @cache
@@ -39,7 +48,7 @@ def test_every_kind_occurs_as_often_as_it_should() -> None:
     assert set(drawn) == set(KINDS)
     assert len(KINDS) >= 12
     for kind, count in drawn.items():
-        expected = 4000 * DECK.count(kind) / len(DECK)
+        expected = 4000 * WEIGHTED_KINDS.count(kind) / len(WEIGHTED_KINDS)
         assert abs(count - expected) < 5 * math.sqrt(expected), kind
 
 
@@ -151,7 +160,9 @@ def test_equal_texts_have_equal_nats(kind: str) -> None:
 
 def test_corpus_counts_the_choice_of_kinds() -> None:
     result = corpus(2, 40)
-    kinds = sum(-math.log(DECK.count(each.kind) / len(DECK)) for each in result.samples)
+    kinds = sum(
+        -math.log(WEIGHTED_KINDS.count(each.kind) / len(WEIGHTED_KINDS)) for each in result.samples
+    )
     assert result.nats == pytest.approx(kinds + sum(each.nats for each in result.samples))
     assert Corpus(()).nats == 0
 
@@ -162,7 +173,7 @@ def test_corpus_counts_the_choice_of_kinds() -> None:
 @pytest.mark.parametrize("kind", ["creature", "pronoun"])
 def test_links_point_to_the_determining_words(kind: str) -> None:
     jobs = Counter[str]()
-    decides = {"adjective": grammar.DEEDS, "animal": grammar.SOUNDS, "thing": grammar.EVENTS}
+    decides = {"adjective": grammar.MOOD_VERBS, "animal": grammar.SOUNDS, "thing": grammar.EVENTS}
     for each in samples(kind):
         assert each.links
         follow: dict[tuple[int, int], set[str]] = {}
@@ -214,7 +225,7 @@ def test_verbs_agree_with_their_subject() -> None:
         match = re.fullmatch(r"The (\w+) (.+) (is|are) \w+\.", text)
         assert match
         subject, between, verb = match.groups()
-        assert (subject in grammar.HERDS) == (verb == "is")
+        assert (subject in grammar.COUNTABLE_ANIMALS) == (verb == "is")
         attracted += between.endswith("s") == (verb == "is")
     assert attracted > 50
 

@@ -1,12 +1,10 @@
 """Chinese views: how the language is chosen, that every label is translated, and what isn't."""
 
-import argparse
 import ast
 import copy
 import errno
 import gettext
 import importlib
-import inspect
 import locale
 import os
 import pickle
@@ -253,7 +251,7 @@ def test_translations_are_complete_and_all_used() -> None:
     said.update(formula for formula in formulas if ENGLISH.search(formula))
     said.update(advice for _, advice in FORMATS)
     texts.update(map(os.strerror, SYSTEM_ERRORS))
-    texts |= texts_in_python(inspect.getsource(argparse))
+
     assert {text for text in said if has_words(text)} <= words().keys()
     assert words().keys() <= said | texts
 
@@ -671,17 +669,43 @@ def test_tools_that_show_errors_in_chinese(
     assert chinese in shown
 
 
-def test_the_commands_help_and_usage_errors_in_chinese(
+def test_the_commands_help_in_chinese(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(argparse, "_", argparse._)  # type: ignore[attr-defined]  # restored
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("用法：attnlab")
-    assert "续写一篇文本" in shown
-    assert main(["next", "the", "--nothing"]) == 2
-    assert "错误：未知的参数：--nothing" in capsys.readouterr().err
+    for text in ("位置参数", "选项", "显示帮助并退出", "续写一篇文本"):
+        assert text in shown
+    assert main(["next", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("用法：attnlab next")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chinese"),
+    [
+        ("", "缺少必需的参数：COMMAND"),
+        ("next the --nothing", "未知的参数：--nothing"),
+        ("next the -k", "参数 -k：应给出一个值"),
+        ("next the -k two", "参数 -k：无效的 int 值：'two'"),
+        ("next the --edit x", "参数 --edit：'x' 不是 PATH=NUMBER 的形式"),
+        ("lens the --token a --position 0", "参数 --position：不能与参数 --token 同时使用"),
+        ("generate the --to 1", "选项有歧义：--to 可以是 "),
+        ("trac the", "参数 COMMAND：无效的选择：'trac'（可选的有 "),
+    ],
+)
+def test_usage_errors_in_chinese(
+    arguments: str,
+    chinese: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
+    assert main(arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("用法：attnlab")
+    assert f"错误：{chinese}" in error
 
 
 def test_the_help_of_every_option_is_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_training_command_writes_all_files(tmp_path: Path, monkeypatch: pytest.M
     assert head_jobs(model).table() in card
     assert model.config.n_layer == GPT2.from_pretrained("pocket").config.n_layer
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ResumeError, match="holds a model"):
+    with pytest.raises(ResumeError, match="contains a model"):
         make.make(tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 

@@ -172,7 +172,7 @@ def test_hostile_characters_are_escaped_in_the_table() -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: TINY.encode(3), TypeError, "str.*int"),
+        (lambda: TINY.encode(3), TypeError, "text must be a str; got 3"),
         (lambda: TINY.encode("ab\ud800"), ValueError, "surrogate.*index 2"),
         (lambda: TINY.decode([263]), ValueError, "263 at position 0.*0 to 262"),
         (lambda: TINY.decode([5, -1]), ValueError, "-1 at position 1"),

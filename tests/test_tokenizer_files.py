@@ -259,7 +259,10 @@ def refusal(directory: Path) -> str:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"decoder": None, "model__vocab": 5}, "vocabulary must be an object of ids; got 5"),
+        (
+            {"decoder": None, "model__vocab": 5},
+            "vocabulary must be an object of symbols and ids; got 5",
+        ),
         ({"decoder": None, "model__merges": 5}, "merges must be a list; got 5"),
     ],
 )
@@ -318,16 +321,19 @@ def test_maximum_length_of_a_tokenizer_is_ignored(tmp_path: Path) -> None:
     [
         ({"model": 5}, "model must be an object; got 5"),
         ({"model__dropout": 0.1}, "makes ids random; got 0.1"),
-        ({"model__vocab": []}, "vocabulary must be an object of ids; got []"),
+        ({"model__vocab": []}, "vocabulary must be an object of symbols and ids; got []"),
         ({"model__vocab__Ġthe": "5"}, "the id of 'Ġthe' isn't an integer: '5'"),
         ({"model__merges": {}}, "merges must be a list; got {}"),
         ({"model__merges__0": "t h e"}, "whose concatenation is a third; got 't h e'"),
         ({"model__merges__0": ["t", "q"]}, "merge 1 must be"),
         ({"pre_tokenizer": "ByteLevel"}, "pre_tokenizer must be null or have a type"),
         ({"decoder": {}}, "decoder must be null or have a type; got {}"),
-        ({"added_tokens": 5}, "each of added_tokens must have an id and text; got 5"),
+        ({"added_tokens": 5}, "each of added_tokens must have an id and a content; got 5"),
         ({"added_tokens__0__id": -1}, "added_tokens must have an id"),
-        ({"added_tokens__0__content": "\ud800"}, "each of added_tokens must have an id and text"),
+        (
+            {"added_tokens__0__content": "\ud800"},
+            "each of added_tokens must have an id and a content",
+        ),
         ({"added_tokens__0__id": 99}, "the added token '<|endoftext|>' has id 99, but must have"),
         ({"added_tokens__1__id": 400}, "'<|pad|>' has id 400, but must have 301"),
         ({"post_processor": {"type": "TemplateProcessing"}}, "post_processor can't be read"),
@@ -363,14 +369,18 @@ def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str
     [
         ("tokenizer_config.json", {"add_prefix_space": 1}, "add_prefix_space must be true or"),
         ("tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token must be true or false"),
-        ("tokenizer_config.json", {"bos_token": 5}, "bos_token must be a text or have a content"),
+        (
+            "tokenizer_config.json",
+            {"bos_token": 5},
+            "bos_token must be a string or an object with a content",
+        ),
         ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"}, "'CLIPTokenizer' requires"),
         ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "decoder can't be read"),
         ("tokenizer_config.json", {"added_tokens_decoder": {"301": {}}}, "must have an id and"),
         ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, but must have"),
         ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, but must have"),
-        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and text"),
-        ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a text"),
+        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and a content"),
+        ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a string or an object"),
         ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' requires a"),
     ],
 )
@@ -496,7 +506,7 @@ def test_invalid_word_lists(tmp_path: Path) -> None:
     assert "'[CLS]' is added to every text, but has no id" in refusal(directory)
     shutil.copy(REFERENCE / "tokenizers/bert_saved/tokenizer.json", directory)
     change(directory / "tokenizer.json", model__vocab=[])
-    assert "a vocabulary must be an object of ids; got []" in refusal(directory)
+    assert "a vocabulary must be an object of symbols and ids; got []" in refusal(directory)
 
 
 def test_word_lists_without_an_unknown_token(tmp_path: Path) -> None:

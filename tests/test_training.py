@@ -33,7 +33,7 @@ from attnlab.training import (
     learning_rate,
     train,
 )
-from attnlab.training.parameters import is_matrix
+from attnlab.training.parameters import decay_mask
 from attnlab.training.run import STATE, batch, draw_dropout
 
 RECORDED = np.load(REFERENCE / "training.npz")
@@ -101,7 +101,7 @@ def test_initial_parameters() -> None:
 
 
 def test_only_matrices_decay() -> None:
-    matrices = is_matrix(TINY)
+    matrices = decay_mask(TINY)
     for path, shape in parameter_shapes(TINY).items():
         assert (matrices[path] == (len(shape) == 2)).all(), path
 
@@ -389,7 +389,7 @@ def test_different_vocabulary_is_a_different_run(tmp_path: Path) -> None:
 def test_new_runs_do_not_replace_a_model(tmp_path: Path) -> None:
     quick(TEXT).model.save(tmp_path)
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ResumeError, match="holds a model"):
+    with pytest.raises(ResumeError, match="contains a model"):
         quick(directory=tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
@@ -453,7 +453,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_pa
         quick(**settings, directory=tmp_path, watch=lambda run: steps.append(run.step))
     number = len(steps) + 1
     assert f"the loss isn't finite at step {number}" in str(raised.value)
-    message = f"in another directory: {tmp_path} keeps the state after step {number - 1}"
+    message = f"Use another directory, since {tmp_path} keeps the state after step {number - 1}"
     assert message in str(raised.value)
     assert np.isfinite(GPT2.from_pretrained(tmp_path).parameters["W_E"]).all()
     with pytest.raises(DivergedError, match=f"at step {number}\\b"):  # resumes, and stops

@@ -18,13 +18,13 @@ from attnlab.pocket.truth import (
     TEXTS_FOR_MEANS,
     Interactions,
     Truth,
+    compute_table,
     interaction_indices,
     kept_parts,
     open_truth,
     sentences,
     shapley_values,
     spearman,
-    table,
 )
 
 
@@ -89,7 +89,9 @@ PATHS = {
 
 def test_part_of_the_table_is_reproduced(truth: Truth, pocket: GPT2) -> None:
     some = truth.sentences[7:8]
-    np.testing.assert_allclose(table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        compute_table(pocket, some), truth.table[:, 7:8], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_shapley_values_are_means_over_orders() -> None:
@@ -119,7 +121,7 @@ def test_interactions_of_known_games() -> None:
     three = np.array([float(subset & 7 == 7) for subset in range(16)])  # as the note says
     pairs = interaction_indices(three)[np.triu_indices(4, 1)]
     np.testing.assert_allclose(pairs, [0.5, 0.5, 0, 0.5, 0, 0], atol=1e-14)
-    assert "has half" in Interactions.note
+    assert "half of it is counted for each of their pairs" in Interactions.note
     # The effect of j on i's Shapley value, with j present and absent (Grabisch and Roubens).
     game = np.random.default_rng(1).normal(size=16)
     subsets = np.arange(16)

@@ -226,7 +226,7 @@ class Checkpoint(Parameters):
         return self
 
     def rows(self, path: str) -> Array | Rows:
-        """A parameter to take rows from; an embedding that hasn't been read isn't read whole."""
+        """A parameter to index by rows; of an embedding that isn't loaded, only these are read."""
         name = tensor_name(path)
         return self[path] if path in self._loaded or name not in EMBEDDINGS else Rows(self, name)
 

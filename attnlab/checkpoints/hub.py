@@ -119,13 +119,19 @@ def find_model(
         return model_directory(path)
     if os.path.isfile(path):
         if format := describe_unsupported([path.name]):
-            raise MissingFileError("this is a file: {format}", format=format)
+            raise MissingFileError("expected a directory; got a file: {format}", format=format)
         raise MissingFileError(
             "{path} is a file. Give the directory with the model's files", path=path
         )
     if not isinstance(name_or_path, str):
         raise MissingFileError("there is no directory {path}", path=quoted(str(path), 200))
-    name = name_or_path
+    return _find_by_name(name_or_path, revision, variant, local_files_only)
+
+
+def _find_by_name(
+    name: str, revision: str | None, variant: str | None, local_files_only: bool
+) -> Path:
+    """Find a model in the hub's cache, or download it."""
     choices = _choices(name, revision)
     cached = {choice: snapshot for choice in choices if (snapshot := _cached(*choice)) is not None}
     for snapshot in cached.values():

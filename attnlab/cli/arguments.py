@@ -5,23 +5,42 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import sys
 from typing import Any, NoReturn
 
 from attnlab import __version__
 from attnlab.corpus import MEASURES
-from attnlab.support.messages import Message, say
+from attnlab.support.messages import Message, recognise, say
 from attnlab.support.tables import printable, wrap
 
-AS_JSON: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
+JSON_OPTION: dict[str, Any] = {"action": "store_true", "help": "print JSON, for programs"}
 
 BY_TEXT_OR_ID = Message("a token's text, such as ' dog', or id")
 
 # A token's position; anything else is a token's text.
 NUMBER = re.compile(r"-?[0-9]+")
 
+# argparse's headings and errors. Those that a version of Python words differently stay in English.
+HEADINGS = ("positional arguments", "options")
+USAGE_ERRORS = (
+    "the following arguments are required: {names}",
+    "unrecognized arguments: {arguments}",
+    "expected one argument",
+    "not allowed with argument {name}",
+    "invalid choice: {value} (choose from {choices})",
+    "invalid {type} value: {value}",
+    "ambiguous option: {option} could match {matches}",
+)
 
-class HelpFormatter(argparse.HelpFormatter):
+
+class Formatter(argparse.HelpFormatter):
     """Help in the user's language."""
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, say("usage: ") if prefix is None else prefix)
+
+    def start_section(self, heading: str | None) -> None:
+        super().start_section(say(heading) if heading in HEADINGS else heading)
 
     def _get_help_string(self, action: argparse.Action) -> str:
         return say(action.help or "")
@@ -31,18 +50,26 @@ class HelpFormatter(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that translates its help and escapes control characters in its messages."""
+    """A parser whose help and errors are in the user's language, without control characters."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options, formatter_class=HelpFormatter)
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=Formatter, add_help=False, **settings)
+        self.add_argument("-h", "--help", action="help", help="show this help message and exit")
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
+        name, _, problem = message.removeprefix("argument ").partition(": ")
+        if message.startswith("argument "):
+            problem = recognise(problem, *USAGE_ERRORS)
+            message = say("argument {name}: {problem}", name=name, problem=problem)
+        else:
+            message = say(recognise(message, *USAGE_ERRORS))
+        self.print_usage(sys.stderr)
+        report = say("{program}: error: {message}", program=self.prog, message=message)
+        self.exit(2, f"{printable(report)}\n")
 
 
 def parser() -> Parser:
     """The parser with all subcommands."""
-    vars(argparse)["_"] = say  # its usage and errors in the user's language
     root = Parser(prog="attnlab", description=say("Look inside GPT-2's attention."))
     root.add_argument(
         "--version",
@@ -50,13 +77,13 @@ def parser() -> Parser:
         version=f"attnlab {__version__}",
         help="show program's version number and exit",
     )
-    root.add_argument("--json", **AS_JSON)
+    root.add_argument("--json", **JSON_OPTION)
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str, has_model: bool = True) -> Parser:
         subparser: Parser = commands.add_parser(name, help=help, description=say(help))
         # A default here would override --json before the subcommand.
-        subparser.add_argument("--json", default=argparse.SUPPRESS, **AS_JSON)
+        subparser.add_argument("--json", default=argparse.SUPPRESS, **JSON_OPTION)
         if has_model:
             subparser.add_argument(
                 "--model",

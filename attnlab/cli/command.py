@@ -1,7 +1,7 @@
 """Run the command `attnlab`.
 
 Exit statuses: 0 success; 1 `verify` or `check` found a difference; 2 bad usage, an `AttnlabError`,
-or output that can't be written; 130 after Ctrl-C; 141 if the output's reader is gone.
+or output that can't be written; 130 after Ctrl-C; 141 if the output pipe is closed.
 
 With `--json`, stdout has one object, see `attnlab/cli/cli.schema.json`; notices go to stderr.
 """
@@ -38,7 +38,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         for piece in report.shown:
             terminal.show(piece)
     sys.stdout.flush()
-    report.then()
+    report.after_printing()
     return report.status
 
 

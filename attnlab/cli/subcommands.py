@@ -49,16 +49,16 @@ class Report:
 
     Attributes
     ----------
-    content : for --json; may hold arrays and non-finite numbers
-    shown : for people, as `Terminal.show` takes it
+    content : the JSON object; may hold arrays and non-finite numbers
+    shown : the output without --json, items for `Terminal.show`
     status : the exit status
-    then : called after printing
+    after_printing : a function to call after the output has been printed
     """
 
     content: dict[str, Any]
     shown: Sequence[Any]
     status: int = 0
-    then: Callable[[], None] = lambda: None
+    after_printing: Callable[[], None] = lambda: None
 
 
 def _model(options: argparse.Namespace) -> GPT2:
@@ -68,15 +68,15 @@ def _model(options: argparse.Namespace) -> GPT2:
         return GPT2.default()
 
 
-def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
+def _texts(options: argparse.Namespace, max_count: int = 1) -> list[str]:
     """The texts from the command line, stdin and files."""
     count = len(options.texts) + len(options.files)
-    if not 1 <= count <= most:
+    if not 1 <= count <= max_count:
         option = "--text " if options.command == "check" else ""
         raise InvalidValueError(
             "expected {expected}; got {count}. Put a text in quotes, such as "
             '{option}"The dog chased the ball", or use --file FILE, or {option}- for stdin',
-            expected=Message("one text or two" if most > 1 else "one text"),
+            expected=Message("one text or two" if max_count > 1 else "one text"),
             count=count,
             option=option,
         )
@@ -85,7 +85,7 @@ def _texts(options: argparse.Namespace, most: int = 1) -> list[str]:
 
 
 def _read_stdin() -> str:
-    """The text on stdin, always decoded as UTF-8."""
+    """The text on stdin, decoded as UTF-8 whatever the locale."""
     content = sys.stdin.buffer.read(LARGEST + 1) if sys.stdin else b""
     if len(content) > LARGEST:
         raise InvalidValueError(
@@ -101,8 +101,8 @@ def _model_and_trace(options: argparse.Namespace) -> tuple[GPT2, Trace]:
     return model, model.trace(text).edited(dict(options.edit))
 
 
-def _which_head(part: Result) -> dict[str, int]:
-    """The layer and head of a part of a trace, if it has them."""
+def _layer_and_head(part: Result) -> dict[str, int]:
+    """The layer and head in the path of a part of a trace, such as {"layer": 1} for a block."""
     names = {"blocks": "layer", "heads": "head"}
     return {
         names[name]: int(number)
@@ -114,18 +114,22 @@ def _which_head(part: Result) -> dict[str, int]:
 def _trace(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
     head = trace.head(options.layer, options.head)
-    names = options.step or [n for n in PER_HEAD if n != "dropout_mask"]
-    parts = [_step_at(trace, head, name) for name in names]
+    paths = options.step or [name for name in PER_HEAD if name != "dropout_mask"]
+    parts_and_names = [_step_at(trace, head, path) for path in paths]
     steps = [
-        _shown_at(part, name, is_path="." in requested)
-        for requested, (part, name) in zip(names, parts, strict=True)
+        _labelled_step(part, name, is_path="." in path)
+        for path, (part, name) in zip(paths, parts_and_names, strict=True)
     ]
 
-    title = head.title if all(n in head._table_steps for n in names) else trace.title
-    first, *others = (_which_head(part) for part, _ in parts)
+    title = head.title if all(path in head._table_steps for path in paths) else trace.title
+    locations = [_layer_and_head(part) for part, _ in parts_and_names]
     content = {
         **_trace_fields(model, trace, options),
-        **{kind: n for kind, n in first.items() if all(other.get(kind) == n for other in others)},
+        **{
+            kind: number
+            for kind, number in locations[0].items()
+            if all(location.get(kind) == number for location in locations)
+        },
         "steps": [
             {
                 "name": step.name,
@@ -135,7 +139,7 @@ def _trace(options: argparse.Namespace) -> Report:
                 "shape": step.array.shape,
                 "values": step.array,
             }
-            for step, (part, name) in zip(steps, parts, strict=True)
+            for step, (part, name) in zip(steps, parts_and_names, strict=True)
         ],
     }
     if not options.step:  # the weights first, before three wide matrices
@@ -144,9 +148,10 @@ def _trace(options: argparse.Namespace) -> Report:
 
 
 def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
-    """Find a step of the head by name, or any step by path: its part and name.
+    """Find a step of the head by name, or any step by path; return its part and name.
 
-    For a layer's step that is split by head, the part is the head with the same number.
+    For a step of a layer that each head has, such as blocks.1.attention.weights, the part is the
+    layer's head with the same number as `head`.
     """
     if path in head._table_steps:
         return head, path
@@ -171,8 +176,8 @@ def _path(part: Result, name: str) -> str:
     return f"{part.path}.{name}".lstrip(".")
 
 
-def _shown_at(part: Result, name: str, *, is_path: bool) -> LabelledStep:
-    """A step as a table; if it was given by path, the heading names its part."""
+def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
+    """A step to print as a table; if it was given by path, the heading names its part."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
             "probabilities can't be printed as a table; attnlab next prints "
@@ -192,7 +197,7 @@ def _explain(options: argparse.Namespace) -> Report:
     explanation = explain(part, name, options.query, options.component, options.key)
     content = {
         **_trace_fields(model, trace, options),
-        **_which_head(part),
+        **_layer_and_head(part),
         "step": _path(part, name),
         "title": explanation.title,
         "numbers": explanation.numbers,
@@ -215,7 +220,7 @@ def _verify(options: argparse.Namespace) -> Report:
 
 
 def _html(options: argparse.Namespace) -> Report:
-    texts, edits = _texts(options, most=2), dict(options.edit)
+    texts, edits = _texts(options, max_count=2), dict(options.edit)
     if len(texts) > 1 and edits:
         raise InvalidValueError("--edit can't be used with two texts")
     if options.output == "-":
@@ -242,7 +247,7 @@ def _playground(options: argparse.Namespace) -> Report:
 
 
 def _page_to_write(path: str, options: argparse.Namespace) -> Path:
-    """The absolute path of a page; raise if it would replace a file that isn't one."""
+    """The absolute path of a page to write; raise if it would replace a file that isn't a page."""
     file = as_path(path).absolute()
     if os.path.isfile(file) and not options.force and not is_page(file):
         raise WriteError(
@@ -265,11 +270,11 @@ def _explore(options: argparse.Namespace) -> Report:
         explorer = measured_atlas.explore(model, *start, port=options.port)
 
     def serve() -> None:
-        link_file = contextlib.nullcontext() if options.no_browser else _link(explorer.url)
+        link = contextlib.nullcontext() if options.no_browser else _link_file(explorer.url)
         try:
-            with explorer, link_file as link:
-                if link:
-                    _show_in_browser(link)
+            with explorer, link as file:
+                if file:
+                    _show_in_browser(file)
                 explorer.wait()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(say("Explorer stopped.")) from None
@@ -277,15 +282,15 @@ def _explore(options: argparse.Namespace) -> Report:
 
     notice = Message("Anyone with this link has access. Ctrl-C to stop.")
     shown = [_title(model), explorer.url, notice]
-    return Report({**_model_fields(model), "url": explorer.url}, shown, then=serve)
+    return Report({**_model_fields(model), "url": explorer.url}, shown, after_printing=serve)
 
 
 @contextlib.contextmanager
-def _link(url: str) -> Iterator[Path]:
-    """A private file that redirects to a link.
+def _link_file(url: str) -> Iterator[Path]:
+    """A private HTML file that redirects to a link.
 
-    A link among a browser's arguments would be visible to all users of the machine. The file is in
-    the home directory, because sandboxed browsers, such as Ubuntu's, can't read /tmp.
+    If the link were an argument of the browser, all users of the machine could see it. The file is
+    in the home directory, because sandboxed browsers, such as Ubuntu's, can't read /tmp.
     """
     handle, name = tempfile.mkstemp(prefix="attnlab-", suffix=".html", dir=Path.home())
     try:
@@ -344,13 +349,13 @@ def _lens(options: argparse.Namespace) -> Report:
         lens = logit_lens.top(options.k, options.position)
     stops = []
     for i, stop in enumerate(lens.stops):
-        measured = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)
+        predictions = zip(lens.tokens[i], lens.ranks[i], lens.probabilities[i], strict=True)
         stops.append(
             {
                 "path": stop,
                 "predicts": [
                     {**_token(token), "rank": int(rank), "probability": float(probability)}
-                    for token, rank, probability in measured
+                    for token, rank, probability in predictions
                 ],
             }
         )
@@ -361,14 +366,14 @@ def _lens(options: argparse.Namespace) -> Report:
 def _attribution(options: argparse.Namespace) -> Report:
     model, trace = _model_and_trace(options)
     attribution = trace.attribution(options.token, options.against, options.position)
-    sums = ("token_embedding", "position_embedding", "bias", "total")
+    scalars = ("token_embedding", "position_embedding", "bias", "total")
     content = {
         **_trace_fields(model, trace, options),
         "title": attribution.title,
         "position": attribution.target.position,
         "heads": attribution.heads,
         "mlps": attribution.mlps,
-        **{name: getattr(attribution, name) for name in sums},
+        **{name: getattr(attribution, name) for name in scalars},
     }
     return Report(content, [attribution])
 
@@ -377,7 +382,7 @@ def _check(options: argparse.Namespace) -> Report:
     (text,) = _texts(options)
     model = _model(options)
     trace = model.trace(text)
-    # `check` recognises an extra token.
+    # One token more: `check` recognises arrays with a prepended token.
     arrays = read_npz(options.arrays, model.config.largest_step(len(trace.tokens) + 1))
     result: Result = trace
     if options.layer is not None or options.head is not None:

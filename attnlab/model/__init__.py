@@ -1,8 +1,8 @@
-"""The GPT2 model class and what it returns.
+"""The GPT2 class and its results.
 
-`gpt2` is the model; `trace` is what `model.trace(text)` returns, `traces` what it returns for
-several texts; `generation` and `sampling` continue a text; `recordings` reads and writes trace
-files; `explorer` serves the page.
+`gpt2` has the model; `trace` the result of `model.trace(text)`, `traces` that of several texts;
+`generation` and `sampling` continue a text; `recordings` reads and writes trace files; `explorer`
+serves the page.
 """
 
 from attnlab.model.gpt2 import GPT2

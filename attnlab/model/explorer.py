@@ -10,7 +10,7 @@
                                  ...] toggles cells of a head's mask; ["mask"] removes the causal
                                  mask, ["root"] the division by √Dk
                                  -> a description of the trace, with an id
-    GET  /numbers?trace=&name=   one of its packs, float32, little-endian; see `packs.py`
+    GET  /numbers?trace=&name=   one of the trace's packs, float32, little-endian; see `packs.py`
     POST /write                  {"trace": id, "count": ...}, and sampling settings
                                  -> the generated tokens
     POST /stop                   stops the server
@@ -20,10 +20,10 @@ With an atlas, whose passages are links to their traces:
     GET  /atlas?token=...        the atlas's page
     GET  /?token=...&passage=    the page of a passage: measure.most.layer.head.rank
 
-Errors are answered with {"error": a sentence}, or with a page that shows it if a page was
-requested; a trace that was evicted from the cache, with 410. Every request must have the link's
-token, so that other users of this machine are kept out; requests by other sites are recognised by
-Host and Origin.
+The response to an error is {"error": a sentence}, or a page that shows the sentence if a page was
+requested. The status is 410 if the trace was evicted from the cache. Every request must have the
+link's token, which keeps out other users of this machine; requests by other sites are recognised
+by Host and Origin.
 """
 
 from __future__ import annotations
@@ -102,22 +102,22 @@ ADDRESS = "127.0.0.1"
 # The path of an atlas's page.
 ATLAS = "atlas"
 
-# Opened by links, which carry the token in the URL instead of a header.
+# Paths of pages. Links to them carry the token in the URL instead of a header.
 PAGES = ("/", f"/{ATLAS}")
 
 MAX_REQUEST_BYTES = 100_000
 
-# In seconds: for a request to arrive, and for running requests to end when the server stops.
+# Seconds for a request to arrive, and for running requests to end when the server stops.
 REQUEST_TIMEOUT = 10
 SHUTDOWN_TIMEOUT = 1
 
-# Of the arrays in the cache, not counting the most recent trace.
+# Limit on the arrays in the cache; the most recent trace is kept even above it.
 MAX_CACHE_BYTES = 512_000_000
 
-# The size of the cache is measured trace by trace, so their number is limited too.
+# The number of traces is limited too, since measuring their size takes time for each.
 MAX_TRACES = 100
 
-# A browser opens six. Idle ones are closed first.
+# Limit on connections; above it, idle ones are closed. A browser opens six.
 MAX_CONNECTIONS = 100
 
 MAX_NEW_TOKENS = 100
@@ -126,8 +126,8 @@ SETTINGS = tuple(SamplingSettings.__annotations__)
 # The largest factor, in hundredths.
 LARGEST_FACTOR = 1_000_000
 
-# How many characters of the longest possible text an error quotes.
-END_SHOWN = 30
+# If a text is too long, the error quotes this many characters before the limit.
+MAX_QUOTED = 30
 
 HEADERS = {
     "cache-control": "no-store",
@@ -137,14 +137,14 @@ HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
-# Notebooks, which are served from this machine or by VS Code, may show the page in a frame.
-ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
+# The page may be framed by notebooks, which are served from this machine or by VS Code.
+FRAME_ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
 
 
 class Explorer(PrintedAnywhere):
     """A local server for a page that traces any text, see `GPT2.explore`.
 
-    It runs in a thread, and starts at once. As a context manager, it stops at the end.
+    The server starts at once and runs in a thread. As a context manager, it stops on exit.
 
     Attributes
     ----------
@@ -167,14 +167,7 @@ class Explorer(PrintedAnywhere):
         if isinstance(text_or_ids, str):
             model.tokenizer.check_length(text_or_ids, model.config.n_positions)
         cache.start = cache.trace_of(text_or_ids).trace.tokens  # raises if it can't be traced
-        try:
-            listener = socket.create_server((ADDRESS, port))
-        except OSError as error:
-            raise InvalidValueError(
-                "port {port} can't be used: {reason}. Leave port out to use a free one",
-                port=port,
-                reason=os.strerror(error.errno or 0),
-            ) from None
+        listener = listen(port)
         port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
         page = "" if atlas is None else ATLAS
         # An atlas's links open new tabs, outside the notebook's sandbox.
@@ -183,7 +176,7 @@ class Explorer(PrintedAnywhere):
         self._title = repr(model).partition("\n")[0]
         self._server = uvicorn.Server(
             uvicorn.Config(
-                Guard(application(cache, self._end), token, port),
+                Guard(application(cache, self._request_stop), token, port),
                 loop="asyncio",
                 http=TimeoutProtocol,
                 ws="none",
@@ -192,7 +185,7 @@ class Explorer(PrintedAnywhere):
                 server_header=False,
                 access_log=False,  # URLs contain the token
                 log_config=None,
-                log_level="critical",  # `failed` prints errors; aborted requests aren't errors
+                log_level="critical",  # `server_error` prints errors; aborted requests aren't any
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
             )
         )
@@ -217,8 +210,8 @@ class Explorer(PrintedAnywhere):
         return self._process == os.getpid() and not self._ended.is_set()
 
     def stop(self) -> None:
-        """Stop the server without waiting for requests to finish. May be called again."""
-        self._end()
+        """Stop the server without waiting for requests to finish; do nothing if it has stopped."""
+        self._request_stop()
         self.wait()
 
     def wait(self) -> None:
@@ -227,7 +220,7 @@ class Explorer(PrintedAnywhere):
         while self.is_running and not self._ended.wait(0.5):
             pass
 
-    def _end(self) -> None:
+    def _request_stop(self) -> None:
         self._server.should_exit = True
 
     def __enter__(self) -> Self:
@@ -254,6 +247,18 @@ class Explorer(PrintedAnywhere):
         )
 
 
+def listen(port: int) -> socket.socket:
+    """A socket that listens on a port of this machine; 0 for any free one."""
+    try:
+        return socket.create_server((ADDRESS, port))
+    except OSError as error:
+        raise InvalidValueError(
+            "port {port} can't be used: {reason}. Leave port out to use a free one",
+            port=port,
+            reason=os.strerror(error.errno or 0),
+        ) from None
+
+
 @dataclass(frozen=True, eq=False)
 class CachedTrace:
     """A trace in the cache.
@@ -261,8 +266,8 @@ class CachedTrace:
     Attributes
     ----------
     id : a hash of the token ids and the changes
-    trace : with the steps computed so far
-    changes : see the module's docstring
+    trace : the trace, with the steps computed so far
+    changes : the request's "ablated", see the module's docstring
     """
 
     id: str
@@ -294,7 +299,7 @@ class TraceCache:
             raise InvalidValueError(say("Enter a text to trace.", self.language))
         # Checked before Tokens are made, which is slow for long texts.
         if isinstance(ids, list) and len(ids) > positions:
-            end = self._text(tokenizer.tokens(ids[:positions]))["text"][-END_SHOWN:]
+            end = self._text(tokenizer.tokens(ids[:positions]))["text"][-MAX_QUOTED:]
             raise InvalidValueError(
                 say(
                     "The text has {count} tokens; this model reads at most {positions}, up "
@@ -312,25 +317,25 @@ class TraceCache:
         if id not in self._traces:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
             self._traces[id] = CachedTrace(id, edited or self.model.trace(tokens), changes)
-        return self.at(id)
+        return self.get(id)
 
-    def at(self, id: str) -> CachedTrace:
+    def get(self, id: str) -> CachedTrace:
         """The trace with an id."""
         if id not in self._traces:
             raise HTTPException(410, "This trace is no longer in the cache. Trace the text again.")
         self._traces.move_to_end(id)
         return self._traces[id]
 
-    def described(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
+    def describe(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
         """The page's description of a text's trace, with its id, text and token ids."""
         cached = self.trace_of(text_or_ids, changes)
-        described = description_of(cached.trace, self.language, has_model=True)
+        description = description_of(cached.trace, self.language, has_model=True)
         self._evict()
         tokens = cached.trace.tokens
-        return {"id": cached.id, "ablated": changes, **self._text(tokens), **described}
+        return {"id": cached.id, "ablated": changes, **self._text(tokens), **description}
 
     @property
-    def too_long(self) -> str:
+    def too_long_message(self) -> str:
         """The error for a request with too many bytes."""
         return say(
             "The text has more than {bytes} bytes; this model reads at most {positions} tokens.",
@@ -342,10 +347,11 @@ class TraceCache:
     def page(self, passage: str = "") -> str:
         """The page, opened with the first text or with a passage of the atlas."""
         ids, source = self.passage(passage) if passage else (self.start, "")
-        described = self.described(ids)
+        description = self.describe(ids)
         if self.atlas is not None:
-            described["atlas"] = source
-        return live_page(self.at(described["id"]).trace, described, self._names, self.language)
+            description["atlas"] = source
+        trace = self.get(description["id"]).trace
+        return live_page(trace, description, self._names, self.language)
 
     @cached_property
     def _names(self) -> str:
@@ -372,7 +378,7 @@ class TraceCache:
 
     def numbers(self, id: str, name: str) -> bytes:
         """One pack of a trace, see `packs.py`."""
-        trace = self.at(id).trace
+        trace = self.get(id).trace
         if name.startswith("pass."):
             for path in packed_paths(trace):  # computed once for all tokens, not once per token
                 at(trace, path)
@@ -382,7 +388,7 @@ class TraceCache:
 
     def story(self, id: str) -> Iterator[bytes]:
         """The pack "story" of a trace, in parts."""
-        for part in story_parts(self.at(id).trace):
+        for part in story_parts(self.get(id).trace):
             self._evict()
             yield part
 
@@ -390,7 +396,7 @@ class TraceCache:
         self, id: str, count: Any, content: Mapping[str, Any]
     ) -> tuple[CachedTrace, Iterator[NextToken]]:
         """A trace, and an iterator that generates up to `count` tokens after it."""
-        cached, positions = self.at(id), self.model.config.n_positions
+        cached, positions = self.get(id), self.model.config.n_positions
         tokens = cached.trace.tokens
         free_positions = positions - len(tokens)
         if not is_integer(count) or not 1 <= count <= MAX_NEW_TOKENS:
@@ -451,7 +457,7 @@ class TraceCache:
 
 
 def size_of(traces: Iterable[Trace]) -> int:
-    """The bytes of the traces' arrays, without parameters; shared arrays count once."""
+    """The size of the traces' arrays in bytes, without parameters; shared arrays count once."""
     runs = {}
     for trace in traces:
         run: Any = trace._run
@@ -461,15 +467,15 @@ def size_of(traces: Iterable[Trace]) -> int:
     return sum(map(_size_of_run, runs.values()))
 
 
-# By run: how many values it had when it was measured, and their bytes.
+# For each run, its number of values when it was measured, and their size in bytes.
 _sizes: WeakKeyDictionary[Any, tuple[int, int]] = WeakKeyDictionary()
 
 
 def _size_of_run(run: Any) -> int:
-    """The bytes of a run's arrays, measured again only if there are more."""
+    """The size of a run's arrays in bytes, measured again only if there are more."""
     count = len(run.values)
     if _sizes.get(run, (0, 0))[0] != count:
-        # As for pickling: without parameters and without views of other arrays.
+        # The pickled values: without parameters and without views of other arrays.
         values = run.__getstate__()["values"].values()
         _sizes[run] = count, sum(v.nbytes for v in values if isinstance(v, np.ndarray))
     return _sizes[run][1]
@@ -506,8 +512,9 @@ def edits_of(
             case [int(layer), int(head), str(step), "of", *ids] if step in STEPS_TO_CHANGE:
                 path = f"blocks.{layer}.attention.heads.{head}.{step}"
                 edits[path] = at(trace_of(ids).trace, path)
-            case [int(layer), int(head), "mask", "flip", *cells] if is_of_cells(cells):
-                edits[f"blocks.{layer}.attention.heads.{head}.mask"] = partial(flipped, cells=cells)
+            case [int(layer), int(head), "mask", "flip", *cells] if are_cells(cells):
+                path = f"blocks.{layer}.attention.heads.{head}.mask"
+                edits[path] = partial(toggle_cells, cells=cells)
             case _:
                 raise InvalidTypeError(
                     "a change must be [layer, head], [layer], [layer, head, step, hundredths], "
@@ -518,100 +525,102 @@ def edits_of(
     return edits
 
 
-def is_of_cells(numbers: Sequence[Any]) -> bool:
+def are_cells(numbers: Sequence[Any]) -> bool:
     """Whether numbers are queries and keys, alternating."""
     return len(numbers) % 2 == 0 and all(is_integer(n) and n >= 0 for n in numbers)
 
 
-def flipped(mask: Mask, cells: Sequence[int]) -> Mask:
-    """A mask (Tq, Tk) with cells toggled.
+def toggle_cells(mask: Mask, cells: Sequence[int]) -> Mask:
+    """Return a copy of a mask (Tq, Tk) with some cells toggled.
 
     Parameters
     ----------
     cells : positions of queries and keys, alternating; those outside the mask are ignored
     """
     Tq, Tk = mask.shape
-    changed = mask.copy()
+    toggled = mask.copy()
     for query, key in zip(cells[::2], cells[1::2], strict=True):
         row = query - (Tk - Tq)  # the keys of earlier tokens may be cached
         if 0 <= row < Tq and key < Tk:
-            changed[row, key] ^= True
-    return changed
+            toggled[row, key] ^= True
+    return toggled
 
 
-def field(content: Mapping[str, Any], name: str, kind: type) -> Any:
-    """A required field of a request, checked to be of a type."""
+def required_field(content: Mapping[str, Any], name: str, kind: type) -> Any:
+    """A field of a request; raise if it is missing or has another type."""
     value = content.get(name)
     check_kind(value, kind, name)
     return value
 
 
-# ---- over HTTP -----------------------------------------------------------------------------------
+# ---- HTTP ----------------------------------------------------------------------------------------
 
 
-def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
+def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
     """The web application, without access control.
 
     Parameters
     ----------
-    end : called when a page stops the server
+    request_stop : called when a page stops the server
     """
     worker = ThreadPoolExecutor(1, "attnlab explorer's cache")
     lock = asyncio.Lock()
 
-    async def computed(request: Request, work: Callable[[], T]) -> T:
+    async def compute(request: Request, function: Callable[[], T]) -> T:
         """Run a function in the worker; skip requests that have disconnected."""
         async with lock:
             if await request.is_disconnected():
                 raise ClientDisconnect
-            return await asyncio.get_running_loop().run_in_executor(worker, work)
+            return await asyncio.get_running_loop().run_in_executor(worker, function)
 
-    async def all_of(request: Request, items: Iterator[T]) -> list[T]:
-        """All items, one at a time, so that other requests are answered in between."""
+    async def collect(request: Request, items: Iterator[T]) -> list[T]:
+        """Compute all items, one at a time, so that other requests are answered in between."""
         results: list[T] = []
-        while (item := await computed(request, lambda: next(items, None))) is not None:
+        while (item := await compute(request, lambda: next(items, None))) is not None:
             results.append(item)
         return results
 
     async def page(request: Request) -> Response:
         passage = request.query_params.get("passage", "")
-        html = await computed(request, lambda: cache.page(passage))
+        html = await compute(request, lambda: cache.page(passage))
         return HTMLResponse(
-            html, headers={"content-security-policy": f"{live_policy()}; {ANCESTORS}"}
+            html, headers={"content-security-policy": f"{live_policy()}; {FRAME_ANCESTORS}"}
         )
 
     async def atlas(request: Request) -> Response:
-        html = await computed(request, lambda: cache.atlas_page(request.query_params["token"]))
-        return HTMLResponse(html, headers={"content-security-policy": f"{policy()}; {ANCESTORS}"})
+        html = await compute(request, lambda: cache.atlas_page(request.query_params["token"]))
+        return HTMLResponse(
+            html, headers={"content-security-policy": f"{policy()}; {FRAME_ANCESTORS}"}
+        )
 
     async def trace(request: Request) -> Response:
-        content = await content_of(request, cache.too_long)
+        content = await read_json(request, cache.too_long_message)
         if ("text" in content) == ("ids" in content):
             raise InvalidValueError("give either text or ids")
-        text_or_ids = (
-            field(content, "text", str) if "text" in content else field(content, "ids", list)
-        )
-        changes = field({"ablated": []} | content, "ablated", list)
-        return JSONResponse(await computed(request, lambda: cache.described(text_or_ids, changes)))
+        name, kind = ("text", str) if "text" in content else ("ids", list)
+        text_or_ids = required_field(content, name, kind)
+        changes = required_field({"ablated": []} | content, "ablated", list)
+        return JSONResponse(await compute(request, lambda: cache.describe(text_or_ids, changes)))
 
     async def numbers(request: Request) -> Response:
-        id, name = (request.query_params.get(part, "") for part in ("trace", "name"))
+        id = request.query_params.get("trace", "")
+        name = request.query_params.get("name", "")
         if name == "story":
-            content = b"".join(await all_of(request, cache.story(id)))
+            content = b"".join(await collect(request, cache.story(id)))
         else:
-            content = await computed(request, lambda: cache.numbers(id, name))
+            content = await compute(request, lambda: cache.numbers(id, name))
         return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
-        content = await content_of(request, cache.too_long)
-        id = field(content, "trace", str)
+        content = await read_json(request, cache.too_long_message)
+        id = required_field(content, "trace", str)
         count = content.get("count")
-        cached, tokens = await computed(request, lambda: cache.start_generation(id, count, content))
-        chosen = await all_of(request, tokens)
-        return JSONResponse(await computed(request, lambda: cache.continuation(cached, chosen)))
+        cached, tokens = await compute(request, lambda: cache.start_generation(id, count, content))
+        chosen = await collect(request, tokens)
+        return JSONResponse(await compute(request, lambda: cache.continuation(cached, chosen)))
 
     async def stop(request: Request) -> Response:
-        return JSONResponse({}, background=BackgroundTask(end))
+        return JSONResponse({}, background=BackgroundTask(request_stop))
 
     return Starlette(
         routes=[
@@ -623,15 +632,15 @@ def application(cache: TraceCache, end: Callable[[], None]) -> ASGIApp:
             Route("/stop", stop, methods=["POST"]),
         ],
         exception_handlers={
-            AttnlabError: partial(refused, cache.language),
-            HTTPException: partial(refused, cache.language),
-            ClientDisconnect: partial(refused, cache.language),
-            Exception: failed,
+            AttnlabError: partial(client_error, cache.language),
+            HTTPException: partial(client_error, cache.language),
+            ClientDisconnect: partial(client_error, cache.language),
+            Exception: server_error,
         },
     )
 
 
-async def content_of(request: Request, too_long: str) -> dict[str, Any]:
+async def read_json(request: Request, too_long_message: str) -> dict[str, Any]:
     """The JSON object in a request's body."""
     body = bytearray()
     try:
@@ -639,7 +648,7 @@ async def content_of(request: Request, too_long: str) -> dict[str, Any]:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_REQUEST_BYTES:  # uvicorn discards the rest
-                    raise HTTPException(413, too_long)
+                    raise HTTPException(413, too_long_message)
     except TimeoutError:
         raise HTTPException(408, "The request timed out.") from None
     try:
@@ -659,7 +668,7 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
     return JSONResponse({"error": sentence}, status)
 
 
-async def refused(language: str, request: Request, error: Exception) -> Response:
+async def client_error(language: str, request: Request, error: Exception) -> Response:
     """The response to an invalid request."""
     if isinstance(error, HTTPException):
         return error_response(request, error.status_code, error.detail)
@@ -667,7 +676,7 @@ async def refused(language: str, request: Request, error: Exception) -> Response
     return error_response(request, 400, sentence)
 
 
-async def failed(request: Request, error: Exception) -> Response:
+async def server_error(request: Request, error: Exception) -> Response:
     """The response to an unexpected error, whose traceback is printed to stderr."""
     traceback.print_exception(error)
     name = type(error).__name__
@@ -711,13 +720,15 @@ class Guard:
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.setdefault("content-security-policy", f"default-src 'none'; {ANCESTORS}")
+                headers.setdefault(
+                    "content-security-policy", f"default-src 'none'; {FRAME_ANCESTORS}"
+                )
                 headers.update(HEADERS)
             await send(message)
 
         request = Request(scope)
         reason = self.refusal(request)
-        app = error_response(request, 403, reason) if reason else self.app
+        app = error_response(request, 403, reason) if reason else self.app  # both are ASGI apps
         await app(scope, receive, send_guarded)
 
     def refusal(self, request: Request) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace, trace_of
-from attnlab.steps import Result
+from attnlab.steps import at
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Table, header
@@ -29,8 +29,8 @@ class GenerationStep:
     Attributes
     ----------
     trace : the Trace of the tokens that the step computed. In `blocks[l].attention`, Q has a row
-        for each of them; K and V have a row for each token so far, of which the first `cached` are
-        from the cache.
+        for each of these tokens; K and V have a row for each token so far, of which the first
+        `cached` are from the cache.
     token : the token sampled at the end of the step; None for the last step of a trace, which only
         computes the last token's rows
     """
@@ -55,7 +55,7 @@ class GenerationStep:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Generation(Document):
-    """What `GPT2.generate` returns; `print` shows prompt and continuation as text.
+    """The result of `GPT2.generate`; `print` shows prompt and continuation as text.
 
     Attributes
     ----------
@@ -106,23 +106,23 @@ def generation_steps(
     stops: Sequence[bytes],
     edits: Mapping[str, Edit] | None,
     *,
-    complete: bool = False,
+    run_last_token: bool = False,
 ) -> Iterator[GenerationStep]:
     """Run the prompt, then sample and run one token at a time.
 
-    Beyond n_positions, each step runs the last n_positions tokens without the cache: their
-    positions have shifted, and with them all keys and values.
+    Beyond n_positions, each step runs the last n_positions tokens without the cache: shifted
+    positions change all keys and values.
 
     Parameters
     ----------
     stops : generation ends when the new text contains one of these byte strings
     edits : applied to each step's trace, as `Trace.edited` takes them
-    complete : whether to add a step that computes the rows of the last token
+    run_last_token : whether to add a step that computes the rows of the last sampled token
     """
     positions = parameters.config.n_positions
     cache = KeyValueCache(parameters.config, parameters.dtype)
     rng = sampling.generator()
-    candidates = vocabulary.ids  # some rows of the embedding may have no token
+    candidates = vocabulary.ids  # without unused rows of the embedding
 
     def run(ids: list[int]) -> Trace:
         if len(ids) > positions:
@@ -148,11 +148,11 @@ def generation_steps(
         generated = vocabulary.decode_bytes(ids[len(prompt) :]) if stops else b""
         if any(stop in generated for stop in stops):
             break
-    if complete:
+    if run_last_token:
         yield GenerationStep(run(ids), None)
 
 
-def join(
+def join_steps(
     steps: Sequence[GenerationStep],
     parameters: Parameters,
     vocabulary: Vocabulary,
@@ -160,7 +160,8 @@ def join(
 ) -> Trace:
     """Join the steps' rows into one trace over all their tokens.
 
-    With edits, the whole text is run again, as a function may depend on all rows.
+    With edits, the whole text is run again, since an edit that is a function may depend on all
+    rows.
     """
     traces = [step.trace for step in steps]
     tokens = Tokens(token for trace in traces for token in trace.tokens)
@@ -168,24 +169,18 @@ def join(
         return Trace(tokens, vocabulary, parameters).edited(edits)
     values: dict[str, Array] = {}
 
-    def concatenate(path: str, parts: Iterable[Result], name: str) -> None:
-        rows = [getattr(part, name) for part in parts]
-        values[f"{path}{name}"] = np.concatenate(rows, axis=-2)
-
+    paths = ["final"]
     for layer in range(parameters.config.n_layer):
-        blocks = [trace.blocks[layer] for trace in traces]
-        for name in ("input", "mid", "output"):
-            concatenate(f"blocks.{layer}.", blocks, name)
-        attentions = [block.attention for block in blocks]
-        for name in ("QKV", "context"):
-            concatenate(f"blocks.{layer}.attention.", attentions, name)
-    concatenate("", traces, "final")
+        steps_of_block = ("input", "mid", "output", "attention.QKV", "attention.context")
+        paths += [f"blocks.{layer}.{name}" for name in steps_of_block]
+    for path in paths:
+        values[path] = np.concatenate([at(trace, path) for trace in traces], axis=-2)
     values["next_logits"] = traces[-1].next_logits
     return trace_of(tokens, vocabulary, parameters, values)
 
 
 def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> int:
-    """max_new_tokens, checked against the prompt and the model's positions."""
+    """Return max_new_tokens, checked against the prompt's length and the model's positions."""
     if not prompt:
         raise InvalidValueError("nothing to continue: the prompt has no tokens")
     max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
@@ -204,7 +199,7 @@ def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_old
 
 
 def stop_bytes(stop: str | Sequence[str] | None) -> tuple[bytes, ...]:
-    """The bytes of each text at which to stop."""
+    """The UTF-8 of each text at which to stop."""
     stops = () if stop is None else as_texts(stop, "stop")
     if "" in stops:
         raise InvalidValueError("stop must not contain an empty text")

@@ -189,10 +189,10 @@ class GPT2:
 
     @classmethod
     def default(cls) -> GPT2:
-        """Load GPT-2 if it is in the hub's cache, else the pocket model.
+        """Load GPT-2 if it is in the hub's cache, else the pocket model, and print its name.
 
-        Prints which one it is. The environment variable ATTNLAB_MODEL selects another model or
-        directory; without it, nothing is downloaded.
+        If the environment variable ATTNLAB_MODEL is set, it is the name or directory of the model
+        to load instead. Otherwise, nothing is downloaded.
         """
         if name := os.environ.get("ATTNLAB_MODEL"):
             print(Message("Model: {name}, set by ATTNLAB_MODEL.", name=name))
@@ -310,7 +310,7 @@ class GPT2:
             Embedding rows without a token are never sampled; the probabilities of the others sum
             to 1.
         """
-        from attnlab.model.generation import Generation, join
+        from attnlab.model.generation import Generation, join_steps
 
         trace, drop_oldest = as_flag(trace, "trace"), as_flag(drop_oldest, "drop_oldest")
         if trace and drop_oldest:
@@ -318,7 +318,7 @@ class GPT2:
                 "trace and drop_oldest can't be combined: a trace has at most n_positions tokens"
             )
         tokens, steps = self._steps(
-            prompt, max_new_tokens, sampling, stop, drop_oldest, trace, edits
+            prompt, max_new_tokens, sampling, stop, drop_oldest, edits, run_last_token=trace
         )
         kept_steps = tuple(steps) if trace else ()
         chosen = [step.token for step in kept_steps or steps if step.token is not None]
@@ -330,7 +330,7 @@ class GPT2:
             text=self.tokenizer.decode(new.ids),
             whole_text=self.tokenizer.decode([*tokens.ids, *new.ids]),
             chosen=tuple(chosen),
-            trace=join(kept_steps, self.parameters, self.tokenizer.vocabulary, edits)
+            trace=join_steps(kept_steps, self.parameters, self.tokenizer.vocabulary, edits)
             if trace
             else None,
             steps=kept_steps,
@@ -361,7 +361,6 @@ class GPT2:
             sampling,
             stop,
             as_flag(drop_oldest, "drop_oldest"),
-            False,
             edits,
         )
         return (step.token for step in steps if step.token is not None)
@@ -388,14 +387,15 @@ class GPT2:
         settings: SamplingSettings,
         stop: str | Sequence[str] | None,
         drop_oldest: bool,
-        complete: bool,
         edits: Mapping[str, Edit] | None,
+        *,
+        run_last_token: bool = False,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """Check the arguments; return the prompt's tokens and the steps that continue it."""
         from attnlab.model.generation import checked_length, generation_steps, stop_bytes
-        from attnlab.model.sampling import sampling_of
+        from attnlab.model.sampling import as_sampling
 
-        sampling = sampling_of(settings)
+        sampling = as_sampling(settings)
         if isinstance(prompt, str) and not drop_oldest:
             self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
@@ -410,7 +410,7 @@ class GPT2:
             sampling,
             stops,
             edits,
-            complete=complete,
+            run_last_token=run_last_token,
         )
 
     def explore(
@@ -507,7 +507,7 @@ def is_list_of_texts(texts: Any) -> bool:
 
 
 def single_row(ids_or_encoding: Any) -> Any:
-    """The ids of one text from a tokenizer's output, a batch of one, or a tensor."""
+    """The ids of one text, given as a tokenizer's output, a batch of one, or a tensor."""
     if isinstance(ids_or_encoding, Mapping):
         if "input_ids" not in ids_or_encoding:
             raise InvalidTypeError(
@@ -526,7 +526,7 @@ def single_row(ids_or_encoding: Any) -> Any:
 
 
 def _load_tokenizer(directory: Path, tokenizer: Any, rows: int) -> Tokenizer:
-    """The tokenizer in the argument, else the directory's, else one for ids alone."""
+    """Load the tokenizer given as an argument, else the directory's, else one for ids alone."""
     if isinstance(tokenizer, (str, os.PathLike)):
         return Tokenizer.from_directory(tokenizer)
     if tokenizer is not None:

@@ -66,7 +66,7 @@ class RecordedVocabulary(Vocabulary):
 
     Parameters
     ----------
-    symbols : of id 0, 1, ...; None for a row without a token
+    symbols : the symbol of each id, None for a row of the embedding without a token
     raw, lengths : the bytes of all tokens, concatenated, and how many each has
     """
 
@@ -125,9 +125,9 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     symbols: list[str | None] = [None] * len(vocabulary)
     for id in vocabulary.ids.tolist():
         symbols[id] = vocabulary.token(id).symbol
-    raws = [vocabulary.bytes_of(id) for id in range(len(vocabulary))]
-    tensors["vocabulary.bytes"] = np.frombuffer(b"".join(raws), np.uint8)
-    tensors["vocabulary.lengths"] = np.array([len(raw) for raw in raws], np.int32)
+    bytes_of_ids = [vocabulary.bytes_of(id) for id in range(len(vocabulary))]
+    tensors["vocabulary.bytes"] = np.frombuffer(b"".join(bytes_of_ids), np.uint8)
+    tensors["vocabulary.lengths"] = np.array([len(raw) for raw in bytes_of_ids], np.int32)
     metadata = {
         "config": json.dumps(asdict(config)),
         "ids": json.dumps(trace.ids.tolist()),
@@ -161,7 +161,7 @@ def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
             count=len(symbols),
             vocab_size=config.vocab_size,
         )
-    for name, shape in ({**dict.fromkeys(tensor_shapes, None), **expected}).items():
+    for name, shape in (dict.fromkeys(tensor_shapes) | expected).items():
         if shape is None:  # a step that was requested, or edited
             check_path(name, known, config.n_head, config.n_layer, Message("step"))
             if math.prod(tensor_shapes[name]) > config.largest_step(T):
@@ -198,9 +198,10 @@ def read(path: FilePath) -> Recording:
                     actual=tensors[name].dtype,
                 )
         for name, tensor in tensors.items():
-            is_masked = name.endswith("masked_scores")  # which has -inf for masked keys
-            if not is_finite(np.where(np.isneginf(tensor), 0, tensor) if is_masked else tensor):
+            if name.endswith("masked_scores"):  # -inf for masked keys
+                tensor = np.where(np.isneginf(tensor), 0, tensor)
+            if not is_finite(tensor):
                 raise InvalidValueError("{name} contains NaN or infinite numbers", name=name)
-        metadata["note"], metadata["origin_sha256"]
+        metadata["note"], metadata["origin_sha256"]  # raise KeyError if they are missing
     values = {name: tensor if tensor.ndim else tensor.item() for name, tensor in tensors.items()}
     return Recording(ids, vocabulary, parameters, values, metadata["note"])

@@ -33,8 +33,8 @@ class SamplingSettings(TypedDict, total=False):
     seed: int | None
 
 
-def sampling_of(settings: Mapping[str, Any]) -> Sampling:
-    """A `Sampling` from settings by name; unknown names raise."""
+def as_sampling(settings: Mapping[str, Any]) -> Sampling:
+    """Create a `Sampling` from settings by name; raise if a name is unknown."""
     for name in settings:
         if name not in SamplingSettings.__annotations__:
             raise InvalidTypeError(
@@ -56,8 +56,8 @@ class Sampling:
         largest logits has probability 1
     top_k : keep only tokens whose logit is at least the k-th largest; None for all
     top_p : keep only the smallest set of most probable tokens whose probabilities sum to at least
-        top_p; None for all. Among equals, higher ids come first.
-    seed : makes sampling repeatable; None for fresh randomness
+        top_p; None for all. Of equally probable tokens, those with higher ids are kept.
+    seed : makes sampling reproducible; None for a random seed
 
     Notes
     -----
@@ -97,10 +97,12 @@ class Sampling:
         """
         scores = as_floats(logits, "logits").astype(np.float64)
         if scores.ndim != 1 or scores.size == 0 or not np.isfinite(scores).all():
-            raise InvalidValueError("logits must be one row of finite numbers")
+            raise InvalidValueError(
+                "logits must be a 1-D array of finite numbers; got {logits}", logits=quoted(logits)
+            )
         if self.temperature == 0:
-            only_best: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
-            return only_best
+            one_hot: Array = (np.arange(scores.size) == scores.argmax()).astype(np.float64)
+            return one_hot
         with np.errstate(over="ignore"):  # at a temperature near 0: -inf, probability 0
             scores = (scores - scores.max()) / self.temperature
         if self.top_k is not None and self.top_k < scores.size:
@@ -114,7 +116,7 @@ class Sampling:
         return equations.softmax(scores)
 
     def generator(self) -> np.random.Generator:
-        """A random generator that starts at the seed."""
+        """A new random generator with the seed."""
         return np.random.default_rng(self.seed)
 
     def draw(self, logits: Array, rng: np.random.Generator) -> tuple[int, float]:

@@ -375,7 +375,8 @@ class Trace(ForwardPass):
 
         if of is None and against is not None:
             raise InvalidValueError(
-                "against={against} needs a token to compare: give of=", against=quoted(against)
+                "against={against} needs a token to compare with. Give of= too",
+                against=quoted(against),
             )
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
@@ -487,8 +488,8 @@ class Trace(ForwardPass):
 
         Parameters
         ----------
-        id, probability : of the token
-        share : the probability before temperature, top_k and top_p; None if they didn't change it
+        id, probability : the token's id and probability
+        share : its probability before temperature, top_k and top_p; None if they didn't change it
         """
         token = self.vocabulary.token(id)
         return NextToken(

@@ -31,8 +31,8 @@ from attnlab.views.shown import label
 if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
 
-# Texts in a printed table.
-TEXTS_SHOWN = 20
+# The maximum number of texts that a printed table lists.
+MAX_LISTED = 20
 
 
 class Traces(ReadOnly, TraceSequence, Document):
@@ -62,8 +62,8 @@ class Traces(ReadOnly, TraceSequence, Document):
     @Part
     def _traces(self) -> tuple[Trace, ...]:
         traces: dict[int, Trace] = {}
-        for numbers in self.groups():
-            traces.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
+        for group in self.groups():
+            traces.update(zip(group, self.side_by_side(group)[1], strict=True))
         return tuple(traces[number] for number in range(len(self)))
 
     def __len__(self) -> int:
@@ -87,8 +87,8 @@ class Traces(ReadOnly, TraceSequence, Document):
         return self._traces[checked_index(number, "trace", len(self))]
 
     def __getattr__(self, name: str) -> NoReturn:
-        is_of_trace = hasattr(Trace, name) or name in Trace.__annotations__
-        hint = f"; one text's trace has it: traces[0].{name}" if is_of_trace else ""
+        is_trace_attribute = hasattr(Trace, name) or name in Trace.__annotations__
+        hint = f"; one text's trace has it: traces[0].{name}" if is_trace_attribute else ""
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
     def groups(self) -> list[list[int]]:
@@ -115,9 +115,9 @@ class Traces(ReadOnly, TraceSequence, Document):
 
         Parameters
         ----------
-        token : as in `LogitLens.of`; a list of them has one for each text; None for the token that
-            the model finds most probable in each text
-        position : in every text
+        token : as in `LogitLens.of`, or a list with one for each text; None for the token that the
+            model finds most probable in each text
+        position : the position in every text
 
         Returns
         -------
@@ -136,8 +136,8 @@ class Traces(ReadOnly, TraceSequence, Document):
 
         Parameters
         ----------
-        token, against : as in `Trace.attribution`; a list of them has one for each text
-        position : of the logits, in every text
+        token, against : as in `Trace.attribution`, or a list with one for each text
+        position : the position of the logits in every text
 
         Returns
         -------
@@ -157,16 +157,16 @@ class Traces(ReadOnly, TraceSequence, Document):
 
         Parameters
         ----------
-        of, against : as in `Trace.gradients`; a list of them has one for each text
-        position : of the logits, in every text
+        of, against : as in `Trace.gradients`, or a list with one for each text
+        position : the position of the logits in every text
         """
         count = len(self)
         targets = zip(
             value_for_each(of, count, "of"), value_for_each(against, count, "against"), strict=True
         )
         return tuple(
-            trace.gradients(token, second, position)
-            for trace, (token, second) in zip(self, targets, strict=True)
+            trace.gradients(token, other, position)
+            for trace, (token, other) in zip(self, targets, strict=True)
         )
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
@@ -180,8 +180,8 @@ class Traces(ReadOnly, TraceSequence, Document):
 
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts; the memory of each group is freed after its last trace."""
-        for numbers in self.groups():
-            yield from self.side_by_side(numbers)[1]
+        for group in self.groups():
+            yield from self.side_by_side(group)[1]
 
     def pieces(self) -> Iterator[str | Table]:
         lengths = sorted({len(text) for text in self.texts})
@@ -193,7 +193,7 @@ class Traces(ReadOnly, TraceSequence, Document):
             )
         )
         lines = [header("", "length", "text")]
-        for number in elide(len(self), TEXTS_SHOWN):
+        for number in elide(len(self), MAX_LISTED):
             if number is None:
                 lines.append(("…", "", ""))
             else:

@@ -2,27 +2,27 @@
 
     python -m attnlab.pocket.autoencoder DIRECTORY
 
-It reads blocks.0.output, the stream between the blocks: the result of block 0, and everything that
-block 1 reads. On 300 texts that neither the model nor the autoencoder was trained on, 8 of the 256
-features are active on each token, 5 are active on none, and the explained variance is 0.950. The
-cross-entropy in nats per token with x, and with x replaced, is
+The autoencoder reads blocks.0.output, the residual stream between the two blocks. On 300 texts that
+neither the model nor the autoencoder was trained on, 8 of the 256 features are active on each
+token, 5 features are never active, and the explained variance is 0.950. The cross-entropy in nats
+per token with x, and with x replaced, is
 
     x, the model's own    1.233
     its reconstruction    1.304
     b_dec alone           8.886
 
-What the features are, by their examples:
+What the features detect, judging by the tokens on which they are most active:
 
-- 25 detect one token, which has at least 90 % of their activation: 129 " it", 224 " was". Some of
-  these need a context too: 186 is " the" after " chased", " wanted" or " found", 151 a comma after
-  a place.
+- 25 features detect one token, with at least 90 % of their activation on it: 129 " it", 224 " was".
+  Some of these also need a context: 186 detects " the" after " chased", " wanted" or " found", and
+  151 a comma after a place.
 - 8 others are active after one token: 123 on animals after " the", 110 on colours after " was",
   and 4 on the first token of a text.
-- Some are groups of words that the grammar treats alike: 248 activities, 232 weathers, 201 numbers,
-  246 verbs such as " chased".
+- Some detect words that the grammar treats alike: 248 activities, 232 weathers, 201 numbers, 246
+  verbs such as " chased".
 - Most of the rest have no meaning that can be put into words. About 60 are active on more than 3 %
   of the tokens, and none of these has a fifth of its activation on one token: words are spread over
-  several of them. 256 features aren't enough for the 345 tokens of these texts, and the words of
+  several features. 256 features aren't enough for the 345 tokens of these texts, and the words of
   recitals are random.
 """
 
@@ -41,18 +41,17 @@ from attnlab.pocket.grammar import HELD_OUT_SEED
 from attnlab.pocket.lens import HELD_OUT, texts_of
 from attnlab.training.sparse_autoencoder import sparse_autoencoder
 
-# Between the blocks: the result of block 0, and everything that block 1 reads.
+# The residual stream between the two blocks.
 PATH = "blocks.0.output"
 
-# These texts differ from those that the model was trained on and those of the measures.
+# For the training texts. The seed differs from the model's and from the held-out texts'.
 SEED, SAMPLES = 8, 4_000
 
-# A feature detects a token if at least this fraction of its total activation is on that token.
 MIN_FRACTION = 0.9
 
 
 def make(directory: str) -> str:
-    """Train the autoencoder and write it; returns its measures on held-out texts."""
+    """Train the autoencoder and write it; return its measures on held-out texts."""
     model = GPT2.from_pretrained("pocket")
     sae = sparse_autoencoder(model, texts_of(SEED, SAMPLES), PATH)
     sae.save(directory)
@@ -66,7 +65,10 @@ def make(directory: str) -> str:
 
 
 def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[int]]:
-    """The features that are active on one token, or after one token; see `MIN_FRACTION`."""
+    """The features that detect one token, and those that detect one previous token.
+
+    A feature detects a token if at least `MIN_FRACTION` of its activation is on or after it.
+    """
     rows = [
         (previous, current, activations)
         for trace in traces.in_groups()
@@ -76,16 +78,16 @@ def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[i
     ]
     previous, current, activations = map(np.array, zip(*rows, strict=True))
 
-    def detecting(ids: Any) -> list[int]:
+    def detectors_of(ids: Any) -> list[int]:
         total = activations.sum(axis=0)
         sums_by_id = [activations[ids == id].sum(axis=0) for id in np.unique(ids)]
         is_detector = (np.max(sums_by_id, axis=0) >= MIN_FRACTION * total) & (total > 0)
         features: list[int] = np.flatnonzero(is_detector).tolist()
         return features
 
-    token_features = detecting(current)
+    token_features = detectors_of(current)
     return token_features, [
-        feature for feature in detecting(previous) if feature not in token_features
+        feature for feature in detectors_of(previous) if feature not in token_features
     ]
 
 

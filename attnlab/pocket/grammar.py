@@ -55,17 +55,17 @@ EVENTS = _pairs(
     "rope tore, cup fell, coin vanished, door opened, cake crumbled"
 )
 ANIMALS, THINGS = tuple(SOUNDS), tuple(EVENTS)
-HERDS = _words("dog cat cow duck frog bird owl horse bear lion")  # plurals in -s
+COUNTABLE_ANIMALS = _words("dog cat cow duck frog bird owl horse bear lion")  # with a plural in -s
 
 # The verb that each mood determines.
-DEEDS = _pairs(
+MOOD_VERBS = _pairs(
     "sleepy yawned, hungry ate, thirsty drank, happy danced, sad wept, angry stamped, scared hid, "
     "brave fought, lazy rested, fluffy purred, curious peeked, cold shivered, dirty washed, "
     "late hurried, noisy shouted, shy whispered, tired slept, busy worked"
 )
-MOODS = tuple(DEEDS)
+MOODS = tuple(MOOD_VERBS)
 COLOURS = _words("red blue green yellow black white brown grey")
-LOOKS = (*COLOURS, *_words("small big old young tall round"))
+OTHER_ADJECTIVES = (*COLOURS, *_words("small big old young tall round"))
 PEOPLE = _words("creature girl boy king queen giant child teacher farmer")
 
 PLACES = _words("garden forest river house school park farm bridge lake hill")
@@ -85,7 +85,7 @@ ACTIVITIES = {
 }
 WEATHERS = _words("hot cold rainy windy snowy sunny")
 SEASONS = _words("spring summer autumn winter")
-# (matching weather?, matching season?) -> verdict
+# The verdict, by whether the weather and the season match the activity.
 VERDICTS = {
     (True, True): "wonderful",
     (True, False): "nice",
@@ -97,15 +97,15 @@ OPPOSITES = _pairs(
     "bigger smaller, older younger, faster slower, louder quieter, taller shorter, stronger weaker"
 )
 FEELINGS = _words("glad proud calm cross")
-CHASES = _words("chased found wanted watched touched")
+TRANSITIVE_VERBS = _words("chased found wanted watched touched")
 NUMBERS = _words("one two three four five six seven eight nine ten")
 
 LEXICON = tuple(
     dict.fromkeys(
         [
-            *(*NAMES, *ANIMALS, *THINGS, *MOODS, *LOOKS, *PEOPLE, *PLACES, *LANDMARKS),
-            *(*ACTIVITIES, *WEATHERS, *SEASONS, *OPPOSITES, *FEELINGS, *CHASES, *NUMBERS),
-            *(*SOUNDS.values(), *EVENTS.values(), *DEEDS.values()),
+            *(*NAMES, *ANIMALS, *THINGS, *MOODS, *OTHER_ADJECTIVES, *PEOPLE, *PLACES, *LANDMARKS),
+            *(*ACTIVITIES, *WEATHERS, *SEASONS, *OPPOSITES, *FEELINGS, *TRANSITIVE_VERBS, *NUMBERS),
+            *(*SOUNDS.values(), *EVENTS.values(), *MOOD_VERBS.values()),
             *(*OPPOSITES.values(), *VERDICTS.values()),
         ]
     )
@@ -115,7 +115,7 @@ LEXICON = tuple(
 
 
 class Dice:
-    """Random choices that record their information.
+    """Random choices that add up the negative logarithm of their probability.
 
     Attributes
     ----------
@@ -127,12 +127,12 @@ class Dice:
         self.nats = 0.0
 
     def pick(self, options: Sequence[Option]) -> Option:
-        """One of the options, uniformly."""
+        """Pick one of the options, each with the same probability."""
         self.nats += math.log(len(options))
         return options[int(self._rng.integers(len(options)))]
 
     def pick_several(self, count: int, options: Sequence[Option]) -> list[Option]:
-        """`count` different options, in random order."""
+        """Pick `count` different options, in random order."""
         remaining, chosen = list(options), []
         for _ in range(count):
             chosen.append(self.pick(remaining))
@@ -140,13 +140,13 @@ class Dice:
         return chosen
 
     def chance(self, probability: float = 0.5) -> bool:
-        """True with this probability."""
+        """Return True with this probability."""
         outcome = bool(self._rng.random() < probability)
         self.nats -= math.log(probability if outcome else 1 - probability)
         return outcome
 
     def mostly(self, favourite: Option, options: Sequence[Option]) -> Option:
-        """The favourite with probability ½, otherwise one of the other options."""
+        """Pick the favourite with probability ½, otherwise one of the other options."""
         if self.chance():
             return favourite
         return self.pick([option for option in options if option != favourite])
@@ -167,10 +167,10 @@ def creature(dice: Dice) -> str:
 
 def _creature(dice: Dice) -> str:
     mood = dice.pick(MOODS)
-    adjectives = dice.pick_several(dice.pick((0, 1, 2)), LOOKS)
+    adjectives = dice.pick_several(dice.pick((0, 1, 2)), OTHER_ADJECTIVES)
     adjectives.insert(dice.pick(range(len(adjectives) + 1)), f"[{mood}#adjective]")
     noun = dice.pick(ANIMALS + PEOPLE)
-    return f"{_article(adjectives[0])} {' '.join(adjectives)} [{noun}:adjective] {DEEDS[mood]}"
+    return f"{_article(adjectives[0])} {' '.join(adjectives)} [{noun}:adjective] {MOOD_VERBS[mood]}"
 
 
 def _article(word: str) -> str:
@@ -179,7 +179,7 @@ def _article(word: str) -> str:
 
 def pronoun(dice: Dice) -> str:
     """The dog chased the ball, but it rolled: the verb fits one of the two."""
-    animal, thing, verb = dice.pick(ANIMALS), dice.pick(THINGS), dice.pick(CHASES)
+    animal, thing, verb = dice.pick(ANIMALS), dice.pick(THINGS), dice.pick(TRANSITIVE_VERBS)
     subject, target = f"[{animal}#animal]", f"[{thing}#thing]"
     location = f" {dice.pick(PREPOSITIONS)} the {dice.pick(PLACES)}" if dice.chance() else ""
     if dice.chance():
@@ -194,13 +194,14 @@ def weather(dice: Dice) -> str:
     """It’s very hot in summer. Swimming is wonderful: weather and season determine the verdict."""
     first, second = dice.pick_several(2, tuple(ACTIVITIES))
     matching_weather, matching_season = ACTIVITIES[first]
-    sky, season = dice.mostly(matching_weather, WEATHERS), dice.mostly(matching_season, SEASONS)
+    weather = dice.mostly(matching_weather, WEATHERS)
+    season = dice.mostly(matching_season, SEASONS)
 
     def verdict(activity: str) -> str:
         matching_weather, matching_season = ACTIVITIES[activity]
-        return f"{activity} is {VERDICTS[sky == matching_weather, season == matching_season]}"
+        return f"{activity} is {VERDICTS[weather == matching_weather, season == matching_season]}"
 
-    text = f"It’s {dice.pick(('very', 'so', 'quite'))} {sky} in {season}. "
+    text = f"It’s {dice.pick(('very', 'so', 'quite'))} {weather} in {season}. "
     return f"{text}{verdict(first).capitalize()}, and {verdict(second)}."
 
 
@@ -218,11 +219,11 @@ def family(dice: Dice) -> str:
 def gift(dice: Dice) -> str:
     """When Anna and Tom went to the park, Anna gave a kite to Tom: nobody gives to themselves."""
     both = dice.pick_several(2, NAMES)
-    giver, taker = dice.pick_several(2, both)
+    giver, receiver = dice.pick_several(2, both)
     thing = dice.pick(THINGS)
     return (
         f"When {' and '.join(both)} went to the {dice.pick(PLACES)}, "
-        f"{giver} gave {_article(thing)} {thing} to {taker}."
+        f"{giver} gave {_article(thing)} {thing} to {receiver}."
     )
 
 
@@ -243,11 +244,11 @@ def quote(dice: Dice) -> str:
 
 def agreement(dice: Dice) -> str:
     """The dogs near the tree are old: the verb agrees with the subject, not with its neighbour."""
-    subject, is_plural = dice.pick(HERDS), dice.chance()
+    subject, is_plural = dice.pick(COUNTABLE_ANIMALS), dice.chance()
     text = f"The {subject}{'s' if is_plural else ''} {_near(dice, LANDMARKS)}"
     if dice.chance():
         text += f" {_near(dice, PLACES)}"
-    return f"{text} {'are' if is_plural else 'is'} {dice.pick(LOOKS)}."
+    return f"{text} {'are' if is_plural else 'is'} {dice.pick(OTHER_ADJECTIVES)}."
 
 
 def _near(dice: Dice, landmarks: Sequence[str]) -> str:
@@ -313,8 +314,8 @@ KINDS: Mapping[str, Callable[[Dice], str]] = {
     )
 }
 
-# Relative frequencies of kinds, 1 by default, so that each task is learned; recitals are almost
-# half of all words.
+# Relative frequencies of kinds, 1 by default, chosen so that each task is learned. Recitals make up
+# almost half of all words.
 WEIGHTS = {
     "recital": 8,
     "pronoun": 5,
@@ -326,7 +327,7 @@ WEIGHTS = {
     "family": 2,
     "comparison": 2,
 }
-DECK = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
+WEIGHTED_KINDS = tuple(kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1)))
 
 # --------------------------------------------------------------------------------- the samples
 
@@ -349,7 +350,7 @@ class Sample:
 
     Attributes
     ----------
-    kind : its name in `KINDS`
+    kind : the name of its kind in `KINDS`
     text : one or two sentences, without a line break
     nats : -log of the probability of the text, given its kind
     links : words that must attend to earlier ones
@@ -367,8 +368,8 @@ class Corpus:
 
     Attributes
     ----------
-    samples : in their order
-    text : their texts, each followed by a line break
+    samples : the samples, in order
+    text : the samples' texts, each followed by a line break
     nats : -log of the probability of the text, including the choice of kinds: the lowest expected
         loss of any model
     """
@@ -381,7 +382,10 @@ class Corpus:
 
     @property
     def nats(self) -> float:
-        kinds = (math.log(len(DECK) / DECK.count(sample.kind)) for sample in self.samples)
+        kinds = (
+            math.log(len(WEIGHTED_KINDS) / WEIGHTED_KINDS.count(sample.kind))
+            for sample in self.samples
+        )
         return math.fsum(sample.nats for sample in self.samples) + math.fsum(kinds)
 
 
@@ -396,7 +400,7 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     Half of the texts have typographic quotes (“ ” ’), the other half straight ones (" ').
     """
     if kind is None:
-        kind = Dice(rng).pick(DECK)
+        kind = Dice(rng).pick(WEIGHTED_KINDS)
     if kind not in KINDS:
         raise InvalidValueError(
             "kind must be one of {kinds}; got {kind}", kinds=", ".join(KINDS), kind=quoted(kind)
@@ -421,10 +425,10 @@ def _without_marks(marked: str) -> tuple[str, tuple[Link, ...]]:
     links = []
     for mark in re.finditer(r"\[(\w+)([#:])([\w:]+)\]", marked):
         text += marked[end : mark.start()]
-        word, sign, jobs = mark.groups()
+        word, separator, jobs = mark.groups()
         span = (len(text), len(text) + len(word))
         for job in jobs.split(":"):
-            if sign == "#":
+            if separator == "#":
                 targets[job] = span
             else:
                 links.append(Link(job, span, targets[job]))

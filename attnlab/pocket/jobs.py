@@ -20,34 +20,35 @@ from attnlab.text.tokens import Tokens
 
 JOBS = ("previous", "first", "induction", "adjective", "animal", "thing")
 
-# These kinds of texts together have targets for every job.
+# The kinds of texts that are measured. Together they have targets for every job.
 MEASURED = ("recital", "creature", "pronoun")
-TEXTS = 40  # of each kind
+TEXTS = 40  # number of texts of each kind
 
 
 def head_jobs(model: GPT2, seed: int = HELD_OUT_SEED) -> HeadJobs:
     """Measure what each head of any GPT-2 does on newly sampled texts."""
 
-    def texts() -> Iterator[tuple[Trace, dict[str, Mask]]]:
+    def traces_with_targets() -> Iterator[tuple[Trace, dict[str, Mask]]]:
         rng = np.random.default_rng(seed)
         for kind in MEASURED:
             for _ in range(TEXTS):
-                text = sample(rng, kind)
-                trace = model.trace(text.text)
-                yield trace, targets(text, trace.tokens)
+                sampled = sample(rng, kind)
+                trace = model.trace(sampled.text)
+                yield trace, targets(sampled, trace.tokens)
 
-    return measure_jobs(texts(), JOBS)
+    return measure_jobs(traces_with_targets(), JOBS)
 
 
-def targets(text: Sample, tokens: Tokens) -> dict[str, Mask]:
+def targets(sampled: Sample, tokens: Tokens) -> dict[str, Mask]:
     """Target keys of each query by job, bool (T, T), for a sample and its tokens."""
     masks = {"previous": previous(tokens), "first": first(tokens)}
-    if text.kind == "recital":
+    if sampled.kind == "recital":
         masks["induction"] = induction(tokens)
-    for job, source, target in text.links:
-        last = token_span(text.text, tokens, source).stop - 1
+    for job, source, target in sampled.links:
+        query = token_span(sampled.text, tokens, source).stop - 1  # the word's last token
+        keys = token_span(sampled.text, tokens, target)
         empty = np.zeros((len(tokens), len(tokens)), bool)
-        masks.setdefault(job, empty)[last, token_span(text.text, tokens, target)] = True
+        masks.setdefault(job, empty)[query, keys] = True
     return masks
 
 
@@ -55,6 +56,6 @@ def token_span(text: str, tokens: Tokens, characters: tuple[int, int]) -> slice:
     """The tokens that overlap text[start:end]."""
     start, end = (len(text[:index].encode()) for index in characters)
     ends = list(accumulate(len(raw) for raw in tokens.bytes))
-    first = next(i for i, until in enumerate(ends) if until > start)
-    last = next(i for i, until in enumerate(ends) if until >= end)
+    first = next(i for i, token_end in enumerate(ends) if token_end > start)
+    last = next(i for i, token_end in enumerate(ends) if token_end >= end)
     return slice(first, last + 1)

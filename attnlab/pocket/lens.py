@@ -20,13 +20,13 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
 from attnlab.training.tuned_lens import LensLosses, tuned_lens
 
-# This seed isn't the model's training seed, and not the seed of the held-out texts.
+# For the training texts. The seed differs from the model's and from the held-out texts'.
 SEED, SAMPLES, STEPS = 7, 4_000, 500
-HELD_OUT = 300
+HELD_OUT = 300  # number of held-out texts
 
 
 def make(file: str) -> LensLosses:
-    """Train the lens and write it; returns its losses on held-out texts."""
+    """Train the lens and write it; return its losses on held-out texts."""
     model = GPT2.from_pretrained("pocket")
     lens = tuned_lens(model, texts_of(SEED, SAMPLES), steps=STEPS)
     lens.save(file)
@@ -34,7 +34,7 @@ def make(file: str) -> LensLosses:
 
 
 def texts_of(seed: int, samples: int) -> list[str]:
-    """Texts of the grammar."""
+    """Sample texts of the grammar, reproducible by seed."""
     return [sample.text for sample in corpus(seed, samples).samples]
 
 

@@ -30,7 +30,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Losses on newly sampled texts, by kind and on all of them; `repr` is a table."""
+    """Losses on newly sampled texts; `repr` is a table.
+
+    Attributes
+    ----------
+    kinds : the loss on the texts of each kind, by name
+    all : the loss on all texts
+    """
 
     kinds: dict[str, Loss]
     all: Loss
@@ -44,15 +50,15 @@ class HeldOut:
 
 def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
     """Measure any GPT-2 on newly sampled texts, each between line breaks."""
-    sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, and nats by the model and the grammar
+    sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, the model's nats, the grammar's nats
     for sample in corpus(seed, samples).samples:
         trace = model.trace(f"\n{sample.text}\n")
         loss, _ = cross_entropy(trace.logits[:-1], trace.tokens.ids[1:])
         tokens = len(trace.tokens) - 1
         sums[sample.kind] += tokens, loss * tokens, Corpus((sample,)).nats
 
-    def mean(tokens: float, by_model: float, by_grammar: float) -> Loss:
-        return Loss(int(tokens), by_model / tokens, by_grammar / tokens)
+    def mean(tokens: float, model_nats: float, grammar_nats: float) -> Loss:
+        return Loss(int(tokens), model_nats / tokens, grammar_nats / tokens)
 
     kinds = {kind: mean(*numbers) for kind, numbers in sums.items() if numbers[0]}
     return HeldOut(kinds, mean(*np.sum([*sums.values()], axis=0)))

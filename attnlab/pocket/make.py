@@ -41,7 +41,7 @@ PROMPTS = (
 
 
 def make(directory: Path) -> str:
-    """Make all files in a directory, created if needed; returns the model card."""
+    """Make all files in a directory, created if needed; return the model card."""
     text = corpus(TRAINING_SEED, SAMPLES).text
     with tempfile.TemporaryDirectory() as scratch:
         tokenizer = learn_vocabulary(text, scratch)

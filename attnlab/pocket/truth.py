@@ -1,13 +1,13 @@
-"""What every subset of the pocket model's ten parts does: ground truth for comparing methods.
+"""The effect of every subset of the pocket model's parts: ground truth for comparing methods.
 
     python -m attnlab.pocket.truth
 
-computes the table again and writes truth.npz and TRUTH_CARD.md next to this file, in about two
-minutes. `open_truth` opens the table.
+This command computes the table again and writes truth.npz and TRUTH_CARD.md next to this file, in
+about two minutes. `open_truth` opens the table.
 
-The parts are the eight heads and the two MLPs. For each of 48 sentences of the grammar, each of the
-1,024 subsets is kept while the other parts are ablated: what they write is replaced by 0, or by its
-mean over all positions of other texts.
+The ten parts are the eight heads and the two MLPs. For each of 48 sentences of the grammar, each of
+the 1,024 subsets is kept while the other parts are ablated: their output is replaced by 0, or by
+its mean over all positions of other texts.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ from attnlab.model.traces import Traces
 from attnlab.pocket.grammar import (
     ACTIVITIES,
     ANIMALS,
-    CHASES,
     COLOURS,
-    DEEDS,
     GIRLS,
     HELD_OUT_SEED,
     LEXICON,
+    MOOD_VERBS,
     MOODS,
     OPPOSITES,
     PEOPLE,
@@ -50,6 +49,7 @@ from attnlab.pocket.grammar import (
     SEASONS,
     SOUNDS,
     THINGS,
+    TRANSITIVE_VERBS,
     VERDICTS,
     Dice,
     corpus,
@@ -64,9 +64,8 @@ from attnlab.views.shown import Axis
 DIRECTORY = Path(__file__).parent
 FILE, CARD = DIRECTORY / "truth.npz", DIRECTORY / "TRUTH_CARD.md"
 
-# In the order of the forward pass.
+# The parts, in the order of the forward pass, and the paths of their outputs.
 PARTS = ("0.0", "0.1", "0.2", "0.3", "MLP 0", "1.0", "1.1", "1.2", "1.3", "MLP 1")
-# What each of them writes.
 OUTPUTS = [
     f"blocks.{layer}.{step}"
     for layer in range(2)
@@ -82,13 +81,13 @@ TEXTS_FOR_MEANS = 200
 
 
 class Sentence(NamedTuple):
-    """A sentence to continue, with another one for which the wrong token would be correct.
+    """A sentence to continue, and a corrupted one that another token continues.
 
     Attributes
     ----------
-    task : its name in `TASKS`
+    task : the name of the task in `TASKS`
     clean, corrupted : texts with the same number of tokens
-    right, wrong : the correct next token of each
+    right, wrong : the correct next token of the clean text, and that of the corrupted one
     """
 
     task: str
@@ -108,12 +107,16 @@ def mood(dice: Dice) -> Contrast:
     """A hungry girl -> ate"""
     first, second = dice.pick_several(2, [mood for mood in MOODS if mood[0] not in "aeiou"])
     noun = dice.pick(PEOPLE)
-    return f"A {first} {noun}", f"A {second} {noun}", DEEDS[first], DEEDS[second]
+    return f"A {first} {noun}", f"A {second} {noun}", MOOD_VERBS[first], MOOD_VERBS[second]
 
 
 def pronoun(dice: Dice) -> Contrast:
     """The dog chased the ball, but it -> barked, not meowed"""
-    animals, verb, thing = dice.pick_several(2, ANIMALS), dice.pick(CHASES), dice.pick(THINGS)
+    animals, verb, thing = (
+        dice.pick_several(2, ANIMALS),
+        dice.pick(TRANSITIVE_VERBS),
+        dice.pick(THINGS),
+    )
     clean, corrupted = (f"The {animal} {verb} the {thing}, but it" for animal in animals)
     right, wrong = (SOUNDS[animal] for animal in animals)
     return clean, corrupted, right, wrong
@@ -189,8 +192,8 @@ TASKS: dict[str, Callable[[Dice], Contrast]] = {
 
 
 def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> list[Sentence]:
-    """Sentences of each task, whose next words are single tokens; reproducible by seed."""
-    dice, chosen = Dice(np.random.default_rng(seed)), list[Sentence]()
+    """Sample sentences of each task whose next words are single tokens; reproducible by seed."""
+    dice, sampled = Dice(np.random.default_rng(seed)), list[Sentence]()
     length: dict[str, int] = {}
     for name, task in TASKS.items():
         task_sentences: list[Sentence] = []
@@ -203,15 +206,15 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
             has_single_tokens = length[sentence.right] == length[sentence.wrong] == 1
             if has_equal_lengths and has_single_tokens and sentence not in task_sentences:
                 task_sentences.append(sentence)
-        chosen += task_sentences
-    return chosen
+        sampled += task_sentences
+    return sampled
 
 
 # ---- the table -----------------------------------------------------------------------------------
 
 
 def kept_parts(subsets: Sequence[int] | NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which parts each subset keeps, (subsets, 10); bit n of its number is part n."""
+    """A mask of the parts that each subset keeps, (subsets, 10); bit n of its number is part n."""
     return (np.asarray(subsets)[:, np.newaxis] >> np.arange(len(PARTS)) & 1).astype(bool)
 
 
@@ -233,20 +236,20 @@ def means(model: GPT2) -> dict[str, AnyArray]:
 def ablated(
     trace: Trace, kept: NDArray[np.bool_], replacements: dict[str, AnyArray] | None
 ) -> Trace:
-    """A trace in which parts that aren't kept write 0, or their means.
+    """A trace in which the outputs of parts that aren't kept are 0, or their means.
 
     Parameters
     ----------
-    trace : of one text, or of one text several times with a leading axis
-    kept : (10,), or (n, 10) with the leading axis
-    replacements : by path, as `means` returns them; None for 0
+    trace : a trace of one text, or of n copies of it with a leading axis
+    kept : bool (10,), or (n, 10) for the leading axis
+    replacements : means by path, as `means` returns them; None for 0
     """
     edits: dict[str, Any] = {}
     for layer in range(2):
-        kept_of_layer = kept[..., 5 * layer : 5 * layer + 5]
+        kept_in_layer = kept[..., 5 * layer : 5 * layer + 5]
         for path, mask in (
-            (f"blocks.{layer}.attention.context", kept_of_layer[..., :4, np.newaxis, np.newaxis]),
-            (f"blocks.{layer}.mlp.output", kept_of_layer[..., 4:, np.newaxis]),
+            (f"blocks.{layer}.attention.context", kept_in_layer[..., :4, np.newaxis, np.newaxis]),
+            (f"blocks.{layer}.mlp.output", kept_in_layer[..., 4:, np.newaxis]),
         ):
             value = 0.0 if replacements is None else replacements[path]
             edits[path] = lambda x, mask=mask, value=value: np.where(mask, x, value)
@@ -254,21 +257,21 @@ def ablated(
 
 
 def measures_of(trace: Trace, sentence: Sentence) -> AnyArray:
-    """The difference of logits and the log-probability of the right token, (..., 2)."""
+    """The difference of logits, and the log-probability of the correct token, (..., 2)."""
     right, wrong = (trace.vocabulary.lookup(word).id for word in sentence[3:])
     logits = trace.next_logits.astype(np.float64)
     differences = logits[..., right] - logits[..., wrong]
     return np.stack([differences, logits[..., right] - log_sum_exp(logits)], axis=-1)
 
 
-def table(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float32]:
+def compute_table(model: GPT2, sampled: Sequence[Sentence]) -> NDArray[np.float32]:
     """Both measures for every subset, (2 ablations, sentences, 1024, 2 measures)."""
-    kept, mean_of_path = kept_parts(range(SUBSETS)), means(model)
-    results = np.empty((2, len(chosen), SUBSETS, 2), np.float32)
-    for number, sentence in enumerate(chosen):
+    kept, means_by_path = kept_parts(range(SUBSETS)), means(model)
+    results = np.empty((2, len(sampled), SUBSETS, 2), np.float32)
+    for number, sentence in enumerate(sampled):
         tokens = model.tokenizer.tokens(sentence.clean)
         batch, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
-        for row, replacements in enumerate((None, mean_of_path)):
+        for row, replacements in enumerate((None, means_by_path)):
             results[row, number] = measures_of(ablated(batch, kept, replacements), sentence)
     return results
 
@@ -278,21 +281,21 @@ class Truth(Document):
 
     Attributes
     ----------
-    sentences : of 8 tasks, 6 each
+    sentences : the sentences, 6 of each of 8 tasks
     parts : names of the 10 parts, layer.head or MLP
     table : float32 (2, 48, 1024, 2): ablation by zero and by mean, sentence, subset kept (bit n of
-        its number is part n), and the measures: the logit of the right token minus that of the
-        wrong one, and the right one's log-probability
-    scores : float64 (4, 8, 10): each method that patches, task, part; see `Methods`
+        its number is part n), and the measures: the logit of the correct token minus that of the
+        wrong one, and the correct one's log-probability
+    scores : float64 (4, 8, 10): method without removal, task, part; see `Methods`
     """
 
     def __init__(
         self,
-        chosen: Sequence[Sentence],
-        numbers: NDArray[np.float32],
+        sentences: Sequence[Sentence],
+        table: NDArray[np.float32],
         scores: NDArray[np.float64],
     ) -> None:
-        self.sentences, self.parts, self.table = tuple(chosen), PARTS, read_only(numbers)
+        self.sentences, self.parts, self.table = tuple(sentences), PARTS, read_only(table)
         self.scores = read_only(scores)
         self.tasks = tuple(dict.fromkeys(sentence.task for sentence in self.sentences))
 
@@ -321,8 +324,8 @@ class Truth(Document):
                     value=quoted(value),
                 )
         rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
-        numbers = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
-        return numbers[rows].astype(np.float64)
+        values = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
+        return values[rows].astype(np.float64)
 
     def shapley(self, ablation: str = "mean", measure: str = "difference") -> Shapley:
         """The Shapley value of each part in each task; see `Shapley`."""
@@ -337,27 +340,27 @@ class Truth(Document):
     def circuits(
         self, task: str | None = None, faithfulness: float = 0.9, ablation: str = "mean"
     ) -> list[tuple[tuple[str, ...], float]]:
-        """The smallest subsets that are faithful enough, each with its faithfulness.
+        """The smallest subsets with at least this faithfulness, each with its faithfulness.
 
-        faithfulness(S) = (v(S) - v(none)) / (v(all) - v(none)), v the mean difference of logits of
-        the task's sentences when S is kept. It may exceed 1. All subsets of the smallest size are
-        listed, the most faithful first; no smaller subset is faithful enough.
+        faithfulness(S) = (v(S) - v(none)) / (v(all) - v(none)), where v(S) is the mean difference
+        of logits of the task's sentences when S is kept. It may exceed 1. All sufficiently
+        faithful subsets of the smallest size are listed, the most faithful first.
         """
         faithfulness = as_float(faithfulness, "faithfulness", least=None)
         v = self.values(task, ablation).mean(axis=0)
-        fractions = (v - v[0]) / (v[-1] - v[0])
+        faithfulness_of = (v - v[0]) / (v[-1] - v[0])
         kept = kept_parts(range(SUBSETS))
-        sizes, is_faithful = kept.sum(axis=1), fractions >= faithfulness
+        sizes, is_faithful = kept.sum(axis=1), faithfulness_of >= faithfulness
         if not is_faithful.any():
             raise InvalidValueError(
                 "no subset has faithfulness {faithfulness}; the highest is {highest}",
                 faithfulness=f"{faithfulness:g}",
-                highest=f"{fractions.max():.3g}",
+                highest=f"{faithfulness_of.max():.3g}",
             )
         smallest = np.flatnonzero(is_faithful & (sizes == sizes[is_faithful].min()))
         return [
-            (tuple(np.array(PARTS)[kept[subset]].tolist()), float(fractions[subset]))
-            for subset in sorted(smallest, key=lambda subset: -fractions[subset])
+            (tuple(np.array(PARTS)[kept[subset]].tolist()), float(faithfulness_of[subset]))
+            for subset in sorted(smallest, key=lambda subset: -faithfulness_of[subset])
         ]
 
     def methods(self, model: GPT2 | None = None, ablation: str = "mean") -> Methods:
@@ -365,7 +368,7 @@ class Truth(Document):
 
         Parameters
         ----------
-        model : the pocket model, whose scores are computed again; None takes those in the table
+        model : the pocket model, to compute the scores again; None for those in the table
         ablation : "mean" or "zero"
         """
         if model is None:
@@ -374,8 +377,8 @@ class Truth(Document):
         pocket = GPT2.from_pretrained("pocket", dtype=model.parameters.dtype)
         if not model.parameters.equals(pocket.parameters):
             raise InvalidValueError(
-                "the table is of the pocket model, with the parameters that come "
-                "with attnlab; got a model {origin}",
+                "model must be the pocket model that comes with attnlab, since the table is of "
+                "that model; got a model {origin}",
                 origin=model.parameters.origin,
             )
         return Methods(self, scores_of(model, self.sentences), ablation)
@@ -410,20 +413,22 @@ def open_truth() -> Truth:
     >>> truth.circuits("pronoun")
     """
     with np.load(FILE, allow_pickle=False) as file:
-        about = json.loads(str(file["about"]))
-        sentences = [Sentence(*words) for words in about["sentences"]]
+        metadata = json.loads(str(file["about"]))
+        sentences = [Sentence(*fields) for fields in metadata["sentences"]]
         return Truth(sentences, file["table"], file["scores"])
 
 
-# ---- computed from the table ---------------------------------------------------------------------
+# ---- Shapley values, interactions and methods ----------------------------------------------------
 
 
 def shapley_values(v: AnyArray) -> NDArray[np.float64]:
-    """φ_i = Σ_S |S|! (n - |S| - 1)! / n! · (v(S with i) - v(S)), over all S without i.
+    """Shapley values, φ_i = Σ_S |S|! (n - |S| - 1)! / n! · (v(S with i) - v(S)).
+
+    The sum is over all subsets S without i.
 
     Parameters
     ----------
-    v : (..., 2ⁿ), the value of each subset; bit i of its number says whether it has i
+    v : (..., 2ⁿ), the value of each subset; bit i of its number says whether it contains i
 
     Returns
     -------
@@ -435,16 +440,27 @@ def shapley_values(v: AnyArray) -> NDArray[np.float64]:
     for i in range(n):
         without = subsets[subsets >> i & 1 == 0]
         weights = [
-            factorial(size) * factorial(n - size - 1) / factorial(n) for size in sizes_of(without)
+            factorial(size) * factorial(n - size - 1) / factorial(n)
+            for size in subset_sizes(without)
         ]
         values.append((v[..., without | 1 << i] - v[..., without]) @ np.array(weights))
     return np.stack(values, axis=-1)
 
 
 def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
-    """I_ij = Σ_S |S|! (n - |S| - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S)).
+    """Shapley interaction indices of all pairs.
 
-    Over all S without i and j; (..., 2ⁿ) -> (..., n, n), NaN on the diagonal.
+    I_ij = Σ_S |S|! (n - |S| - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S))
+
+    The sum is over all subsets S without i and j.
+
+    Parameters
+    ----------
+    v : (..., 2ⁿ), as for `shapley_values`
+
+    Returns
+    -------
+    (..., n, n), NaN on the diagonal
     """
     n = int(np.log2(v.shape[-1]))
     subsets = np.arange(v.shape[-1])
@@ -453,7 +469,7 @@ def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
         without = subsets[(subsets >> i & 1 == 0) & (subsets >> j & 1 == 0)]
         weights = [
             factorial(size) * factorial(n - size - 2) / factorial(n - 1)
-            for size in sizes_of(without)
+            for size in subset_sizes(without)
         ]
         a, b = 1 << i, 1 << j
         separate = v[..., without | a] + v[..., without | b]
@@ -462,18 +478,18 @@ def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
     return indices
 
 
-def sizes_of(subsets: NDArray[np.int64]) -> list[int]:
-    """The number of members of each subset."""
+def subset_sizes(subsets: NDArray[np.int64]) -> list[int]:
+    """The number of parts in each subset."""
     return [int(subset).bit_count() for subset in subsets]
 
 
 def spearman(a: AnyArray, b: AnyArray) -> float:
-    """Spearman's rank correlation: Pearson's of the ranks, means of ranks for ties."""
+    """Spearman's rank correlation, the Pearson correlation of the ranks."""
     return float(np.corrcoef(ranks_of(a), ranks_of(b))[0, 1])
 
 
 def ranks_of(x: AnyArray) -> NDArray[np.float64]:
-    """1 for the smallest; equal numbers share the mean of their ranks."""
+    """The rank of each number, from 1 for the smallest; ties get the mean of their ranks."""
     below = (x[:, np.newaxis] > x).sum(axis=1)
     equal = (x[:, np.newaxis] == x).sum(axis=1)
     return np.asarray(below + (equal + 1) / 2)
@@ -482,14 +498,14 @@ def ranks_of(x: AnyArray) -> NDArray[np.float64]:
 class Shapley(Analysis):
     """The Shapley value of each part: its mean effect over all orders in which parts are added.
 
-    φ_i = Σ_S s! (n - s - 1)! / n! · (v(S with i) - v(S)), over all subsets S of the others, s of
-    them, where v(S) is the measure when S is kept and the other parts are ablated
+    φ_i = Σ_S s! (n - s - 1)! / n! · (v(S with i) - v(S)), over all subsets S without i, of s parts
+    each, where v(S) is the measure when S is kept and the other parts are ablated
 
     Attributes
     ----------
     values : (tasks, parts), means over the task's sentences
-    standard_errors : of the means
-    each : (sentences, parts)
+    standard_errors : (tasks, parts), of the means
+    each : (sentences, parts), the values of each sentence
     """
 
     meaning: ClassVar[str] = (
@@ -532,8 +548,9 @@ class Shapley(Analysis):
 class Interactions(Analysis):
     """The Shapley interaction index of each pair of parts.
 
-    I_ij = Σ_S s! (n - s - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S)) for s parts in
-    S: above 0 if the two do more together than apart, below 0 if one can replace the other
+    I_ij = Σ_S s! (n - s - 2)! / (n - 1)! · (v(S, i, j) - v(S, i) - v(S, j) + v(S)), over all
+    subsets S without i and j, of s parts each. It is above 0 if the two do more together than
+    apart, and below 0 if one can replace the other.
 
     Attributes
     ----------
@@ -545,8 +562,8 @@ class Interactions(Analysis):
         "replace the other."
     )
     note: ClassVar[str] = (
-        "Only pairs are measured: of an effect that needs three parts together, each of their "
-        "pairs has half."
+        "Only pairs are measured: if an effect needs three parts together, half of it is counted "
+        "for each of their pairs."
     )
     source: ClassVar[str] = (
         "Grabisch and Roubens, “An axiomatic approach to the concept of interaction among players "
@@ -574,8 +591,8 @@ class Methods(Analysis):
 
     Attributes
     ----------
-    names : of the methods: patching, attribution patching, EAP and EAP-IG (5 steps), whose score
-        is the sum over a part's outgoing edges, and removal, v(all) - v(all but the part)
+    names : names of the methods: patching; attribution patching; EAP and EAP-IG (5 steps), whose
+        score is the sum over a part's outgoing edges; removal, v(all) - v(all but the part)
     scores : (methods, tasks, parts), in units of the metric
     correlations : (methods, tasks)
     """
@@ -599,7 +616,7 @@ class Methods(Analysis):
         *("EAP", "EAP-IG", "removal"),
     )
 
-    def __init__(self, truth: Truth, by_patching: NDArray[np.float64], ablation: str) -> None:
+    def __init__(self, truth: Truth, other_scores: NDArray[np.float64], ablation: str) -> None:
         self.title = Message(
             "Spearman’s correlation with Shapley values, ablation by {ablation}", ablation=ablation
         )
@@ -608,32 +625,32 @@ class Methods(Analysis):
         for number, task in enumerate(truth.tasks):
             v = truth.values(task, ablation).mean(axis=0)
             removal = v[-1] - v[SUBSETS - 1 - (1 << np.arange(len(PARTS)))]
-            scores.append([*by_patching[:, number], removal])
+            scores.append([*other_scores[:, number], removal])
             shapley = shapley_values(v)
-            correlations.append([spearman(scored, shapley) for scored in scores[-1]])
+            correlations.append([spearman(score, shapley) for score in scores[-1]])
         self.scores = read_only(np.array(scores).swapaxes(0, 1))
         self.correlations = read_only(np.array(correlations).T)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         columns = (*self._tasks, "mean")
-        numbers = np.column_stack([self.correlations, self.correlations.mean(axis=1)])
-        return numbers, named_axis("method", self.names), named_axis("task", columns)
+        correlations = np.column_stack([self.correlations, self.correlations.mean(axis=1)])
+        return correlations, named_axis("method", self.names), named_axis("task", columns)
 
 
-def scores_of(model: GPT2, chosen: Sequence[Sentence]) -> NDArray[np.float64]:
-    """Each part's score in each task by each method that patches, (methods, tasks, parts)."""
+def scores_of(model: GPT2, sampled: Sequence[Sentence]) -> NDArray[np.float64]:
+    """Each part's score in each task by each method except removal, (methods, tasks, parts)."""
     by_task = (
-        scores_in_task(model, [sentence for sentence in chosen if sentence.task == task])
-        for task in dict.fromkeys(sentence.task for sentence in chosen)
+        scores_in_task(model, [sentence for sentence in sampled if sentence.task == task])
+        for task in dict.fromkeys(sentence.task for sentence in sampled)
     )
     return np.stack([*by_task], axis=1)
 
 
-def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[NDArray[np.float64]]:
-    """Each part's score by each method that patches: means over the sentences."""
-    clean: Traces = model.trace([sentence.clean for sentence in sentences_of_task])
-    corrupted: Traces = model.trace([sentence.corrupted for sentence in sentences_of_task])
-    metrics: list[Any] = [(sentence.right, sentence.wrong) for sentence in sentences_of_task]
+def scores_in_task(model: GPT2, sampled: Sequence[Sentence]) -> list[NDArray[np.float64]]:
+    """Each part's score by each method except removal, (parts,): means over the sentences."""
+    clean: Traces = model.trace([sentence.clean for sentence in sampled])
+    corrupted: Traces = model.trace([sentence.corrupted for sentence in sampled])
+    metrics: list[Any] = [(sentence.right, sentence.wrong) for sentence in sampled]
     scores = []
     paths = ("blocks.*.attention.heads.*.context", "blocks.*.mlp.output")
     patched: list[Any] = [
@@ -653,16 +670,16 @@ def scores_in_task(model: GPT2, sentences_of_task: Sequence[Sentence]) -> list[N
 
 
 def make() -> str:
-    """Compute the table and write it with its card; returns the card."""
+    """Compute the table and write it with its card; return the card."""
     model = GPT2.from_pretrained("pocket", dtype="float64")
-    chosen = sentences(model)
-    about = {"sentences": chosen, "parts": PARTS, "ablations": ABLATIONS, "measures": MEASURES}
+    sampled = sentences(model)
+    metadata = {"sentences": sampled, "parts": PARTS, "ablations": ABLATIONS, "measures": MEASURES}
     buffer = io.BytesIO()
     np.savez_compressed(
         buffer,
-        about=np.array(json.dumps(about)),
-        table=table(model, chosen),
-        scores=scores_of(model, chosen),
+        about=np.array(json.dumps(metadata)),
+        table=compute_table(model, sampled),
+        scores=scores_of(model, sampled),
     )
     write_whole(FILE, buffer.getvalue())
     truth = open_truth()
@@ -674,7 +691,7 @@ def make() -> str:
             shapley=truth.shapley().table(),
             methods=truth.methods(model).table(),
             circuits="\n".join(circuit_lines(truth)),
-            sentences=len(chosen),
+            sentences=len(sampled),
             texts=TEXTS_FOR_MEANS,
             seed=SEED,
             held_out_seed=HELD_OUT_SEED,
@@ -685,7 +702,7 @@ def make() -> str:
 
 
 def circuit_lines(truth: Truth) -> Iterator[str]:
-    """The smallest circuit of each task in words."""
+    """A line for each task: the most faithful of its smallest circuits."""
     for task in truth.tasks:
         (parts, faithfulness), *others = truth.circuits(task)
         more = f", and {len(others)} more of this size" if others else ""

@@ -77,8 +77,8 @@ class Merges:
         """Encode a text; None if tiktoken's result would differ, or it isn't installed."""
         if self._missing and (missing := self._missing.intersection(text.encode())):
             raise InvalidValueError(
-                "the text has the byte 0x{byte}, which isn't in the vocabulary; "
-                "{count} of the 256 bytes aren't",
+                "the text has the byte 0x{byte}, for which the vocabulary has no token; "
+                "it lacks {count} of the 256 bytes",
                 byte=f"{min(missing):02x}",
                 count=len(self._missing),
             )

@@ -18,7 +18,7 @@ from attnlab.errors import (
     quoted,
 )
 from attnlab.steps import Part
-from attnlab.support.checks import as_count, as_flag, reraised_as
+from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_whole
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
@@ -52,7 +52,7 @@ class Tokenizer:
 
     Attributes
     ----------
-    settings : as given
+    settings : the settings, with defaults filled in
     vocabulary : Vocabulary, with the symbol, text and bytes of each id
 
     Notes
@@ -195,8 +195,7 @@ class Tokenizer:
             If the text has an unpaired surrogate, a byte without a token, or more consecutive
             white space than tiktoken supports
         """
-        if not isinstance(text, str):
-            raise InvalidTypeError("text must be a str; got {kind}", kind=type(text).__name__)
+        check_kind(text, str, "text")
         special = as_flag(special, "special")
         try:
             text.encode("utf-8")
@@ -214,21 +213,21 @@ class Tokenizer:
         with reraised_as(InvalidValueError, "text can't be encoded"):
             return list(library.encode(text).ids)
 
-    def check_length(self, text: str, most: int) -> None:
-        """Raise if a text certainly has more than `most` tokens, without encoding it."""
-        most = as_count(most, "most")
-        if not isinstance(text, str):
-            raise InvalidTypeError("text must be a str; got {text}", text=quoted(text))
-        if len(text) > most and self._gpt2 is not None:
-            limit = most * self.vocabulary.longest  # no token has more characters than its symbol
-            if len(text) > limit:
-                raise InvalidValueError(
-                    "the text has {count} characters, which is too long: the model's "
-                    "{most} positions allow at most {limit}. Give a shorter text",
-                    count=f"{len(text):,}",
-                    most=most,
-                    limit=f"{limit:,}",
-                )
+    def check_length(self, text: str, n_positions: int) -> None:
+        """Raise if a text certainly has more tokens than n_positions, without encoding it."""
+        n_positions = as_count(n_positions, "n_positions")
+        check_kind(text, str, "text")
+        if len(text) <= n_positions or self._gpt2 is None:
+            return
+        limit = n_positions * self.vocabulary.longest  # a token's text isn't longer than its symbol
+        if len(text) > limit:
+            raise InvalidValueError(
+                "the text has {count} characters, which is too long: the model's "
+                "{n_positions} positions allow at most {limit}. Give a shorter text",
+                count=f"{len(text):,}",
+                n_positions=n_positions,
+                limit=f"{limit:,}",
+            )
 
     def decode(self, ids: ArrayLike) -> str:
         """Decode token ids to text; invalid UTF-8 becomes �.
@@ -301,7 +300,7 @@ class NoTokenizer(Tokenizer):
 
 
 class IdVocabulary(Vocabulary):
-    """Ids without a text."""
+    """A vocabulary of ids without texts."""
 
     def _bytes_of(self, id: int) -> bytes:
         return b""
@@ -334,6 +333,7 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
+    # ASCII symbols are their text anyway; a byte's or merged token's symbol still stands for bytes.
     literal_ids = {id for id, content in added.items() if not content.isascii()}
     if literal_ids:
         merged = {model["vocab"]["".join(pair)] for pair in model["merges"]}

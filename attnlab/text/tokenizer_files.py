@@ -24,7 +24,7 @@ from attnlab.text.bpe import Merges, invalid_merge, is_byte_level
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 JsonObject = dict[str, Any]
-Special = Mapping[str, Sequence[JsonObject]]
+SpecialTokens = Mapping[str, Sequence[JsonObject]]
 
 # Classes of transformers that modify the files' settings, and their default special tokens. GPT-2's
 # class is the default.
@@ -39,16 +39,17 @@ BERT_SPECIAL = {
     "mask_token": "[MASK]",
 }
 
-# Names of special tokens, in the order in which those without an id get one.
+# Names of special tokens. Those without an id get one in this order.
 SPECIAL = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
     *("additional_special_tokens", "extra_special_tokens"),
 )
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
-# Tokens that are probably special, in a vocabulary that doesn't mark them.
+# Matches tokens that are probably special, in a vocabulary that doesn't mark them.
 LOOKS_SPECIAL = r"<.*>|\[.*\]"
 
+# Keys of a `tokenizer.json` whose value is null or has a type.
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
@@ -131,7 +132,7 @@ def check_settings(settings: object) -> Settings:
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
         raise VocabularyError(
-            "each of added_tokens must have an id and text; got {added}", added=quoted(added)
+            "each of added_tokens must have an id and a content; got {added}", added=quoted(added)
         )
     result = Settings(
         version="1.0",
@@ -139,10 +140,10 @@ def check_settings(settings: object) -> Settings:
         model={"type": "BPE" if "merges" in model else None} | model,
         added_tokens=[dict.fromkeys(FLAGS, False) | token for token in added],
     )
-    kind, vocabulary = result["model"]["type"], model.get("vocab")
-    if kind in ("BPE", "WordPiece", "WordLevel"):
-        _check_vocabulary(vocabulary)
-    if kind == "BPE":
+    model_type = result["model"]["type"]
+    if model_type in ("BPE", "WordPiece", "WordLevel"):
+        _check_vocabulary(model.get("vocab"))
+    if model_type == "BPE":
         result["model"]["merges"] = pairs = _pairs(model.get("merges"))
         if is_byte_level(result):
             result.merges = Merges(model["vocab"], pairs)
@@ -160,30 +161,33 @@ def _is_added_token(token: object) -> bool:
 
 def _is_text(value: object) -> bool:
     """Whether a value is a str without an unpaired surrogate."""
+    if not isinstance(value, str):
+        return False
     try:
-        return isinstance(value, str) and value.encode() is not None
+        value.encode()
     except UnicodeEncodeError:
         return False
+    return True
 
 
 def _check_vocabulary(ids: object) -> None:
-    """Raise unless it is a dict of symbols and distinct ids."""
+    """Raise unless this is a dict of symbols and distinct ids."""
     if not isinstance(ids, dict):
-        raise VocabularyError("a vocabulary must be an object of ids; got {ids}", ids=quoted(ids))
+        raise VocabularyError(
+            "a vocabulary must be an object of symbols and ids; got {ids}", ids=quoted(ids)
+        )
     if {*map(type, ids)} - {str} or {*map(type, ids.values())} - {int}:
-        wrong = [item for item in ids.items() if [*map(type, item)] != [str, int]]
+        invalid = [item for item in ids.items() if [*map(type, item)] != [str, int]]
         raise VocabularyError(
             "the id of {symbol} isn't an integer: {id}",
-            symbol=quoted(wrong[0][0]),
-            id=quoted(wrong[0][1]),
+            symbol=quoted(invalid[0][0]),
+            id=quoted(invalid[0][1]),
         )
-    for extreme in (min(ids.values()), max(ids.values())) if ids else ():
-        if not 0 <= extreme < MAX_IDS:
-            symbol = next(symbol for symbol, id in ids.items() if id == extreme)
+    for id in (min(ids.values()), max(ids.values())) if ids else ():
+        if not 0 <= id < MAX_IDS:
+            symbol = next(symbol for symbol in ids if ids[symbol] == id)
             raise VocabularyError(
-                "the id of {symbol}, {extreme}, doesn't fit in 32 bits",
-                symbol=quoted(symbol),
-                extreme=extreme,
+                "the id of {symbol}, {id}, doesn't fit in 32 bits", symbol=quoted(symbol), id=id
             )
     if len(set(ids.values())) < len(ids):
         repeated = Counter(ids.values()).most_common(1)[0][0]
@@ -214,42 +218,45 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
 
 def _read_settings(directory: Path) -> Settings:
     config = _read(directory, "tokenizer_config.json")
-    kind = config.get("tokenizer_class") or _read(directory, "config.json").get("tokenizer_class")
-    is_older = not _exists(directory, "tokenizer.json")
-    if is_older:
-        settings = _read_older_files(directory, kind)
+    key = "tokenizer_class"
+    tokenizer_class = config.get(key) or _read(directory, "config.json").get(key)
+    is_legacy = not _exists(directory, "tokenizer.json")
+    if is_legacy:
+        settings = _read_legacy_files(directory, tokenizer_class)
     else:
         settings = check_settings(read_json(directory / "tokenizer.json", VocabularyError))
-    is_bert = settings["model"]["type"] == "WordPiece" if is_older else kind in BERT_CLASSES
-    is_gpt2 = not is_bert and kind in (None, *GPT2_CLASSES)
+    is_bert = (
+        settings["model"]["type"] == "WordPiece" if is_legacy else tokenizer_class in BERT_CLASSES
+    )
+    is_gpt2 = not is_bert and tokenizer_class in (None, *GPT2_CLASSES)
 
     defaults = BERT_SPECIAL if is_bert else GPT2_SPECIAL if is_gpt2 else {}
     special = _special_tokens(directory, config, defaults)
-    named = {token["content"]: token for tokens in special.values() for token in tokens}
-    listed = settings["added_tokens"] + _more_added_tokens(directory, config, named)
-    settings["added_tokens"] = _with_ids(settings["model"], listed, named, defaults.values())
+    by_content = {token["content"]: token for tokens in special.values() for token in tokens}
+    added = settings["added_tokens"] + _more_added_tokens(directory, config, by_content)
+    settings["added_tokens"] = _with_ids(settings["model"], added, by_content, defaults.values())
     if is_bert:
-        _bert_rules(settings, config, special, is_older)
+        _apply_bert_config(settings, config, special, is_legacy)
     if is_gpt2:
-        _gpt2_rules(settings, config, special, is_older)
-    if is_older and not is_bert:
+        _apply_gpt2_config(settings, config, special, is_legacy)
+    if is_legacy and not is_bert:
         _check_merges_complete(settings)
     return settings
 
 
-def _read_older_files(directory: Path, kind: str | None) -> Settings:
-    """Settings from older models' files; with both formats, those of the class's format."""
-    has_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
+def _read_legacy_files(directory: Path, tokenizer_class: str | None) -> Settings:
+    """Settings from files other than tokenizer.json; the class decides if both formats exist."""
+    has_byte_pairs = _exists(directory, "vocab.json") or _exists(directory, "merges.txt")
     has_word_pieces = _exists(directory, "vocab.txt")
-    if not has_pairs and not has_word_pieces:
+    if not has_byte_pairs and not has_word_pieces:
         raise _no_tokenizer(directory)
-    if kind not in (None, *GPT2_CLASSES, *BERT_CLASSES):
+    if tokenizer_class not in (None, *GPT2_CLASSES, *BERT_CLASSES):
         raise VocabularyError(
             "tokenizer_class {kind} requires a tokenizer.json. {advice}",
-            kind=quoted(kind),
+            kind=quoted(tokenizer_class),
             advice=HOW_TO_CONVERT,
         )
-    if has_word_pieces and (kind in BERT_CLASSES or not has_pairs):
+    if has_word_pieces and (tokenizer_class in BERT_CLASSES or not has_byte_pairs):
         return _read_word_pieces(directory / "vocab.txt")
     return _read_byte_pairs(directory / "vocab.json", directory / "merges.txt")
 
@@ -323,7 +330,7 @@ def _special_tokens(
     special = {}
     for name in SPECIAL:
         value = entries.get(name, defaults.get(name))
-        if isinstance(value, dict) and "content" not in value:  # several tokens by name
+        if isinstance(value, dict) and "content" not in value:  # extra_special_tokens by name
             value = list(value.values())
         tokens = value if isinstance(value, list) else [value]
         special[name] = [_token(token, name) for token in tokens if token is not None]
@@ -335,7 +342,9 @@ def _token(value: object, name: str) -> JsonObject:
     token = {"content": value} if isinstance(value, str) else value
     if not isinstance(token, dict) or not _is_text(token.get("content")):
         raise VocabularyError(
-            "{name} must be a text or have a content; got {value}", name=name, value=quoted(value)
+            "{name} must be a string or an object with a content; got {value}",
+            name=name,
+            value=quoted(value),
         )
     flags = {flag: token[flag] for flag in FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
@@ -343,8 +352,8 @@ def _token(value: object, name: str) -> JsonObject:
 
 def _with_ids(
     model: JsonObject,
-    listed: Sequence[JsonObject],
-    named: Mapping[str, JsonObject],
+    tokens: Sequence[JsonObject],
+    special: Mapping[str, JsonObject],
     defaults: Collection[str],
 ) -> list[JsonObject]:
     """All added tokens, each with its id.
@@ -355,9 +364,10 @@ def _with_ids(
 
     Parameters
     ----------
-    listed : added tokens in the files, with their ids
-    named : special tokens by content
-    defaults : the class's default special tokens
+    model : the settings of the model, with the vocabulary
+    tokens : added tokens in the files, with their ids
+    special : special tokens, which may lack ids, by content
+    defaults : contents of the class's default special tokens
     """
     ids = dict(_ids(model))
     next_id = len(ids)
@@ -377,30 +387,35 @@ def _with_ids(
             )
         added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
 
-    for token in listed:
+    for token in tokens:
         add(token)
-    for content, token in named.items():
+    for content, token in special.items():
         if content in ids:
             add(added.get(content, token) | {"special": True})
-    new = [token for content, token in named.items() if content not in ids]
-    if any(token["content"] not in defaults for token in new):
-        for token in new:
+    without_id = [token for content, token in special.items() if content not in ids]
+    if any(token["content"] not in defaults for token in without_id):
+        for token in without_id:
             add(token)
     return list(added.values())
 
 
 def _more_added_tokens(
-    directory: Path, config: JsonObject, named: Mapping[str, JsonObject]
+    directory: Path, config: JsonObject, special: Collection[str]
 ) -> list[JsonObject]:
-    """Added tokens in files other than tokenizer.json, in the order of their ids."""
+    """Added tokens in files other than tokenizer.json, in the order of their ids.
+
+    Parameters
+    ----------
+    special : contents of special tokens
+    """
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
         tokens = [
             {
                 "content": content,
                 "id": id,
-                "special": content in named,
-                "normalized": content not in named,
+                "special": content in special,
+                "normalized": content not in special,
             }
             for content, id in _read(directory, "added_tokens.json").items()
         ]
@@ -414,7 +429,7 @@ def _more_added_tokens(
     for token in tokens:
         if not _is_added_token(token):
             raise VocabularyError(
-                "an added token must have an id and text; got {token}", token=quoted(token)
+                "an added token must have an id and a content; got {token}", token=quoted(token)
             )
     return sorted(tokens, key=lambda token: token["id"])
 
@@ -428,19 +443,23 @@ def _ids(model: JsonObject) -> dict[str, int]:
     return vocabulary if isinstance(vocabulary, dict) else {}
 
 
-def _gpt2_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
+def _apply_gpt2_config(
+    settings: Settings, config: JsonObject, special: SpecialTokens, is_legacy: bool
+) -> None:
     """Apply settings that GPT2Tokenizer reads only from tokenizer_config.json."""
     pre_tokenizer = settings["pre_tokenizer"]
     if pre_tokenizer is not None and pre_tokenizer["type"] == "ByteLevel":
-        space = _flag(config, "add_prefix_space", False)
-        settings["pre_tokenizer"] = pre_tokenizer | {"add_prefix_space": space}
-    if is_older:
+        add_prefix_space = _flag(config, "add_prefix_space", False)
+        settings["pre_tokenizer"] = pre_tokenizer | {"add_prefix_space": add_prefix_space}
+    if is_legacy:
         prefix = special["bos_token"] if _flag(config, "add_bos_token", False) else []
         suffix = special["eos_token"] if _flag(config, "add_eos_token", False) else []
         settings["post_processor"] = _template(settings, prefix, suffix)
 
 
-def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_older: bool) -> None:
+def _apply_bert_config(
+    settings: Settings, config: JsonObject, special: SpecialTokens, is_legacy: bool
+) -> None:
     """Apply settings that BertTokenizer reads only from tokenizer_config.json."""
     normalizer = settings["normalizer"]
     if normalizer is not None and normalizer["type"] == "BertNormalizer":
@@ -449,7 +468,7 @@ def _bert_rules(settings: Settings, config: JsonObject, special: Special, is_old
             "strip_accents": _flag(config, "strip_accents", None),
             "lowercase": _flag(config, "do_lower_case", True),
         }
-    if is_older:
+    if is_legacy:
         for token in special["unk_token"]:
             settings["model"]["unk_token"] = token["content"]
         settings["post_processor"] = _template(settings, special["cls_token"], special["sep_token"])
@@ -493,21 +512,21 @@ def _check_merges_complete(settings: Settings) -> None:
     """Raise if the list of merges seems truncated."""
     ids, merges = settings["model"]["vocab"], settings.merges
     assert merges is not None
-    named = ids.keys() & (BYTES.keys() | {token["content"] for token in settings["added_tokens"]})
-    known = {*merges.merge_ids[:, 2].tolist(), *(ids[symbol] for symbol in named)}
-    if len(known) == len(ids):
-        return
-    other = {
+    merged = set(merges.merge_ids[:, 2].tolist())
+    unmerged = BYTES.keys() | {token["content"] for token in settings["added_tokens"]}
+    unexplained = [
         symbol
         for symbol, id in ids.items()
-        if id not in known and not re.fullmatch(LOOKS_SPECIAL, symbol, re.DOTALL)
-    }
-    if other:
+        if id not in merged
+        and symbol not in unmerged
+        and not re.fullmatch(LOOKS_SPECIAL, symbol, re.DOTALL)
+    ]
+    if unexplained:
         raise VocabularyError(
             "{count} tokens are neither bytes nor merged nor special, such as {example}; "
             "merges.txt may be truncated",
-            count=len(other),
-            example=quoted(min(other)),
+            count=len(unexplained),
+            example=quoted(min(unexplained)),
         )
 
 

@@ -31,10 +31,10 @@ MAX_LISTED = 24
 
 
 def byte_symbols() -> list[str]:
-    """The printable character that stands for each byte in `vocab.json`.
+    """The printable character that represents each byte in `vocab.json`.
 
-    Bytes that Latin-1 can print stand for themselves; the other 68, in order, for U+0100, U+0101
-    and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
+    Bytes that are printable in Latin-1 are represented by that character, the other 68 by U+0100,
+    U+0101 and so on: a space is Ġ (U+0120), a newline Ċ (U+010A).
 
     Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
     """
@@ -71,7 +71,7 @@ class Token:
 
     @property
     def readable(self) -> str:
-        """The text with Ġ for a space; the symbol if its bytes aren't a whole text."""
+        """The text with Ġ for a space; the symbol if the text is empty or has invalid UTF-8."""
         if not self.text or "�" in self.text:
             return self.symbol
         symbols = byte_symbols()
@@ -118,24 +118,23 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
         return hash(self._tokens)
 
     @Part
-    def _owners(self) -> list[int]:
-        """For each byte, the index of its token."""
+    def _token_of_byte(self) -> list[int]:
+        """For each byte of the text, the index of its token."""
         return [i for i, token in enumerate(self._tokens) for _ in token.bytes]
 
     @Part
     def part_of(self) -> tuple[str, ...]:
-        owners = self._owners
-        shared: list[str] = [""] * len(self)
+        characters = [""] * len(self)
         start = 0
         # surrogateescape: invalid bytes survive the round trip.
         for character in b"".join(self.bytes).decode("utf-8", errors="surrogateescape"):
             end = start + len(character.encode("utf-8", errors="surrogateescape"))
-            parts = sorted(set(owners[start:end]))
-            if len(parts) > 1:
-                for i in parts:
-                    shared[i] += character
+            indices = set(self._token_of_byte[start:end])
+            if len(indices) > 1:
+                for i in indices:
+                    characters[i] += character
             start = end
-        return tuple(shared)
+        return tuple(characters)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
         """The index of a Token; to search by text, use `find`."""
@@ -145,7 +144,7 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             return super().index(value, start, stop)
         except ValueError:
             raise InvalidValueError(
-                "{value} isn't one of these tokens; tokens.find(text) finds one by its text",
+                "{value} isn't among these tokens. To search by text, use tokens.find(text)",
                 value=quoted(value),
             ) from None
 
@@ -169,11 +168,11 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
                 count=len(matches),
                 matches=self._format_list(matches),
             )
-        if parts := self._containing(text.encode(errors="surrogatepass")):
+        if overlapping := self._overlapping(text.encode(errors="surrogatepass")):
             raise InvalidValueError(
-                "{text} isn't one token; it is in {parts}. Give one of them, by its index or text",
+                "{text} isn't one token; it is in {tokens}. Give one of them, by its index or text",
                 text=quoted(text),
-                parts=self._format_list(parts),
+                tokens=self._format_list(overlapping),
             )
         raise InvalidValueError(
             "{text} isn't one of the tokens: {tokens}",
@@ -181,18 +180,18 @@ class Tokens(PrintedAnywhere, Sequence[Token]):
             tokens=self._format_list(range(len(self))),
         )
 
-    def _containing(self, searched: bytes) -> list[int]:
+    def _overlapping(self, searched: bytes) -> list[int]:
         """The indices of tokens that overlap any occurrence of some bytes in the text."""
-        whole, indices, start = b"".join(self.bytes), set[int](), -1
-        while searched and (start := whole.find(searched, start + 1)) >= 0:
-            indices.update(self._owners[start : start + len(searched)])
+        text, indices, start = b"".join(self.bytes), set[int](), -1
+        while searched and (start := text.find(searched, start + 1)) >= 0:
+            indices.update(self._token_of_byte[start : start + len(searched)])
         return sorted(indices)
 
     def _format_list(self, indices: Sequence[int]) -> str:
         """The index and symbol of each token, for a message; long lists are elided."""
-        picked = elide(len(indices), MAX_LISTED)
         names = (
-            ELLIPSIS if i is None else f"{indices[i]} ({self.symbols[indices[i]]})" for i in picked
+            ELLIPSIS if i is None else f"{indices[i]} ({self.symbols[indices[i]]})"
+            for i in elide(len(indices), MAX_LISTED)
         )
         return ", ".join(names)
 
@@ -240,7 +239,7 @@ def as_tokens(
     ----------
     texts : one per row, or Tokens, or None
     count : the number of rows
-    name, row : what the texts are, and what a row is, for error messages
+    name, row : names of the texts and of a row, such as "tokens" and "query", for error messages
     """
     if texts is None:
         return None
@@ -279,7 +278,7 @@ class Vocabulary:
     Parameters
     ----------
     symbols : id -> symbol
-    literal_ids : ids whose symbol is their text; in the others each character stands for a byte
+    literal_ids : ids whose symbol is their text; in other symbols, each character represents a byte
     size : rows of the embedding; by default as many as the ids need. Rows without a symbol are
         named like `<row 50258>`, which can't be a symbol since it has a space, and have no bytes.
     """
@@ -339,25 +338,25 @@ class Vocabulary:
 
     def lookup(self, token: int | str | Token) -> Token:
         """The token with this id, text or symbol; a Token is looked up by its id."""
-        name = as_number(token.id if isinstance(token, Token) else token)
-        if is_integer(name):
-            return self.tokens([name])[0]
-        if not isinstance(name, str):
+        id_or_text = as_number(token.id if isinstance(token, Token) else token)
+        if is_integer(id_or_text):
+            return self.tokens([id_or_text])[0]
+        if not isinstance(id_or_text, str):
             raise InvalidTypeError(
-                "a token must be given by its id or text, such as ' dog'; got {name}",
-                name=quoted(name),
+                "a token must be given by its id or text, such as ' dog'; got {token}",
+                token=quoted(id_or_text),
             )
-        raw = name.encode(errors="surrogatepass")
+        raw = id_or_text.encode(errors="surrogatepass")
         for id in self.ids.tolist():
             if self._bytes_of(id) == raw:
                 return self.token(id)
         for id, symbol in self._symbols.items():
-            if symbol == name:
+            if symbol == id_or_text:
                 return self.token(id)
         raise InvalidValueError(
-            "{name} isn't one token of the vocabulary. Give an id, or a text "
+            "{text} isn't one token of the vocabulary. Give an id, or a text "
             "as in trace.tokens or next_tokens, with its leading space",
-            name=quoted(name),
+            text=quoted(id_or_text),
         )
 
     def bytes_of(self, id: int) -> bytes:

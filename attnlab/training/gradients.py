@@ -50,8 +50,8 @@ def attention_gradient(attention: Attention, d_context: Array) -> tuple[Array, A
     """
     weights, dropout_mask = attention.weights, attention.dropout_mask
     d_weights = context_weights(attention.V, d_context)
-    undropped = weights if dropout_mask is None else softmax(attention.masked_scores)
-    d_scores = softmax_gradient(undropped, apply_dropout(d_weights, dropout_mask))
+    before_dropout = weights if dropout_mask is None else softmax(attention.masked_scores)
+    d_scores = softmax_gradient(before_dropout, apply_dropout(d_weights, dropout_mask))
     d_raw_scores = scores_raw_scores(attention.scale, d_scores)
     return (
         raw_scores_Q(attention.K, d_raw_scores),
@@ -95,19 +95,17 @@ def block_gradient(block: Block, d_output: Array) -> tuple[Array, dict[str, Arra
     Returns
     -------
     d_input : (..., T, D)
-    gradients : of its parameters, by path in the block, such as mlp.W_1
+    gradients : gradients of the block's parameters, by path in the block, such as mlp.W_1
     """
     attention, mlp = block.attention, block.mlp
 
-    d_written = d_output if block.mlp_dropout is None else d_output * block.mlp_dropout
-    d_X, d_mlp = mlp_gradient(mlp, d_written)
+    d_X, d_mlp = mlp_gradient(mlp, apply_dropout(d_output, block.mlp_dropout))
     d_mid, d_mlp["gain"], d_mlp["bias"] = layer_norm_gradient(block.mid, mlp.gain, mlp.epsilon, d_X)
     d_mid += d_output
 
-    d_written = d_mid if block.attention_dropout is None else d_mid * block.attention_dropout
     d_attention: dict[str, Array] = {}
     d_concat, d_attention["W_O"], d_attention["b_O"] = linear_gradient(
-        attention.concat, attention.W_O, d_written
+        attention.concat, attention.W_O, apply_dropout(d_mid, block.attention_dropout)
     )
     d_heads = attention_gradient(attention, split_heads(d_concat, attention.n_head))
     d_QKV = np.concatenate([merge_heads(d_head) for d_head in d_heads], axis=-1)  # (..., T, 3 D)
@@ -129,17 +127,17 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
 
     Parameters
     ----------
-    forward : over ids (..., T)
-    targets : int64 (..., T), the next token of each
+    forward : a forward pass over ids (..., T)
+    targets : int64 (..., T), the token after each token
 
     Returns
     -------
     loss : mean cross-entropy in nats
-    gradients : named and shaped as the parameters
+    gradients : with the parameters' paths and shapes
     """
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)
-    # Steps are kept once accessed, so the backward pass doesn't compute them again.
+    # Access the steps that the backward pass needs, so that the forward pass keeps them.
     for block in forward.blocks:
         _ = block.attention.X, block.attention.weights
         _ = block.mlp.X, block.mlp.hidden, block.mlp.activated

@@ -16,7 +16,7 @@ FINAL_FRACTION = 0.1
 
 
 def clip(gradient: Array, max_norm: float) -> float:
-    """Clip a gradient to the norm `max_norm`, in place; returns the norm before.
+    """Clip a gradient to the norm `max_norm`, in place; return its norm before clipping.
 
     Parameters
     ----------
@@ -36,9 +36,10 @@ def clip(gradient: Array, max_norm: float) -> float:
 def learning_rate(step: int, *, peak: float, warmup: int, steps: int) -> float:
     """The learning rate at a step: linear warm-up, then cosine decay.
 
-    peak · step / warmup                       during warm-up
-    peak · (final + (1 - final) ½ (1 + cos π · (step - warmup) / (steps - warmup)))      after it,
-        final = `FINAL_FRACTION`
+        peak · step / warmup                                during warm-up
+        peak · (f + (1 - f) · ½ (1 + cos(π · progress)))    afterwards
+
+    with progress = (step - warmup) / (steps - warmup) and f = `FINAL_FRACTION`.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ class AdamW:
 
     Attributes
     ----------
-    m, v : (n,), as above
+    m, v : (n,), moving averages of the gradient and of its square
     step : t, the number of steps so far
 
     Notes

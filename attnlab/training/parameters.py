@@ -12,12 +12,12 @@ from attnlab.forward.parameters import ParameterVector
 from attnlab.support.checks import check_kind
 
 
-def is_matrix(config: GPT2Config) -> ParameterVector:
-    """1 for parameters in matrices, 0 for biases and LayerNorms."""
-    matrices = ParameterVector(config)
-    for matrix in matrices.values():
-        matrix[...] = matrix.ndim == 2
-    return matrices
+def decay_mask(config: GPT2Config) -> ParameterVector:
+    """A mask of the parameters that decay: 1 in matrices, 0 in biases and LayerNorms."""
+    mask = ParameterVector(config)
+    for values in mask.values():
+        values[...] = values.ndim == 2
+    return mask
 
 
 def initial_parameters(

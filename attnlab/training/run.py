@@ -33,7 +33,7 @@ from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Tokens, check_ids
 from attnlab.training.gradients import loss_and_gradients
 from attnlab.training.optimizer import AdamW, clip, learning_rate
-from attnlab.training.parameters import initial_parameters, is_matrix
+from attnlab.training.parameters import decay_mask, initial_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 # Seeds have at most 128 bits, like those that NumPy generates.
 LARGEST_SEED = 2**128 - 1
 
-SMALLER = Message("use a smaller config, batch_size or sequence_length, or fewer steps")
+HOW_TO_SAVE_MEMORY = Message("use a smaller config, batch_size or sequence_length, or fewer steps")
 
 # The file that is locked while a run is using the directory.
 LOCK = "training.lock"
@@ -70,19 +70,19 @@ class Settings:
     seed: int
 
     def __post_init__(self) -> None:
-        least = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
-        for name, smallest in least.items():
+        minimums = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
+        for name, least in minimums.items():
             most = LARGEST_SEED if name == "seed" else math.inf
-            object.__setattr__(self, name, as_count(getattr(self, name), name, smallest, most))
+            object.__setattr__(self, name, as_count(getattr(self, name), name, least, most))
         for name in ("learning_rate", "clip", "decay", "dropout"):
             number = as_float(getattr(self, name), name, least=None)
             may_be_zero = name in ("decay", "dropout")
-            largest = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
-            if not (0 < number < largest or (may_be_zero and number == 0)):
+            upper_bound = {"decay": LARGEST_FLOAT32, "dropout": 1.0}.get(name, math.inf)
+            if not (0 < number < upper_bound or (may_be_zero and number == 0)):
                 raise InvalidValueError(
                     "{name} must be a number in {bounds}; got {value}",
                     name=name,
-                    bounds=f"{'[' if may_be_zero else '('}0, {largest:g})",
+                    bounds=f"{'[' if may_be_zero else '('}0, {upper_bound:g})",
                     value=quoted(number),
                 )
             object.__setattr__(self, name, number)
@@ -113,7 +113,7 @@ class Training:
         self._corpus = corpus
         self._identity = _identity(config, corpus, settings, tokenizer)
         self.parameters = initial_parameters(config, np.random.default_rng((settings.seed, 0)))
-        self._optimizer = AdamW(is_matrix(config).vector * settings.decay)
+        self._optimizer = AdamW(decay_mask(config).vector * settings.decay)
         self.losses: list[float] = []
         self.seconds = 0.0
 
@@ -170,14 +170,14 @@ class Training:
                 self._optimizer.update(self.parameters.vector, gradients.vector, rate)
                 is_finite = bool(np.isfinite(self.parameters.vector).all())
         if not is_finite:
-            before = ""
+            last_loss = ""
             if self.losses:
-                before = Message(" (it was {loss})", loss=f"{self.losses[-1]:.4g}")
+                last_loss = Message(" (it was {loss})", loss=f"{self.losses[-1]:.4g}")
             raise DivergedError(
-                "the loss isn't finite at step {number}{before}. Try a "
+                "the loss isn't finite at step {step}{last_loss}. Try a "
                 "learning_rate below {learning_rate} or a longer warmup",
-                number=step,
-                before=before,
+                step=step,
+                last_loss=last_loss,
                 learning_rate=f"{settings.learning_rate:g}",
             )
         self.losses.append(loss)
@@ -204,21 +204,21 @@ class Training:
         if not os.path.exists(file):
             if any(os.path.exists(path / name) for name in (WEIGHTS, INDEX)):
                 raise ResumeError(
-                    "{path} holds a model but no {state}, so training would overwrite "
-                    "it; choose another directory",
+                    "{path} contains a model but no {state}, so training would overwrite "
+                    "the model. Choose another directory",
                     path=path,
                     state=STATE,
                 )
             return
         try:
-            state, saved = read_sealed(file, FORMAT, ResumeError)
+            tensors, identity = read_sealed(file, FORMAT, ResumeError)
         except ResumeError as error:
             raise ResumeError("{error}. Start again in a new directory", error=error) from None
-        check_run(file, saved, self._identity)
-        vector, optimizer = self.parameters.vector, self._optimizer
-        vector[:], optimizer.m[:], optimizer.v[:] = state["parameters"], state["m"], state["v"]
-        self.losses, self.seconds = state["losses"].tolist(), state["seconds"].item()
-        optimizer.step = self.step
+        check_run(file, identity, self._identity)
+        self.parameters.vector[:] = tensors["parameters"]
+        self._optimizer.m[:], self._optimizer.v[:] = tensors["m"], tensors["v"]
+        self.losses, self.seconds = tensors["losses"].tolist(), tensors["seconds"].item()
+        self._optimizer.step = self.step
 
 
 def train(
@@ -260,7 +260,7 @@ def train(
     clip : the largest norm of the gradient of all parameters
     dropout : probability of dropping an embedding's element, an attention weight, or an element of
         the output of attention or MLP
-    seed : makes the run reproducible, to the bit on one machine
+    seed : makes the run reproducible, bit for bit on the same machine
     directory : where to save the run's state and, with a tokenizer, the model for
         `GPT2.from_pretrained(directory)`. An interrupted run resumes when it is started again with
         the same arguments. Only one run can use a directory at a time.
@@ -323,16 +323,18 @@ def train(
         with contextlib.nullcontext() if path is None else lock_file(path / LOCK):
             _run(training, path, save_every, watch, progress)
     except MemoryError as error:
-        raise InvalidValueError("not enough free memory; {advice}", advice=SMALLER) from error
+        raise InvalidValueError(
+            "not enough free memory; {advice}", advice=HOW_TO_SAVE_MEMORY
+        ) from error
     return training
 
 
 def _check_memory(config: GPT2Config, settings: Settings) -> None:
     """Raise if a run needs more memory than the machine has.
 
-    Counts what the backward pass needs at once: parameters, their decay, AdamW's m and v and the
-    gradients; each block's X, Q, K, V, weights and context, and its MLP's activations before and
-    after GELU; the logits and their gradient; each step's loss.
+    Counts the arrays that exist at once in the backward pass: parameters, their decay, AdamW's m
+    and v and the gradients; each block's X, Q, K, V, weights and context, and its MLP's activations
+    before and after GELU; the logits and their gradient; each step's loss.
     """
     tokens = settings.batch_size * settings.sequence_length
     D, F, L = config.n_embd, config.d_mlp, config.n_layer
@@ -341,16 +343,16 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the latter two for Python objects
     if needed > _memory():
         raise InvalidValueError(
-            "this run needs at least {most} GB of memory; the machine has "
+            "this run needs at least {needed} GB of memory; the machine has "
             "{available}. To save memory, {advice}",
-            most=f"{min(needed, 10**24) // 10**9:,}",
+            needed=f"{min(needed, 10**24) // 10**9:,}",
             available=f"{_memory() // 10**9:,}",
-            advice=SMALLER,
+            advice=HOW_TO_SAVE_MEMORY,
         )
 
 
 def _memory() -> int:
-    """The machine's memory in bytes; if unknown, the address space."""
+    """The machine's memory in bytes; if unknown, the size of the address space."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -364,14 +366,15 @@ def _run(
     watch: Callable[[Training], object] | None,
     progress: bool,
 ) -> None:
-    """Run the steps that remain, with the directory locked."""
+    """Run the remaining steps; the directory is locked."""
     if path is not None:
         training.resume(path)
         training.save(path)
     last_saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    count = {"total": settings.steps, "initial": last_saved, "unit": "step"}
-    with progress_bar(**count, disable=not progress) as bar:
+    with progress_bar(
+        total=settings.steps, initial=last_saved, unit="step", disable=not progress
+    ) as bar:
         while training.step < settings.steps:
             try:
                 training.advance()
@@ -379,10 +382,11 @@ def _run(
                 if path is None:
                     raise
                 raise DivergedError(
-                    "{error}, in another directory: {path} keeps the state after step {saved}",
+                    "{error}. Use another directory, since {path} keeps the state after "
+                    "step {step}",
                     error=error,
                     path=path,
-                    saved=last_saved,
+                    step=last_saved,
                 ) from None
             if path is not None and training.step in (last_saved + save_every, settings.steps):
                 training.save(path)
@@ -397,7 +401,7 @@ def _run(
 def evaluate(
     model: GPT2, corpus: str | ArrayLike | Tokens, sequence_length: int | None = None
 ) -> float:
-    """The model's loss on a corpus: mean cross-entropy of the next token, in nats.
+    """A model's loss on a corpus: the mean cross-entropy of the next token, in nats.
 
     The corpus is cut into independent sequences, so the first tokens of each have little context.
 
@@ -424,7 +428,7 @@ def evaluate(
 def _identity(
     config: GPT2Config, corpus: Ids, settings: Settings, tokenizer: Tokenizer | None
 ) -> dict[str, str]:
-    """Everything that must be the same for a run to be resumed."""
+    """The settings and data that must be the same for a run to be resumed, by name."""
 
     def digest(content: bytes) -> str:
         return f"sha256 {sha256([content])[:16]}"
@@ -442,7 +446,7 @@ def _identity(
 def batch(
     corpus: Ids, batch_size: int, sequence_length: int, rng: np.random.Generator
 ) -> tuple[Ids, Ids]:
-    """Draw sequences and their next tokens.
+    """Draw random sequences of a corpus, and the next token of each of their tokens.
 
     Parameters
     ----------

@@ -14,6 +14,7 @@ from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
 from attnlab.forward.gradients import affine_b, affine_W, affine_x
 from attnlab.model.gpt2 import GPT2
+from attnlab.model.traces import Traces
 from attnlab.steps import at
 from attnlab.support.checks import as_count, memory_for
 from attnlab.support.console import progress_bar
@@ -24,7 +25,7 @@ PEAK_RATE, WARMUP, LARGEST_GRADIENT, BATCH = 2e-3, 50, 1.0, 512
 
 
 class Weights(NamedTuple):
-    """An autoencoder's parameters, or their gradients; see `SparseAutoencoder`."""
+    """An autoencoder's parameters or their gradients, see `SparseAutoencoder`."""
 
     W_enc: Array
     b_enc: Array
@@ -33,7 +34,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, vector: Array, D: int) -> Weights:
-        """Views of a vector of all of them."""
+        """Views of a vector (2 D n + n + D,) that holds all of them."""
         n = (len(vector) - D) // (2 * D + 1)
         parts = np.split(vector, np.cumsum([D * n, n, n * D]))
         return cls(parts[0].reshape(D, n), parts[1], parts[2].reshape(n, D), parts[3])
@@ -55,30 +56,30 @@ def sparse_autoencoder(
     loss = mean over a batch of ‖x - x̂‖² / mean over all tokens of ‖x - mean of x‖²
     x̂ = largest k of ReLU((x - b_dec) W_enc + b_enc) W_dec + b_dec
 
-    Each row of W_dec has length 1, restored after each step. W_enc starts as W_decᵀ, which is
-    random, and b_dec as the mean of x. The optimizer is AdamW without decay; a batch is 512 tokens,
-    drawn at random. The x of all tokens are kept in memory: tokens · D numbers.
+    W_dec is initialized randomly, W_enc as W_decᵀ, and b_dec as the mean of x. Each row of W_dec is
+    normalised to length 1 after each step. The optimizer is AdamW without decay; a batch is 512
+    tokens, drawn at random. The x of all tokens are kept in memory: tokens · D numbers.
 
     Parameters
     ----------
     model : GPT2, which isn't changed
-    texts : to train on
-    path : of the step, such as "blocks.0.output"
-    features : n, how many
-    k : how many of them are active on a token
-    steps : of training
-    seed : of W_dec at the start and of the batches
+    texts : training texts
+    path : path of the step x, (T, D), such as "blocks.0.output"
+    features : number of features, n
+    k : number of features that are active on each token
+    steps : number of training steps
+    seed : seed of the initial W_dec and of the batches
     progress : whether to show a progress bar on stderr
 
     Returns
     -------
     SparseAutoencoder
-        `.evaluate(model.trace(others))` measures it on other texts
+        `.evaluate(model.trace(other_texts))` measures it on other texts
 
     Notes
     -----
     A feature helps to reconstruct the step. It need not have a meaning, the model need not use it,
-    and another seed finds others.
+    and another seed gives other features.
 
     Source: Gao et al., "Scaling and evaluating sparse autoencoders" (2024), without its auxiliary
     loss, so some features stay dead; the unit length is Bricken et al.'s (2023).
@@ -86,32 +87,28 @@ def sparse_autoencoder(
     Examples
     --------
     >>> sae = attnlab.sparse_autoencoder(model, texts, "blocks.0.output")
-    >>> print(sae.evaluate(model.trace(others)))
+    >>> print(sae.evaluate(model.trace(other_texts)))
     >>> sae.save("autoencoder")
     """
     n, seed = as_count(features, "features", least=1), as_count(seed, "seed")
     k, steps = as_count(k, "k", least=1, most=n), as_count(steps, "steps", least=1)
-    traces, rows = traces_of(model, texts), list[Array]()
-    for numbers in traces.groups():
-        trace, _ = traces.side_by_side(numbers)
-        x = at(trace, path)
-        if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
-            raise InvalidValueError(
-                "{path} isn't a step with a vector for each token, (T, D)", path=path
-            )
-        rows.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
-    vectors = np.concatenate(rows)
+    traces = traces_of(model, texts)
+    vectors = vectors_of(traces, path)
     D, b_dec = vectors.shape[1], vectors.mean(axis=0)
     variance = float(np.square(vectors - b_dec).sum(axis=-1).mean())
     if not variance:
-        raise InvalidValueError("{path} is the same for all tokens of these texts", path=path)
+        raise InvalidValueError(
+            "{path} is the same vector for all tokens of these texts, so there is nothing to "
+            "learn. Give other texts",
+            path=path,
+        )
     rng = np.random.default_rng(seed)
     with memory_for(f"features={n:,} of {D} numbers each"):
         W_dec = rng.normal(size=(n, D))
         vector = np.concatenate([W_dec.T.ravel(), np.zeros(n), W_dec.ravel(), b_dec]).astype("f4")
         weights, optimizer = Weights.of(vector, D), AdamW(np.zeros_like(vector))
-    weights.W_enc[...] /= lengths(weights.W_dec)[:, 0]
-    weights.W_dec[...] /= lengths(weights.W_dec)
+    weights.W_enc[...] /= row_norms(weights.W_dec)[:, 0]
+    weights.W_dec[...] /= row_norms(weights.W_dec)
     with progress_bar(total=steps, disable=not progress, unit="step") as bar:
         for step in range(1, steps + 1):
             x = vectors[rng.integers(0, len(vectors), BATCH)]
@@ -120,7 +117,7 @@ def sparse_autoencoder(
             clip(gradient, LARGEST_GRADIENT)
             rate = learning_rate(step, peak=PEAK_RATE, warmup=min(WARMUP, steps), steps=steps)
             optimizer.update(vector, gradient, rate)
-            weights.W_dec[...] /= lengths(weights.W_dec)
+            weights.W_dec[...] /= row_norms(weights.W_dec)
             bar.set_postfix_str(f"{loss:.4f}", False)
             bar.update()
     return SparseAutoencoder(
@@ -128,15 +125,29 @@ def sparse_autoencoder(
     )
 
 
+def vectors_of(traces: Traces, path: str) -> Array:
+    """The vectors of a step for all tokens of all texts, float32 (tokens, D)."""
+    vectors = []
+    for group in traces.groups():
+        trace, _ = traces.side_by_side(group)
+        x = at(trace, path)
+        if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
+            raise InvalidValueError(
+                "{path} isn't a step with a vector for each token, (T, D)", path=path
+            )
+        vectors.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
+    return np.concatenate(vectors)
+
+
 def loss_and_gradients(
     x: Array, weights: Weights, k: int, variance: float
 ) -> tuple[float, Weights]:
-    """The loss of a batch, see `sparse_autoencoder`, and its gradients.
+    """The loss of a batch and its gradients, see `sparse_autoencoder`.
 
     Parameters
     ----------
     x : (batch, D)
-    variance : that the error is measured in
+    variance : the loss's denominator, the variance of x over all tokens
     """
     W_enc, b_enc, W_dec, b_dec = weights
     activations = largest(equations.affine(x - b_dec, W_enc, b_enc), k)
@@ -153,6 +164,6 @@ def loss_and_gradients(
     return scale * float(np.square(error).sum()), gradients
 
 
-def lengths(W: Array) -> Array:
-    """The norm of each row, (n, D) -> (n, 1)."""
+def row_norms(W: Array) -> Array:
+    """The Euclidean norm of each row, (n, D) -> (n, 1)."""
     return np.asarray(np.linalg.norm(W, axis=-1, keepdims=True))

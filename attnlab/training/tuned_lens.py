@@ -1,4 +1,4 @@
-"""The tuned lens: one affine map for each layer, trained to predict what the model predicts."""
+"""The tuned lens: one affine map for each layer, trained to predict the model's output."""
 
 from __future__ import annotations
 
@@ -49,13 +49,12 @@ class TunedLens:
 
     logits = LayerNorm(x + x W + b) W_U, with the model's last LayerNorm
 
-    x is the residual stream after the embedding or a block, called a stop. After the last block W
-    and b are 0, as the model itself decodes that stop; they aren't stored.
+    x is the residual stream at a stop: after the embedding, or after a block. After the last block
+    W and b are 0, since the model itself decodes the stream there; they aren't stored.
 
     Attributes
     ----------
-    stops : paths, from "embedding" and "blocks.0.output" to the output of the block before the
-        last
+    stops : paths, "embedding", "blocks.0.output", ..., without the last block's output
     W, b : (D, D) and (D,), by stop
     """
 
@@ -100,7 +99,7 @@ class TunedLens:
         return TunedStops(self, trace)
 
     def losses(self, model: GPT2, texts: Sequence[str]) -> LensLosses:
-        """The cross-entropy of the next token by stop, beside the logit lens; see `LensLosses`."""
+        """The cross-entropy at each stop, compared with the logit lens; see `LensLosses`."""
         return LensLosses(self, model, texts)
 
     def save(self, path: FilePath) -> None:
@@ -128,26 +127,32 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
     >>> lens.of(model.trace("The dog chased the ball, but it"))
     """
 
-    def check(_: dict[str, str], shapes: Shapes) -> None:
+    def check(metadata: dict[str, str], shapes: Shapes) -> None:
         if not shapes:
             raise RecordingError("it has no maps")
         for name, shape in shapes.items():
-            stop, __, kind = name.rpartition(".")
+            stop, _, kind = name.rpartition(".")
             D = shapes[f"{stop}.b"][0]
-            if shape != {"W": (D, D), "b": (D,)}[kind]:
-                raise RecordingError("{name} has shape {shape}", name=name, shape=shape)
+            expected = {"W": (D, D), "b": (D,)}[kind]
+            if shape != expected:
+                raise RecordingError(
+                    "{name} must have shape {shape}; got {actual}",
+                    name=name,
+                    shape=expected,
+                    actual=shape,
+                )
 
     is_pocket = isinstance(path, str) and path == "pocket"
     file = POCKET_LENS if is_pocket else as_path(path, "path")
     try:
-        tensors, words = read_sealed(file, FORMAT, RecordingError, check)
+        tensors, metadata = read_sealed(file, FORMAT, RecordingError, check)
     except RecordingError as error:
         raise RecordingError(
             "{error}. Expected a file that `TunedLens.save` wrote", error=error
         ) from None
-    stops = sorted({name.rpartition(".")[0] for name in tensors}, key=order_of)
+    stops = sorted({name.rpartition(".")[0] for name in tensors}, key=blocks_before)
     maps = {stop: (tensors[f"{stop}.W"], tensors[f"{stop}.b"]) for stop in stops}
-    return TunedLens(maps, words.get("model", ""))
+    return TunedLens(maps, metadata.get("model", ""))
 
 
 def tuned_lens(
@@ -162,22 +167,22 @@ def tuned_lens(
 
     loss = mean over positions of Σ q log(q / p), p = softmax(LayerNorm(x + x W + b) W_U)
 
-    q is the model's own distribution, and W and b start at 0, the logit lens. The optimizer is
-    AdamW without decay. In each step the texts of one length, at most 512 tokens, are computed once
-    for all layers.
+    q is the model's own distribution. W and b start at 0, where the tuned lens is the logit lens.
+    The optimizer is AdamW without decay. A batch is a group of texts of equal length, at most 512
+    tokens, computed once for all layers.
 
     Parameters
     ----------
     model : GPT2, which isn't changed
-    texts : to train on; they need no labels
-    steps : of training
-    seed : of the order of the texts
+    texts : training texts, without labels
+    steps : number of training steps
+    seed : seed of the order of the batches
     progress : whether to show a progress bar on stderr
 
     Returns
     -------
     TunedLens
-        `.losses(model, others)` compares it with the logit lens on other texts
+        `.losses(model, other_texts)` compares it with the logit lens on other texts
 
     Notes
     -----
@@ -190,7 +195,7 @@ def tuned_lens(
     Examples
     --------
     >>> lens = attnlab.tuned_lens(model, texts)
-    >>> print(lens.losses(model, others))
+    >>> print(lens.losses(model, other_texts))
     >>> lens.save("lens.safetensors")
     """
     steps, seed = as_count(steps, "steps", least=1), as_count(seed, "seed")
@@ -198,7 +203,7 @@ def tuned_lens(
     rng, groups, remaining = np.random.default_rng(seed), traces.groups(), list[int]()
     *stops, _ = lens_stops(traces[0])
     D = model.config.n_embd
-    vectors = {stop: np.zeros(D * D + D) for stop in stops}  # W, then b, in float64
+    vectors = {stop: np.zeros(D * D + D) for stop in stops}  # W and b, flat, in float64
     optimizers = {stop: AdamW(np.zeros(D * D + D)) for stop in stops}
     with progress_bar(total=steps, disable=not progress, unit="step") as bar:
         for step in range(1, steps + 1):
@@ -208,7 +213,7 @@ def tuned_lens(
             target = equations.softmax(trace.logits.astype(np.float64))
             losses = []
             for stop in stops:
-                W, b = parts_of(vectors[stop], D)
+                W, b = split_map(vectors[stop], D)
                 loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, target)
                 gradient = np.concatenate([part.ravel() for part in gradients])
                 clip(gradient, LARGEST_GRADIENT)
@@ -217,7 +222,7 @@ def tuned_lens(
             bar.set_postfix_str(f"{np.mean(losses):.3f} nats", False)
             bar.update()
     maps = {
-        stop: tuple(part.astype(np.float32) for part in parts_of(vector, D))
+        stop: tuple(part.astype(np.float32) for part in split_map(vector, D))
         for stop, vector in vectors.items()
     }
     return TunedLens(maps, fingerprint(traces[0]))  # type: ignore[arg-type]
@@ -230,19 +235,19 @@ def traces_of(model: GPT2, texts: Sequence[str]) -> Traces:
     return model.trace(list(texts))
 
 
-def parts_of(vector: Array, D: int) -> tuple[Array, Array]:
-    """W and b, views of a vector of both."""
+def split_map(vector: Array, D: int) -> tuple[Array, Array]:
+    """Views W (D, D) and b (D,) of a vector (D² + D,) that holds both."""
     return vector[: D * D].reshape(D, D), vector[D * D :]
 
 
 def loss_and_gradients(
     trace: Trace, x: Array, W: Array, b: Array, target: Array
 ) -> tuple[float, Array, Array]:
-    """The loss of one map, see `tuned_lens`, and its gradients.
+    """The loss of one map and its gradients, see `tuned_lens`.
 
     Parameters
     ----------
-    trace : for the last LayerNorm and W_U
+    trace : a trace with the last LayerNorm and W_U
     x : (..., T, D), the stream at a stop
     W, b : (D, D) and (D,)
     target : (..., T, vocab), the model's probabilities
@@ -270,17 +275,17 @@ def loss_and_gradients(
 
 
 def lens_stops(trace: Trace) -> tuple[str, ...]:
-    """The embedding, and the stream after each block."""
+    """The paths of a lens's stops: the embedding, and the output of each block."""
     return "embedding", *(f"blocks.{layer}.output" for layer in range(trace.config.n_layer))
 
 
-def order_of(stop: str) -> int:
+def blocks_before(stop: str) -> int:
     """The number of blocks before a stop."""
     return 0 if stop == "embedding" else 1 + int(stop.split(".")[1])
 
 
 class TunedStops(Lens):
-    """What the tuned lens reads at every stop and position, as `TunedLens.of` returns it."""
+    """The tuned lens's most probable token at every stop and position; see `TunedLens.of`."""
 
     meaning: ClassVar[str] = (
         "Each cell is the token that the tuned lens finds most probable, with its probability."
@@ -304,13 +309,13 @@ class TunedStops(Lens):
 
 
 class LensLosses(Analysis):
-    """The cross-entropy of the next token by stop: the tuned lens beside the logit lens.
+    """The cross-entropy of the next token at each stop, for the tuned lens and the logit lens.
 
     loss = mean over positions of -log p(next token); then the mean over texts
 
     Attributes
     ----------
-    stops : paths; the last one's losses are the model's own in both lenses
+    stops : paths; at the last one, the losses of both lenses are the model's own
     tuned, logit : (stops,), means over texts, in nats per token
     tuned_errors, logit_errors : (stops,), standard errors; NaN for one text
     each : (2, stops, texts), the losses of the tuned lens and of the logit lens
@@ -328,13 +333,13 @@ class LensLosses(Analysis):
         check_next_tokens(traces)
         self.stops = lens_stops(traces[0])
         each = np.empty((2, len(self.stops), len(traces)))
-        for numbers in traces.groups():
-            trace, _ = traces.side_by_side(numbers)
+        for group in traces.groups():
+            trace, _ = traces.side_by_side(group)
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, stop in enumerate(self.stops):
                 logit = decode_stream(trace, at(trace, stop))
                 for kind, logits in enumerate((lens.logits(trace, stop), logit)):
-                    each[kind, row, numbers] = losses_of(logits[..., :-1, :], ids)
+                    each[kind, row, group] = losses_of(logits[..., :-1, :], ids)
         self.each: NDArray[np.float64] = read_only(each)
         self.tuned, self.logit = read_only(each[0].mean(axis=-1)), read_only(each[1].mean(axis=-1))
         self.tuned_errors, self.logit_errors = (

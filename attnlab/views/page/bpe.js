@@ -109,7 +109,7 @@ class Tokenizer {
     const missing = bytes.find((byte) => this.bytes[byte] === undefined);
     if (missing !== undefined)
       throw new Refusal(
-        "the text has the byte 0x{byte}, which isn't in the vocabulary; {count} of the 256 bytes aren't",
+        "the text has the byte 0x{byte}, for which the vocabulary has no token; it lacks {count} of the 256 bytes",
         { byte: missing.toString(16).padStart(2, "0"), count: this.bytes.filter((id) => id === undefined).length },
       );
     const n = bytes.length;
