@@ -599,7 +599,7 @@ def test_batched_patches_equal_separate_patches(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every step of layers and heads; with 11 tokens, a batch of 32 rows has two runs."""
-    monkeypatch.setattr("attnlab.analysis.patching.ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("attnlab.analysis.patching.MAX_ROWS", at_once)
     monkeypatch.setattr("attnlab.analysis.patching.ENOUGH_ROWS", at_once // 2)
     clean = trace_of("odd", dtype)
     T = len(clean.tokens)
@@ -857,7 +857,7 @@ def test_editing_concat_leaves_head_attributions_unchanged(odd: Trace) -> None:
     for head, before in zip(attention.heads, odd.blocks[1].attention.heads, strict=True):
         assert np.array_equal(head.output, before.output)
     assert np.allclose(attention.output, attention.b_O)
-    with pytest.raises(AttnlabError, match="the parts don't sum to the logit, edited"):
+    with pytest.raises(AttnlabError, match="the contributions don't sum to the logit, edited"):
         edited.attribution(5)
 
 

@@ -30,7 +30,7 @@ from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, count_of, texts_of
-from attnlab.corpus.worker import Shared
+from attnlab.corpus.worker import SharedModel
 from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
@@ -45,7 +45,7 @@ from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.sealed import read_sealed, write_sealed
-from attnlab.support.tables import with_error
+from attnlab.support.tables import format_with_error
 from attnlab.views.colours import LIGHT
 from attnlab.views.scale import WEIGHTS
 
@@ -314,16 +314,16 @@ def test_failing_executors_are_reported() -> None:
 
 
 def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    for shared in (Shared(pocket), Shared(pocket, "pocket")):
+    for shared in (SharedModel(pocket), SharedModel(pocket, "pocket")):
         content = pickle.dumps(shared)
         with one_thread():  # which a worker considers valid
             first, second = pickle.loads(content), pickle.loads(content)
         assert first.model is second.model is not pocket
         assert first.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
-    assert len(pickle.dumps(Shared(pocket, "pocket"))) < 200
+    assert len(pickle.dumps(SharedModel(pocket, "pocket"))) < 200
     monkeypatch.setattr("attnlab.corpus.worker.MAX_SENT", 1000)
     with pytest.raises(InvalidValueError, match="save it with model"):
-        pickle.dumps(Shared(pocket))
+        pickle.dumps(SharedModel(pocket))
 
 
 def test_failing_texts_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:
@@ -887,7 +887,9 @@ def test_atlas_plots(alone: Atlas) -> None:
     assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
     assert "layer 1, head" in picture.alt
     profile = alone.head(1, 2).plot()
-    text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    text = " ± ".join(
+        format_with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2])
+    )
     assert f"induction {text}; entropy" in profile.alt
     dots, *_ = profile.axes.lines
     assert len(dots.get_xdata()) == 8
@@ -926,7 +928,9 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {"summary", "heads"}
-    text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    text = " ± ".join(
+        format_with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2])
+    )
     assert f'title="layer 1 head 2: {text}"' in page
     assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
     assert "<script" not in page

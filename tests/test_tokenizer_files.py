@@ -380,7 +380,11 @@ def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str
         ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, but must have"),
         ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, but must have"),
         ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and a content"),
-        ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a string or an object"),
+        (
+            "special_tokens_map.json",
+            {"pad_token": {"id": 1}},
+            "pad_token must be a string or an object",
+        ),
         ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' requires a"),
     ],
 )

@@ -9,8 +9,8 @@ import numpy as np
 
 from attnlab.analysis.base import (
     Analysis,
-    Named,
     Target,
+    TokenLike,
     Trace,
     heads_axis,
     named_axis,
@@ -38,10 +38,10 @@ class Attribution(Analysis):
     Attributes
     ----------
     target : the logit explained: `token`, `against` and `position`
-    heads : (L, H), what each head's context W_O adds
+    heads : (L, H), the contribution of each head's context W_O
     mlps : (L,), including b_2
     token_embedding, position_embedding, embedding : numbers, the third the sum of the first two
-    bias : what all b_O and the last LayerNorm's bias add
+    bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference
     """
 
@@ -62,9 +62,13 @@ class Attribution(Analysis):
     mlps: Array
 
     def __init__(
-        self, trace: Trace, token: Named, against: Named | None = None, position: int | str = -1
+        self,
+        trace: Trace,
+        token: TokenLike,
+        against: TokenLike | None = None,
+        position: int | str = -1,
     ) -> None:
-        self.target = target = Target.of(trace, token, against, position)
+        self.target = target = Target.from_names(trace, token, against, position)
         self.title = Message(
             "Direct logit attribution{title}: {target}", title=trace._note, target=target.message
         )
@@ -170,7 +174,7 @@ class ByToken(Analysis):
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """centred(gain · w), which divided by the deviation is the gradient of a logit.
+    """centred(gain · w); divided by the deviation, it is the gradient of a logit.
 
     Parameters
     ----------
@@ -187,7 +191,8 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            "the parts don't sum to {name}{note}. Attribution needs a trace without edited sums",
+            "the contributions don't sum to {name}{note}. Attribution needs a trace in which no "
+            "sum is edited, such as concat, mid or output",
             name=name,
             note=trace._note,
         )

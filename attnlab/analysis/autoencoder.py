@@ -28,7 +28,7 @@ from attnlab.errors import (
 )
 from attnlab.steps import at, read_only
 from attnlab.support.checks import is_integer
-from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_whole
+from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_atomically
 from attnlab.support.tables import Document, Heading
 
 # Of the pocket model, in the package.
@@ -51,7 +51,7 @@ HOOKS = {
     "mlp.hook_post": "mlp.activated",
 }
 
-# How SAELens records that the residual stream of the training's model was centred.
+# How SAELens records that the model it was trained on had a centred residual stream.
 CENTRED = {"center_writing_weights": True}
 
 # Names of settings before SAELens 6.
@@ -87,13 +87,14 @@ class SparseAutoencoder(Document):
     W_dec, b_dec : (n, D) and (D,)
     architecture : "standard", "topk" or "jumprelu"
     path : of the step x that it was trained on, such as "blocks.0.output"; "" if unknown
-    k : how many features "topk" keeps
+    k : the number of active features of "topk"
     threshold : (n,), of "jumprelu"
     subtracts_bias : whether b_dec is subtracted from x, as above
     norm : "layer_norm" if x is first normalised to mean 0 and standard deviation 1,
-        "constant_norm_rescale" if to norm √D, or "none"; what is written is scaled back
-    centres : whether each x is read without its mean: the training saw a model whose residual
-        stream is centred (TransformerLens's `center_writing_weights`)
+        "constant_norm_rescale" if to norm √D, or "none"; the reconstruction is scaled back
+    centres : whether the mean of each x is subtracted first and added back at the end, since the
+        model it was trained on had a centred residual stream (`center_writing_weights` of
+        TransformerLens)
     model : a digest of the model that it was trained on; "" if unknown
 
     Notes
@@ -120,13 +121,14 @@ class SparseAutoencoder(Document):
     def encode(self, x: Array) -> Array:
         """The features' activations, (..., D) -> (..., n)."""
         # SAELens adds the epsilon of layer_norm here, and not in `decode`.
-        normal = (x - self.shift(x)) / (self.scale(x) + 1e-5 * (self.norm == "layer_norm"))
+        epsilon = 1e-5 if self.norm == "layer_norm" else 0.0
+        normal = (x - self.shift(x)) / (self.scale(x) + epsilon)
         W_enc, b_enc, b_dec = (
             array.astype(x.dtype) for array in (self.W_enc, self.b_enc, self.b_dec)
         )
         z = equations.affine(normal - b_dec if self.subtracts_bias else normal, W_enc, b_enc)
         if self.k is not None:
-            return largest(z, self.k)
+            return top_k(z, self.k)
         active = equations.relu(z)
         return active if self.threshold is None else active * (z > self.threshold)
 
@@ -137,14 +139,17 @@ class SparseAutoencoder(Document):
 
     def shift(self, x: Array) -> Array:
         """The number subtracted from x and added back to its reconstruction, (..., 1)."""
-        return mean(x) * (self.centres or self.norm == "layer_norm")
+        is_centred = self.centres or self.norm == "layer_norm"
+        return mean(x) if is_centred else np.zeros_like(x[..., :1])
 
     def scale(self, x: Array) -> Array:
         """The number that divides x and multiplies its reconstruction, (..., 1)."""
+        if self.norm == "none":
+            return np.ones_like(x[..., :1])
         if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
             return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
         scale = np.sqrt(mean(np.square(x)))
-        return np.where((scale == 0) | (self.norm == "none"), np.ones_like(scale), scale)
+        return np.where(scale == 0, np.ones_like(scale), scale)
 
     def read(self, trace: Trace, path: str | None) -> tuple[str, Array]:
         """Return the path and value x of the step that it encodes, (..., D).
@@ -225,10 +230,10 @@ class SparseAutoencoder(Document):
             },
         }
         # The config is removed first and written last, so that it never describes other weights.
-        with suppress(OSError):  # reported by `write_whole`
+        with suppress(OSError):  # reported by `write_atomically`
             (folder / CONFIG).unlink()
-        write_whole(folder / WEIGHTS, save(tensors))
-        write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
+        write_atomically(folder / WEIGHTS, save(tensors))
+        write_atomically(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
 
     def pieces(self) -> Iterator[str]:
         kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"
@@ -237,7 +242,7 @@ class SparseAutoencoder(Document):
         yield Heading(f"Sparse autoencoder{of}: {n} features, width {D}, {kind}")
 
 
-def largest(z: Array, k: int) -> Array:
+def top_k(z: Array, k: int) -> Array:
     """ReLU of the k largest numbers of each row, 0 for the others, (..., n)."""
     top = np.argpartition(z, -k, axis=-1)[..., -k:]
     activations = np.zeros_like(z)
@@ -252,8 +257,8 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     "jumprelu".
 
     Most of SAELens's were trained on texts with `<|endoftext|>` in front, which a trace doesn't
-    add, and some on weights that TransformerLens had changed; look there first if the error is
-    large. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
+    add, and some on weights that TransformerLens had changed. If the error is large, check these
+    first. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
 
     Parameters
     ----------
@@ -267,41 +272,75 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     """
     is_pocket = isinstance(path, str) and path == "pocket"
     folder = POCKET_AUTOENCODER if is_pocket else as_path(path, "path")
-    for name in (CONFIG, WEIGHTS):
-        if not os.path.isfile(folder / name):
+    config_file, weights_file = folder / CONFIG, folder / WEIGHTS
+    for file in (config_file, weights_file):
+        if not os.path.isfile(file):
             raise MissingFileError(
                 "{file} not found. Give the directory with {config} and {weights}",
-                file=folder / name,
+                file=file,
                 config=CONFIG,
                 weights=WEIGHTS,
             )
-    settings, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
+    settings, tensors = read_settings(config_file), read_tensors(weights_file)
+    if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
+        del tensors["scaling_factor"]  # written by old versions; 1 has no effect
+    is_topk, k = settings["architecture"] == "topk", settings["k"]
+    n = check_shapes(weights_file, tensors, settings["architecture"])
+    if is_topk and not (is_integer(k) and 1 <= k <= n):
+        raise ConfigError(
+            "{file}: k must be from 1 to {n}; got {k}", file=config_file, n=n, k=quoted(k)
+        )
+    if is_topk and settings.get("rescale_acts_by_decoder_norm"):
+        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
+        norms[norms == 0] = 1  # a feature that writes nothing
+        tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
+        tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
+    training_model = object_in(settings, "model_from_pretrained_kwargs", config_file)
+    return SparseAutoencoder(
+        **{name: read_only(tensor) for name, tensor in tensors.items()},
+        architecture=settings["architecture"],
+        path=rename_step(str(settings.get("hook_name") or ""), HOOKS),
+        k=k if is_topk else None,
+        subtracts_bias=settings["apply_b_dec_to_input"],
+        norm=settings["normalize_activations"] or "none",
+        centres=CENTRED.items() <= training_model.items(),
+        model=str(settings.get("attnlab_model") or ""),
+    )
 
-    def section(name: str) -> dict[str, Any]:
-        if not isinstance(value := config.get(name) or {}, dict):
-            raise ConfigError(
-                "{file}: {name} must be a JSON object", file=folder / CONFIG, name=name
-            )
-        return value
 
-    config = {RENAMED.get(name, name): value for name, value in settings.items()}
-    config = section("metadata") | config
+def read_settings(file: Path) -> dict[str, Any]:
+    """Read `cfg.json` of any version of SAELens, with the names of version 6; check its values."""
+    content = read_json(file, ConfigError)
+    settings = {RENAMED.get(name, name): value for name, value in content.items()}
+    settings = object_in(settings, "metadata", file) | settings
     for name, supported in SETTINGS.items():
-        if config.setdefault(name, supported[0]) not in supported:
+        if settings.setdefault(name, supported[0]) not in supported:
             raise ConfigError(
                 "{file}: {name} {value} isn't supported; supported are {supported}",
-                file=folder / CONFIG,
+                file=file,
                 name=name,
-                value=quoted(config[name]),
+                value=quoted(settings[name]),
                 supported=", ".join(map(repr, supported)),
             )
-    architecture: str = config["architecture"]
-    k: Any = config.get("k")
-    if config["activation_fn"] == "topk":  # before SAELens 6
-        architecture, k = "topk", section("activation_fn_kwargs").get("k")
-    if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
-        del tensors["scaling_factor"]  # which old versions wrote though it changes nothing
-    n, D = (*np.shape(tensors.get("W_dec", ())), 0, 0)[:2]
+    settings.setdefault("k", None)
+    if settings["activation_fn"] == "topk":  # before version 6
+        k = object_in(settings, "activation_fn_kwargs", file).get("k")
+        settings |= {"architecture": "topk", "k": k}
+    return settings
+
+
+def object_in(settings: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+    """A setting that is a JSON object; empty if it is missing."""
+    value = settings.get(name) or {}
+    if not isinstance(value, dict):
+        raise ConfigError("{file}: {name} must be a JSON object", file=file, name=name)
+    return value
+
+
+def check_shapes(file: Path, tensors: dict[str, Array], architecture: str) -> int:
+    """Raise unless the tensors are those of an autoencoder; return the number of features."""
+    shape = np.shape(tensors.get("W_dec", ()))
+    n, D = shape if len(shape) == 2 else (0, 0)
     shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
     if architecture == "jumprelu":
         shapes["threshold"] = (n,)
@@ -309,29 +348,11 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     if actual != shapes or not n or not D:
         raise CheckpointError(
             "{file} must have {shapes} of n features; got shapes {actual}",
-            file=folder / WEIGHTS,
+            file=file,
             shapes=", ".join(sorted(shapes)),
             actual=quoted(actual, 300),
         )
-    if architecture == "topk" and not (is_integer(k) and 1 <= k <= n):
-        raise ConfigError(
-            "{file}: k must be from 1 to {n}; got {k}", file=folder / CONFIG, n=n, k=quoted(k)
-        )
-    if architecture == "topk" and config.get("rescale_acts_by_decoder_norm"):
-        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
-        norms[norms == 0] = 1  # a feature that writes nothing
-        tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
-        tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
-    return SparseAutoencoder(
-        **{name: read_only(tensor) for name, tensor in tensors.items()},
-        architecture=architecture,
-        path=rename_step(str(config.get("hook_name") or ""), HOOKS),
-        k=k if architecture == "topk" else None,
-        subtracts_bias=config["apply_b_dec_to_input"],
-        norm=config["normalize_activations"] or "none",
-        centres=CENTRED.items() <= section("model_from_pretrained_kwargs").items(),
-        model=str(config.get("attnlab_model") or ""),
-    )
+    return n
 
 
 def rename_step(path: str, names: dict[str, str]) -> str:

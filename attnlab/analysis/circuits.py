@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, head_name, heads_axis, named_axis
+from attnlab.analysis.base import Analysis, TokenLike, Trace, head_name, heads_axis, named_axis
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.forward.products import triangle
+from attnlab.forward.products import r_factor
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
@@ -68,7 +68,7 @@ class TokensRead(TokensOfHead):
     _column: ClassVar[str] = "score"
 
 
-def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
+def writes(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> TokensOfHead:
     """See `Trace.writes`."""
     result, source = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([source.id]))[0]
@@ -78,7 +78,7 @@ def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensO
     return TokensOfHead(title, trace, equations.logits(centred(output) * trace.gain, trace.W_U), k)
 
 
-def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
+def reads(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> TokensOfHead:
     """See `Trace.reads`."""
     result, query = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([query.id]))[0]
@@ -161,17 +161,17 @@ class Composition(Analysis):
 
 
 def write_factors(attention: Trace) -> Array:
-    """R W_O of each head, (H, Dh, D), which has the norms of OV.
+    """R W_O of each head, (H, Dh, D), with the same norms as OV.
 
     W_V = Q R (QR decomposition): Q has orthonormal columns, so it doesn't change norms.
     """
     return np.stack(
-        [triangle(fold_layer_norm(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads]
+        [r_factor(fold_layer_norm(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads]
     )
 
 
 def read_factors(attention: Trace, kind: str) -> Array:
-    """An (H, D, Dh) factor of each head's read matrix that keeps norms of products."""
+    """F (H, D, Dh) for the read matrices R of all heads, with ‖W F‖ = ‖W R‖ for any W."""
 
     def thin_factors(head: Trace) -> tuple[Array, Array]:
         if kind == "V":
@@ -180,7 +180,7 @@ def read_factors(attention: Trace, kind: str) -> Array:
         return (Q, K) if kind == "Q" else (K, Q)
 
     pairs = map(thin_factors, attention.heads)
-    return np.stack([left @ transpose(triangle(right)) for left, right in pairs])
+    return np.stack([left @ transpose(r_factor(right)) for left, right in pairs])
 
 
 def fold_layer_norm(attention: Trace, W: Array) -> Array:

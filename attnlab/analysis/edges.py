@@ -16,10 +16,10 @@ from attnlab.analysis.many import plus_minus, ratio_of_means
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
+    baselines_of,
     check_traces,
     describe_metric,
     for_each_pair,
-    limits_of,
     parse_metric,
     restored_fraction,
 )
@@ -41,7 +41,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Table, header, with_error
+from attnlab.support.tables import Table, format_with_error, header
 from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Edges(Analysis):
         self, clean: Trace, corrupted: Trace, measure: Callable[[Trace], Any], title: Message
     ) -> None:
         self.title = title
-        self.clean, self.corrupted = limits_of(measure, clean, corrupted)
+        self.clean, self.corrupted = baselines_of(measure, clean, corrupted)
         self._traces, self._measure = (clean, corrupted), measure
         self._set_paths(corrupted)
 
@@ -212,22 +212,20 @@ class Circuit:
         senders: dict[str, list[str]] = {}
         for sender, path in self.edges:
             senders.setdefault(path, []).append(sender)
-        # What each sender writes in the circuit minus what it writes in the corrupted run.
+        # Each sender's output in the circuit minus its output in the corrupted run.
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         run, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):
-            for receiver in (
-                receiver for receiver in self._result._receivers if receiver.stage == stage
-            ):
+            for receiver in self._result._receivers:
+                if receiver.stage != stage:
+                    continue
                 change = np.zeros_like(corrupted.embedding)
                 for sender in senders.get(receiver.path, ()):
                     change += changes[sender]
-                unchanged = not change.any()
-                edits[receiver.path] = (
-                    at(corrupted, receiver.path)
-                    if unchanged
-                    else receiver_value(corrupted, receiver, change)
-                )
+                value = at(corrupted, receiver.path)
+                if change.any():
+                    value = receiver_value(corrupted, receiver, change)
+                edits[receiver.path] = value
             run = corrupted.edited(edits)
             for sender in self._result.senders:
                 if stage_of(sender) == stage + 1:
@@ -236,8 +234,8 @@ class Circuit:
 
     @cached_property
     def faithfulness(self) -> float:
-        limits = self._result.clean, self._result.corrupted
-        return float(restored_fraction(as_metric(self._result._measure(self.trace)), limits))
+        baselines = self._result.clean, self._result.corrupted
+        return float(restored_fraction(as_metric(self._result._measure(self.trace)), baselines))
 
 
 class MeanEdges(Edges):
@@ -261,9 +259,9 @@ class MeanEdges(Edges):
         """Set each pair's effects, and the metric in both traces."""
         self.title, self._pairs = title, (clean, corrupted, metric)
         self._set_paths(corrupted[0])
-        each, *limits = zip(*results, strict=True)
+        each, *baselines = zip(*results, strict=True)
         self.each = read_only(np.array(each))
-        self.clean, self.corrupted = (read_only(np.array(limit)) for limit in limits)
+        self.clean, self.corrupted = (read_only(np.array(values)) for values in baselines)
         effects, errors = ratio_of_means(
             self.each.reshape(len(results), -1), self.clean - self.corrupted
         )
@@ -276,7 +274,7 @@ class MeanEdges(Edges):
 
     def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
         edge = self.senders.index(sender), self.receivers.index(receiver)
-        return with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
+        return format_with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
 
 
 class MeanCircuit:
@@ -329,7 +327,7 @@ def edges(
         edits except of `embedding`; or of several pairs of such texts, as `model.trace` returns
         them for lists
     metric : as in `patch`; a function only if `exact`
-    steps : of the integral; 5 is usual
+    steps : the number of steps of the integral, usually 5
     exact : whether to patch each edge, as `path_patch` does, instead of using gradients
     progress : whether to show a progress bar on stderr
 
@@ -355,7 +353,7 @@ def edges(
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
         raise InvalidValueError(
-            "exact effects need no integral: steps must be 1; got {steps}", steps=steps
+            "steps must be 1 with exact=True, which needs no integral; got {steps}", steps=steps
         )
     if isinstance(clean, TraceSequence):
 
@@ -374,14 +372,14 @@ def edges(
     check_no_cache(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
         raise InvalidValueError(
-            "edges need traces in which the stream is the sum of what is written to it; got one "
-            "edited at {edited}. Only edits of embedding are supported; path_patch takes others",
+            "edges supports only traces without edits, or with edits of embedding; got one with an "
+            "edit of {edited}. path_patch supports other edits",
             edited=edited,
         )
     measure, description, target = parse_metric(clean, metric)
     if target is None and not exact:
         raise InvalidTypeError(
-            "gradients need a token or a pair of tokens as metric; for a function use exact=True"
+            "metric must be a token or a pair of tokens; for a function, use exact=True"
         )
     title = title_of(steps, exact, description, corrupted)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
@@ -410,11 +408,11 @@ def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
 def exact_effects(edges: Edges, bar: Any) -> NDArray[np.float64]:
     """The effect of each edge by path patching, (senders, receivers)."""
     effects = np.zeros(edges._is_edge.shape)
-    limits = edges.clean, edges.corrupted
+    baselines = edges.clean, edges.corrupted
     bar.reset(total=edges._count)
     for s, r in np.argwhere(edges._is_edge):
         patched = patch_path(*edges._traces, edges.senders[s], [edges._receivers[r]])
-        effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), limits)
+        effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), baselines)
         bar.update()
     return effects
 
@@ -430,12 +428,12 @@ def linear_effects(edges: Edges, target: Target, steps: int, bar: Any) -> NDArra
         between = corrupted
         if k:
             between = corrupted.edited({"embedding": embedding + change * (k / steps)})
-        gradients = gradients + by_receiver(between, target, bar) / steps
+        gradients = gradients + gradients_by_receiver(between, target, bar) / steps
     written = np.stack([difference(clean, corrupted, path).ravel() for path in edges.senders])
     return np.asarray(written @ np.transpose(gradients), float) / (edges.clean - edges.corrupted)
 
 
-def by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
+def gradients_by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
     """∂target/∂input through each receiver alone, in the order of `RECEIVERS`, (receivers, T D)."""
     gradients = Gradients(trace, target)
     by_path: dict[str, Array] = {}

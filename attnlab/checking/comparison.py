@@ -24,7 +24,7 @@ from attnlab.checking.replaced import (
     Equation,
     computable,
     is_fixed,
-    is_from_file,
+    lacks_parameters,
     upstream,
     with_equations,
 )
@@ -46,7 +46,7 @@ PERTURBATION = 2.0**-17
 PERTURBED_RUNS = 4
 
 # The tolerance, as a multiple of the measured effect. Models in float32 and float64 differ by up to
-# 1 times the effect, one with scores of 200 by 4 times.
+# the effect; a model with scores of 200, by four times the effect.
 MARGIN = 8.0
 
 # In half precision, few roundings are as large as a perturbation: with PyTorch in float16, bfloat16
@@ -193,7 +193,7 @@ class Differences(Stages):
             yield self.note
         yield verdict
         if first is not None and self.are_models and self.changes is not None:
-            yield Message("Heads by the share of their attention that moved to other tokens:")
+            yield Message("Heads by the fraction of their attention that moved to other tokens:")
             ranked = [
                 (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
                 for layer, head in self.heads[:HEADS_SHOWN]
@@ -208,7 +208,7 @@ class Differences(Stages):
         return tuple(
             stage
             for stage in self.stages
-            if block_of(stage.path) == block or in_block(stage.path) in STREAM
+            if block_of(stage.path) == block or path_in_block(stage.path) in STREAM
         )
 
 
@@ -267,7 +267,9 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            "a and b must be of one type; got {a} and {b}", a=type(a).__name__, b=type(b).__name__
+            "a and b must have the same type; got {a} and {b}",
+            a=type(a).__name__,
+            b=type(b).__name__,
         )
     shapes = [x._run.scores_shape for x in (a, b)]
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:
@@ -281,7 +283,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         )
     moved: list[Array] = []
     differences = Differences(
-        tuple(stages_of(a, b, moved)), (title_of(a), title_of(b)), note_on(a, b)
+        tuple(compare_steps(a, b, moved)), (title_of(a), title_of(b)), note_on_tokens(a, b)
     )
     if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
         return differences
@@ -322,7 +324,7 @@ def title_of(result: Result) -> str:
     )
 
 
-def note_on(a: Result, b: Result) -> str:
+def note_on_tokens(a: Result, b: Result) -> str:
     """The positions at which the tokens of two results differ, in words."""
     if a.tokens is None or b.tokens is None:
         return ""
@@ -342,12 +344,12 @@ def moved_attention(weights: Array, other_weights: Array) -> Array:
     return np.asarray(by_query.mean(axis=(*range(by_query.ndim - 2), -1)))
 
 
-def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
+def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     """Compare each step of two results, block by block to save memory.
 
     Each block's `moved_attention` is appended to `moved`.
     """
-    if is_from_file(a._run):  # measuring rounding needs parameters
+    if lacks_parameters(a._run):  # measuring rounding needs parameters
         a, b = b, a
     names = forward_order(a, activations(type(a), a._run.graph.n_layer))
     for result in (a, b):
@@ -374,13 +376,13 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
             tolerance = tolerance_of(
                 numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
             )
-            yield stage_of(a, name, other_numbers, numbers, tolerance)
+            yield compare_values(a, name, other_numbers, numbers, tolerance)
         if block:
             for run in runs:
                 run.value(f"{block}.output")
 
 
-def stage_of(
+def compare_values(
     result: Result, name: str, mine: AnyArray, expected: AnyArray, tolerance: Array
 ) -> Stage:
     """Compare numbers with a step's expected ones.
@@ -397,10 +399,10 @@ def stage_of(
         name,
         expected.shape,
         float(largest),
-        float(in_units(largest, size)),
-        float(in_units(difference, tolerance).max()),
+        float(safe_ratio(largest, size)),
+        float(safe_ratio(difference, tolerance).max()),
         index,
-        join_words(words_of(result, name, index)) if largest else "",
+        join_words(index_in_words(result, name, index)) if largest else "",
     )
 
 
@@ -416,13 +418,13 @@ def distance(mine: AnyArray, expected: AnyArray) -> Array:
     return np.where(np.isnan(difference), np.inf, difference)
 
 
-def in_units(difference: Any, unit: Any) -> Array:
+def safe_ratio(difference: Any, unit: Any) -> Array:
     """difference / unit; 0 where the difference is 0."""
     with np.errstate(all="ignore"):
         return np.where(difference == 0, 0.0, difference / unit)
 
 
-def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
+def index_in_words(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
     """An index of a step in words, one for each axis, such as head 0, query 3 Ġthe."""
     kinds = {"H": "head", **TOKEN_AXES}
     axes = axes_of(result, name)
@@ -469,7 +471,7 @@ def block_of(path: str) -> str:
     return match[0] if match else ""
 
 
-def in_block(path: str) -> str:
+def path_in_block(path: str) -> str:
     """A path without its block."""
     return path.removeprefix(f"{block_of(path)}.")
 

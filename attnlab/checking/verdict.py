@@ -20,16 +20,16 @@ from attnlab.checking.comparison import (
     axes_of,
     block_of,
     check_comparable,
+    compare_values,
     distance,
     epsilon_of,
     forward_order,
-    in_block,
+    index_in_words,
     join_words,
+    path_in_block,
     perturbed_runs,
-    stage_of,
     table_of,
     tolerance_of,
-    words_of,
 )
 from attnlab.checking.mistakes import (
     ACTIVATION_CODE,
@@ -83,7 +83,7 @@ MIN_NUMBERS = 8
 # In half precision, rounding hides small mistakes: a larger fraction may remain, and every mistake
 # with which at most this multiple of the smallest difference remains is reported.
 MAX_REMAINING_HALF = 1 / 2
-EQUALLY_NEAR = 1.25
+EQUALLY_CLOSE = 1.25
 
 # Differing cells that a report lists if no known mistake explains them.
 CELLS_SHOWN = 8
@@ -95,7 +95,7 @@ class Cell(NamedTuple):
     Attributes
     ----------
     place : its index in words, such as head and tokens
-    mine, right : your number and the correct one
+    mine, right : your number and the expected one
     """
 
     place: str
@@ -262,7 +262,7 @@ class Submission:
         value, perturbed_values = self.value_in(run), self.values_in(variants)
         if value is None or len(perturbed_values) < len(variants):
             return False
-        if self.epsilon > HALF_EPSILON and self.difference_from(run) > usual_rounding(
+        if self.epsilon > HALF_EPSILON and self.difference_from(run) > typical_rounding(
             value, perturbed_values, self.epsilon
         ):
             return False
@@ -419,7 +419,7 @@ def submissions(
                 epsilon = max(epsilon, FLOAT32)
         epsilon = max(epsilon, common, epsilon_of(expected))
         values = [np.atleast_1d(variant.value(path)) for variant in variants]
-        submitted.append(compare_step(result, name, layouts, epsilon, expected, values))
+        submitted.append(compare_layouts(result, name, layouts, epsilon, expected, values))
     if common < HALF_EPSILON:
         return submitted
     return [
@@ -440,17 +440,17 @@ def common_epsilon(
     The precision lost in one step is lost in all later ones.
     """
     common = max(epsilon for _, epsilon in numbers.values())
-    looked_up = (None, identity, token_embedding, position_embedding)
+    copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
     for name, (array, _) in numbers.items():
         path = result._prefix + name
         expected = numbers_at(run, path)
-        is_computed = run.graph[path].step.equation not in looked_up
+        is_computed = run.graph[path].step.equation not in copies
         if expected is not None and is_computed and layouts_of(array, expected.shape):
             common = max(common, half_epsilon(array, expected))
     return common if common >= HALF_EPSILON else min(FLOAT32, common)
 
 
-def compare_step(
+def compare_layouts(
     result: Result,
     name: str,
     layouts: tuple[AnyArray, ...],
@@ -465,7 +465,7 @@ def compare_step(
     expected, variants : the step in the run and in perturbed runs
     """
     tolerance = tolerance_of(expected, variants, epsilon)
-    stages = (stage_of(result, name, layout, expected, tolerance) for layout in layouts)
+    stages = (compare_values(result, name, layout, expected, tolerance) for layout in layouts)
     stage = min(stages, key=lambda stage: stage.rounding)
     return Submission(name, result._prefix + name, layouts, epsilon, expected, tolerance, stage)
 
@@ -476,7 +476,7 @@ def compare_in_run(result: Result, run: Run, submission: Submission) -> Submissi
     if expected is None:
         return submission
     variants = submission.values_in(perturbed_runs(run, [submission.path]))
-    return compare_step(
+    return compare_layouts(
         result, submission.name, submission.layouts, submission.epsilon, expected, variants
     )
 
@@ -500,7 +500,7 @@ def from_own_inputs(
     if compared_locally is submission or expected.dtype.kind != "f":
         return submission
     variants = submission.values_in(perturbed_runs(local, [submission.path]))
-    typical = root_mean_square(compared_locally.nearest, expected) / usual_rounding(
+    typical = root_mean_square(compared_locally.nearest, expected) / typical_rounding(
         expected, variants, submission.epsilon
     )
     stage = replace(stage, rounding=max(stage.rounding, typical))
@@ -512,7 +512,7 @@ def root_mean_square(mine: AnyArray, expected: AnyArray) -> float:
         return float(np.sqrt(np.square(distance(mine, expected)).mean()))
 
 
-def usual_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
+def typical_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
     """The root mean square of a step's rounding errors."""
     spread = max(root_mean_square(variant, expected) for variant in variants) / PERTURBATION
     size = root_mean_square(np.where(expected > MASKED, expected, 0.0), np.zeros_like(expected))
@@ -529,14 +529,16 @@ def has_prepended_token(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> bool:
     """Whether the user's numbers are those of the text with an extra token in front."""
-    other = with_prepended_token(run)
+    longer = with_prepended_token(run)
+    if longer is None:
+        return False
     values = {name: numbers_at(run, result._prefix + name) for name in numbers}
-    if other is None or all(
+    if all(
         value is None or layouts_of(numbers[name][0], value.shape) for name, value in values.items()
     ):
-        return False
+        return False  # all shapes are those of the text
     try:
-        return all(step.agrees for step in submissions(result, other, numbers))
+        return all(step.agrees for step in submissions(result, longer, numbers))
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
         return False
 
@@ -550,8 +552,8 @@ class Explanation(NamedTuple):
     Attributes
     ----------
     mistakes : alternatives
-    run : with the first of them
-    unexplained : names of later steps that they don't explain
+    run : the run with the first of them
+    unexplained : the names of later steps that they don't explain
     """
 
     mistakes: tuple[Mistake, ...]
@@ -569,22 +571,25 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
     if first.epsilon > HALF_EPSILON:
         run = first.local or run  # with less accumulated rounding
         submitted = [first]
-    other, rest = run, submitted
-    while len(explanations) < MAX_MISTAKES and (explained := find_mistakes(other, rest)):
-        explanations.append(explained)
-        if not explained.unexplained:
+    compared = submitted
+    while len(explanations) < MAX_MISTAKES:
+        current_run = explanations[-1].run if explanations else run
+        explanation = find_mistakes(current_run, compared)
+        if explanation is None:
             break
-        other = explained.run
-        rest = [compare_in_run(result, other, step) for step in submitted]
-        if all(step.agrees for step in rest):
+        explanations.append(explanation)
+        if not explanation.unexplained:
+            break
+        compared = [compare_in_run(result, explanation.run, step) for step in submitted]
+        if all(step.agrees for step in compared):
             break
     if not explanations and first.epsilon < HALF_EPSILON:
         explanations = find_pair(run, submitted)
     if not explanations:
-        return replace(verdict, **cells_of(result, first))
+        return replace(verdict, **describe_cells(result, first))
     mistakes, *further = (
-        tuple(with_sizes(mistake, run, first.path) for mistake in explained.mistakes)
-        for explained in explanations
+        tuple(with_sizes(mistake, run, first.path) for mistake in explanation.mistakes)
+        for explanation in explanations
     )
     return replace(
         verdict,
@@ -606,7 +611,7 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
     agreeing, first = [step for step in submitted if step.agrees], first_differing(submitted)
     later = [step for step in submitted if not step.agrees and step is not first]
 
-    def fitting(stop_at: Container[str]) -> Iterator[Explanation]:
+    def explanations(stop_at: Container[str]) -> Iterator[Explanation]:
         for mistake, other in candidates(run, submitted, stop_at):
             if first.is_near(other):
                 variants = perturbed_runs(other, [step.path for step in submitted])
@@ -615,19 +620,22 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
                     yield Explanation((mistake,), other, tuple(names))
 
     # A mistake before an agreeing step is unlikely: that step would usually differ too.
-    fits = list(fitting({step.path for step in agreeing}))
-    if agreeing and not fits:
-        fits = list(fitting(()))
-    fits = fits or [Explanation((mistake,), run) for mistake in with_dropout(run, first)]
-    if not fits:
+    options = list(explanations({step.path for step in agreeing}))
+    if agreeing and not options:
+        options = list(explanations(()))
+    if not options:
+        options = [Explanation((mistake,), run) for mistake in with_dropout(run, first)]
+    if not options:
         return None
-    best = min(fits, key=lambda fit: len(fit.unexplained))
+    best = min(options, key=lambda option: len(option.unexplained))
     if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
-        best = min(fits, key=lambda fit: first.difference_from(fit.run))
-        largest = EQUALLY_NEAR * first.difference_from(best.run)
-        fits = [fit for fit in fits if first.difference_from(fit.run) <= largest]
-    equal = (fit.mistakes[0] for fit in fits if len(fit.unexplained) == len(best.unexplained))
-    return best._replace(mistakes=tuple(dict.fromkeys(equal)))
+        best = min(options, key=lambda option: first.difference_from(option.run))
+        largest = EQUALLY_CLOSE * first.difference_from(best.run)
+        options = [option for option in options if first.difference_from(option.run) <= largest]
+    equally_good = (
+        option.mistakes[0] for option in options if len(option.unexplained) == len(best.unexplained)
+    )
+    return best._replace(mistakes=tuple(dict.fromkeys(equally_good)))
 
 
 def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
@@ -683,7 +691,8 @@ def candidates(
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
     mistakes = sorted(
-        (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda mistake: len(mistake.equations)
+        (*MISTAKES, *cache_mistakes(first_differing_row(first))),
+        key=lambda mistake: len(mistake.equations),
     )
     for mistake, scope in itertools.product(
         mistakes, [EVERYWHERE] if everywhere else scopes(submitted)
@@ -724,7 +733,7 @@ def block_number(path: str) -> int:
     return EVERYWHERE.stop - 1 if path in AFTER_BLOCKS else -1
 
 
-def first_row(submission: Submission) -> int:
+def first_differing_row(submission: Submission) -> int:
     """The first token whose row differs, such as the first one after a cache."""
     if submission.expected.ndim < 2:
         return 0
@@ -737,7 +746,7 @@ def table_name(graph: Graph, path: str) -> str:
     """The name of a step in the table of mistakes, without its block."""
     if issubclass(graph.root, Attention):
         return f"attention.{path}"
-    return in_block(path)
+    return path_in_block(path)
 
 
 def with_prepended_token(run: Run) -> Run | None:
@@ -775,19 +784,19 @@ def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
         return
     prefix = submission.path.rpartition(".")[0]
     stream, step = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
-    undropped = np.atleast_1d(run.value(step)).astype(np.float64)
+    without_dropout = np.atleast_1d(run.value(step)).astype(np.float64)
     for array in submission.layouts:
         mine = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
         is_zero = np.abs(mine) <= submission.tolerance
-        is_large = np.abs(undropped) > 8 * submission.tolerance
+        is_large = np.abs(without_dropout) > 8 * submission.tolerance
         kept, dropped = is_large & ~is_zero, is_large & is_zero
         if not dropped.any() or not kept.any():
             continue
-        largest = np.argmax(np.where(kept, np.abs(undropped), 0.0))
-        factor = float(mine.flat[largest] / undropped.flat[largest])
-        is_scaled = np.abs(mine - factor * undropped) <= 2 * factor * submission.tolerance
+        largest = np.argmax(np.where(kept, np.abs(without_dropout), 0.0))
+        factor = float(mine.flat[largest] / without_dropout.flat[largest])
+        is_scaled = np.abs(mine - factor * without_dropout) <= 2 * factor * submission.tolerance
         if factor > 1.001 and kept.sum() > 1 and (is_zero | is_scaled).all():
-            formula = Message(DROPOUT.formula, name=step.rpartition(".")[2], share=1 - 1 / factor)
+            formula = Message(DROPOUT.formula, name=step.rpartition(".")[2], p=1 - 1 / factor)
             yield replace(DROPOUT, formula=formula)
 
 
@@ -825,7 +834,7 @@ def as_code(scale: str) -> str:
     return f"({code})" if "*" in code else code
 
 
-def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
+def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
     layouts = [(distance(x, submission.expected), x) for x in submission.layouts]
     difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
@@ -833,7 +842,7 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
     if not differs.any():  # half precision: differences too large on average, but none by itself
         differs = difference > difference.max() / 2
     indices = np.argwhere(differs)
-    words = words_of(result, submission.name, tuple(indices[0]))
+    words = index_in_words(result, submission.name, tuple(indices[0]))
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
     common = join_words(itertools.compress(words, is_common))
     template = "{count} of {size} cells differ, all at {common}:"
@@ -850,7 +859,7 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
         "differing": differing,
         "cells": tuple(
             Cell(
-                join_words(words_of(result, submission.name, index)),
+                join_words(index_in_words(result, submission.name, index)),
                 float(array[index]),
                 float(submission.expected[index]),
             )

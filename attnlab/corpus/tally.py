@@ -38,7 +38,7 @@ BATCHES = 128
 NONE = np.iinfo(np.int64).max
 
 
-def passage(text: int, start: int) -> int:
+def passage_number(text: int, start: int) -> int:
     """A passage's number; numbers are in corpus order."""
     return (text << TOKEN_BITS) + start
 
@@ -171,7 +171,9 @@ class Tally:
             "batches": (batches, 2, columns),
         }
         if stored != shapes or passages > 2 * EXTREMES * columns or batches > BATCHES:
-            raise InvalidValueError("the tensors don't fit {columns} columns", columns=columns)
+            raise InvalidValueError(
+                "the tensors' shapes don't match {columns} columns", columns=columns
+            )
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:

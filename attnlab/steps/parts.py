@@ -7,7 +7,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
 
 Value = TypeVar("Value")
@@ -38,12 +38,12 @@ class Part(Generic[Value]):
         return value
 
 
-class Numbered(PrintedAnywhere, tuple[Value, ...]):
-    """A tuple of results; an invalid index is an error that names the valid ones.
+class Numbered(StdoutSafe, tuple[Value, ...]):
+    """A tuple of results; the error for an invalid index lists the valid ones.
 
     Parameters
     ----------
-    kind : "layer" or "head"
+    kind : such as "layer"
     results : in order
     """
 
