@@ -106,21 +106,21 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    "given", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
+    "name", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
 )
-def test_invalid_paths(given: Any) -> None:
+def test_invalid_paths(name: Any) -> None:
     for call in (as_path, make_directory, lambda path: write_atomically(path, b"")):
         with pytest.raises(InvalidTypeError, match="path must be a str or a Path; got "):
-            call(given)
+            call(name)
 
 
 @pytest.mark.parametrize(
-    "given", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
+    "name", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
 )
-def test_invalid_file_names(given: Any, here: Path) -> None:
+def test_invalid_file_names(name: Any, here: Path) -> None:
     for call in (as_path, make_directory, lambda path: write_atomically(path, b"")):
         with pytest.raises(InvalidValueError, match=r"path is empty|file names can't have"):
-            call(given)
+            call(name)
     assert names(here) == []
     with pytest.raises(InvalidValueError, match="directory is empty"):
         as_path("", "directory")
@@ -281,12 +281,12 @@ def test_private_files_are_private_while_being_written(
         modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "chmod", refuse(errno.EPERM))  # a file system that has no modes
+    monkeypatch.setattr(os, "chmod", raise_os_error(errno.EPERM))  # a file system that has no modes
     write_atomically(file, b"new")
     assert modes == [0o600]
 
 
-def refuse(number: int) -> Callable[..., None]:
+def raise_os_error(number: int) -> Callable[..., None]:
     def refused(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -309,7 +309,7 @@ def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPat
     assert "too long" in refusal("x" * (LONGEST_NAME + 1))
     assert "too long" in refusal("x/" * 3000)
     for name in ("fsync", "replace"):
-        monkeypatch.setattr(os, name, refuse(errno.ENOSPC))
+        monkeypatch.setattr(os, name, raise_os_error(errno.ENOSPC))
         assert refusal("file") == "file can't be written: No space left on device"
         monkeypatch.undo()
         monkeypatch.chdir(here)
