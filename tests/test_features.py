@@ -397,7 +397,7 @@ def test_invalid_training(pocket: GPT2) -> None:
         attnlab.sparse_autoencoder(pocket, [TEXT], "blocks.0.attention.Q", **settings)
     with pytest.raises(InvalidValueError, match="there is no part"):
         attnlab.sparse_autoencoder(pocket, [TEXT], "blocks.9.mid", **settings)
-    with pytest.raises(InvalidValueError, match="the same for all tokens"):
+    with pytest.raises(InvalidValueError, match="the same vector for all tokens"):
         attnlab.sparse_autoencoder(pocket, ["The"], "embedding", **settings)
     with pytest.raises(InvalidTypeError, match="texts must be a list"):
         attnlab.sparse_autoencoder(pocket, TEXT, "embedding", **settings)

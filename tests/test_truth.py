@@ -195,7 +195,7 @@ def test_invalid_arguments_are_refused(truth: Truth) -> None:
         with pytest.raises(InvalidValueError, match="must be one of"):
             truth.values(**settings)
     odd = GPT2.from_pretrained(REFERENCE / "odd")
-    with pytest.raises(InvalidValueError, match=r"of the pocket model, .* got a model from .*odd"):
+    with pytest.raises(InvalidValueError, match=r"must be the pocket model .* a model from .*odd"):
         truth.methods(odd)
     with pytest.raises(InvalidTypeError, match="model must be"):
         truth.methods("pocket")  # type: ignore[arg-type]
