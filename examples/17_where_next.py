@@ -55,8 +55,8 @@ print("\n17.1 What T² costs")
 for length in lengths:
     print(f"{length:7,} tokens: {length**2:14,} scores per head")
 table = [["", "all scores, GiB", "all K and V, GiB"]]
-for length, sizes in zip(lengths, gigabytes, strict=True):
-    table.append([f"{length:,} tokens", *(f"{size:,.2f}" for size in sizes)])
+for length, row in zip(lengths, gigabytes, strict=True):
+    table.append([f"{length:,} tokens", *(f"{size:,.2f}" for size in row)])
 print(align(table))
 
 # %% [markdown]

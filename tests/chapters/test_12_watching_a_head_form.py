@@ -157,6 +157,7 @@ def test_exercise_4() -> None:
     assert short["two_layers"][2][-1] > 4
     none = run(CHAPTER, {"SHORT = 0.7": "SHORT = 0.0"})
     assert none["two_layers"][3:].max() < 0.3
+    assert not none["forming"]  # no head has a quarter of its weight there
     assert np.isclose(
         number_after(answer(CHAPTER, 4), "the loss of two layers stays near "),
         none["two_layers"][2][-1],
