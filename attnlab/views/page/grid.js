@@ -37,14 +37,13 @@ async function paintSoon(map) {
 /** Load a layer's small maps, if they have fewer pixels than cells and the source has them. */
 async function loadMaps({ view, layer }) {
   const [trace] = view.traces;
-  const { T, Tk, H } = trace;
   const name = `maps.${layer}`;
-  if (view.isDifference || T <= MAP_PIXELS || !source.has(trace, name)) return;
+  if (view.isDifference || trace.T <= MAP_PIXELS || !source.has(trace, name)) return;
   const { maps } = trace.loaded.get(layer);
   if (maps.length) return; // of another trace that shares the layer
   const values = await source.pack(trace, name);
-  const size = MAP_PIXELS * Math.min(Tk, MAP_PIXELS);
-  for (let head = 0; head < H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
+  const size = values.length / trace.H;
+  for (let head = 0; head < trace.H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
 }
 
 const visibilityObserver = new IntersectionObserver((entries) => {

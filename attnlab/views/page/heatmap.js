@@ -108,7 +108,7 @@ function makeHeatmap(view) {
     ticks.replaceChildren(
       ...scale.ticks.map((x) => {
         const tick = make("span", {}, String(Number(x.toPrecision(4))));
-        tick.style.left = `${100 * legendAt(x, scale)}%`;
+        tick.style.left = `${100 * legendPosition(x, scale)}%`;
         return tick;
       }),
     );
