@@ -133,7 +133,7 @@ function makeGrid(view) {
       event.preventDefault();
       const isAdding = event.ctrlKey || event.metaKey || event.shiftKey;
       chooseHead(layer, head, isAdding, () => {
-        if (selection.display === "map") heatmapOf(view).cursor.focus();
+        if (selection.display === "map") heatmaps[views.indexOf(view)].cursor.focus();
       });
       return;
     }
@@ -191,6 +191,15 @@ function cellAfterKey(event, i, j, rows, columns) {
   event.preventDefault();
   const clamped = (n, count) => Math.max(0, Math.min(count - 1, n));
   return [clamped(steps[event.key][0], rows), clamped(steps[event.key][1], columns)];
+}
+
+/** Show elements if a view has the open head; otherwise show, in `missing`, that it doesn't. */
+function showIfHeadExists(view, elements, missing) {
+  const exists = hasHead(view, selection.layer, selection.head);
+  for (const element of elements) element.hidden = !exists;
+  missing.hidden = exists;
+  missing.textContent = exists ? "" : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
+  return exists;
 }
 
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");

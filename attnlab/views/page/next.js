@@ -4,14 +4,14 @@ const ROWS = 10; // rows of the table, unless all are shown
 const CANDIDATES = 5; // shown next to the text
 const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
 
-const settings = { temperature: 1, top_k: null, top_p: null };
+const settings = { temperature: 1, top_k: null, top_p: null }; // as `model.generate` names them
 const samples = { random: generator(0), count: 0, u: null }; // sampling in this page
 let allRows = false;
 let positionSlider;
 const sliderSets = []; // sliders by name; all sets show the same settings
 
-/** The settings, as `model.generate` names them. */
-const samplingSettings = () => ({ ...settings });
+/** The largest number of tokens that predictions include. */
+const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
 
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
@@ -69,10 +69,7 @@ function makeSliders() {
       spokenText: (n, max) =>
         n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
       onChange: (n, max) => set("top_k", n === max ? null : n + 1),
-      state: () => {
-        const max = Math.max(...traces.map(({ prediction }) => prediction.n));
-        return [settings.top_k === null ? max : settings.top_k - 1, max];
-      },
+      state: () => [settings.top_k === null ? mostTokens() : settings.top_k - 1, mostTokens()],
     }),
     top_p: slider("top-p", {
       shownText: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
@@ -119,8 +116,7 @@ function slider(name, { shownText, spokenText, onChange, state }) {
 /** Set the sliders, whose ranges depend on the texts. */
 function updateSliders() {
   positionSlider.set(selection.query, alignment.queries.length - 1);
-  const max = Math.max(...traces.map(({ prediction }) => prediction.n));
-  if (settings.top_k > max) settings.top_k = null;
+  if (settings.top_k > mostTokens()) settings.top_k = null;
   showSettings();
 }
 

@@ -45,11 +45,7 @@ function buildStrips(view) {
 
   const draw = onceAFrame(() => {
     const { layer, head: h } = selection;
-    const exists = hasHead(trace, layer, h);
-    missing.hidden = exists;
-    missing.textContent = exists ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
-    for (const part of [readout, scroller, note]) part.hidden = !exists;
-    if (!exists || !trace.loaded.has(layer)) return;
+    if (!showIfHeadExists(view, [readout, scroller, note], missing) || !trace.loaded.has(layer)) return;
     const [head, i] = [headOf(trace, layer, h), query()];
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);
