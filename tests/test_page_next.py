@@ -338,7 +338,7 @@ def test_the_keyboard_moves_the_sliders_and_words_show_the_value(
         *("all tokens", "the most probable tokens, up to a total of 0.99")
     ]
     assert [reading(0, key) for key in ("Home", "ArrowRight")] == ["0 the", "1 Ġ"]
-    assert page.evaluate("samplingSettings()") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
+    assert page.evaluate("settings") == {"temperature": 0, "top_k": 2, "top_p": 0.99}
     names = page.locator("#settings label").all_inner_texts()
     assert [name.strip() for name in names] == [
         *("after position", "temperature", "top-k", "top-p", "more rows")

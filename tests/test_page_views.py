@@ -293,7 +293,7 @@ def test_a_tap_chooses(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
     page.locator(".flow .chip").nth(5).tap()
     assert selected(page)[3] == 5
-    assert page.evaluate("pointed") is None
+    assert page.evaluate("hovered") is None
     choose_look(page, "lines")
     page.locator(".all-lines").tap(position={"x": 20, "y": 24 * 7.5})
     assert selected(page)[3] == 7

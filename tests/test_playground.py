@@ -758,7 +758,7 @@ def test_formulas_are_those_of_the_model_that_is_shown(pocket: GPT2, play: Play)
     )
     files = [file for file in (REFERENCE / "relu").iterdir() if file.suffix != ".npz"]
     page.locator("#more-files").set_input_files(files)
-    page.evaluate("source.opened([...byId('more-files').files]).then((one) => one.close())")
+    page.evaluate("source.openDirectory([...byId('more-files').files]).then((one) => one.close())")
     assert page.evaluate(formula) == own  # it was opened, and is not shown
     choose(page, REFERENCE / "relu")
     assert page.evaluate(formula) != own

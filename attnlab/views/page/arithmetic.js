@@ -263,7 +263,7 @@ function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, .
   const { divide_by_sqrt_d, ...hyperparameters } = trace.hyperparameters;
   const layer_number = hyperparameters[`blocks.${layer}.attention.layer_number`];
   const valuesOfRow = (row) => (indices) => (indices.includes(":") ? row : row[j]);
-  const inputs = {
+  return {
     ...Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, { values: valuesOfRow(row) }])),
     mask: { values: () => mask, isEdited: edited.has("mask") },
     scale: { values: () => scale },
@@ -273,7 +273,6 @@ function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, .
     K: { values: () => K.subarray(j * Dh, (j + 1) * Dh) },
     dropout_mask: null,
   };
-  return Object.fromEntries(Object.entries(inputs).map(([name, input]) => [name, input && { name, ...input }]));
 }
 
 /** A trace's query and key whose arithmetic is shown. */

@@ -29,9 +29,9 @@ const paletteIndices = (values, { bound, is_sqrt }) =>
   equations.palette_index(new Nd(new Float64Array(values), [values.length]), bound, is_sqrt).data;
 
 /** A number's position in the legend, from 0 to 1. */
-function legendAt(x, { bound, is_sqrt, is_signed }) {
-  const share = Math.sign(x) * equations.intensity(x, bound, is_sqrt);
-  return is_signed ? (share + 1) / 2 : share;
+function legendPosition(x, { bound, is_sqrt, is_signed }) {
+  const fraction = Math.sign(x) * equations.intensity(x, bound, is_sqrt);
+  return is_signed ? (fraction + 1) / 2 : fraction;
 }
 
 /** The largest finite |value| that is shown; 1 if all are 0. */
@@ -46,14 +46,14 @@ function boundOf(view, selected, matrix) {
 }
 
 /** A canvas with one pixel for each value; hidden ones are transparent. */
-function bitmapOf(values, width, height, scale, hidden, canvas = document.createElement("canvas")) {
+function bitmapOf(values, width, height, scale, isHidden, canvas = document.createElement("canvas")) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d");
   const image = context.createImageData(width, height);
   const bits = new Uint32Array(image.data.buffer);
   const colourIndices = paletteIndices(values, scale);
-  for (let n = 0; n < values.length; n++) if (!hidden(n)) bits[n] = pixels[colourIndices[n]];
+  for (let n = 0; n < values.length; n++) if (!isHidden(n)) bits[n] = pixels[colourIndices[n]];
   context.putImageData(image, 0, 0);
   return canvas;
 }

@@ -173,6 +173,9 @@ function clipText(context, text, maxWidth) {
   return `${shown}…`;
 }
 
+/** The largest height of a scrollable drawing; it isn't limited on paper. */
+const maxHeight = () => (isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8));
+
 const colourOf = (element) => getComputedStyle(element).color;
 
 /** A fill of diagonal lines. */

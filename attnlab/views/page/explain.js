@@ -32,8 +32,8 @@ const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in 
 /**
  * The inputs of one number.
  *
- * indices: its row and column. inputs: {name, values(indices), step} by parameter, null for an absent
- * one; numbers link to `step`. known: results of lines whose rows the page doesn't have in full, by
+ * indices: its row and column. inputs: {values(indices), step, name} by parameter, null for an absent
+ * one; numbers link to `step`; the name is the parameter's by default. known: results of lines whose rows the page doesn't have in full, by
  * name. rowLetter: the index that a name has for a whole row. largest: an element that names a row's
  * maximum. makeLargestLink: returns a link to it.
  */
@@ -90,8 +90,7 @@ class Working {
     if (typeof tree === "string") return this.inputs[tree]?.name ?? tree;
     if (tree[0] === "len") return String(this.value(tree));
     if (!isItem(tree)) return tree[0];
-    const index = this.index(tree.slice(2)).join(", ");
-    return `${this.inputs[tree[1]].name}[${index}]`;
+    return `${this.notation(tree[1])}[${this.index(tree.slice(2)).join(", ")}]`;
   }
 
   /** The same, linked to its step. */

@@ -37,14 +37,13 @@ async function paintSoon(map) {
 /** Load a layer's small maps, if they have fewer pixels than cells and the source has them. */
 async function loadMaps({ view, layer }) {
   const [trace] = view.traces;
-  const { T, Tk, H } = trace;
   const name = `maps.${layer}`;
-  if (view.isDifference || T <= MAP_PIXELS || !source.has(trace, name)) return;
+  if (view.isDifference || trace.T <= MAP_PIXELS || !source.has(trace, name)) return;
   const { maps } = trace.loaded.get(layer);
   if (maps.length) return; // of another trace that shares the layer
   const values = await source.pack(trace, name);
-  const size = MAP_PIXELS * Math.min(Tk, MAP_PIXELS);
-  for (let head = 0; head < H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
+  const size = values.length / trace.H;
+  for (let head = 0; head < trace.H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
 }
 
 const visibilityObserver = new IntersectionObserver((entries) => {
@@ -134,7 +133,7 @@ function makeGrid(view) {
       event.preventDefault();
       const isAdding = event.ctrlKey || event.metaKey || event.shiftKey;
       chooseHead(layer, head, isAdding, () => {
-        if (selection.display === "map") heatmapOf(view).cursor.focus();
+        if (selection.display === "map") heatmaps[views.indexOf(view)].cursor.focus();
       });
       return;
     }
@@ -192,6 +191,15 @@ function cellAfterKey(event, i, j, rows, columns) {
   event.preventDefault();
   const clamped = (n, count) => Math.max(0, Math.min(count - 1, n));
   return [clamped(steps[event.key][0], rows), clamped(steps[event.key][1], columns)];
+}
+
+/** Show elements if a view has the open head; otherwise show, in `missing`, that it doesn't. */
+function showIfHeadExists(view, elements, missing) {
+  const exists = hasHead(view, selection.layer, selection.head);
+  for (const element of elements) element.hidden = !exists;
+  missing.hidden = exists;
+  missing.textContent = exists ? "" : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
+  return exists;
 }
 
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");

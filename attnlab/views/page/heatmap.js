@@ -60,12 +60,7 @@ function makeHeatmap(view) {
 
   /** Compute the selected step if the map is visible; return the largest |value| that is shown. */
   function compute() {
-    const exists = hasHead(view, selection.layer, selection.head);
-    missing.hidden = exists;
-    missing.textContent = exists
-      ? ""
-      : say("{name} has no layer {layer}, head {head}.", { ...selection, name: view.name });
-    for (const part of [readout, frame, legend]) part.hidden = !exists;
+    const exists = showIfHeadExists(view, [readout, frame, legend], missing);
     matrix = exists && figure.checkVisibility() ? matrixOf(view, selection) : null;
     explainZero();
     return matrix ? boundOf(view, selection, matrix) : 0;
@@ -108,7 +103,7 @@ function makeHeatmap(view) {
     ticks.replaceChildren(
       ...scale.ticks.map((x) => {
         const tick = make("span", {}, String(Number(x.toPrecision(4))));
-        tick.style.left = `${100 * legendAt(x, scale)}%`;
+        tick.style.left = `${100 * legendPosition(x, scale)}%`;
         return tick;
       }),
     );
@@ -147,8 +142,7 @@ function makeHeatmap(view) {
     extent.style.width = `${view.Tk * side}px`;
     extent.style.height = `${view.T * side}px`;
     scroller.style.width = `${Math.min(available, view.Tk * side)}px`;
-    const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
-    scroller.style.height = `${Math.min(tallest, view.T * side)}px`;
+    scroller.style.height = `${Math.min(maxHeight(), view.T * side)}px`;
     figure.style.setProperty("--height", scroller.style.height); // labels are drawn later
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
@@ -346,7 +340,7 @@ function makeHeatmap(view) {
       choose([query, key]); // the cursor's cell, if this text lacks the selected one
       enterCell(cursor);
     } else if (event.key === "Escape") {
-      if (!isLook()) gridOf(view).focus();
+      if (!isLook()) grids[views.indexOf(view)].focus();
     } else {
       const { query, key } = chosen();
       const to = cellAfterKey(event, query, key, view.T, view.Tk);

@@ -170,8 +170,7 @@ function makeLines(view) {
   function layOut() {
     row = (isLong ? SMALL_ROW : LINE_ROW) * textScale();
     extent.style.height = `${view.Tk * row}px`;
-    const tallest = isPrinted() ? Infinity : Math.max(320, innerHeight * 0.8);
-    scroller.style.height = `${Math.min(tallest, view.Tk * row)}px`;
+    scroller.style.height = `${Math.min(maxHeight(), view.Tk * row)}px`;
     draw();
   }
 

@@ -56,7 +56,7 @@ function continueText() {
   runLatest(async (signal) => {
     const count = byId("count").valueAsNumber;
     const seed = byId("seed").value;
-    const options = { ...samplingSettings(), ...(seed !== "" && { seed: Number(seed) }) };
+    const options = { ...settings, ...(seed !== "" && { seed: Number(seed) }) };
     const { ids, text, chosen } = await source.generate(trace, { count, ...options }, signal);
     const continued = await source.open({ ids }, trace.ablated, signal);
     return () => {

@@ -4,14 +4,14 @@ const ROWS = 10; // rows of the table, unless all are shown
 const CANDIDATES = 5; // shown next to the text
 const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
 
-const settings = { temperature: 1, top_k: null, top_p: null };
+const settings = { temperature: 1, top_k: null, top_p: null }; // as `model.generate` names them
 const samples = { random: generator(0), count: 0, u: null }; // sampling in this page
 let allRows = false;
 let positionSlider;
 const sliderSets = []; // sliders by name; all sets show the same settings
 
-/** The settings, as `model.generate` names them. */
-const samplingSettings = () => ({ ...settings });
+/** The largest number of tokens that predictions include. */
+const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n));
 
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
@@ -22,8 +22,8 @@ function tokenOf([id, symbol, text, bytes]) {
 
 function makeSettings() {
   positionSlider = slider(say("after position"), {
-    words: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
-    spoken: (n) => {
+    shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
+    spokenText: (n) => {
       const t = alignment.queries[n].findIndex((i) => i !== null);
       const { cached, tokens } = traces[t];
       return `${cached + alignment.queries[n][t]} ${brief(tokens[alignment.queries[n][t]].symbol)}`;
@@ -59,24 +59,21 @@ function makeSliders() {
   };
   const sliders = {
     temperature: slider(say("temperature"), {
-      words: (n) => temperatures[n].toFixed(1),
-      spoken: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
+      shownText: (n) => temperatures[n].toFixed(1),
+      spokenText: (n) => (n ? temperatures[n].toFixed(1) : say("0: always the most probable token")),
       onChange: (n) => set("temperature", temperatures[n]),
       state: () => [temperatures.indexOf(settings.temperature), temperatures.length - 1],
     }),
     top_k: slider("top-k", {
-      words: (n, max) => (n === max ? say("all") : `${n + 1}`),
-      spoken: (n, max) =>
+      shownText: (n, max) => (n === max ? say("all") : `${n + 1}`),
+      spokenText: (n, max) =>
         n === max ? say("all tokens") : say("the {n} most probable tokens", { n: n + 1 }),
       onChange: (n, max) => set("top_k", n === max ? null : n + 1),
-      state: () => {
-        const max = Math.max(...traces.map(({ prediction }) => prediction.n));
-        return [settings.top_k === null ? max : settings.top_k - 1, max];
-      },
+      state: () => [settings.top_k === null ? mostTokens() : settings.top_k - 1, mostTokens()],
     }),
     top_p: slider("top-p", {
-      words: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
-      spoken: (n) =>
+      shownText: (n) => (topPs[n] === null ? say("all") : `${topPs[n]}`),
+      spokenText: (n) =>
         topPs[n] === null
           ? say("all tokens")
           : say("the most probable tokens, up to a total of {share}", { share: topPs[n] }),
@@ -93,13 +90,13 @@ const showSettings = () => {
 };
 
 /** A slider from 0, with its value in words for reading and for screen readers. */
-function slider(name, { words, spoken, onChange, state }) {
+function slider(name, { shownText, spokenText, onChange, state }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
   const position = () => [Number(input.value), Number(input.max)];
   const showValue = () => {
-    shown.textContent = words(...position());
-    input.setAttribute("aria-valuetext", spoken(...position()));
+    shown.textContent = shownText(...position());
+    input.setAttribute("aria-valuetext", spokenText(...position()));
   };
   input.addEventListener("input", () => {
     showValue();
@@ -119,8 +116,7 @@ function slider(name, { words, spoken, onChange, state }) {
 /** Set the sliders, whose ranges depend on the texts. */
 function updateSliders() {
   positionSlider.set(selection.query, alignment.queries.length - 1);
-  const max = Math.max(...traces.map(({ prediction }) => prediction.n));
-  if (settings.top_k > max) settings.top_k = null;
+  if (settings.top_k > mostTokens()) settings.top_k = null;
   showSettings();
 }
 
@@ -261,7 +257,7 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, c
 }
 
 /** Each token's row, from its logit to the probability that it is sampled with. */
-function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
+function candidatesTable({ vocab, logits }, unusedRows, candidates, sampledRow) {
   const { exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
   const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
@@ -284,7 +280,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
     const result = (temperature && removedBy[n]) || renormalized[n];
     const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulated);
     row.classList.toggle("struck", removedBy[n] !== "");
-    if (n === drawn) row.ariaCurrent = "true";
+    if (n === sampledRow) row.ariaCurrent = "true";
     return row;
   });
   const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
@@ -295,7 +291,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
       beyond(probabilities, others.probability),
     ];
     const isToken = ({ symbol }) => !NAMELESS.test(symbol);
-    const unlisted = vocab - nameless - tokens.slice(0, count).filter(isToken).length;
+    const unlisted = vocab - unusedRows - tokens.slice(0, count).filter(isToken).length;
     const rest = vocab - count - unlisted;
     const name = rest
       ? say("the other {count}, and {rest} unused rows of W_E", {
@@ -315,7 +311,7 @@ function candidatesTable({ vocab, logits }, nameless, candidates, drawn) {
   ];
   const caption = say("The {count} most probable of {vocab} tokens", {
     count,
-    vocab: grouped(vocab - nameless),
+    vocab: grouped(vocab - unusedRows),
   });
   return tableOf(caption, heads, rows, foot);
 }
@@ -340,17 +336,17 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
 }
 
 /** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
-function sampleInWords({ tokens, renormalized }, drawn) {
+function sampleInWords({ tokens, renormalized }, sampled) {
   const origin = say(" (sample {count}, seed 0, in this page)", samples);
   const u = number(samples.u, 4);
-  if (drawn < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), origin];
+  if (sampled < 0) return [...sayParts("u = {u}: one of the other tokens", { u }), origin];
   return [
     ...sayParts(
       "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
       {
         u,
-        token: symbolOf(brief(tokens[drawn].symbol)),
-        reached: number(totalOf(renormalized.slice(0, drawn + 1)), 4),
+        token: symbolOf(brief(tokens[sampled].symbol)),
+        reached: number(totalOf(renormalized.slice(0, sampled + 1)), 4),
       },
     ),
     origin,

@@ -175,7 +175,7 @@ class Directory {
 
   // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
 
-  /** Each parameter's location in the files, by path: {name, file, dtype, shape, start}; `copy` if W_E is stored twice. */
+  /** Each parameter's location in the files, by path: {name, file, dtype, shape, start, end}; `copy` if W_E is stored twice. */
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();

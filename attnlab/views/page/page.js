@@ -157,9 +157,6 @@ function showJobs() {
   );
 }
 
-const gridOf = (view) => grids[views.indexOf(view)];
-const heatmapOf = (view) => heatmaps[views.indexOf(view)];
-
 function repaint() {
   choosePalette();
   for (const grid of [...grids, picture]) grid.maps.forEach(colourMap);

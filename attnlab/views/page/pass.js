@@ -619,8 +619,8 @@ function explainConcat(pass, step, c) {
   const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
   const head = headOf(trace, step.layer, h);
   const inputs = {
-    weights: { name: "weights", values: () => stepRow(head, "weights", position) },
-    V: { name: "V", values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
+    weights: { values: () => stepRow(head, "weights", position) },
+    V: { values: () => Float64Array.from({ length: trace.Tk }, (_, j) => head.V[j * trace.Dh + d]) },
   };
   const working = new Working({ indices: { row: position, column: d }, inputs, rowLetter: "key" });
   const isEdited = head.edited.has("context") || isEditedAt(pass, step);

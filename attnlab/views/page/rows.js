@@ -96,8 +96,7 @@ function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const start = i - (i % count);
   const name = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
   const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
-  const make = () => runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
-  const run = trace.runs.get(name) ?? make();
+  const run = trace.runs.get(name) ?? runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
   trace.runs.delete(name);
   trace.runs.set(name, run);
   if (trace.runs.size > RUNS_KEPT) trace.runs.delete(trace.runs.keys().next().value);

@@ -8,7 +8,7 @@ class Graph {
     Object.assign(this, { data, nodes: new Map() });
   }
 
-  /** A step's equation and needs; for a head's step, also the step it is a slice of. */
+  /** A step's equation and needs; for a head's step, also `whole`, the step it is a slice of, and the equation that slices it. */
   node(path) {
     if (!this.nodes.has(path)) this.nodes.set(path, this.#resolve(path));
     return this.nodes.get(path);
@@ -18,7 +18,7 @@ class Graph {
     const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
     const pattern = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
     const declared = this.data[path] ?? this.data[pattern];
-    const [equation, take, ...needs] = declared ?? ["", ""];
+    const [equation, sliceEquation, ...needs] = declared ?? ["", ""];
     const owner = path.replace(/[^.]+$/, "");
     const absolute = (need) =>
       need.startsWith(".")
@@ -26,7 +26,7 @@ class Graph {
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
     const n_head = whole.replace(/[^.]+$/, "n_head");
-    return { equation, take, needs: needs.map(absolute), whole, head, n_head, isInput: !declared };
+    return { equation, sliceEquation, needs: needs.map(absolute), whole, head, n_head, isInput: !declared };
   }
 }
 
@@ -70,19 +70,19 @@ class Run {
 
   /** A step without the edit of the step itself. */
   unedited(path) {
-    const { equation, take, whole, needs, isInput } = this.graph.node(path);
+    const { equation, sliceEquation, whole, needs, isInput } = this.graph.node(path);
     const input = this.inputOf(path);
     if (input !== undefined) return input;
     if (equation) return equations[equation](...needs.map((need) => this.value(need)));
-    if (take) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
+    if (sliceEquation) return this.#slice(path, HEAD_ONLY.test(path) ? this.value(whole) : this.unedited(whole));
     if (isInput) throw new NotAvailable(`${path} isn't available`);
     return null; // optional
   }
 
   #compute(path) {
-    const { equation, take, whole } = this.graph.node(path);
+    const { equation, sliceEquation, whole } = this.graph.node(path);
     const isSlice = this.values.has(whole) || whole in this.edits || !equation;
-    if (take && isSlice && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
+    if (sliceEquation && isSlice && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
       return this.#slice(path, this.value(whole));
     let value = this.unedited(path);
     if (path in this.edits) value = applyEdit(value, this.edits[path]);
@@ -102,9 +102,9 @@ class Run {
 
   /** A copy of an array with one of its slices edited. */
   #withEditedSlice(value, path) {
-    const { take, n_head } = this.graph.node(path);
+    const { sliceEquation, n_head } = this.graph.node(path);
     // All heads may share one mask.
-    const heads = take === "head_slice" ? [this.value(n_head), 1, 1] : [];
+    const heads = sliceEquation === "head_slice" ? [this.value(n_head), 1, 1] : [];
     const shape = broadcastShape([value.shape, heads]);
     const copy = new Nd(broadcast(value, shape).numbers().slice(), shape);
     const slice = this.#slice(path, copy);
@@ -115,8 +115,8 @@ class Run {
 
   /** A head's step, from the same step of all heads. */
   #slice(path, whole) {
-    const { take, head, n_head } = this.graph.node(path);
-    return whole === null ? null : equations[take](whole, head, this.value(n_head));
+    const { sliceEquation, head, n_head } = this.graph.node(path);
+    return whole === null ? null : equations[sliceEquation](whole, head, this.value(n_head));
   }
 }
 

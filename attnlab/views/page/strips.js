@@ -41,19 +41,12 @@ function buildStrips(view) {
   for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
 
   const query = () => nearest(view.rows, describedCell().query);
-  let products; // of the selected query: (Tk, Dh)
-
   const draw = onceAFrame(() => {
-    const { layer, head: h } = selection;
-    const exists = hasHead(trace, layer, h);
-    missing.hidden = exists;
-    missing.textContent = exists ? "" : say("{name} has no layer {layer}, head {head}.", { name: trace.name, layer, head: h });
-    for (const part of [readout, scroller, note]) part.hidden = !exists;
-    if (!exists || !trace.loaded.has(layer)) return;
-    const [head, i] = [headOf(trace, layer, h), query()];
+    if (!showIfHeadExists(view, [readout, scroller, note], missing) || !isLoaded(view, selection)) return;
+    const [head, i] = [headOf(trace, selection.layer, selection.head), query()];
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);
-    products = K.map((k, n) => k * q[n % Dh]);
+    const products = K.map((k, n) => k * q[n % Dh]);
     const bounds = [largestOf([Q, K]), largestOf([products])];
     const paintOn = (canvas, values, height, bound) =>
       bitmapOf(values, Dh, height, signedScale(bound), () => false, canvas);
