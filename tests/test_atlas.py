@@ -45,7 +45,7 @@ from attnlab.pocket.grammar import HELD_OUT_SEED, sample
 from attnlab.pocket.jobs import MEASURED, TEXTS
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.sealed import read_sealed, write_sealed
-from attnlab.support.tables import with_error
+from attnlab.support.tables import format_with_error
 from attnlab.views.colours import LIGHT
 from attnlab.views.scale import WEIGHTS
 
@@ -887,7 +887,9 @@ def test_atlas_plots(alone: Atlas) -> None:
     assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
     assert "layer 1, head" in picture.alt
     profile = alone.head(1, 2).plot()
-    text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    text = " ± ".join(
+        format_with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2])
+    )
     assert f"induction {text}; entropy" in profile.alt
     dots, *_ = profile.axes.lines
     assert len(dots.get_xdata()) == 8
@@ -926,7 +928,9 @@ def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {"summary", "heads"}
-    text = " ± ".join(with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2]))
+    text = " ± ".join(
+        format_with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2])
+    )
     assert f'title="layer 1 head 2: {text}"' in page
     assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
     assert "<script" not in page

@@ -38,7 +38,7 @@ from attnlab.support.files import (
     read_bytes,
     read_json,
     read_text,
-    write_whole,
+    write_atomically,
 )
 from attnlab.training import initial_parameters
 
@@ -53,7 +53,7 @@ def refusal(path: Any) -> str:
     """The error message of writing a path; the working directory is unchanged."""
     before = names(Path())
     with pytest.raises(WriteError) as caught:
-        write_whole(path, b"new")
+        write_atomically(path, b"new")
     assert names(Path()) == before
     return str(caught.value)
 
@@ -109,7 +109,7 @@ class Odd:
     "given", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
 )
 def test_invalid_paths(given: Any) -> None:
-    for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
+    for call in (as_path, make_directory, lambda path: write_atomically(path, b"")):
         with pytest.raises(InvalidTypeError, match="path must be a str or a Path; got "):
             call(given)
 
@@ -118,7 +118,7 @@ def test_invalid_paths(given: Any) -> None:
     "given", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
 )
 def test_invalid_file_names(given: Any, here: Path) -> None:
-    for call in (as_path, make_directory, lambda path: write_whole(path, b"")):
+    for call in (as_path, make_directory, lambda path: write_atomically(path, b"")):
         with pytest.raises(InvalidValueError, match=r"path is empty|file names can't have"):
             call(given)
     assert names(here) == []
@@ -127,7 +127,7 @@ def test_invalid_file_names(given: Any, here: Path) -> None:
 
 
 def test_a_name_may_be_invalid_utf8() -> None:
-    write_whole("a\udcffb", b"new")
+    write_atomically("a\udcffb", b"new")
     assert os.listdir(b".") == [b"a\xffb"]
 
 
@@ -135,7 +135,7 @@ def test_a_tilde_is_the_home_directory(here: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(here / "home"))
     assert as_path("~/a") == as_path(Path("~") / "a") == here / "home" / "a"
     make_directory("~/new")
-    write_whole("~/new/file", b"new")
+    write_atomically("~/new/file", b"new")
     assert (here / "home/new/file").read_bytes() == b"new"
     # The user's name for a file is kept.
     assert as_path(as_path("./~/a")) == here / "~" / "a"
@@ -207,7 +207,7 @@ def test_writing_through_a_link_keeps_the_link(path: str, here: Path) -> None:
         names(here),
         {link: os.readlink(link) for link in here.glob("*") if link.is_symlink()},
     )
-    write_whole(path, b"new")
+    write_atomically(path, b"new")
     assert file.read_bytes() == b"new"
     assert not file.is_symlink()
     assert names(here) == before
@@ -218,7 +218,7 @@ def test_writing_through_a_link_keeps_the_link(path: str, here: Path) -> None:
 def test_a_link_to_a_missing_file_creates_it(here: Path) -> None:
     (here / "place").mkdir()
     (here / "link").symlink_to("place/file")
-    write_whole("link", b"new")
+    write_atomically("link", b"new")
     assert (here / "link").is_symlink()
     assert (here / "place/file").read_bytes() == b"new"
     (here / "lost").symlink_to("nowhere/file")
@@ -252,7 +252,7 @@ def test_file_modes_are_kept(mode: int, here: Path) -> None:
     file.chmod(mode)
     old = os.umask(0o077)
     try:
-        write_whole(file, b"new")
+        write_atomically(file, b"new")
     finally:
         os.umask(old)
     assert stat.S_IMODE(file.stat().st_mode) == mode
@@ -263,7 +263,7 @@ def test_new_files_follow_the_umask(here: Path) -> None:
     for mask, mode in ((0o022, 0o644), (0o077, 0o600)):
         old = os.umask(mask)
         try:
-            write_whole(f"{mask}", b"new")
+            write_atomically(f"{mask}", b"new")
         finally:
             os.umask(old)
         assert stat.S_IMODE((here / f"{mask}").stat().st_mode) == mode
@@ -282,7 +282,7 @@ def test_private_files_are_private_while_being_written(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "chmod", refuse(errno.EPERM))  # a file system that has no modes
-    write_whole(file, b"new")
+    write_atomically(file, b"new")
     assert modes == [0o600]
 
 
@@ -297,8 +297,8 @@ def refuse(number: int) -> Callable[..., None]:
 def test_file_names_of_maximum_length(length: int, here: Path) -> None:
     for name in ("x" * length, "é" * (length // 2)):
         if name:
-            write_whole(name, b"new")
-            write_whole(name, b"newer")
+            write_atomically(name, b"new")
+            write_atomically(name, b"newer")
             assert (here / name).read_bytes() == b"newer"
 
 
@@ -320,10 +320,10 @@ def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPat
 def test_full_disk_leaves_no_partial_file(room: int, here: Path) -> None:
     """Like a full disk: the system's own error, in the middle."""
     code = (
-        "import resource, signal; from attnlab.support.files import write_whole\n"
+        "import resource, signal; from attnlab.support.files import write_atomically\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
-        f"write_whole('file', b'new' * (1 + {room}))\n"
+        f"write_atomically('file', b'new' * (1 + {room}))\n"
     )
     (here / "file").write_bytes(b"old")
     finished = run(code)
@@ -344,7 +344,7 @@ def test_eight_threads_write_one_file(here: Path) -> None:
 
     def write(content: bytes) -> None:
         for _ in range(25):
-            write_whole("file", content)
+            write_atomically("file", content)
             seen.add((here / "file").read_bytes())
 
     with ThreadPoolExecutor(8) as pool:
@@ -380,7 +380,7 @@ def test_interrupted_write_leaves_no_partial_file(
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_whole("file", b"new")
+        write_atomically("file", b"new")
     assert names(here) == []
 
 

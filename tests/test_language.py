@@ -36,7 +36,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.support import language
 from attnlab.support.formats import FORMATS
 from attnlab.support.language import language_of, using_language
-from attnlab.support.messages import MODEL, Message, recognise, say, words
+from attnlab.support.messages import MODEL, Message, recognise, say, translations
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
@@ -254,8 +254,8 @@ def test_translations_are_complete_and_all_used() -> None:
     said.update(advice for _, advice in FORMATS)
     texts.update(map(os.strerror, SYSTEM_ERRORS))
     texts |= texts_in_python(inspect.getsource(argparse))
-    assert {text for text in said if has_words(text)} <= words().keys()
-    assert words().keys() <= said | texts
+    assert {text for text in said if has_words(text)} <= translations().keys()
+    assert translations().keys() <= said | texts
 
 
 # Messages from elsewhere, such as `say(...)`, which are templates too.
@@ -290,7 +290,7 @@ def test_every_table_has_a_translated_header() -> None:
 
 
 def test_translations_have_the_same_placeholders_and_chinese_punctuation() -> None:
-    for english, chinese in words().items():
+    for english, chinese in translations().items():
         names = Counter(PLACE.findall(chinese)), Counter(PLACE.findall(english))
         assert names[0] - names[1] == Counter(), english
         assert names[1] - names[0] <= Counter(["kinds"]), english  # Chinese has no plurals
@@ -308,7 +308,7 @@ def test_po_file_reads_like_gettext(tmp_path: Path) -> None:
     subprocess.run([msgfmt, "-c", "-o", result, VIEWS / "zh.po"], check=True, capture_output=True)
     with result.open("rb") as file:
         catalogue = gettext.GNUTranslations(file)
-    for english, chinese in words().items():
+    for english, chinese in translations().items():
         assert catalogue.gettext(english) == chinese
 
 

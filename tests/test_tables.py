@@ -123,4 +123,4 @@ def test_invalid_types_are_rejected(values: Any, settings: Any, message: str) ->
     ids=str,
 )
 def test_number_with_standard_error(number: float, error: float, expected: tuple[str, str]) -> None:
-    assert tables.with_error(number, error) == expected
+    assert tables.format_with_error(number, error) == expected

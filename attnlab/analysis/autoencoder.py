@@ -28,7 +28,7 @@ from attnlab.errors import (
 )
 from attnlab.steps import at, read_only
 from attnlab.support.checks import is_integer
-from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_whole
+from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_atomically
 from attnlab.support.tables import Document, Heading
 
 # Of the pocket model, in the package.
@@ -225,10 +225,10 @@ class SparseAutoencoder(Document):
             },
         }
         # The config is removed first and written last, so that it never describes other weights.
-        with suppress(OSError):  # reported by `write_whole`
+        with suppress(OSError):  # reported by `write_atomically`
             (folder / CONFIG).unlink()
-        write_whole(folder / WEIGHTS, save(tensors))
-        write_whole(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
+        write_atomically(folder / WEIGHTS, save(tensors))
+        write_atomically(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
 
     def pieces(self) -> Iterator[str]:
         kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"

@@ -11,7 +11,7 @@ from attnlab import equations
 from attnlab.analysis.base import Analysis, Named, Trace, head_name, heads_axis, named_axis
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.forward.products import triangle
+from attnlab.forward.products import r_factor
 from attnlab.steps import read_only
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
@@ -166,7 +166,7 @@ def write_factors(attention: Trace) -> Array:
     W_V = Q R (QR decomposition): Q has orthonormal columns, so it doesn't change norms.
     """
     return np.stack(
-        [triangle(fold_layer_norm(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads]
+        [r_factor(fold_layer_norm(attention, h.W_V)) @ centred(h.W_O) for h in attention.heads]
     )
 
 
@@ -180,7 +180,7 @@ def read_factors(attention: Trace, kind: str) -> Array:
         return (Q, K) if kind == "Q" else (K, Q)
 
     pairs = map(thin_factors, attention.heads)
-    return np.stack([left @ transpose(triangle(right)) for left, right in pairs])
+    return np.stack([left @ transpose(r_factor(right)) for left, right in pairs])
 
 
 def fold_layer_norm(attention: Trace, W: Array) -> Array:

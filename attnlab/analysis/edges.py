@@ -41,7 +41,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
-from attnlab.support.tables import Table, header, with_error
+from attnlab.support.tables import Table, format_with_error, header
 from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class MeanEdges(Edges):
 
     def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
         edge = self.senders.index(sender), self.receivers.index(receiver)
-        return with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
+        return format_with_error(float(self.effects[edge]), float(self.standard_errors[edge]))
 
 
 class MeanCircuit:

@@ -25,7 +25,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_float
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, header, with_error
+from attnlab.support.tables import Table, format_with_error, header
 from attnlab.views.positions import checked_index, token_index
 from attnlab.views.shown import Axis, label
 
@@ -301,7 +301,7 @@ class FeatureEvaluation(Analysis):
     def _tables(self) -> Iterator[str | Table]:
         lines = [header("with", "loss", "± standard error")]
         for name, *loss in zip(self._grid()[1].labels, self.losses, self.errors, strict=True):
-            lines.append((name, *with_error(*map(float, loss))))
+            lines.append((name, *format_with_error(*map(float, loss))))
         yield Table(lines)
         yield Message(
             "explained variance {explained}; {active} active features a token; {dead} of {n} dead",

@@ -27,7 +27,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import at, read_only
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, header, with_error
+from attnlab.support.tables import Table, format_with_error, header
 from attnlab.views.positions import checked_index
 from attnlab.views.shown import Axis
 
@@ -161,7 +161,9 @@ class MeanLens(Analysis):
         lines = [header("", "probability", "± standard error", "rank", "± standard error")]
         for row, stop in enumerate(self.stops):
             cells = (
-                with_error(float(getattr(self, name)[row]), float(self.standard_errors[name][row]))
+                format_with_error(
+                    float(getattr(self, name)[row]), float(self.standard_errors[name][row])
+                )
                 for name in self.names
             )
             lines.append((stop, *chain(*cells)))
@@ -170,7 +172,7 @@ class MeanLens(Analysis):
 
 def plus_minus(number: float, error: float) -> str:
     """A number with its standard error, if that is known."""
-    return " ± ".join(filter(None, with_error(number, error)))
+    return " ± ".join(filter(None, format_with_error(number, error)))
 
 
 def standard_error(numbers: AnyArray) -> NDArray[np.float64]:

@@ -50,7 +50,7 @@ from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import Graph, at, read_only
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, header, with_error
+from attnlab.support.tables import Table, format_with_error, header
 from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
@@ -212,7 +212,7 @@ class MeanPatching(Patching):
                 for axis, i in ((rows, row), (columns, column))
             )
             error = self.standard_errors.reshape(numbers.shape)[row, column]
-            lines.append((name, *with_error(float(numbers[row, column]), float(error))))
+            lines.append((name, *format_with_error(float(numbers[row, column]), float(error))))
         yield Table(lines)
         clean, corrupted = (
             plus_minus(float(metric.mean()), float(standard_error(metric)))

@@ -18,7 +18,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import check_kind, check_texts
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
-from attnlab.support.tables import Table, header, with_error
+from attnlab.support.tables import Table, format_with_error, header
 from attnlab.views.shown import Axis
 
 # Parts that a table shows.
@@ -88,7 +88,7 @@ class Changes(Analysis):
     def _tables(self) -> Iterator[str | Table]:
         lines = [header("part", "restored", "± standard error")]
         for part, restored, error in self.ranked()[:PARTS_SHOWN]:
-            lines.append((part, *with_error(restored, error)))
+            lines.append((part, *format_with_error(restored, error)))
         yield Table(lines)
         yield Message(
             "{shown} of {count} parts; the models differ by {divergence} nats per token",

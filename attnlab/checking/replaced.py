@@ -35,7 +35,7 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     other.is_long = other.strict = False
     if isinstance(run, EditedRun) and isinstance(other, EditedRun):
         other.base = with_nodes(run.base, nodes)
-        other._plan()  # the set of steps that depend on edits may have changed
+        other._index_edits()  # the set of steps that depend on edits may have changed
     stale = set(nodes)
     for path in upstream(run.graph, run.values, stop_at=nodes):
         if not stale.isdisjoint(inputs_of(run.graph[path])):

@@ -45,7 +45,7 @@ from attnlab.support.files import (
     parse_json,
     read_json,
     reason_of,
-    write_whole,
+    write_atomically,
 )
 from attnlab.support.formats import HOW_TO_DEQUANTIZE, describe_unsupported, list_names
 from attnlab.support.messages import SEMICOLON, Message, join_messages
@@ -150,7 +150,7 @@ def save_parameters(parameters: Parameters, directory: Path) -> None:
     tensors = {tensor_name(path): parameters[path] for path in parameters}
     if OUTPUT in tensors:
         tensors[OUTPUT] = np.ascontiguousarray(transpose(tensors[OUTPUT]))
-    write_whole(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
+    write_atomically(directory / WEIGHTS, save(tensors, metadata={"format": "pt"}))
 
 
 class Checkpoint(Parameters):

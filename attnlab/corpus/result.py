@@ -45,9 +45,9 @@ from attnlab.support.tables import (
     Heading,
     Paragraph,
     Table,
+    format_with_error,
     header,
     printable,
-    with_error,
 )
 from attnlab.views.scale import WEIGHTS, Scale
 from attnlab.views.shown import Axis, Grid
@@ -376,7 +376,7 @@ class Difference(Analysis):
         for name in self.measures:
             in_errors = self._in_errors(name)
             for at in np.ndindex(in_errors.shape):
-                difference, error = with_error(
+                difference, error = format_with_error(
                     float(self.difference[name][at]), float(self.error[name][at])
                 )
                 sign = "" if difference.startswith("-") else "+"

@@ -33,7 +33,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
-from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_whole
+from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_atomically
 from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
@@ -155,7 +155,7 @@ def atlas(
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):
-                write_whole(path / PAGE, page(result, is_beside=True).encode())
+                write_atomically(path / PAGE, page(result, is_beside=True).encode())
     return result
 
 

@@ -50,8 +50,8 @@ MAX_SCORES_FOR_REPR = 2**20
 class Attention(Result):
     """The steps from Q, K and V to the context vectors, as `attention` returns them.
 
-    Steps are computed on first access. T x T steps are kept only if they were accessed; the weights
-    of a short text (up to 64 tokens) also if its context was.
+    Steps are computed on first access, then kept. T x T steps are kept only if you accessed them,
+    and the weights of a text of up to 64 tokens also if you accessed its context.
 
     Attributes
     ----------
@@ -254,7 +254,7 @@ class SelfAttention(Attention):
     def formula_of(self, name: str) -> str:
         formula = super().formula_of(name)
         for bias in BIASES:
-            if self._run.values.get(self._layer + bias, "a parameter") is None:
+            if self._run.values.get(self._layer_prefix + bias, "a parameter") is None:
                 formula = formula.replace(f" + {bias}", "")
         if not self._is_self_attention():
             return formula
@@ -265,13 +265,13 @@ class SelfAttention(Attention):
         return tuple(name for name in self._table_steps if name not in hidden)
 
     @property
-    def _layer(self) -> str:
+    def _layer_prefix(self) -> str:
         """The prefix of the paths of the layer's steps."""
         return self._prefix
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
-        X, memory = (self._run.values.get(self._layer + name) for name in ("X", "memory"))
+        X, memory = (self._run.values.get(self._layer_prefix + name) for name in ("X", "memory"))
         return memory is None or memory is X
 
 
@@ -336,10 +336,11 @@ class Head(SelfAttention):
         return Product(self.W_V, self.W_O, name)
 
     def _step(self, name: str) -> Step[Any]:
-        step = super()._step(name)
-        if name in ("X", "memory"):
-            layer = self._run.graph.kind_at(self.path.split(".")[:-2])
-            step = layer.steps[name]
+        if name not in ("X", "memory"):
+            return super()._step(name)
+        # The layer's class says how they are computed, such as BlockAttention.
+        layer = self._run.graph.kind_at(self.path.split(".")[:-2])
+        step: Step[Any] = layer.steps[name]
         return step
 
     @property
@@ -348,9 +349,9 @@ class Head(SelfAttention):
         return (*leading, queries, keys)
 
     @property
-    def _layer(self) -> str:
-        layer: str = self._prefix.rpartition("heads.")[0]
-        return layer
+    def _layer_prefix(self) -> str:
+        prefix: str = self._prefix.rpartition("heads.")[0]
+        return prefix
 
 
 class MultiHeadAttention(SelfAttention):
@@ -398,7 +399,9 @@ class MultiHeadAttention(SelfAttention):
     )
     concat = Step("Tq H·Dv", "the heads' contexts side by side", equations.concat, view=True)
     output = Step(
-        *("Tq D", "concat W_O + b_O", equations.affine),
+        "Tq D",
+        "concat W_O + b_O",
+        equations.affine,
         x="concat",
         W="W_O",
         b="b_O",

@@ -12,7 +12,7 @@ import numpy as np
 from attnlab import equations
 from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import as_count, is_integer, is_real
-from attnlab.support.files import FilePath, as_path, read_json, write_whole
+from attnlab.support.files import FilePath, as_path, read_json, write_atomically
 from attnlab.support.formats import HOW_TO_DEQUANTIZE
 from attnlab.support.messages import SEMICOLON, Message, join_messages
 
@@ -176,7 +176,7 @@ class GPT2Config:
             "eos_token_id": None,
         }
         text = json.dumps(settings | asdict(self), indent=2)
-        write_whole(as_path(directory, "directory") / "config.json", f"{text}\n".encode())
+        write_atomically(as_path(directory, "directory") / "config.json", f"{text}\n".encode())
 
 
 def _custom_code(settings: Mapping[str, Any]) -> str:

@@ -67,9 +67,9 @@ class EditedRun(Run):
         vars(self).update(vars(base))
         self.base, self.values = base, {}
         self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
-        self._plan()
+        self._index_edits()
 
-    def _plan(self) -> None:
+    def _index_edits(self) -> None:
         """Index the edits.
 
         `_paths` are the paths of all edits, `_edited` also those of the steps that contain them.
@@ -83,11 +83,11 @@ class EditedRun(Run):
         for edits in self.edits:
             self._depends: dict[str, bool] = {}  # whether a step depends on the last edits, by path
             for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
-                *_, root = paths = enclosing_steps(self.graph, path)
+                paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
                 self._edited.update(paths)
-                self._changes.setdefault(root, []).append((path, edits[path]))
-                self._depends[root] = True
+                self._changes.setdefault(paths[-1], []).append((path, edits[path]))
+                self._depends[paths[-1]] = True
                 for other, effect in effects_of(path):
                     self._effects.setdefault(other, {})[path] = effect
                     self._depends[other] = True
@@ -107,7 +107,7 @@ class EditedRun(Run):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._plan()
+        self._index_edits()
 
     def fork(self) -> EditedRun:
         fork = super().fork()
@@ -144,8 +144,8 @@ class EditedRun(Run):
             layer_value = self.unedited(node.layer_step)
             return node.step.select(layer_value, node.number, self.value(node.n_head))
         with self.errstate():
-            *_, root = enclosing_steps(self.graph, path)
-            return select_part(self, path, self._before_edits(root))
+            *_, outermost = enclosing_steps(self.graph, path)
+            return select_part(self, path, self._before_edits(outermost))
 
     def is_stored(self, path: str) -> bool:
         owner = self._owner(path)
@@ -165,7 +165,7 @@ class EditedRun(Run):
     def _store(self, path: str) -> Any:
         owner = self._owner(path)
         if owner is not self:
-            return owner._stored(path)
+            return owner._stored_value(path)
         return self.values.setdefault(path, read_only(super()._store(path)))  # also parameters
 
     def _input(self, path: str) -> Any:
@@ -181,13 +181,14 @@ class EditedRun(Run):
         return value
 
     def _before_edits(self, path: str) -> Any:
-        value = self._unedited_here(path)
+        """A step with the indirect effects of edits, but without edits of the step itself."""
+        value = self._without_this_runs_edits(path)
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value
 
-    def _unedited_here(self, path: str) -> Any:
-        """A step without the edits made here; from the base if it doesn't depend on them."""
+    def _without_this_runs_edits(self, path: str) -> Any:
+        """A step without this run's edits of it; the base run's if its inputs aren't edited."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
@@ -305,7 +306,8 @@ def apply_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
 def effects_of(path: str) -> Iterator[tuple[str, Effect]]:
     """Steps that an edit changes outside the graph's equations, with the effects."""
     prefix, _, name = path.rpartition(".")
-    layer, is_in_head, _ = prefix.rpartition(".heads.")
+    layer, separator, _ = prefix.rpartition(".heads.")
+    is_in_head = bool(separator)
     if path == "W_E":
         yield "rows_of_W_E", lambda run, rows: run.value("W_E")
     elif path in ("logits", "next_logits"):
@@ -486,11 +488,12 @@ def problem_with(run: Run, path: str, value: AnyArray) -> str:
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
         return Message("it has NaN, or numbers that are infinite in {dtype}", dtype=value.dtype)
-    visible = {"mask": value, "masked_scores": np.isfinite(value)}.get(name, np.ones((1, 1), bool))
-    without_keys = np.argwhere(~visible.any(axis=-1))
-    if len(without_keys):
-        query = ", ".join(map(str, without_keys[0]))
-        return Message("it hides all keys from query {query}", query=query)
+    if name in ("mask", "masked_scores"):
+        visible = value if name == "mask" else np.isfinite(value)
+        without_keys = np.argwhere(~visible.any(axis=-1))
+        if len(without_keys):
+            query = ", ".join(map(str, without_keys[0]))
+            return Message("it hides all keys from query {query}", query=query)
     if name == "scale" and not value:
         return Message("it must not be 0, since scores are divided by it")
     if name == "epsilon" and value < 0:

@@ -40,7 +40,7 @@ def logits(final: Array, W_U: Array) -> Array:
 
 
 def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
-    """Allocates one array."""
+    """LayerNorm that allocates one array of x's size."""
     y: Array = x - mean(x)
     deviation: Array = mean(np.square(y))
     deviation += epsilon
@@ -52,7 +52,7 @@ def layer_norm(x: Array, gain: Array, bias: Array, epsilon: float) -> Array:
 
 
 def gelu(x: Array, out: Array) -> Array:
-    """GPT-2's GELU; allocates one array."""
+    """GPT-2's GELU, with one temporary array."""
     y: Array = np.square(x)
     y *= 0.044715
     y += 1.0
@@ -65,7 +65,7 @@ def gelu(x: Array, out: Array) -> Array:
 
 
 def activate(x: Array, activation: Activation, out: Array) -> Array:
-    """A few rows at a time; `out` may be `x`."""
+    """Apply an activation function to a few rows at a time; `out` may be `x`."""
     for start in range(0, x.shape[-2], ACTIVATION_ROWS):
         rows = np.s_[..., start : start + ACTIVATION_ROWS, :]
         if activation is equations.gelu:
@@ -76,7 +76,7 @@ def activate(x: Array, activation: Activation, out: Array) -> Array:
 
 
 def activated(hidden: Array, activation: Activation) -> Array:
-    """Leaves `hidden` unchanged."""
+    """Apply an activation function into a new array."""
     return activate(hidden, activation, out=np.empty_like(hidden))
 
 
@@ -89,7 +89,7 @@ def mlp_output(
     activation: Activation,
     activated: Array | None = None,
 ) -> Array:
-    """Uses one (T, F) array for `hidden` and `activated`."""
+    """The MLP's output, with one (T, F) array for both `hidden` and `activated`."""
     if activated is None:
         hidden = affine(X, W_1, b_1)
         activated = activate(hidden, activation, out=hidden)
@@ -97,7 +97,7 @@ def mlp_output(
 
 
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
-    """Raw scores to weights in one array, by blocks of queries."""
+    """The weights, computed in one array by blocks of queries."""
     blocks = [*row_blocks(mask)]
     if len(blocks) == 1 and blocks[0][1].stop == K.shape[-2]:
         return weights_of_rows(Q, K, scale, mask, dropout_mask, *blocks[0])
@@ -117,7 +117,7 @@ def context(
     dropout_mask: Array | None,
     weights: Array | None = None,
 ) -> Array:
-    """By blocks of queries, without keeping the weights."""
+    """The context, computed by blocks of queries without keeping the weights."""
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2], V.shape[:-2])
     # Memory layout (T, H, Dh), so that concat needs no copy.
     shape = (*leading[:-1], Q.shape[-2], *leading[-1:], V.shape[-1])
@@ -126,15 +126,15 @@ def context(
         context = context.swapaxes(-3, -2)
     for rows, keys in row_blocks(mask):
         if weights is None:
-            part = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
+            block = weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
         else:
-            part = weights[..., rows, keys]
-        context[..., rows, :] = part @ V[..., keys, :]
+            block = weights[..., rows, keys]
+        context[..., rows, :] = block @ V[..., keys, :]
     return context
 
 
 def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
-    """Blocks of queries, with the keys up to the last visible one."""
+    """Yield blocks of queries, each with the keys up to the last one that they may attend to."""
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
         visible = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))
@@ -150,13 +150,13 @@ def weights_of_rows(
     rows: slice,
     keys: slice,
 ) -> Array:
-    """Some rows of the weights, computed in place."""
-    part: Array = Q[..., rows, :] @ transpose(K[..., keys, :])
-    part /= scale
-    np.copyto(part, -math.inf, where=~mask[..., rows, keys])
-    part -= part.max(axis=-1, keepdims=True)
-    np.exp(part, out=part)
-    part /= part.sum(axis=-1, keepdims=True)
+    """The weights of a block of queries, computed in place."""
+    block: Array = Q[..., rows, :] @ transpose(K[..., keys, :])
+    block /= scale
+    np.copyto(block, -math.inf, where=~mask[..., rows, keys])
+    block -= block.max(axis=-1, keepdims=True)
+    np.exp(block, out=block)
+    block /= block.sum(axis=-1, keepdims=True)
     if dropout_mask is not None:
-        part *= dropout_mask[..., rows, keys]
-    return part
+        block *= dropout_mask[..., rows, keys]
+    return block

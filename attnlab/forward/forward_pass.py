@@ -433,15 +433,15 @@ class ForwardPass(Explainable):
         check_kind(parameters, Parameters, "parameters")
         config = parameters.config
         cached = 0 if cache is None else check_cache(cache, parameters).length
-        checked = ids_of_pass(ids, config, cached)
-        if cache is not None and checked.ndim > 1:
+        new_ids = ids_of_pass(ids, config, cached)
+        if cache is not None and new_ids.ndim > 1:
             raise InvalidValueError(
                 "with a cache, ids must be those of one text, (T,); got shape {shape}",
-                shape=checked.shape,
+                shape=new_ids.shape,
             )
-        T = checked.shape[-1]
+        T = new_ids.shape[-1]
         values = {
-            "ids": checked,
+            "ids": new_ids,
             "positions": np.arange(cached, cached + T),
             "mask": causal_mask(T, cached),
             "cached": cached,
@@ -451,7 +451,7 @@ class ForwardPass(Explainable):
             "divide_by_sqrt_d": config.scale_attn_weights,
             **layer_numbers(config),
             **({} if cache is None else cache.by_path()),
-            **check_dropout(dropout, config, checked.shape, cached),
+            **check_dropout(dropout, config, new_ids.shape, cached),
             **(computed or {}),
         }
         parameters = parameters.frozen()
@@ -461,16 +461,16 @@ class ForwardPass(Explainable):
             graph,
             values,
             parameters.read,
-            scores_shape=(*checked.shape[:-1], config.n_head, T, cached + T),
+            scores_shape=(*new_ids.shape[:-1], config.n_head, T, cached + T),
             tokens=tokens,
             tokens_before=cached,
-            is_long=checked.size > fast.SHORT,
+            is_long=new_ids.size > fast.SHORT,
             quick_blocks=MAX_MULTIPLICATIONS
-            // multiplications_in_block(config, checked.size, cached + T),
+            // multiplications_in_block(config, new_ids.size, cached + T),
         )
         title = Message(
             self._title_template,
-            T=" x ".join(map(str, checked.shape)),
+            T=" x ".join(map(str, new_ids.shape)),
             L=config.n_layer,
             H=config.n_head,
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
@@ -583,11 +583,8 @@ def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     """Check the ids of a pass and convert them to a new int64 array (..., T)."""
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
-    *_, T = (0, *array.shape)
-    if not array.ndim or not flat.size or not config.n_positions - cached >= T:
-        raise InvalidValueError(
-            "a forward pass takes 1 to {most} tokens; got {T}",
-            most=config.n_positions - cached,
-            T=T,
-        )
+    T = array.shape[-1] if array.ndim else 0
+    most = config.n_positions - cached
+    if not flat.size or not 1 <= T <= most:
+        raise InvalidValueError("a forward pass takes 1 to {most} tokens; got {T}", most=most, T=T)
     return flat.reshape(array.shape)

@@ -16,7 +16,7 @@ from attnlab.equations import Array, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward import fast
 from attnlab.forward.attention import Attention, MultiHeadAttention, SelfAttention
-from attnlab.steps import Run, graph_of, overflow, view_of
+from attnlab.steps import Run, graph_of, overflow_error, view_of
 from attnlab.support.checks import (
     Rng,
     as_array,
@@ -32,7 +32,7 @@ from attnlab.support.checks import (
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_tokens
 
-Chain = TypeVar("Chain", bound=Attention)
+Kind = TypeVar("Kind", bound=Attention)
 
 # Names for the rows of matrices.
 Labels: TypeAlias = Sequence[str] | Tokens | None
@@ -113,7 +113,7 @@ def attention(
     """
     inputs = _floats(Q=Q, K=K, V=V)
     settings = mask, dropout, rng, tokens, memory_tokens
-    return _chain(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
+    return _attention_result(Attention, "Attention", inputs, _scores_shape(**inputs), *settings)
 
 
 def self_attention(
@@ -146,7 +146,7 @@ def self_attention(
     """
     inputs = _floats(X=X, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens)
-    return _chain(SelfAttention, "Self-attention", inputs, shape, *settings)
+    return _attention_result(SelfAttention, "Self-attention", inputs, shape, *settings)
 
 
 def cross_attention(
@@ -186,7 +186,7 @@ def cross_attention(
     """
     inputs = _floats(X=X, memory=memory, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, W_V=W_V, b_V=b_V)
     shape, settings = _projected_scores_shape(inputs), (mask, dropout, rng, tokens, memory_tokens)
-    return _chain(SelfAttention, "Cross-attention", inputs, shape, *settings)
+    return _attention_result(SelfAttention, "Cross-attention", inputs, shape, *settings)
 
 
 def multi_head_attention(
@@ -237,7 +237,9 @@ def multi_head_attention(
     shape, settings = _projected_scores_shape(inputs, n_head), (mask, dropout, rng)
     inputs["n_head"] = n_head
     labels = tokens, memory_tokens
-    return _chain(MultiHeadAttention, "Multi-head attention", inputs, shape, *settings, *labels)
+    return _attention_result(
+        MultiHeadAttention, "Multi-head attention", inputs, shape, *settings, *labels
+    )
 
 
 def _floats(**inputs: Any) -> dict[str, Any]:
@@ -344,8 +346,8 @@ def _as_n_head(columns: int, n_head: int) -> int:
     return int(n_head)
 
 
-def _chain(
-    kind: type[Chain],
+def _attention_result(
+    kind: type[Kind],
     title: str,
     inputs: dict[str, Any],
     scores_shape: tuple[int, ...],
@@ -354,8 +356,8 @@ def _chain(
     rng: Rng,
     tokens: Labels = None,
     memory_tokens: Labels = None,
-) -> Chain:
-    """Create the result, after checking mask, dropout and labels."""
+) -> Kind:
+    """Check mask, dropout and labels, and create the result."""
     inputs["mask"] = _as_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
         raise InvalidValueError(
@@ -368,14 +370,15 @@ def _chain(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
-    names = as_tokens(tokens, Tq, "tokens", "query")
+    keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
+    if keys is None and ("memory" in inputs or Tq != Tk):
+        keys = ()  # not named, and not the queries
     run = Run(
         graph_of(kind),
         inputs,
         scores_shape=scores_shape,
-        tokens=names,
-        memory_tokens=as_tokens(memory_tokens, Tk, "memory_tokens", "key")
-        or (() if "memory" in inputs or Tq != Tk else None),
+        tokens=as_tokens(tokens, Tq, "tokens", "query"),
+        memory_tokens=keys,
         is_long=Tq > fast.SHORT,
     )
     return view_of(kind, Message(title), run)
@@ -395,9 +398,8 @@ def sample_dropout(
 
 def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
     """The mask, broadcast to the last two axes of the scores."""
-    last_two = scores_shape[-2:]
     if mask is None:
-        return np.ones(last_two, dtype=bool)
+        return np.ones(scores_shape[-2:], dtype=bool)
     array = np.array(as_array(mask, "mask"))
     if array.dtype != bool:
         raise InvalidTypeError(
@@ -416,12 +418,12 @@ def _as_mask(mask: ArrayLike | None, scores_shape: tuple[int, ...]) -> Mask:
             expected=scores_shape,
             shape=array.shape,
         ) from None
-    full = np.broadcast_to(array, (*array.shape[:-2], *last_two))
-    without_keys = np.argwhere(~full.any(axis=-1))
+    broadcast = np.broadcast_to(array, (*array.shape[:-2], *scores_shape[-2:]))
+    without_keys = np.argwhere(~broadcast.any(axis=-1))
     if len(without_keys):
         query = ", ".join(map(str, without_keys[0]))
         raise InvalidValueError("mask hides all keys from query {query}", query=query)
-    return full
+    return broadcast
 
 
 def linear(x: ArrayLike, W: ArrayLike, b: ArrayLike | None = None) -> Array:
@@ -526,7 +528,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
         with np.errstate(over="raise"):
             return equations.layer_norm(x, gain, bias, eps)
     except FloatingPointError:
-        raise overflow("layer_norm", np.result_type(x, gain, bias)) from None
+        raise overflow_error("layer_norm", np.result_type(x, gain, bias)) from None
 
 
 def gelu(x: ArrayLike) -> Array:

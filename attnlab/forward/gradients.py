@@ -52,8 +52,8 @@ def affine_W(x: Array, d_y: Array) -> Array:
 
 
 def affine_b(d_y: Array) -> Array:
-    b: Array = rows_of(d_y).sum(axis=0)
-    return b  # (m,)
+    d_b: Array = rows_of(d_y).sum(axis=0)
+    return d_b  # (m,)
 
 
 def linear_gradient(x: Array, W: Array, d_y: Array) -> tuple[Array, Array, Array]:

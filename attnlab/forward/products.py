@@ -118,7 +118,7 @@ class Product(Document):
 
     def _core(self) -> Array:
         """An r x r matrix with the same singular values."""
-        return triangle(self.left) @ transpose(triangle(transpose(self.right)))
+        return r_factor(self.left) @ transpose(r_factor(transpose(self.right)))
 
     @property
     def title(self) -> str:
@@ -151,7 +151,7 @@ class Product(Document):
         return curves({"singular values": values}, count, title=self.title, ax=ax)
 
 
-def triangle(W: Array) -> Array:
+def r_factor(W: Array) -> Array:
     """R of W = Q R, which has the singular values of W, (n, r) -> (r, r)."""
     R: Any = np.linalg.qr(W, mode="r")
     return np.asarray(R)

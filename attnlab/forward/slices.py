@@ -52,7 +52,7 @@ class TextRun(SliceRun):
     ----------
     run : the text's run
     source : the run of all, with a leading axis
-    number : which text
+    number : the text's index on the leading axis
     """
 
     def __init__(self, run: Run, source: Run, number: int) -> None:
@@ -88,10 +88,9 @@ class LaterRows(SliceRun):
     def __init__(self, source: Run, start: int) -> None:
         super().__init__(source, source)
         self.start = start
-        before = int(source.value("positions")[start])
         self.values = {
             f"blocks.{layer}.attention.{name}_cache": EarlierRows(
-                source, f"blocks.{layer}.attention.{name}", before
+                source, f"blocks.{layer}.attention.{name}", start
             )
             for layer in range(source.graph.n_layer)
             for name in "KV"
@@ -126,7 +125,7 @@ class EarlierRows:
 
 
 def is_kept(node: Node) -> bool:
-    """Whether a step is computed for each token, and kept once computed."""
+    """Whether a step has a row for each token, and is kept once computed."""
     step = node.step
     return (
         step.equation not in (None, identity)
@@ -143,7 +142,7 @@ def with_step(run: Run, path: str, value: AnyArray, start: int) -> EditedRun:
     ----------
     run : without cached tokens
     path : of a step that isn't a part of another, see `changed_step`
-    value : (..., T, n), the step of all rows; leading axes, for several runs, are allowed
+    value : (..., T, n), the step's new value, all rows; leading axes are for several runs
     start : the first position at which anything changes
     """
     later = LaterRows(run, start)
@@ -160,7 +159,7 @@ def final_row(run: EditedRun) -> AnyArray:
     """
     last = run.graph.n_layer - 1
     for layer in range(last):
-        run._stored(f"blocks.{layer}.output")
+        run._stored_value(f"blocks.{layer}.output")
         for path in [path for path in run.values if path.startswith(f"blocks.{layer}.")]:
             if path != f"blocks.{layer}.output":
                 del run.values[path]

@@ -56,7 +56,7 @@ from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
 from attnlab.support.checks import as_count, check_kind, is_integer
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.language import language_of
 from attnlab.support.messages import say
 from attnlab.support.tables import printable
@@ -141,7 +141,7 @@ HEADERS = {
 ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-webview:"
 
 
-class Explorer(PrintedAnywhere):
+class Explorer(StdoutSafe):
     """A local server for a page that traces any text, see `GPT2.explore`.
 
     It runs in a thread, and starts at once. As a context manager, it stops at the end.

@@ -27,7 +27,7 @@ from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
 from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
-from attnlab.support.files import as_path, make_directory, write_whole
+from attnlab.support.files import as_path, make_directory, write_atomically
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL, Message, recognise, say
 from attnlab.support.names import hint_for_model
@@ -481,7 +481,7 @@ class GPT2:
         page = playground(trace, tokenizer, rules(), language)
         if file is None:
             return frame(page, "The playground", height, "model.playground('model.html')")
-        write_whole(file, page.encode())
+        write_atomically(file, page.encode())
         return None
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
 from attnlab.pocket.losses import held_out
 from attnlab.pocket.vocabulary import learn_vocabulary
-from attnlab.support.files import write_whole
+from attnlab.support.files import write_atomically
 from attnlab.support.tables import align
 from attnlab.training.run import STATE, Training, train
 
@@ -58,7 +58,7 @@ def make(directory: Path) -> str:
         directory=directory,
     )
     model_card = card(run)
-    write_whole(directory / "MODEL_CARD.md", model_card.encode())
+    write_atomically(directory / "MODEL_CARD.md", model_card.encode())
     (directory / STATE).unlink()
     return model_card
 

@@ -56,7 +56,7 @@ from attnlab.pocket.grammar import (
 )
 from attnlab.steps import at, read_only
 from attnlab.support.checks import as_float, check_kind
-from attnlab.support.files import write_whole
+from attnlab.support.files import write_atomically
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, header
 from attnlab.views.shown import Axis
@@ -664,7 +664,7 @@ def make() -> str:
         table=table(model, chosen),
         scores=scores_of(model, chosen),
     )
-    write_whole(FILE, buffer.getvalue())
+    write_atomically(FILE, buffer.getvalue())
     truth = open_truth()
     text = (
         (DIRECTORY / "truth.md")
@@ -680,7 +680,7 @@ def make() -> str:
             held_out_seed=HELD_OUT_SEED,
         )
     )
-    write_whole(CARD, text.encode())
+    write_atomically(CARD, text.encode())
     return text
 
 

@@ -21,7 +21,7 @@ from attnlab.steps.result import (
     step_at,
     view_of,
 )
-from attnlab.steps.run import Run, is_finite, overflow, read_only
+from attnlab.steps.run import Run, is_finite, overflow_error, read_only
 
 __all__ = [
     "Formulas",
@@ -40,7 +40,7 @@ __all__ = [
     "graph_of",
     "is_finite",
     "needs",
-    "overflow",
+    "overflow_error",
     "parts_of",
     "read_only",
     "step_at",

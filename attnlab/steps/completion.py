@@ -51,7 +51,7 @@ def complete_in_ipython(package: ModuleType) -> None:
         }
 
     matchers = shell.Completer.custom_matchers  # includes an older one if attnlab was reloaded
-    others = [m for m in matchers if getattr(m, "__module__", "") != __name__]
+    others = [other for other in matchers if getattr(other, "__module__", "") != __name__]
     matchers[:] = [*others, attnlab_matcher]
 
 

@@ -18,8 +18,9 @@ class Node(NamedTuple):
     ----------
     needs : the paths of the equation's parameters
     fast_needs : for the fast equation: parameter, path, whether to pass it only if computed
-    layer_step, number, n_head : for a head's step: the path of the layer's step, the head's number,
-        and the path of the number of heads
+    layer_step : for a head's step, the path of the layer's step; else ""
+    number : the number of the block or head that the step belongs to; n_layer outside of them
+    n_head : for a head's step, the path of the number of heads; else ""
     """
 
     step: Any  # a Step; annotated as such, type checkers would apply its __get__
@@ -66,22 +67,22 @@ class Graph(dict[str, Node]):
             first, *rest = (need if isinstance(need, str) else need(number)).split(".")
             if first == "root":
                 return ".".join(rest)
-            above = prefix
+            owner = prefix
             while first == "parent":
-                above = above[: -2 if above[-1].isdigit() else -1]
+                owner = owner[: -2 if owner[-1].isdigit() else -1]
                 first, *rest = rest
-            return ".".join((*above, first, *rest))
+            return ".".join((*owner, first, *rest))
 
         self[path] = node = Node(
             step,
-            tuple(map(absolute, step.needs)),
-            tuple(
+            needs=tuple(map(absolute, step.needs)),
+            fast_needs=tuple(
                 (name, absolute(step.inputs.get(name, name)), param.default is not param.empty)
                 for name, param in parameters_of(step.fast).items()
             ),
-            absolute(f"parent.{name}") if step.select else "",
-            number,
-            absolute("parent.n_head") if step.select else "",
+            layer_step=absolute(f"parent.{name}") if step.select else "",
+            number=number,
+            n_head=absolute("parent.n_head") if step.select else "",
         )
         return node
 
@@ -113,9 +114,9 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
     """
     data = {_pattern(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
     for path in _paths(graph.root):  # the first block's input is the embedding
-        first = path.replace("blocks.1.", "blocks.0.")
-        if _node_as_data(graph, first) != data[_pattern(path, 1)]:
-            data[first] = _node_as_data(graph, first)
+        in_first_block = path.replace("blocks.1.", "blocks.0.")
+        if (node := _node_as_data(graph, in_first_block)) != data[_pattern(path, 1)]:
+            data[in_first_block] = node
     return {path: node for path, node in data.items() if node}
 
 

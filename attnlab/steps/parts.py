@@ -7,7 +7,7 @@ from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
 
 Value = TypeVar("Value")
@@ -38,7 +38,7 @@ class Part(Generic[Value]):
         return value
 
 
-class Numbered(PrintedAnywhere, tuple[Value, ...]):
+class Numbered(StdoutSafe, tuple[Value, ...]):
     """A tuple of results; an invalid index is an error that names the valid ones.
 
     Parameters

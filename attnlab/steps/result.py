@@ -15,7 +15,7 @@ from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import as_data
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, join_messages, recognise
 from attnlab.support.names import dots_hint, hint_for
 from attnlab.support.tables import align, header
@@ -48,7 +48,7 @@ class ReadOnly:
         raise AttributeError(f"{type(self).__name__} is read-only: {name} can't be deleted")
 
 
-class Result(ReadOnly, PrintedAnywhere):
+class Result(ReadOnly, StdoutSafe):
     """The named, read-only steps of one computation; `repr` shows them as a table.
 
     For the table, steps are computed if their size suggests less than 50 ms; others are shown as

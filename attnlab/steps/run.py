@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -36,7 +37,7 @@ class Run:
     read_parameter : returns a model parameter by path; None without a model
     scores_shape : the shape of a layer's scores, (..., H, Tq, Tk)
     tokens : the tokens of the text, if any
-    memory_tokens : the attended tokens, () if unnamed; None if they are `tokens`
+    memory_tokens : the attended tokens, () if they have no names; None if they are `tokens`
     tokens_before : the number of cached tokens before the text
     is_long : whether to use fast equations
     quick_blocks : the number of blocks that may run just to show a table
@@ -44,7 +45,7 @@ class Run:
     Attributes
     ----------
     strict : whether NaN and infinity are errors
-    note : the end of all titles
+    note : the end of the title of every result, such as a list of edits
     derivative_of : what the numbers are gradients of; "" if they are the steps themselves
     """
 
@@ -116,8 +117,8 @@ class Run:
 
     def errstate(self) -> np.errstate:
         """A context in which overflow raises, unless the run ignores it."""
-        overflow: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
-        return np.errstate(over=overflow, invalid=overflow, divide=overflow, under="ignore")
+        mode: Literal["raise", "ignore"] = "raise" if self.strict else "ignore"
+        return np.errstate(over=mode, invalid=mode, divide=mode, under="ignore")
 
     def _store(self, path: str) -> Any:
         """Compute a step and store it."""
@@ -150,7 +151,7 @@ class Run:
             self._store(f"blocks.{layer}.output")
 
     def _input(self, path: str) -> Any:
-        """A step that another step needs."""
+        """A step that another step needs; a transient one isn't stored."""
         if path in self.values:
             return self.values[path]
         node = self.graph[path]
@@ -159,12 +160,12 @@ class Run:
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
         if step.select is not None and self._selects_from_layer(node):
-            layer_value = self._stored(node.layer_step)
+            layer_value = self._stored_value(node.layer_step)
             if layer_value is None:
                 return None
             return step.select(layer_value, node.number, self._input(node.n_head))
         if step.equation is identity:  # two names for one array
-            return self._stored(node.needs[0])
+            return self._stored_value(node.needs[0])
         if step.equation is None:
             if step.optional:
                 return None
@@ -198,7 +199,8 @@ class Run:
                 raise self._overflow_error(path) from None
             return value
 
-    def _stored(self, path: str) -> Any:
+    def _stored_value(self, path: str) -> Any:
+        """A step, computed and stored unless it is already; call it within `errstate`."""
         return self.values[path] if path in self.values else self._store(path)
 
     def _selects_from_layer(self, node: Node) -> bool:
@@ -211,22 +213,21 @@ class Run:
         """An error that names the first step with NaN or infinite numbers."""
         lenient = self.fork()
         lenient.strict = False
-        origin: str | None = path
-        while origin is not None:
-            path, origin = origin, None
-            for need in self.graph[path].needs:
-                if need.endswith("masked_scores"):  # where -inf is intended
-                    need = f"{need.removesuffix('masked_scores')}scores"
-                if not is_finite(lenient.value(need)):
-                    origin = need
-                    break
-        value = lenient.value(path)
+
+        def infinite_need(path: str) -> str | None:
+            """The first step that this one needs and that isn't finite."""
+            # masked_scores contain -inf on purpose; what matters is whether the scores are finite.
+            needs = (re.sub("masked_scores$", "scores", need) for need in self.graph[path].needs)
+            return next((need for need in needs if not is_finite(lenient.value(need))), None)
+
+        while (need := infinite_need(path)) is not None:
+            path = need
         if self.graph[path].step.equation in (None, identity):  # given
             return InvalidValueError("{path} contains NaN or infinite numbers", path=path)
-        return overflow(path, value.dtype)
+        return overflow_error(path, lenient.value(path).dtype)
 
 
-def overflow(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
+def overflow_error(name: str, dtype: np.dtype[Any]) -> InvalidValueError:
     """An error for numbers that are too large."""
     advice = Message("; float64 may hold them") if dtype == np.float32 else ""
     return InvalidValueError(

@@ -22,9 +22,9 @@ def as_numpy(values: Any) -> AnyArray:
 
     PyTorch tensors may require gradients, be on another device, and have dtype bfloat16.
     """
-    for step in ("detach", "cpu"):
-        if callable(attribute(values, step)):
-            values = getattr(values, step)()
+    for method in ("detach", "cpu"):
+        if callable(attribute(values, method)):
+            values = getattr(values, method)()
     if str(attribute(values, "dtype")) == "torch.bfloat16":  # not in NumPy
         values = values.float()
     return np.asarray(values)
@@ -174,8 +174,8 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
 def check_kind(value: object, kind: type, name: str) -> None:
     """Raise unless a value is an instance of a class."""
     if not isinstance(value, kind):
-        plural = kind.__name__.endswith("s")
-        expected = kind.__name__ if plural else with_article(kind.__name__)
+        name_is_plural = kind.__name__.endswith("s")  # such as Parameters
+        expected = kind.__name__ if name_is_plural else with_article(kind.__name__)
         raise InvalidTypeError(
             "{name} must be {expected}; got {value}",
             name=name,
@@ -187,7 +187,8 @@ def check_kind(value: object, kind: type, name: str) -> None:
 def check_texts(texts: object) -> None:
     """Raise unless `texts` is a list; a single text would be read character by character."""
     is_list = isinstance(texts, list | tuple) and len(texts) > 0
-    if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]  # an id has none
+    # A list of numbers is one text, as ids.
+    if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]
         raise InvalidTypeError(
             "texts must be a list of texts or of Tokens; got {texts}", texts=quoted(texts)
         )

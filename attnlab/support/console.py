@@ -57,14 +57,14 @@ def exit_status(program: Callable[[], int]) -> int:
     return status
 
 
-class PrintedAnywhere:
-    """An object whose `str` escapes characters of its `repr` that stdout can't encode."""
+class StdoutSafe:
+    """A base class whose `str` escapes characters of its `repr` that stdout can't encode."""
 
     def __str__(self) -> str:
         return for_stdout(repr(self))
 
 
-class PrintedText(str):
+class StdoutSafeStr(str):
     """A str whose `print` escapes characters that stdout can't encode."""
 
     def __str__(self) -> str:
@@ -81,8 +81,11 @@ def prepare_script(language: str | None = None) -> None:
     """Prepare a script, such as a chapter, to print on any terminal and into any pipe.
 
     Characters that stdout can't encode are escaped, and the script exits quietly if the pipe is
-    closed; not in notebooks, which need neither. A language becomes the user's, unless
-    ATTNLAB_LANGUAGE is set.
+    closed. In notebooks, stdout is left unchanged.
+
+    Parameters
+    ----------
+    language : the language of the output, unless ATTNLAB_LANGUAGE is set
     """
     if language is not None:
         os.environ.setdefault("ATTNLAB_LANGUAGE", language)

@@ -73,7 +73,7 @@ def as_path(path: FilePath, name: str = "path") -> Path:
 
 
 def read_bytes(path: FilePath, error_type: type[AttnlabError]) -> bytes:
-    """Read a file of up to LARGEST bytes."""
+    """Read a file; raise if it is larger than LARGEST."""
     file = as_path(path)
     try:
         with open_regular(file) as stream:
@@ -207,7 +207,7 @@ def make_directory(path: FilePath) -> None:
         ) from None
 
 
-def write_whole(path: FilePath, content: bytes) -> None:
+def write_atomically(path: FilePath, content: bytes) -> None:
     """Write a file atomically: write a temporary file, then rename it.
 
     A symbolic link is followed. An existing file keeps its mode.
@@ -264,7 +264,7 @@ def lock_file(path: FilePath) -> Iterator[None]:
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:
     """Write a temporary file and rename it to `target`, whose mode is `mode` if it exists."""
-    # The name doesn't contain the target's, which may already be as long as allowed.
+    # Not derived from the target's name, which may already have the maximum length.
     temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
     initial_mode = 0o666 if mode is None else mode
 

@@ -172,14 +172,14 @@ def check_no_adapter(directory: Path) -> None:
 
 
 def model_directory(directory: Path) -> Path:
-    """The directory, or the only one in it with a model, such as a snapshot in the hub's cache."""
+    """The directory of a model: this one, or the only one below it, as in the hub's cache."""
     check_no_adapter(directory)
-    inner = _with_config(directory)
+    inner = _directory_with_config(directory)
     check_no_adapter(inner)
     return inner
 
 
-def _with_config(directory: Path) -> Path:
+def _directory_with_config(directory: Path) -> Path:
     if os.path.lexists(directory / CONFIG):
         return directory
     try:

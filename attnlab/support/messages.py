@@ -68,7 +68,7 @@ def recognise(text: str, *templates: str) -> str:
 
 
 @cache
-def words() -> Mapping[str, str]:
+def translations() -> Mapping[str, str]:
     """The Chinese translation of each English text."""
     source = Path(__file__).parents[1].joinpath("views", "zh.po").read_text(encoding="utf-8")
     texts = [
@@ -84,7 +84,7 @@ def say(text: str, language: str | None = None, /, **values: object) -> str:
     language = language_of(language)
     if isinstance(text, Message):
         values, text = text.values, text.template
-    translated = words().get(text, text) if language == CHINESE else text
+    translated = translations().get(text, text) if language == CHINESE else text
     values = {name: _translate(value, language) for name, value in values.items()}
     return translated.format(**values) if values else translated
 
@@ -96,4 +96,4 @@ def _translate(value: object, language: str) -> object:
     return say(value, language) if isinstance(value, Message) else value
 
 
-errors.translate = say
+errors.translate = say  # `errors` can't import this module

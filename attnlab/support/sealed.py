@@ -13,7 +13,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, MissingFileError, ResumeError, quoted
 from attnlab.support.checks import reraised_as
-from attnlab.support.files import FilePath, open_regular, reason_of, write_whole
+from attnlab.support.files import FilePath, open_regular, reason_of, write_atomically
 from attnlab.support.tables import printable
 
 FORMAT, SEAL = "format", "sha256"
@@ -30,7 +30,7 @@ def write_sealed(
 
     arrays = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
     texts = {**metadata, FORMAT: format}
-    write_whole(path, save(arrays, {**texts, SEAL: checksum(texts, arrays)}))
+    write_atomically(path, save(arrays, {**texts, SEAL: checksum(texts, arrays)}))
 
 
 def read_sealed(

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.support.checks import as_array, as_count
-from attnlab.support.console import PrintedAnywhere, PrintedText
+from attnlab.support.console import StdoutSafe, StdoutSafeStr
 from attnlab.support.messages import Message
 
 ELLIPSIS = "…"
@@ -40,7 +40,7 @@ def printable(text: str) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def with_error(number: float, error: float) -> tuple[str, str]:
+def format_with_error(number: float, error: float) -> tuple[str, str]:
     """Format a number and its standard error, which gets two significant digits.
 
     If the error is 0 or not finite, the number gets three; an error that isn't finite is "".
@@ -124,7 +124,7 @@ class Table:
         return align([header, *picked], left=self.left)
 
 
-class Document(PrintedAnywhere):
+class Document(StdoutSafe):
     """An object printed as headings, tables and paragraphs; a terminal fits them to its width."""
 
     @abstractmethod
@@ -178,7 +178,7 @@ def table(
     max_columns = as_count(max_columns, "max_columns", least=2)
     row_labels = labels(rows, len(matrix), "rows")
     column_labels = labels(columns, matrix.shape[1], "columns")
-    return PrintedText(
+    return StdoutSafeStr(
         matrix_table(matrix, row_labels, column_labels, decimals, max_rows, max_columns)
     )
 

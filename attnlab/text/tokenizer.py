@@ -19,7 +19,7 @@ from attnlab.errors import (
 )
 from attnlab.steps import Part
 from attnlab.support.checks import as_count, as_flag, reraised_as
-from attnlab.support.files import FilePath, as_path, write_whole
+from attnlab.support.files import FilePath, as_path, write_atomically
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
     Settings,
@@ -149,7 +149,7 @@ class Tokenizer:
             files["tokenizer.json"] = json.dumps(self.settings)
             files["tokenizer_config.json"] = f"{json.dumps(config, indent=2)}\n"
         for name, text in files.items():
-            write_whole(path / name, text.encode())
+            write_atomically(path / name, text.encode())
 
     def as_data(self) -> dict[str, Any]:
         """The tokenizer's data for a page, see `bpe.js`."""

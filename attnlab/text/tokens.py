@@ -20,7 +20,7 @@ from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, quoted
 from attnlab.steps import Numbered, Part, read_only
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
 
@@ -78,7 +78,7 @@ class Token:
         return "".join(symbols[ord(c)] if ord(c) < 128 else c for c in self.text)
 
 
-class Tokens(PrintedAnywhere, Sequence[Token]):
+class Tokens(StdoutSafe, Sequence[Token]):
     """The tokens of a text, in order; `repr` is a table of them.
 
     Attributes

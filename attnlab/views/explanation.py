@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnlab.support.checks import as_count
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import wrap
 from attnlab.views.terms import DIGITS, Line, TermTable, lines_of_table
@@ -18,7 +18,7 @@ NOTE = Message("Numbers are rounded to {digits} digits; shorter ones are exact."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(PrintedAnywhere):
+class Explanation(StdoutSafe):
     """The arithmetic of a number; `print` shows it.
 
     Attributes

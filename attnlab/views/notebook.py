@@ -21,7 +21,7 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
-from attnlab.support.console import PrintedAnywhere
+from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import say
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
@@ -341,7 +341,7 @@ def explanation_view(explanation: Any) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class View(PrintedAnywhere):
+class View(StdoutSafe):
     """HTML in a notebook, and text elsewhere."""
 
     html: str

@@ -26,11 +26,11 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.checks import check_kind
-from attnlab.support.console import PrintedAnywhere
-from attnlab.support.files import as_path, write_whole
+from attnlab.support.console import StdoutSafe
+from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
-from attnlab.support.messages import Message, say, words
-from attnlab.support.tables import ELLIPSIS, display_width, printable, with_error
+from attnlab.support.messages import Message, say, translations
+from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
 from attnlab.views.colours import LIGHT, ink_on
 from attnlab.views.positions import token_index
 from attnlab.views.scale import SHADES, WEIGHTS, Scale
@@ -93,7 +93,7 @@ _font_note: ContextVar[str] = ContextVar("font note", default="")
 def drawing_in(language: str | None = None) -> Iterator[None]:
     """Draw in a language, by default the user's, or in English if no font has Chinese."""
     language = language_of(language)
-    if language == CHINESE and fonts_for(frozenset("".join(words().values())))[1]:
+    if language == CHINESE and fonts_for(frozenset("".join(translations().values())))[1]:
         token = _font_note.set(f"labels are in English; {CHINESE_FONT}")
         with using_language(ENGLISH):
             try:
@@ -106,7 +106,7 @@ def drawing_in(language: str | None = None) -> Iterator[None]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Picture(PrintedAnywhere):
+class Picture(StdoutSafe):
     """A picture; a notebook shows it if it is the last line of a cell.
 
     Attributes
@@ -139,7 +139,7 @@ class Picture(PrintedAnywhere):
                 "{name} has no known picture format: end it in .png, .svg or .pdf",
                 name=quoted(file.name),
             )
-        write_whole(file, self._encoded(kind, PIXELS * self.figure.dpi))
+        write_atomically(file, self._encoded(kind, PIXELS * self.figure.dpi))
 
     def _encoded(self, kind: str, dpi: float) -> bytes:
         file = io.BytesIO()
@@ -485,7 +485,7 @@ def plot_profile(
             continue
         bar = np.nan_to_num(error) / width[row]
         ax.errorbar(along[row, index], row, xerr=bar, fmt="o", color=LIGHT.positive, capsize=3)
-        text = " ± ".join(filter(None, with_error(number, error)))
+        text = " ± ".join(filter(None, format_with_error(number, error)))
         ax.annotate(text, (1.13, row), va="center", annotation_clip=False)
         items.append(f"{name} {text}")
     ax.set_yticks(range(len(names)), names, parse_math=False, family=words.fonts)
@@ -646,7 +646,7 @@ class Words:
     def __init__(self, axes: Iterable[Axis], title: str) -> None:
         tokens = [token for axis in axes for token in axis.tokens if token is not None]
         texts = [title, *(name for axis in axes for name in axis.names), *map(readable, tokens)]
-        texts += words().values() if language_of() == CHINESE else []
+        texts += translations().values() if language_of() == CHINESE else []
         self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
         notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:

@@ -18,7 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
-from attnlab.support.files import FilePath, write_whole
+from attnlab.support.files import FilePath, write_atomically
 from attnlab.support.messages import Message
 from attnlab.views.colours import LIGHT
 from attnlab.views.shown import Result, axis_of, label, missing_extra
@@ -461,7 +461,7 @@ def write_sheets(result: Result, path: FilePath) -> None:
     sheets = Sheets(result, book)
     for name in result._table_steps:
         sheets.value(result._path_of(name))
-    write_whole(path, book.file_content())
+    write_atomically(path, book.file_content())
 
 
 def write_model(trace: Result, path: FilePath) -> None:
@@ -488,7 +488,7 @@ def write_model(trace: Result, path: FilePath) -> None:
     cells = book.put("probabilities", "softmax(next_logits)", probabilities, "vocab")
     line = book.lines(cells).item().text
     best = f"INDEX({book.row_labels(cells)},MATCH(MAX({line}),{line},0))"
-    write_whole(path, book.file_content((best, label(trace.next_tokens(1)[0].symbol))))
+    write_atomically(path, book.file_content((best, label(trace.next_tokens(1)[0].symbol))))
 
 
 def _book_of(result: Result) -> Book:

@@ -19,7 +19,7 @@ import numpy as np
 
 from attnlab.support.language import CHINESE, language_of
 from attnlab.support.messages import say
-from attnlab.support.tables import printable, with_error
+from attnlab.support.tables import format_with_error, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
 from attnlab.views.page.page import MARK, digest, style
 from attnlab.views.scale import SHADES, Scale
@@ -286,7 +286,7 @@ def _formatted(measure: Measured, layer: int, head: int) -> str:
     mean, error = measure.mean[layer, head], measure.error[layer, head]
     if np.isnan(mean):
         return "–"
-    return " ± ".join(filter(None, with_error(mean, error)))
+    return " ± ".join(filter(None, format_with_error(mean, error)))
 
 
 def _anchor(layer: int, head: int) -> str:

@@ -26,9 +26,9 @@ import numpy as np
 
 from attnlab.equations import scale_of_layer
 from attnlab.errors import InvalidValueError, WriteError, quoted
-from attnlab.support.files import as_path, open_regular, write_whole
+from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, language_of
-from attnlab.support.messages import say, words
+from attnlab.support.messages import say, translations
 from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
@@ -207,7 +207,7 @@ def _page(
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
-        "words": words() if language == CHINESE else {},
+        "words": translations() if language == CHINESE else {},
         "steps": {name: _step(result.head(0, 0), name, language) for name in STEPS},
         "explanations": explanations.as_data(),
         "sliders": prediction.SLIDERS,
@@ -235,7 +235,7 @@ def save(
     content = page(traces, language).encode()
     if len(content) > LARGE:
         print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
-    write_whole(file, content)
+    write_atomically(file, content)
 
 
 def checked_file(path: str | os.PathLike[str]) -> Path:
