@@ -30,7 +30,7 @@ from attnlab.corpus import Atlas
 from attnlab.corpus.run import PAGE, RESULT
 from attnlab.corpus.tally import EXTREMES, Tally
 from attnlab.corpus.texts import MAX_CHARACTERS, Text, chunks_of, count_of, texts_of
-from attnlab.corpus.worker import Shared
+from attnlab.corpus.worker import SharedModel
 from attnlab.errors import (
     InvalidTypeError,
     InvalidValueError,
@@ -314,16 +314,16 @@ def test_failing_executors_are_reported() -> None:
 
 
 def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    for shared in (Shared(pocket), Shared(pocket, "pocket")):
+    for shared in (SharedModel(pocket), SharedModel(pocket, "pocket")):
         content = pickle.dumps(shared)
         with one_thread():  # which a worker considers valid
             first, second = pickle.loads(content), pickle.loads(content)
         assert first.model is second.model is not pocket
         assert first.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
-    assert len(pickle.dumps(Shared(pocket, "pocket"))) < 200
+    assert len(pickle.dumps(SharedModel(pocket, "pocket"))) < 200
     monkeypatch.setattr("attnlab.corpus.worker.MAX_SENT", 1000)
     with pytest.raises(InvalidValueError, match="save it with model"):
-        pickle.dumps(Shared(pocket))
+        pickle.dumps(SharedModel(pocket))
 
 
 def test_failing_texts_are_reported_by_name(tmp_path: Path, pocket: GPT2) -> None:

@@ -316,7 +316,7 @@ def test_errors_name_the_trace(pairs: tuple[Traces, Traces]) -> None:
     for number in (4, -5):
         with pytest.raises(OutOfRangeError, match=f"trace {number} is out of range; .* 0 to 3"):
             clean[number]
-    with pytest.raises(InvalidTypeError, match="trace must be an integer; got '1'"):
+    with pytest.raises(InvalidTypeError, match="a trace number must be an integer; got '1'"):
         clean["1"]  # type: ignore[call-overload]
     for name in ("features", "embedding", "tokens"):
         with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*: traces\[0\]\.{name}$"):

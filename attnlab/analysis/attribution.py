@@ -9,8 +9,8 @@ import numpy as np
 
 from attnlab.analysis.base import (
     Analysis,
-    Named,
     Target,
+    TokenLike,
     Trace,
     heads_axis,
     named_axis,
@@ -62,7 +62,11 @@ class Attribution(Analysis):
     mlps: Array
 
     def __init__(
-        self, trace: Trace, token: Named, against: Named | None = None, position: int | str = -1
+        self,
+        trace: Trace,
+        token: TokenLike,
+        against: TokenLike | None = None,
+        position: int | str = -1,
     ) -> None:
         self.target = target = Target.of(trace, token, against, position)
         self.title = Message(

@@ -51,7 +51,7 @@ HOOKS = {
     "mlp.hook_post": "mlp.activated",
 }
 
-# How SAELens records that the residual stream of the training's model was centred.
+# How SAELens records that the model it was trained on had a centred residual stream.
 CENTRED = {"center_writing_weights": True}
 
 # Names of settings before SAELens 6.
@@ -87,13 +87,14 @@ class SparseAutoencoder(Document):
     W_dec, b_dec : (n, D) and (D,)
     architecture : "standard", "topk" or "jumprelu"
     path : of the step x that it was trained on, such as "blocks.0.output"; "" if unknown
-    k : how many features "topk" keeps
+    k : the number of active features of "topk"
     threshold : (n,), of "jumprelu"
     subtracts_bias : whether b_dec is subtracted from x, as above
     norm : "layer_norm" if x is first normalised to mean 0 and standard deviation 1,
-        "constant_norm_rescale" if to norm √D, or "none"; what is written is scaled back
-    centres : whether each x is read without its mean: the training saw a model whose residual
-        stream is centred (TransformerLens's `center_writing_weights`)
+        "constant_norm_rescale" if to norm √D, or "none"; the reconstruction is scaled back
+    centres : whether the mean of each x is subtracted first and added back at the end, since the
+        model it was trained on had a centred residual stream (`center_writing_weights` of
+        TransformerLens)
     model : a digest of the model that it was trained on; "" if unknown
 
     Notes
@@ -120,13 +121,14 @@ class SparseAutoencoder(Document):
     def encode(self, x: Array) -> Array:
         """The features' activations, (..., D) -> (..., n)."""
         # SAELens adds the epsilon of layer_norm here, and not in `decode`.
-        normal = (x - self.shift(x)) / (self.scale(x) + 1e-5 * (self.norm == "layer_norm"))
+        epsilon = 1e-5 if self.norm == "layer_norm" else 0.0
+        normal = (x - self.shift(x)) / (self.scale(x) + epsilon)
         W_enc, b_enc, b_dec = (
             array.astype(x.dtype) for array in (self.W_enc, self.b_enc, self.b_dec)
         )
         z = equations.affine(normal - b_dec if self.subtracts_bias else normal, W_enc, b_enc)
         if self.k is not None:
-            return largest(z, self.k)
+            return top_k(z, self.k)
         active = equations.relu(z)
         return active if self.threshold is None else active * (z > self.threshold)
 
@@ -137,14 +139,17 @@ class SparseAutoencoder(Document):
 
     def shift(self, x: Array) -> Array:
         """The number subtracted from x and added back to its reconstruction, (..., 1)."""
-        return mean(x) * (self.centres or self.norm == "layer_norm")
+        is_centred = self.centres or self.norm == "layer_norm"
+        return mean(x) if is_centred else np.zeros_like(x[..., :1])
 
     def scale(self, x: Array) -> Array:
         """The number that divides x and multiplies its reconstruction, (..., 1)."""
+        if self.norm == "none":
+            return np.ones_like(x[..., :1])
         if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
             return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
         scale = np.sqrt(mean(np.square(x)))
-        return np.where((scale == 0) | (self.norm == "none"), np.ones_like(scale), scale)
+        return np.where(scale == 0, np.ones_like(scale), scale)
 
     def read(self, trace: Trace, path: str | None) -> tuple[str, Array]:
         """Return the path and value x of the step that it encodes, (..., D).
@@ -237,7 +242,7 @@ class SparseAutoencoder(Document):
         yield Heading(f"Sparse autoencoder{of}: {n} features, width {D}, {kind}")
 
 
-def largest(z: Array, k: int) -> Array:
+def top_k(z: Array, k: int) -> Array:
     """ReLU of the k largest numbers of each row, 0 for the others, (..., n)."""
     top = np.argpartition(z, -k, axis=-1)[..., -k:]
     activations = np.zeros_like(z)
@@ -252,8 +257,8 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     "jumprelu".
 
     Most of SAELens's were trained on texts with `<|endoftext|>` in front, which a trace doesn't
-    add, and some on weights that TransformerLens had changed; look there first if the error is
-    large. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
+    add, and some on weights that TransformerLens had changed. If the error is large, check these
+    first. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
 
     Parameters
     ----------
@@ -300,8 +305,9 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     if config["activation_fn"] == "topk":  # before SAELens 6
         architecture, k = "topk", section("activation_fn_kwargs").get("k")
     if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
-        del tensors["scaling_factor"]  # which old versions wrote though it changes nothing
-    n, D = (*np.shape(tensors.get("W_dec", ())), 0, 0)[:2]
+        del tensors["scaling_factor"]  # written by old versions; 1 has no effect
+    shape = np.shape(tensors.get("W_dec", ()))
+    n, D = shape if len(shape) == 2 else (0, 0)
     shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
     if architecture == "jumprelu":
         shapes["threshold"] = (n,)

@@ -30,7 +30,7 @@ Trace: TypeAlias = Any
 Traces: TypeAlias = Any
 
 # A token's id, text or symbol, or a Token.
-Named: TypeAlias = int | str | Token
+TokenLike: TypeAlias = int | str | Token
 
 
 class Analysis(Document):
@@ -118,15 +118,15 @@ class TraceSequence(Sequence[Trace]):
     texts: tuple[Tokens, ...]
 
     @abstractmethod
-    def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
-        """The trace of some texts of one length with a leading axis, and the trace of each.
+    def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
+        """One trace of several texts of one length, with a leading axis, and the trace of each.
 
         The traces are new, so the steps they compute are freed with them.
         """
 
     @abstractmethod
     def groups(self) -> list[list[int]]:
-        """The numbers of the texts that are computed side by side; a group has one length."""
+        """The indices of the texts that are computed side by side; a group has one length."""
 
 
 def fingerprint(trace: Trace) -> str:
@@ -182,7 +182,9 @@ class Target:
     position: int
 
     @classmethod
-    def of(cls, trace: Trace, token: Named, against: Named | None, position: int | str) -> Self:
+    def of(
+        cls, trace: Trace, token: TokenLike, against: TokenLike | None, position: int | str
+    ) -> Self:
         """The target with names resolved in a trace."""
         first = trace.vocabulary.lookup(token)
         second = None if against is None else trace.vocabulary.lookup(against)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from attnlab import equations
-from attnlab.analysis.base import Analysis, Named, Trace, head_name, heads_axis, named_axis
+from attnlab.analysis.base import Analysis, TokenLike, Trace, head_name, heads_axis, named_axis
 from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.products import r_factor
@@ -68,7 +68,7 @@ class TokensRead(TokensOfHead):
     _column: ClassVar[str] = "score"
 
 
-def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
+def writes(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> TokensOfHead:
     """See `Trace.writes`."""
     result, source = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([source.id]))[0]
@@ -78,7 +78,7 @@ def writes(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensO
     return TokensOfHead(title, trace, equations.logits(centred(output) * trace.gain, trace.W_U), k)
 
 
-def reads(trace: Trace, layer: int, head: int, token: Named, k: int) -> TokensOfHead:
+def reads(trace: Trace, layer: int, head: int, token: TokenLike, k: int) -> TokensOfHead:
     """See `Trace.reads`."""
     result, query = trace.head(layer, head), trace.vocabulary.lookup(token)
     x = attention_input(trace, layer, np.array([query.id]))[0]
@@ -171,7 +171,7 @@ def write_factors(attention: Trace) -> Array:
 
 
 def read_factors(attention: Trace, kind: str) -> Array:
-    """An (H, D, Dh) factor of each head's read matrix that keeps norms of products."""
+    """F (H, D, Dh) for the read matrices R of all heads, with ‖W F‖ = ‖W R‖ for any W."""
 
     def thin_factors(head: Trace) -> tuple[Array, Array]:
         if kind == "V":

@@ -16,10 +16,10 @@ from attnlab.analysis.many import plus_minus, ratio_of_means
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
+    baselines_of,
     check_traces,
     describe_metric,
     for_each_pair,
-    limits_of,
     parse_metric,
     restored_fraction,
 )
@@ -82,7 +82,7 @@ class Edges(Analysis):
         self, clean: Trace, corrupted: Trace, measure: Callable[[Trace], Any], title: Message
     ) -> None:
         self.title = title
-        self.clean, self.corrupted = limits_of(measure, clean, corrupted)
+        self.clean, self.corrupted = baselines_of(measure, clean, corrupted)
         self._traces, self._measure = (clean, corrupted), measure
         self._set_paths(corrupted)
 
@@ -216,18 +216,16 @@ class Circuit:
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         run, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):
-            for receiver in (
-                receiver for receiver in self._result._receivers if receiver.stage == stage
-            ):
+            for receiver in self._result._receivers:
+                if receiver.stage != stage:
+                    continue
                 change = np.zeros_like(corrupted.embedding)
                 for sender in senders.get(receiver.path, ()):
                     change += changes[sender]
-                unchanged = not change.any()
-                edits[receiver.path] = (
-                    at(corrupted, receiver.path)
-                    if unchanged
-                    else receiver_value(corrupted, receiver, change)
-                )
+                value = at(corrupted, receiver.path)
+                if change.any():
+                    value = receiver_value(corrupted, receiver, change)
+                edits[receiver.path] = value
             run = corrupted.edited(edits)
             for sender in self._result.senders:
                 if stage_of(sender) == stage + 1:
@@ -236,8 +234,8 @@ class Circuit:
 
     @cached_property
     def faithfulness(self) -> float:
-        limits = self._result.clean, self._result.corrupted
-        return float(restored_fraction(as_metric(self._result._measure(self.trace)), limits))
+        baselines = self._result.clean, self._result.corrupted
+        return float(restored_fraction(as_metric(self._result._measure(self.trace)), baselines))
 
 
 class MeanEdges(Edges):
@@ -261,9 +259,9 @@ class MeanEdges(Edges):
         """Set each pair's effects, and the metric in both traces."""
         self.title, self._pairs = title, (clean, corrupted, metric)
         self._set_paths(corrupted[0])
-        each, *limits = zip(*results, strict=True)
+        each, *baselines = zip(*results, strict=True)
         self.each = read_only(np.array(each))
-        self.clean, self.corrupted = (read_only(np.array(limit)) for limit in limits)
+        self.clean, self.corrupted = (read_only(np.array(values)) for values in baselines)
         effects, errors = ratio_of_means(
             self.each.reshape(len(results), -1), self.clean - self.corrupted
         )
@@ -410,11 +408,11 @@ def title_of(steps: int, exact: bool, metric: str, corrupted: Trace) -> Message:
 def exact_effects(edges: Edges, bar: Any) -> NDArray[np.float64]:
     """The effect of each edge by path patching, (senders, receivers)."""
     effects = np.zeros(edges._is_edge.shape)
-    limits = edges.clean, edges.corrupted
+    baselines = edges.clean, edges.corrupted
     bar.reset(total=edges._count)
     for s, r in np.argwhere(edges._is_edge):
         patched = patch_path(*edges._traces, edges.senders[s], [edges._receivers[r]])
-        effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), limits)
+        effects[s, r] = restored_fraction(as_metric(edges._measure(patched)), baselines)
         bar.update()
     return effects
 
@@ -430,12 +428,12 @@ def linear_effects(edges: Edges, target: Target, steps: int, bar: Any) -> NDArra
         between = corrupted
         if k:
             between = corrupted.edited({"embedding": embedding + change * (k / steps)})
-        gradients = gradients + by_receiver(between, target, bar) / steps
+        gradients = gradients + gradients_by_receiver(between, target, bar) / steps
     written = np.stack([difference(clean, corrupted, path).ravel() for path in edges.senders])
     return np.asarray(written @ np.transpose(gradients), float) / (edges.clean - edges.corrupted)
 
 
-def by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
+def gradients_by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
     """∂target/∂input through each receiver alone, in the order of `RECEIVERS`, (receivers, T D)."""
     gradients = Gradients(trace, target)
     by_path: dict[str, Array] = {}

@@ -49,7 +49,7 @@ class Features(Analysis):
 
     x = reconstruction + error, reconstruction = activations W_dec + b_dec
 
-    The table and the plot show which fraction of x each part writes, written · x / ‖x‖². The
+    The table and the plot show the fraction of x that each part writes, written · x / ‖x‖². The
     fractions of all features, of b_dec and of the error sum to 1.
 
     Attributes
@@ -63,7 +63,7 @@ class Features(Analysis):
     """
 
     meaning: ClassVar[str] = (
-        "Each number is the share of a token's vector x that a part writes: written · x / ‖x‖². "
+        "Each number is the fraction of a token's vector x that a part writes: written · x / ‖x‖². "
         "The features, b_dec and the error sum to 1."
     )
     note: ClassVar[str] = (
@@ -77,7 +77,9 @@ class Features(Analysis):
         self.sae, self._trace = sae, trace
         self.path, x = sae.read(trace, path)
         self.title = Message(
-            "Features of {path}{title}: share of each token", path=self.path, title=trace._note
+            "Features of {path}{title}: fraction of each token's vector",
+            path=self.path,
+            title=trace._note,
         )
         self.x, self.activations = x, read_only(sae.encode(x))
         self.reconstruction = read_only(sae.decode(self.activations, x))
@@ -195,32 +197,32 @@ class TopFeatures(Analysis):
     note: ClassVar[str] = Features.note
     source: ClassVar[str] = SOURCE
 
-    def __init__(self, text: Features, position: int, k: int) -> None:
-        self.title = Message("{title}, position {position}", title=text.title, position=position)
-        self.position, self._text = position, text
-        self.features = read_only(most_active(text.activations[position])[: as_count(k, "k", 1)])
-        self.activations = read_only(text.activations[position, self.features])
-        shares = text.shares[position, self.features]
-        others = text.shares[position].sum() - shares.sum()
-        bias, error = text.bias_share[position], text.error_share[position]
-        self.shares = read_only(np.array([*shares, others, bias, error]))
+    def __init__(self, result: Features, position: int, k: int) -> None:
+        self.title = Message("{title}, position {position}", title=result.title, position=position)
+        self.position, self._result = position, result
+        self.features = read_only(most_active(result.activations[position])[: as_count(k, "k", 1)])
+        self.activations = read_only(result.activations[position, self.features])
+        fractions = result.shares[position, self.features]
+        others = result.shares[position].sum() - fractions.sum()
+        bias, error = result.bias_share[position], result.error_share[position]
+        self.shares = read_only(np.array([*fractions, others, bias, error]))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
-        return self.shares[:, np.newaxis], parts_axis(self.features), named_axis("", ("share",))
+        return self.shares[:, np.newaxis], parts_axis(self.features), named_axis("", ("fraction",))
 
     def _tables(self) -> Iterator[str | Table]:
-        text, n = self._text, len(self.shares)
+        result, n = self._result, len(self.shares)
         activations, promoted = [""] * n, [""] * n
         activations[: len(self.features)] = (f"{number:.2f}" for number in self.activations)
-        if text.path.rpartition(".")[2] in IN_STREAM and len(self.features):
-            ids = np.argsort(-text._logits(self.features), axis=-1)[:, :TOKENS_PROMOTED]
-            vocabulary = text._trace.vocabulary
+        if result.path.rpartition(".")[2] in IN_STREAM and len(self.features):
+            ids = np.argsort(-result._logits(self.features), axis=-1)[:, :TOKENS_PROMOTED]
+            vocabulary = result._trace.vocabulary
             symbols = ([label(vocabulary.token(id).symbol) for id in row] for row in ids)
             promoted[: len(ids)] = map(" ".join, symbols)
-        shares = (f"{share:z.2f}" for share in self.shares)
+        fractions = (f"{fraction:z.2f}" for fraction in self.shares)
         names = parts_axis(self.features).labels
-        lines = zip(names, activations, shares, promoted, strict=True)
-        yield Table([header("part", "activation", "share", "raises"), *lines], left=(0, 3))
+        lines = zip(names, activations, fractions, promoted, strict=True)
+        yield Table([header("part", "activation", "fraction", "raises"), *lines], left=(0, 3))
 
 
 class TokensOfFeature(TokensOfHead):
@@ -270,8 +272,8 @@ class FeatureEvaluation(Analysis):
         n, D = sae.W_dec.shape
         total, counts, each = np.zeros(D), np.zeros(n), np.empty((3, len(traces)))
         tokens, squares, unexplained = 0, 0.0, 0.0
-        for numbers in traces.groups():
-            trace, _ = traces.side_by_side(numbers)
+        for indices in traces.groups():
+            trace, _ = traces.side_by_side(indices)
             at_path, x = sae.read(trace, path)
             activations = sae.encode(x)
             reconstruction = sae.decode(activations, x)
@@ -284,7 +286,7 @@ class FeatureEvaluation(Analysis):
             runs = trace, *(trace.edited({at_path: value}) for value in (reconstruction, bias))
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, run in enumerate(runs):
-                each[row, numbers] = losses_of(run.logits[..., :-1, :], ids)
+                each[row, indices] = losses_of(run.logits[..., :-1, :], ids)
         self.explained = 1 - unexplained / (squares - float(total @ total) / tokens)
         self.density = read_only(counts / tokens)
         self.active, self.dead = float(self.density.sum()), n - np.count_nonzero(counts)

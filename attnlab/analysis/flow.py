@@ -85,7 +85,7 @@ class ValueWeighted(Analysis):
     def __init__(self, trace: Trace, layer: int, head: int) -> None:
         result = trace.head(layer, head)
         self.title = Message("{title}: norms of its weighted values", title=result.title)
-        self.lengths = read_only(lengths_of(result.fork()))
+        self.lengths = read_only(weighted_value_norms(result.fork()))
         self._queries, self._keys = axes_of(trace, self.lengths)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -108,7 +108,7 @@ class ValueWeightedHeads(Analysis):
 
     def __init__(self, trace: Trace) -> None:
         blocks = trace.fork().blocks
-        heads = [[lengths_of(head) for head in block.attention.heads] for block in blocks]
+        heads = [[weighted_value_norms(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
         self._plot_title = Message("Norms of each head's weighted values{title}", title=trace._note)
@@ -130,18 +130,18 @@ class ValueWeightedHeads(Analysis):
             return plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
 
 
-def lengths_of(head: Trace) -> Array:
+def weighted_value_norms(head: Trace) -> Array:
     """‖weights[q, k] V[k] W_O‖, (Tq, Tk)."""
-    lengths: Array = np.abs(head.weights) * written_length(head.V, head.W_O)
-    return lengths
+    norms_of_head: Array = np.abs(head.weights) * output_norms(head.V, head.W_O)
+    return norms_of_head
 
 
-def written_length(values: Array, W_O: Array) -> Array:
+def output_norms(values: Array, W_O: Array) -> Array:
     """‖value W_O‖ of each row, (..., Dh) -> (...)."""
-    return length(values @ W_O)
+    return norms(values @ W_O)
 
 
-def length(x: Array) -> Array:
+def norms(x: Array) -> Array:
     """‖x‖ of each row, (..., D) -> (...)."""
     squares: Array = np.einsum("...d,...d->...", x, x)
     return np.sqrt(squares, out=squares)

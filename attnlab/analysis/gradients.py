@@ -71,10 +71,10 @@ class GradientRun(Run):
     def _store(self, path: str) -> Any:
         if path.startswith("blocks."):  # block by block: a deep model would recurse too far
             for later in range(self.graph.n_layer - 1, int(path.split(".")[1]), -1):
-                self._store_one(f"blocks.{later}.input")
-        return self._store_one(path)
+                self._compute(f"blocks.{later}.input")
+        return self._compute(path)
 
-    def _store_one(self, path: str) -> Any:
+    def _compute(self, path: str) -> Any:
         if path not in self.values:
             self.values.setdefault(path, read_only(self._evaluate(path, self.graph[path])))
         return self.values[path]
@@ -86,25 +86,26 @@ class GradientRun(Run):
         return super()._input(path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
-        layer, is_in_head, _ = path.rpartition(".")[0].rpartition(".heads.")
+        layer, separator, _ = path.rpartition(".")[0].rpartition(".heads.")
+        is_in_head = bool(separator)
         if node.step.name == "memory":  # another name of X
             return self._input(path.removesuffix("memory") + "X")
         if is_in_head and node.step.name == "output":  # the layer's output is the sum of the heads'
             return self._input(f"{layer}.output")
         if is_in_head and node.step.name == "X":
             return self._through_head(path.removesuffix("X"))
-        *_, whole = enclosing_steps(self.graph, path)
-        if whole != path:
-            return select_part(self, path, self._input(whole))
-        return self._from_consumers(path)
+        *_, container = enclosing_steps(self.graph, path)
+        if container != path:
+            return select_part(self, path, self._input(container))
+        return self._sum_over_consumers(path)
 
-    def _from_consumers(self, path: str) -> Array:
+    def _sum_over_consumers(self, path: str) -> Array:
         """The sum of the gradients from all steps that need a step."""
         if path == "logits":
-            return self._from_target()
+            return self._gradient_of_logits()
         if path == "final" and self.target is not None and not self.run.is_edited("logits"):
-            return self._through_columns(self.target)
-        parts = []
+            return self._gradient_of_final(self.target)
+        contributions = []
         for consumer, name in consumers(self.graph, path):
             node = self.graph[consumer]
             names = parameters_of(node.step.equation)
@@ -114,12 +115,12 @@ class GradientRun(Run):
                 argument: self._argument(argument, consumer, paths)
                 for argument in parameters_of(gradient)
             }
-            parts.append(gradient(**arguments))
+            contributions.append(gradient(**arguments))
         if path == "W_E":  # the embedding reads its rows under another name
-            parts.append(self._input("rows_of_W_E"))
-        if not parts:
+            contributions.append(self._input("rows_of_W_E"))
+        if not contributions:
             return np.zeros_like(self.run.value(path))
-        total, *others = parts
+        total, *others = contributions
         for other in others:
             total = total + other
         return total
@@ -147,23 +148,23 @@ class GradientRun(Run):
         node = self.graph[f"{head}X"]
         d_QKV = self._before_edits(node.layer_step.removesuffix("X") + "QKV")
         thirds = zip("QKV", (equations.W_Q, equations.W_K, equations.W_V), strict=True)
-        by_Q, by_K, by_V = (
+        through_Q, through_K, through_V = (
             affine_x(
                 self.run.value(f"{head}W_{name}"),
                 equations.columns_of_head(third(d_QKV), node.number, self.run.value(node.n_head)),
             )
             for name, third in thirds
         )
-        d_X: Array = by_Q + (by_K + by_V)
+        d_X: Array = through_Q + (through_K + through_V)
         return d_X
 
-    def _through_columns(self, target: Target) -> Array:
+    def _gradient_of_final(self, target: Target) -> Array:
         """The gradient of `final`: a column of W_U, or the difference of two."""
         d_final: Array = np.zeros_like(self.run.value("final"))
         d_final[target.position] = target.difference(self.run.value("W_U"))
         return d_final
 
-    def _from_target(self) -> Array:
+    def _gradient_of_logits(self) -> Array:
         """The gradient of the target with respect to the logits."""
         logits: Array = self.run._input("logits")
         d_logits = np.zeros_like(logits)
@@ -233,20 +234,20 @@ def no_gradient(edited: str) -> Message:
 def consumers(graph: Graph, path: str) -> Iterator[tuple[str, str]]:
     """The steps whose equations need a step, and the step's parameter name in each."""
     prefix, _, _ = path.rpartition(".")
-    for consumer in nearby(graph, prefix):
+    for consumer in possible_consumers(graph, prefix):
         node = graph[consumer]
         if node.step.equation is None or path not in node.needs:
             continue
         if len(enclosing_steps(graph, consumer)) > 1 or consumer.endswith("memory"):
-            continue  # a part, or a second name
+            continue  # a slice or an alias of another step
         names = parameters_of(node.step.equation)
         for name, need in zip(names, node.needs, strict=True):
             if need == path and node.step.equation in GRADIENTS:
                 yield consumer, name
 
 
-def nearby(graph: Graph, prefix: str) -> Iterator[str]:
-    """Steps that may need a step with this prefix: those of its block, of the next, and outside."""
+def possible_consumers(graph: Graph, prefix: str) -> Iterator[str]:
+    """The steps of the block with this prefix, of the next block, and outside of blocks."""
     prefixes = ["", "blocks.0"]
     if prefix:
         _, layer, *_ = prefix.split(".")

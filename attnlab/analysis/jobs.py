@@ -183,9 +183,9 @@ def measure_jobs(
 def mean_of(numbers: AnyArray) -> Any:
     """The mean over the last axis, in float64; NaN if it is empty."""
     count = numbers.shape[-1]
-    return (
-        numbers.sum(axis=-1, dtype=np.float64) / count if count else numbers.sum(axis=-1) + np.nan
-    )
+    if not count:
+        return np.full(numbers.shape[:-1], np.nan)
+    return numbers.sum(axis=-1, dtype=np.float64) / count
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:

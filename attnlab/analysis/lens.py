@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnlab import equations
 from attnlab.analysis.base import (
     Analysis,
-    Named,
+    TokenLike,
     Trace,
     TraceSequence,
     named_axis,
@@ -159,7 +159,7 @@ class LogitLens(Lens):
             )
         return decode_stream(self._trace, at(self._trace, stop))
 
-    def of(self, token: Named) -> OneToken:
+    def of(self, token: TokenLike) -> OneToken:
         """Rank and probability of one token at every point and position.
 
         Parameters
@@ -171,7 +171,7 @@ class LogitLens(Lens):
         def measure(logits: Array) -> tuple[AnyArray, AnyArray]:
             return ranks_and_probabilities(np.full((len(logits), 1), target.id), logits)
 
-        ranks, probabilities = self._measured(measure, slice(None))
+        ranks, probabilities = self._measure_points(measure, slice(None))
         numbers = np.full(ranks.shape, target.id), ranks, probabilities
         title = Message(
             "Logit lens{title}: probability and rank of {token}",
@@ -207,9 +207,9 @@ class LogitLens(Lens):
             ids = np.argsort(-logits, axis=-1, kind="stable")[:, :k] if k > 1 else best_of(logits)
             return ids, probabilities_of(ids, logits)
 
-        return self._measured(measure, rows)
+        return self._measure_points(measure, rows)
 
-    def _measured(
+    def _measure_points(
         self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: slice
     ) -> tuple[AnyArray, AnyArray]:
         """Two measures of the logits of each point, (S, n, ...).

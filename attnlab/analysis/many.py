@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from attnlab.analysis.attribution import Attribution
 from attnlab.analysis.base import (
     Analysis,
-    Named,
     Target,
+    TokenLike,
     TraceSequence,
     named_axis,
     number_of_texts,
@@ -54,17 +54,17 @@ class MeanAttribution(Attribution):
     def __init__(
         self,
         traces: TraceSequence,
-        token: Named | list[Named],
-        against: Named | list[Named] | None,
+        token: TokenLike | list[TokenLike],
+        against: TokenLike | list[TokenLike] | None,
         position: int,
     ) -> None:
         tokens = value_for_each(token, len(traces), "token")
         others = value_for_each(against, len(traces), "against")
         attributions: dict[int, Attribution] = {}
-        for numbers in traces.groups():
-            for number, trace in zip(numbers, traces.side_by_side(numbers)[1], strict=True):
-                attributions[number] = Attribution(trace, tokens[number], others[number], position)
-        self.each = tuple(attributions[number] for number in range(len(traces)))
+        for indices in traces.groups():
+            for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
+                attributions[i] = Attribution(trace, tokens[i], others[i], position)
+        self.each = tuple(attributions[i] for i in range(len(traces)))
         has_one_target = not isinstance(token, list) and not isinstance(against, list)
         target = describe_target(self.each[0].target)
         if not has_one_target:
@@ -76,8 +76,8 @@ class MeanAttribution(Attribution):
         )
         self.standard_errors: dict[str, Any] = {}
         for name in self.names:
-            numbers_of_texts = np.array([getattr(each, name) for each in self.each], float)
-            mean, error = numbers_of_texts.mean(axis=0), standard_error(numbers_of_texts)
+            values = np.array([getattr(attribution, name) for attribution in self.each], float)
+            mean, error = values.mean(axis=0), standard_error(values)
             setattr(self, name, read_only(mean) if mean.ndim else float(mean))
             self.standard_errors[name] = read_only(error) if mean.ndim else float(error)
 
@@ -93,7 +93,7 @@ class MeanAttribution(Attribution):
 
     def by_token(self) -> Any:
         raise InvalidTypeError(
-            "texts have different tokens. Use .by_token() of one of .each, such as each[0]"
+            "texts have different tokens. Use .by_token() of one text, such as .each[0].by_token()"
         )
 
 
@@ -117,25 +117,25 @@ class MeanLens(Analysis):
     ranks: NDArray[np.float64]
 
     def __init__(
-        self, traces: TraceSequence, token: Named | list[Named] | None, position: int
+        self, traces: TraceSequence, token: TokenLike | list[TokenLike] | None, position: int
     ) -> None:
         self.stops, vocabulary = stops_of(traces[0]), traces[0].vocabulary
         tokens = value_for_each(token, len(traces), "token")
         ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
         each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
-        for numbers in traces.groups():
-            trace, _ = traces.side_by_side(numbers)
-            row = checked_index(position, "position", len(traces.texts[numbers[0]]))
-            group_ids = np.array([ids[number] for number in numbers])[:, np.newaxis]
+        for indices in traces.groups():
+            trace, _ = traces.side_by_side(indices)
+            row = checked_index(position, "position", len(traces.texts[indices[0]]))
+            group_ids = np.array([ids[i] for i in indices])[:, np.newaxis]
             if token is None:
                 last = at(trace, self.stops[-1])[..., row, :]
                 group_ids = decode_stream(trace, last).argmax(-1).reshape(-1, 1)
             for s, stop in enumerate(self.stops):
-                stream = at(trace, stop)[..., row, :].reshape(len(numbers), -1)
+                stream = at(trace, stop)[..., row, :].reshape(len(indices), -1)
                 ranks, probabilities = ranks_and_probabilities(
                     group_ids, decode_stream(trace, stream)
                 )
-                each[numbers, 0, s], each[numbers, 1, s] = probabilities, ranks
+                each[indices, 0, s], each[indices, 1, s] = probabilities, ranks
         if token is None:
             description: str = Message("each text’s most probable token")
         elif isinstance(token, list):
@@ -209,7 +209,7 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
 
 
 def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
-    """The numbers of texts with equal keys, in groups of at most `most` tokens.
+    """The indices of texts with equal keys, in groups of at most `most` tokens.
 
     Parameters
     ----------
@@ -217,11 +217,11 @@ def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
     """
     groups: list[list[int]] = []
     by_key: dict[Any, list[int]] = {}
-    for number, key in enumerate(keys):
-        by_key.setdefault(key, []).append(number)
-    for key, numbers in by_key.items():
+    for i, key in enumerate(keys):
+        by_key.setdefault(key, []).append(i)
+    for key, indices in by_key.items():
         size = max(most // (key[0] if isinstance(key, tuple) else key), 1)
-        groups += [numbers[start : start + size] for start in range(0, len(numbers), size)]
+        groups += [indices[start : start + size] for start in range(0, len(indices), size)]
     return groups
 
 

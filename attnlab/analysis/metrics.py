@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from attnlab.analysis.base import Named, Target, Trace, TraceSequence
+from attnlab.analysis.base import Target, TokenLike, Trace, TraceSequence
 from attnlab.analysis.many import describe_target, value_for_each
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Result
@@ -16,7 +16,7 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 
 # A function of a trace; or a token, for its logit; or two tokens, for the difference of logits.
-Metric = Callable[[Any], float] | Named | tuple[Named, Named]
+Metric = Callable[[Any], float] | TokenLike | tuple[TokenLike, TokenLike]
 
 
 def parse_metric(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
@@ -75,22 +75,22 @@ def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
         )
 
 
-def limits_of(
+def baselines_of(
     measure: Callable[[Trace], Any], clean: Trace, corrupted: Trace
 ) -> tuple[float, float]:
     """The metric in both traces, which must differ."""
-    limits = as_metric(measure(clean)), as_metric(measure(corrupted))
-    if limits[0] == limits[1]:
+    baselines = as_metric(measure(clean)), as_metric(measure(corrupted))
+    if baselines[0] == baselines[1]:
         raise InvalidValueError(
             "the metric is {value} in both traces, so there is nothing to restore",
-            value=f"{limits[0]:.4g}",
+            value=f"{baselines[0]:.4g}",
         )
-    return limits
+    return baselines
 
 
-def restored_fraction(measured: Any, limits: tuple[float, float]) -> Any:
-    """(measured - corrupted) / (clean - corrupted), where limits = (clean, corrupted)."""
-    clean, corrupted = limits
+def restored_fraction(measured: Any, baselines: tuple[float, float]) -> Any:
+    """(measured - corrupted) / (clean - corrupted), where baselines = (clean, corrupted)."""
+    clean, corrupted = baselines
     return (measured - corrupted) / (clean - corrupted)
 
 
@@ -137,10 +137,10 @@ def for_each_pair(
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}
     with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
-        for numbers in clean.groups():
-            sides = (side.side_by_side(numbers)[1] for side in (clean, corrupted))
-            for number, *pair in zip(numbers, *sides, strict=True):
-                with in_pair(number):
-                    results[number] = analyse(*pair, metric=metrics[number])
+        for indices in clean.groups():
+            sides = (side.side_by_side(indices)[1] for side in (clean, corrupted))
+            for i, *pair in zip(indices, *sides, strict=True):
+                with in_pair(i):
+                    results[i] = analyse(*pair, metric=metrics[i])
                 bar.update()
-    return [results[number] for number in range(len(clean))]
+    return [results[i] for i in range(len(clean))]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnlab.analysis.base import (
     Analysis,
-    Named,
+    TokenLike,
     Trace,
     Traces,
     TraceSequence,
@@ -34,14 +34,13 @@ from attnlab.analysis.many import (
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
+    baselines_of,
     check_pairs,
     check_traces,
     describe_metric,
     for_each_pair,
     in_pair,
-    limits_of,
     parse_metric,
-    restored_fraction,
 )
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
@@ -55,9 +54,10 @@ from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# Rows of patched runs in a batch: at most, and enough for fast matrix products. With enough rows,
-# patches that change different rows aren't batched, as all would be computed from the first one.
-ROWS_AT_ONCE, ENOUGH_ROWS = 1024, 128
+# The maximum number of rows in a batch of patched runs, and a number that is enough for fast matrix
+# products. A batch is computed from the first row that any of its patches changes, so when it has
+# enough rows, a patch that starts at another row begins a new batch.
+MAX_ROWS, ENOUGH_ROWS = 1024, 128
 
 # Parts that a table names with their standard errors.
 PARTS_SHOWN = 10
@@ -102,16 +102,31 @@ class Patching(Analysis):
         parts: str,
         by_position: bool,
         metric: str,
-        restored: AnyArray,
-        limits: Any,
+        effects: AnyArray,
+        baselines: Any,
     ) -> None:
+        """Set the numbers: effects (patches,), and the metric in the clean and corrupted trace.
+
+        For n pairs, effects have shape (n, patches), each of the baselines (n,), and the trace is
+        that of any text.
+        """
         title = Message(self.titles[by_position], parts=parts, target=metric)
         self.title = Message("{title}{note}", title=title, note=trace._note)
         self.paths = tuple(expand(trace, parts))
-        self.clean, self.corrupted = limits
-        self._parts, self._positions = parts, positions_of(trace) if by_position else None
+        self._parts, self._positions = parts, self._position_axis(trace) if by_position else None
         positions = (len(trace.tokens),) if by_position else ()
-        self.restored = read_only(restored.reshape((*counts_of(trace, parts), *positions)))
+        clean, corrupted = baselines
+        self._set_numbers(effects, clean, corrupted, (*counts_of(trace, parts), *positions))
+
+    def _position_axis(self, trace: Trace) -> Axis:
+        return positions_of(trace)
+
+    def _set_numbers(
+        self, effects: AnyArray, clean: Any, corrupted: Any, shape: tuple[int, ...]
+    ) -> None:
+        """Set the attributes; `shape` is that of `restored`."""
+        self.clean, self.corrupted = clean, corrupted
+        self.restored = read_only((effects / (clean - corrupted)).reshape(shape))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         kinds = re.findall(r"(\w+)s\.\*", self._parts)  # block, head
@@ -183,23 +198,17 @@ class MeanPatching(Patching):
     clean: NDArray[np.float64]
     corrupted: NDArray[np.float64]
 
-    def __init__(
-        self,
-        trace: Trace,
-        parts: str,
-        by_position: bool,
-        metric: str,
-        effects: AnyArray,
-        limits: Any,
+    def _position_axis(self, trace: Trace) -> Axis:
+        return numbered_axis("position", len(trace.tokens))  # the tokens differ between texts
+
+    def _set_numbers(
+        self, effects: AnyArray, clean: Any, corrupted: Any, shape: tuple[int, ...]
     ) -> None:
-        """Compute the ratios of effects (n, patches) and limits (2, n); the trace is any text's."""
-        clean, corrupted = map(read_only, limits)
+        self.clean, self.corrupted = read_only(clean), read_only(corrupted)
         restored, errors = ratio_of_means(effects, clean - corrupted)
-        super().__init__(trace, parts, by_position, metric, restored, (clean, corrupted))
-        self.effects = read_only(effects.reshape(len(effects), *self.restored.shape))
-        self.standard_errors = read_only(errors.reshape(self.restored.shape))
-        if by_position:  # texts have different tokens there
-            self._positions = numbered_axis("position", len(trace.tokens))
+        self.restored = read_only(restored.reshape(shape))
+        self.standard_errors = read_only(errors.reshape(shape))
+        self.effects = read_only(effects.reshape(len(effects), *shape))
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
@@ -287,21 +296,21 @@ def patch(
         check_parts(corrupted, parts, by_position)
         patches = patches_of(corrupted, parts, by_position)
         bar.reset(total=len(patches))
-        limits = limits_of(measure, clean, corrupted)
+        baselines = baselines_of(measure, clean, corrupted)
         measured = np.empty(len(patches))
         if target and can_be_batched(corrupted, parts):
             direction = target.difference(corrupted.W_U)
-            for numbers, final in patched_rows(clean, corrupted, patches):
+            for batch, final in patched_rows(clean, corrupted, patches):
                 values = (final[:, 0] * direction).sum(axis=-1)
-                measured[numbers] = [as_metric(value) for value in values]
-                bar.update(len(numbers))
+                measured[batch] = [as_metric(value) for value in values]
+                bar.update(len(batch))
         else:
-            for number, (path, rows) in enumerate(patches):
+            for i, (path, rows) in enumerate(patches):
                 value = with_rows(at(corrupted, path), at(clean, path), rows)
-                measured[number] = as_metric(measure(corrupted.edited({path: value})))
+                measured[i] = as_metric(measure(corrupted.edited({path: value})))
                 bar.update()
-    restored = restored_fraction(measured, limits)
-    return Patching(corrupted, parts, by_position, description, restored, limits)
+    effects = measured - baselines[1]
+    return Patching(corrupted, parts, by_position, description, effects, baselines)
 
 
 def patch_pairs(
@@ -315,9 +324,9 @@ def patch_pairs(
     """`patch` for pairs of traces."""
     check_pairs(clean, corrupted)
     metrics, targets = value_for_each(metric, len(clean), "metric"), []
-    for number, pair_metric in enumerate(metrics):
-        with in_pair(number):
-            targets.append(parse_metric(clean[number], pair_metric)[2])
+    for i, pair_metric in enumerate(metrics):
+        with in_pair(i):
+            targets.append(parse_metric(clean[i], pair_metric)[2])
     check_lengths(corrupted, by_position)
     description = describe_metric(clean, metric)
     if None in targets or not can_be_batched(corrupted[0], parts):
@@ -325,21 +334,21 @@ def patch_pairs(
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
         return MeanPatching(corrupted[0], parts, by_position, description, *effects_of(results))
     patches = patches_of(corrupted[0], parts, by_position)
-    effects, limits = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
+    effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
     with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
-        for numbers in groups_of_pairs(clean, corrupted):
+        for indices in groups_of_pairs(clean, corrupted):
             clean_trace, corrupted_trace = (
-                traces.side_by_side(numbers)[0] for traces in (clean, corrupted)
+                traces.side_by_side(indices)[0] for traces in (clean, corrupted)
             )
-            group_targets = [target for target in (targets[number] for number in numbers) if target]
+            group_targets = [target for target in (targets[i] for i in indices) if target]
             directions = np.stack([target.difference(clean_trace.W_U) for target in group_targets])
             for row, trace in enumerate((clean_trace, corrupted_trace)):
-                limits[row, numbers] = (trace.final[..., -1, :] * directions).sum(axis=-1)
+                baselines[row, indices] = (trace.final[..., -1, :] * directions).sum(axis=-1)
             for batch, final in patched_rows(clean_trace, corrupted_trace, patches):
                 measured = (final * directions).sum(axis=-1)  # (patches, texts)
-                effects[np.ix_(numbers, batch)] = measured.T - limits[1, numbers, np.newaxis]
+                effects[np.ix_(indices, batch)] = measured.T - baselines[1, indices, np.newaxis]
                 bar.update(measured.size)
-    return MeanPatching(corrupted[0], parts, by_position, description, effects, limits)
+    return MeanPatching(corrupted[0], parts, by_position, description, effects, baselines)
 
 
 def can_be_batched(trace: Trace, parts: str) -> bool:
@@ -358,39 +367,39 @@ def can_be_batched(trace: Trace, parts: str) -> bool:
 def patched_rows(
     clean: Trace, corrupted: Trace, patches: Sequence[Patch]
 ) -> Iterator[tuple[list[int], AnyArray]]:
-    """Numbers of patches, and the last row of `final` for each, (patches, texts, D).
+    """Yield indices of patches, and the last row of `final` for each, (patches, texts, D).
 
     Patches of one step are computed side by side, from the first row that they change.
     """
     run, D = corrupted._run, corrupted.config.n_embd
     by_step: dict[str, list[int]] = {}
-    for number, (path, _) in enumerate(patches):
-        by_step.setdefault(changed_step(run.graph, path), []).append(number)
-    for step, numbers in by_step.items():
-        numbers.sort(key=lambda number: patches[number][1].start or 0)
-        for batch, values, start in batches_of(clean, corrupted, patches, step, numbers):
+    for i, (path, _) in enumerate(patches):
+        by_step.setdefault(changed_step(run.graph, path), []).append(i)
+    for step, indices in by_step.items():
+        indices.sort(key=lambda i: patches[i][1].start or 0)
+        for batch, values, start in batches_of(clean, corrupted, patches, step, indices):
             final = final_row(with_step(run, step, np.stack(values), start))
             yield batch, final.reshape(len(batch), -1, D)
 
 
 def batches_of(
-    clean: Trace, corrupted: Trace, patches: Sequence[Patch], step: str, numbers: Sequence[int]
+    clean: Trace, corrupted: Trace, patches: Sequence[Patch], step: str, indices: Sequence[int]
 ) -> Iterator[tuple[list[int], list[AnyArray], int]]:
-    """Numbers of patches of a step, the step's values, and the first row that they change."""
+    """Yield indices of patches of a step, its patched values, and the first row that changes."""
     T, original = len(corrupted.positions), at(corrupted, step)
     texts = corrupted.embedding.size // (T * corrupted.config.n_embd)
     batch, values, start = list[int](), list[AnyArray](), T - 1
-    for number in numbers:
-        path, rows = patches[number]
+    for i in indices:
+        path, rows = patches[i]
         patched = with_rows(at(corrupted, path), at(clean, path), rows)
         value = edit_run(corrupted._run, {path: patched}).value(step)
         first = first_change(value, original)
-        is_full = (T - min(start, first)) * texts * (len(batch) + 1) > ROWS_AT_ONCE
+        is_full = (T - min(start, first)) * texts * (len(batch) + 1) > MAX_ROWS
         is_enough = first != start and (T - start) * texts * len(batch) >= ENOUGH_ROWS
         if batch and (is_full or is_enough):
             yield batch, values, start
             batch, values, start = [], [], T - 1
-        batch.append(number)
+        batch.append(i)
         values.append(value)
         start = min(start, first)
     yield batch, values, start
@@ -403,7 +412,7 @@ def first_change(value: AnyArray, original: AnyArray) -> int:
 
 
 def groups_of_pairs(clean: TraceSequence, corrupted: Traces) -> list[list[int]]:
-    """The numbers of pairs of one length whose first different token is at the same position."""
+    """The indices of pairs of one length whose first different token is at the same position."""
     keys = []
     for clean_trace, corrupted_trace in zip(clean, corrupted, strict=True):
         differs = clean_trace.tokens.ids != corrupted_trace.tokens.ids
@@ -413,9 +422,9 @@ def groups_of_pairs(clean: TraceSequence, corrupted: Traces) -> list[list[int]]:
 
 def effects_of(results: Sequence[Patching]) -> tuple[AnyArray, AnyArray]:
     """Effects (n, patches), and the metric in clean and corrupted traces (2, n), of each pair."""
-    limits = np.array([(result.clean, result.corrupted) for result in results]).T
+    baselines = np.array([(result.clean, result.corrupted) for result in results]).T
     restored = np.array([result.restored.ravel() for result in results])
-    return restored * (limits[0] - limits[1])[:, np.newaxis], limits
+    return restored * (baselines[0] - baselines[1])[:, np.newaxis], baselines
 
 
 def attribution_patch(
@@ -423,7 +432,7 @@ def attribution_patch(
     corrupted: Trace | Traces,
     parts: str = HEADS,
     *,
-    metric: Named | tuple[Named, Named] | list[Named | tuple[Named, Named]],
+    metric: TokenLike | tuple[TokenLike, TokenLike] | list[TokenLike | tuple[TokenLike, TokenLike]],
     by_position: bool = False,
 ) -> AttributionPatching | MeanAttributionPatching:
     """Approximate `patch` for all steps with one backward pass of the corrupted run.
@@ -460,13 +469,13 @@ def attribution_patch(
             "metric must be a token or a pair of tokens for attribution_patch; got a function"
         )
     check_parts(corrupted, parts, by_position)
-    limits = limits_of(measure, clean, corrupted)
+    baselines = baselines_of(measure, clean, corrupted)
     gradients, estimates = Gradients(corrupted, target), []
     for path, rows in patches_of(corrupted, parts, by_position):
         change = (at(clean, path) - at(corrupted, path)) * at(gradients, path)
-        estimates.append(float(change[..., rows, :].sum()) / (limits[0] - limits[1]))
+        estimates.append(float(change[..., rows, :].sum()))
     return AttributionPatching(
-        corrupted, parts, by_position, description, np.array(estimates), limits
+        corrupted, parts, by_position, description, np.array(estimates), baselines
     )
 
 
@@ -494,7 +503,7 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
 
 
 def expand(trace: Trace, parts: Any) -> list[str]:
-    """The paths that a path with * stands for."""
+    """All paths that a path with * matches."""
     if not isinstance(parts, str):
         raise InvalidTypeError(
             "parts must be a path, such as {example}; got {parts}",

@@ -18,12 +18,11 @@ from attnlab.analysis.base import Trace, Traces, TraceSequence
 from attnlab.analysis.metrics import (
     Metric,
     as_metric,
+    baselines_of,
     check_traces,
     describe_metric,
     for_each_pair,
-    limits_of,
     parse_metric,
-    restored_fraction,
 )
 from attnlab.analysis.patching import MeanPatching, Patching, effects_of, expand
 from attnlab.equations import Array
@@ -115,9 +114,12 @@ def receiver_value(corrupted: Trace, receiver: Receiver, change: Array) -> Array
 def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[Receiver]) -> Trace:
     """The corrupted trace with receivers that get a sender's clean output."""
     change = difference(clean, corrupted, sender)
-    later = [receiver for receiver in receivers if stage_of(sender) <= receiver.stage]
     return corrupted.edited(
-        {receiver.path: receiver_value(corrupted, receiver, change) for receiver in later}
+        {
+            receiver.path: receiver_value(corrupted, receiver, change)
+            for receiver in receivers
+            if stage_of(sender) <= receiver.stage
+        }
     )
 
 
@@ -212,21 +214,22 @@ def path_patch(
     paths = expand(corrupted, sender)
     measured = np.empty(len(paths))
     with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
-        limits = limits_of(measure, clean, corrupted)
+        baselines = baselines_of(measure, clean, corrupted)
         for number, path in enumerate(paths):
             measured[number] = as_metric(measure(patch_path(clean, corrupted, path, receivers)))
             bar.update()
-    restored = restored_fraction(measured, limits)
-    result = PathPatching(corrupted, sender, False, description, restored, limits)
+    effects = measured - baselines[1]
+    result = PathPatching(corrupted, sender, False, description, effects, baselines)
     result.title = title_of(sender, names, description, corrupted)
     return result
 
 
-def title_of(sender: str, receivers: Sequence[str], words: str, corrupted: Trace) -> Message:
+def title_of(sender: str, receivers: Sequence[str], metric: str, corrupted: Trace) -> Message:
+    """The title of a result."""
     return Message(
         "Path patching from {sender} to {receiver}: {target}{note}",
         sender=sender,
         receiver=", ".join(receivers),
-        target=words,
+        target=metric,
         note=corrupted._note,
     )

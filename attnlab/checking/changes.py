@@ -51,8 +51,8 @@ class Changes(Analysis):
     """
 
     meaning: ClassVar[str] = (
-        "Each number is the share of the difference between the models that is removed by swapping "
-        "one part back: 0 is nothing, 1 is everything."
+        "Each number is the fraction of the difference between the models that is removed by "
+        "swapping one part back: 0 is nothing, 1 is everything."
     )
     note: ClassVar[str] = (
         "A part that restores much was changed in a way that matters in these texts. One that "
@@ -120,16 +120,16 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
     before = np.empty(len(texts))
     group_size = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
     with progress_bar(total=divergences.size, disable=not progress, unit="run") as bar:
-        for numbers in group_equal([len(text) for text in base_traces.texts], group_size):
-            reference = log_probabilities(base_traces.side_by_side(numbers)[0])
-            trace, _ = tuned_traces.side_by_side(numbers)
-            before[numbers] = divergence(reference, log_probabilities(trace.fork()))
+        for indices in group_equal([len(text) for text in base_traces.texts], group_size):
+            reference = log_probabilities(base_traces.side_by_side(indices)[0])
+            trace, _ = tuned_traces.side_by_side(indices)
+            before[indices] = divergence(reference, log_probabilities(trace.fork()))
             for column, edits in enumerate(swaps.values()):
-                divergences[numbers, column] = before[numbers]
+                divergences[indices, column] = before[indices]
                 if edits:
                     swapped = log_probabilities(trace.edited(edits))
-                    divergences[numbers, column] = divergence(reference, swapped)
-                bar.update(len(numbers))
+                    divergences[indices, column] = divergence(reference, swapped)
+                bar.update(len(indices))
     if not before.any():
         raise InvalidValueError(
             "the models make the same predictions for these texts: nothing changed"

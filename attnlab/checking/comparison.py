@@ -24,7 +24,7 @@ from attnlab.checking.replaced import (
     Equation,
     computable,
     is_fixed,
-    is_from_file,
+    lacks_parameters,
     upstream,
     with_equations,
 )
@@ -193,7 +193,7 @@ class Differences(Stages):
             yield self.note
         yield verdict
         if first is not None and self.are_models and self.changes is not None:
-            yield Message("Heads by the share of their attention that moved to other tokens:")
+            yield Message("Heads by the fraction of their attention that moved to other tokens:")
             ranked = [
                 (str(layer), str(head), f"{self.changes[layer, head]:.3f}")
                 for layer, head in self.heads[:HEADS_SHOWN]
@@ -208,7 +208,7 @@ class Differences(Stages):
         return tuple(
             stage
             for stage in self.stages
-            if block_of(stage.path) == block or in_block(stage.path) in STREAM
+            if block_of(stage.path) == block or path_in_block(stage.path) in STREAM
         )
 
 
@@ -347,7 +347,7 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
 
     Each block's `moved_attention` is appended to `moved`.
     """
-    if is_from_file(a._run):  # measuring rounding needs parameters
+    if lacks_parameters(a._run):  # measuring rounding needs parameters
         a, b = b, a
     names = forward_order(a, activations(type(a), a._run.graph.n_layer))
     for result in (a, b):
@@ -469,7 +469,7 @@ def block_of(path: str) -> str:
     return match[0] if match else ""
 
 
-def in_block(path: str) -> str:
+def path_in_block(path: str) -> str:
     """A path without its block."""
     return path.removeprefix(f"{block_of(path)}.")
 

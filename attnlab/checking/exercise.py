@@ -12,18 +12,18 @@ from attnlab.support.messages import Message
 
 
 def checked(
-    right: Result, write: Callable[..., Mapping[str, Any]], *arguments: Any
+    expected: Result, write: Callable[..., Mapping[str, Any]], *arguments: Any
 ) -> Verdict | str:
     """Check what a learner's function returns, or describe the error that stopped it.
 
     Parameters
     ----------
-    right : the correct result, as `check` takes it
+    expected : the correct result, as `check` takes it
     write : the learner's function, which returns a dict from names of steps to arrays
     arguments : the function's arguments
     """
     try:
-        return check(write(*arguments), right)
+        return check(write(*arguments), expected)
     except NotImplementedError:
         return Message("{name} isn't written yet.", name=write.__name__)
     except AttnlabError as error:

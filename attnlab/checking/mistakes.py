@@ -154,26 +154,26 @@ def with_mask(change: Callable[[Any], Any]) -> Equation:
     return mistaken
 
 
-def one_ahead(mask: Mask) -> Mask:
+def with_next_key(mask: Mask) -> Mask:
     allowed = mask.copy()
     allowed[..., 1:] |= mask[..., :-1]
     return allowed
 
 
-def one_behind(mask: Mask) -> Mask:
+def without_own_key(mask: Mask) -> Mask:
     allowed = np.zeros_like(mask)
     allowed[..., :-1] = mask[..., 1:]
     return allowed
 
 
-def filled_with(fill: float) -> Equation:
+def filled_where_masked(fill: float) -> Equation:
     def mistaken(scores: Array, mask: Mask) -> Array:
         return np.where(mask, scores, scores.dtype.type(fill))
 
     return mistaken
 
 
-def lowered_by(amount: float) -> Equation:
+def lowered_where_masked(amount: float) -> Equation:
     def mistaken(scores: Array, mask: Mask) -> Array:
         return np.where(mask, scores, scores - scores.dtype.type(amount))
 
@@ -506,11 +506,11 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
     )
 
 
-def rounded(to: Callable[[Any], Any]) -> Equations:
-    """All parameters, rounded."""
+def parameters_rounded_by(rounding: Callable[[Any], Any]) -> Equations:
+    """All parameters, rounded by a function such as `as_float16`."""
 
     def mistaken(value: Any) -> Any:
-        return to(value)
+        return rounding(value)
 
     return dict.fromkeys(PARAMETERS, mistaken)
 
@@ -594,8 +594,8 @@ MISTAKES = (
             )
             for fill in (1, 5, 10, 20, 50, 100)
             for other, equation in (
-                (f"-{fill}", filled_with(-fill)),
-                (f"scores - {fill}", lowered_by(fill)),
+                (f"-{fill}", filled_where_masked(-fill)),
+                (f"scores - {fill}", lowered_where_masked(fill)),
             )
         ),
     ),
@@ -619,12 +619,12 @@ MISTAKES = (
     Mistake(
         "masked_scores = scores where key ≤ query + 1, else -inf",
         "The mask is off by one: queries attend to the next token. Keep key ≤ query.",
-        {"attention.masked_scores": with_mask(one_ahead)},
+        {"attention.masked_scores": with_mask(with_next_key)},
     ),
     Mistake(
         "masked_scores = scores where key ≤ query - 1, else -inf",
         "The mask is off by one: queries don't attend to themselves. Keep key ≤ query.",
-        {"attention.masked_scores": with_mask(one_behind)},
+        {"attention.masked_scores": with_mask(without_own_key)},
     ),
     Mistake(
         "weights = softmax over the queries",
@@ -920,8 +920,8 @@ MISTAKES = (
     ),
     *with_hint(
         "The weights were converted to half precision. Load them as float32.",
-        ("every parameter rounded to float16", rounded(as_float16)),
-        ("every parameter rounded to bfloat16", rounded(as_bfloat16)),
+        ("every parameter rounded to float16", parameters_rounded_by(as_float16)),
+        ("every parameter rounded to bfloat16", parameters_rounded_by(as_bfloat16)),
     ),
 )
 
@@ -936,7 +936,7 @@ PREPENDED_TOKEN = Mistake(
 )
 
 DROPOUT = Mistake(
-    "{name} with dropout, p = {share:.2g}",
+    "{name} with dropout, p = {p:.2g}",
     "Some cells are 0, and all others are larger by 1 / (1 - p). Dropout is for training only: "
     "turn it off, in PyTorch with model.eval().",
     {},

@@ -89,9 +89,9 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The names of a function's parameters with their defaults, much faster than inspect.signature.
+    """A function's parameters with their defaults, `...` if they have none.
 
-    Parameters without a default have `...`.
+    Much faster than `inspect.signature`.
     """
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     defaults = function.__defaults__ or ()
@@ -105,11 +105,11 @@ def is_fixed(run: Run, path: str) -> bool:
         return False
     if node.step.equation is identity:  # an alias, unless cross-attention gives it a value
         return run.value(path) is not run.value(node.needs[0])
-    return node.step.equation is None or is_from_file(run)
+    return node.step.equation is None or lacks_parameters(run)
 
 
-def is_from_file(run: Run) -> bool:
-    """Whether the parameters are missing."""
+def lacks_parameters(run: Run) -> bool:
+    """Whether a run has no parameters, as in a trace opened from a file."""
     return isinstance(getattr(run.read_parameter, "__self__", None), NoParameters)
 
 
@@ -145,5 +145,5 @@ def computable(run: Run, paths: Iterable[str]) -> set[str]:
     for path in upstream(run.graph, paths):
         node = run.graph[path]
         computed = not node.step.is_input and all(is_computable[need] for need in inputs_of(node))
-        is_computable[path] = computed or run.is_stored(path) or not is_from_file(run)
+        is_computable[path] = computed or run.is_stored(path) or not lacks_parameters(run)
     return {path for path in paths if is_computable[path]}

@@ -23,8 +23,8 @@ from attnlab.checking.comparison import (
     distance,
     epsilon_of,
     forward_order,
-    in_block,
     join_words,
+    path_in_block,
     perturbed_runs,
     stage_of,
     table_of,
@@ -83,7 +83,7 @@ MIN_NUMBERS = 8
 # In half precision, rounding hides small mistakes: a larger fraction may remain, and every mistake
 # with which at most this multiple of the smallest difference remains is reported.
 MAX_REMAINING_HALF = 1 / 2
-EQUALLY_NEAR = 1.25
+EQUALLY_CLOSE = 1.25
 
 # Differing cells that a report lists if no known mistake explains them.
 CELLS_SHOWN = 8
@@ -262,7 +262,7 @@ class Submission:
         value, perturbed_values = self.value_in(run), self.values_in(variants)
         if value is None or len(perturbed_values) < len(variants):
             return False
-        if self.epsilon > HALF_EPSILON and self.difference_from(run) > usual_rounding(
+        if self.epsilon > HALF_EPSILON and self.difference_from(run) > typical_rounding(
             value, perturbed_values, self.epsilon
         ):
             return False
@@ -440,11 +440,11 @@ def common_epsilon(
     The precision lost in one step is lost in all later ones.
     """
     common = max(epsilon for _, epsilon in numbers.values())
-    looked_up = (None, identity, token_embedding, position_embedding)
+    copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
     for name, (array, _) in numbers.items():
         path = result._prefix + name
         expected = numbers_at(run, path)
-        is_computed = run.graph[path].step.equation not in looked_up
+        is_computed = run.graph[path].step.equation not in copies
         if expected is not None and is_computed and layouts_of(array, expected.shape):
             common = max(common, half_epsilon(array, expected))
     return common if common >= HALF_EPSILON else min(FLOAT32, common)
@@ -500,7 +500,7 @@ def from_own_inputs(
     if compared_locally is submission or expected.dtype.kind != "f":
         return submission
     variants = submission.values_in(perturbed_runs(local, [submission.path]))
-    typical = root_mean_square(compared_locally.nearest, expected) / usual_rounding(
+    typical = root_mean_square(compared_locally.nearest, expected) / typical_rounding(
         expected, variants, submission.epsilon
     )
     stage = replace(stage, rounding=max(stage.rounding, typical))
@@ -512,7 +512,7 @@ def root_mean_square(mine: AnyArray, expected: AnyArray) -> float:
         return float(np.sqrt(np.square(distance(mine, expected)).mean()))
 
 
-def usual_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
+def typical_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: float) -> float:
     """The root mean square of a step's rounding errors."""
     spread = max(root_mean_square(variant, expected) for variant in variants) / PERTURBATION
     size = root_mean_square(np.where(expected > MASKED, expected, 0.0), np.zeros_like(expected))
@@ -569,22 +569,25 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
     if first.epsilon > HALF_EPSILON:
         run = first.local or run  # with less accumulated rounding
         submitted = [first]
-    other, rest = run, submitted
-    while len(explanations) < MAX_MISTAKES and (explained := find_mistakes(other, rest)):
-        explanations.append(explained)
-        if not explained.unexplained:
+    compared = submitted
+    while len(explanations) < MAX_MISTAKES:
+        current_run = explanations[-1].run if explanations else run
+        explanation = find_mistakes(current_run, compared)
+        if explanation is None:
             break
-        other = explained.run
-        rest = [compare_in_run(result, other, step) for step in submitted]
-        if all(step.agrees for step in rest):
+        explanations.append(explanation)
+        if not explanation.unexplained:
+            break
+        compared = [compare_in_run(result, explanation.run, step) for step in submitted]
+        if all(step.agrees for step in compared):
             break
     if not explanations and first.epsilon < HALF_EPSILON:
         explanations = find_pair(run, submitted)
     if not explanations:
         return replace(verdict, **cells_of(result, first))
     mistakes, *further = (
-        tuple(with_sizes(mistake, run, first.path) for mistake in explained.mistakes)
-        for explained in explanations
+        tuple(with_sizes(mistake, run, first.path) for mistake in explanation.mistakes)
+        for explanation in explanations
     )
     return replace(
         verdict,
@@ -606,7 +609,7 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
     agreeing, first = [step for step in submitted if step.agrees], first_differing(submitted)
     later = [step for step in submitted if not step.agrees and step is not first]
 
-    def fitting(stop_at: Container[str]) -> Iterator[Explanation]:
+    def explanations(stop_at: Container[str]) -> Iterator[Explanation]:
         for mistake, other in candidates(run, submitted, stop_at):
             if first.is_near(other):
                 variants = perturbed_runs(other, [step.path for step in submitted])
@@ -615,19 +618,22 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
                     yield Explanation((mistake,), other, tuple(names))
 
     # A mistake before an agreeing step is unlikely: that step would usually differ too.
-    fits = list(fitting({step.path for step in agreeing}))
-    if agreeing and not fits:
-        fits = list(fitting(()))
-    fits = fits or [Explanation((mistake,), run) for mistake in with_dropout(run, first)]
-    if not fits:
+    options = list(explanations({step.path for step in agreeing}))
+    if agreeing and not options:
+        options = list(explanations(()))
+    if not options:
+        options = [Explanation((mistake,), run) for mistake in with_dropout(run, first)]
+    if not options:
         return None
-    best = min(fits, key=lambda fit: len(fit.unexplained))
+    best = min(options, key=lambda option: len(option.unexplained))
     if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
-        best = min(fits, key=lambda fit: first.difference_from(fit.run))
-        largest = EQUALLY_NEAR * first.difference_from(best.run)
-        fits = [fit for fit in fits if first.difference_from(fit.run) <= largest]
-    equal = (fit.mistakes[0] for fit in fits if len(fit.unexplained) == len(best.unexplained))
-    return best._replace(mistakes=tuple(dict.fromkeys(equal)))
+        best = min(options, key=lambda option: first.difference_from(option.run))
+        largest = EQUALLY_CLOSE * first.difference_from(best.run)
+        options = [option for option in options if first.difference_from(option.run) <= largest]
+    equally_good = (
+        option.mistakes[0] for option in options if len(option.unexplained) == len(best.unexplained)
+    )
+    return best._replace(mistakes=tuple(dict.fromkeys(equally_good)))
 
 
 def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
@@ -683,7 +689,8 @@ def candidates(
     tried = set()
     # Mistakes with fewer equations first: more equations may have the same effect on this step.
     mistakes = sorted(
-        (*MISTAKES, *cache_mistakes(first_row(first))), key=lambda mistake: len(mistake.equations)
+        (*MISTAKES, *cache_mistakes(first_differing_row(first))),
+        key=lambda mistake: len(mistake.equations),
     )
     for mistake, scope in itertools.product(
         mistakes, [EVERYWHERE] if everywhere else scopes(submitted)
@@ -724,7 +731,7 @@ def block_number(path: str) -> int:
     return EVERYWHERE.stop - 1 if path in AFTER_BLOCKS else -1
 
 
-def first_row(submission: Submission) -> int:
+def first_differing_row(submission: Submission) -> int:
     """The first token whose row differs, such as the first one after a cache."""
     if submission.expected.ndim < 2:
         return 0
@@ -737,7 +744,7 @@ def table_name(graph: Graph, path: str) -> str:
     """The name of a step in the table of mistakes, without its block."""
     if issubclass(graph.root, Attention):
         return f"attention.{path}"
-    return in_block(path)
+    return path_in_block(path)
 
 
 def with_prepended_token(run: Run) -> Run | None:
@@ -775,19 +782,19 @@ def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
         return
     prefix = submission.path.rpartition(".")[0]
     stream, step = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
-    undropped = np.atleast_1d(run.value(step)).astype(np.float64)
+    without_dropout = np.atleast_1d(run.value(step)).astype(np.float64)
     for array in submission.layouts:
         mine = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
         is_zero = np.abs(mine) <= submission.tolerance
-        is_large = np.abs(undropped) > 8 * submission.tolerance
+        is_large = np.abs(without_dropout) > 8 * submission.tolerance
         kept, dropped = is_large & ~is_zero, is_large & is_zero
         if not dropped.any() or not kept.any():
             continue
-        largest = np.argmax(np.where(kept, np.abs(undropped), 0.0))
-        factor = float(mine.flat[largest] / undropped.flat[largest])
-        is_scaled = np.abs(mine - factor * undropped) <= 2 * factor * submission.tolerance
+        largest = np.argmax(np.where(kept, np.abs(without_dropout), 0.0))
+        factor = float(mine.flat[largest] / without_dropout.flat[largest])
+        is_scaled = np.abs(mine - factor * without_dropout) <= 2 * factor * submission.tolerance
         if factor > 1.001 and kept.sum() > 1 and (is_zero | is_scaled).all():
-            formula = Message(DROPOUT.formula, name=step.rpartition(".")[2], share=1 - 1 / factor)
+            formula = Message(DROPOUT.formula, name=step.rpartition(".")[2], p=1 - 1 / factor)
             yield replace(DROPOUT, formula=formula)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attnlab import equations
 from attnlab.analysis.attribution import direction
-from attnlab.analysis.flow import length, written_length
+from attnlab.analysis.flow import norms, output_norms
 from attnlab.analysis.jobs import JOBS, Job
 from attnlab.analysis.lens import log_probabilities_of
 from attnlab.equations import AnyArray, Array
@@ -24,12 +24,17 @@ from attnlab.forward.fast import ROWS
 from attnlab.model.trace import Trace
 from attnlab.steps import read_only
 from attnlab.support.checks import as_reals
+from attnlab.text.tokens import Tokens
 
-# The keys whose weight a measure sums, by the first word of its name.
-TARGETS: dict[str, Job] = {
-    **JOBS,
-    "distance": lambda tokens: np.tril(np.subtract.outer(*2 * (np.arange(len(tokens)),))),
-}
+
+def distance(tokens: Tokens) -> NDArray[np.int64]:
+    """The distance from each query back to each key, (T, T); 0 for later keys."""
+    positions = np.arange(len(tokens))
+    return np.tril(positions[:, np.newaxis] - positions)
+
+
+# The factors of the weights that a measure sums, by the first word of its name.
+TARGETS: dict[str, Job] = {**JOBS, "distance": distance}
 
 # Suffixes of the names of variants.
 PLAIN, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
@@ -46,10 +51,10 @@ MEASURES: dict[str, str] = {
     "induction_without_first": "induction weight, excluding the first token",
     "distance_without_first": "mean distance, excluding the first token",
     "entropy_without_first": "entropy, excluding the first token",
-    "first_by_value": "share of the weighted values' norms at the first token",
-    "previous_by_value": "share of the weighted values' norms at the previous token",
-    "same_by_value": "share of the weighted values' norms at earlier occurrences",
-    "induction_by_value": "share of the weighted values' norms at the induction target",
+    "first_by_value": "fraction of the weighted values' norms at the first token",
+    "previous_by_value": "fraction of the weighted values' norms at the previous token",
+    "same_by_value": "fraction of the weighted values' norms at earlier occurrences",
+    "induction_by_value": "fraction of the weighted values' norms at the induction target",
     "size": "norm of the head's output over that of the residual stream",
     "writer": "how often the head is among the 3 largest contributions to the next token's logit",
     "loss": "the model's cross-entropy, in nats per token",
@@ -158,28 +163,28 @@ def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     targets = {
         base: np.asarray(job(trace.tokens), dtype)
         for base, job in TARGETS.items()
-        if any(split(name)[0] == base for name in names)
+        if any(split_name(name)[0] == base for name in names)
     }
-    keys: dict[str, AnyArray] = {PLAIN: np.ones(T), WITHOUT_FIRST: 1.0 * (np.arange(T) > 0)}
-    by_value = any(split(name)[1] == BY_VALUE for name in names)
+    factors: dict[str, AnyArray] = {PLAIN: np.ones(T), WITHOUT_FIRST: 1.0 * (np.arange(T) > 0)}
+    by_value = any(split_name(name)[1] == BY_VALUE for name in names)
     writers = Writers(trace) if "writer" in names else None
     layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
     for block in blocks_in_turn(trace):
         attention = block.attention
         attention.weights  # noqa: B018  computed first and kept, as the context needs them
-        W_O = heads_of(attention.W_O, trace.config.n_head)
+        W_O = W_O_by_head(attention.W_O, trace.config.n_head)
         if by_value:
-            keys[BY_VALUE] = written_length(attention.V, W_O)
+            factors[BY_VALUE] = output_norms(attention.V, W_O)
         if writers is not None or "size" in layers:
             written = attention.context @ W_O  # (H, T, D)
         if writers is not None:
             writers.add(written, block.mlp.output)
         for name, per_layer in layers.items():
-            base, variant = split(name)
+            base, variant = split_name(name)
             if base in targets:
-                per_layer.append(weight_on(targets[base], attention.weights, keys[variant]))
+                per_layer.append(weight_on(targets[base], attention.weights, factors[variant]))
             elif base == "entropy":
-                per_layer.append(entropy(attention.weights, keys[variant]))
+                per_layer.append(entropy(attention.weights, factors[variant]))
             else:
                 per_layer.append(size(written, block.input))
     results = {
@@ -189,7 +194,7 @@ def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     return results if writers is None else {**results, "writer": writers.sums()}
 
 
-def split(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """A measure's base name and variant."""
     for variant in (WITHOUT_FIRST, BY_VALUE):
         if name.endswith(variant):
@@ -197,36 +202,36 @@ def split(name: str) -> tuple[str, str]:
     return name, PLAIN
 
 
-def weight_on(targets: AnyArray, weights: Array, keys: AnyArray) -> Sums:
-    """The fraction of weight on the targets, Σ weights keys targets / Σ weights keys.
+def weight_on(targets: AnyArray, weights: Array, factors: AnyArray) -> Sums:
+    """The fraction of weight on the targets, Σ weights factors targets / Σ weights factors.
 
-    Summed over the queries that have a target with a nonzero key factor.
+    Summed over the queries that have a target whose factor isn't 0.
 
     Parameters
     ----------
     targets : (T, T), 1 at a query's target keys and 0 elsewhere; or the distance
     weights : (H, T, T)
-    keys : (T,) or (H, T), a factor for each key
+    factors : (T,) or (H, T), by key
     """
-    is_included = (keys > 0).reshape(-1, keys.shape[-1]).all(axis=0)
+    is_included = (factors > 0).reshape(-1, factors.shape[-1]).all(axis=0)
     has_target = (targets[:, is_included] != 0).any(axis=-1)
     on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
     on_all = np.einsum("htk,t->hk", weights, has_target.astype(weights.dtype))
-    return Sums(sum_last_axis(on_targets * keys), sum_last_axis(on_all * keys))
+    return Sums(sum_last_axis(on_targets * factors), sum_last_axis(on_all * factors))
 
 
-def entropy(weights: Array, keys: AnyArray) -> Sums:
-    """Entropy -Σ p ln p, p = weights keys / r, weighted by r = Σ weights keys.
+def entropy(weights: Array, factors: AnyArray) -> Sums:
+    """Entropy -Σ p ln p, p = w / r, weighted by r = Σ w, where w = weights factors.
 
-    r times the entropy is -Σ w ln w + r ln r, w = weights keys, which avoids dividing by a small r.
-    Queries with only one visible key are left out.
+    r times the entropy is -Σ w ln w + r ln r, which avoids dividing by a small r. Queries with only
+    one visible key are left out.
 
     Parameters
     ----------
     weights : (H, T, T)
-    keys : (T,), 0 for keys to leave out, otherwise 1
+    factors : (T,), 0 for keys to leave out, otherwise 1
     """
-    is_included = keys > 0
+    is_included = factors > 0
     queries = np.cumsum(is_included) > 1
     per_head = []
     for head in weights:  # one at a time, to keep temporary arrays small
@@ -250,11 +255,11 @@ def size(written: Array, stream: Array) -> Sums:
     written : (H, T, D), context W_O
     stream : (T, D), the block's input
     """
-    ratios = length(written) / length(stream)
+    ratios = norms(written) / norms(stream)
     return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
 
 
-def heads_of(W_O: Array, n_head: int) -> Array:
+def W_O_by_head(W_O: Array, n_head: int) -> Array:
     """Each head's W_O, (H·Dh, D) -> (H, Dh, D)."""
     return W_O.reshape(n_head, -1, W_O.shape[-1])
 

@@ -21,7 +21,7 @@ from attnlab.corpus.measures import (
     TITLES,
     is_per_head,
     measure_trace,
-    split,
+    split_name,
 )
 from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
@@ -130,7 +130,7 @@ class Standout:
 
 def short_title_of(name: str) -> Message:
     """A measure's title without its variant; a user-defined one's name."""
-    kind, _ = split(name)
+    kind, _ = split_name(name)
     return Message(TITLES.get(kind, "{name}"), name=kind)
 
 
@@ -188,10 +188,12 @@ class Measured(Analysis):
     @property
     def scale(self) -> Scale:
         """The colour scale of its means: that of weights, or one shared by all its variants."""
-        kind, _ = split(self.name)
+        kind, _ = split_name(self.name)
         if kind in JOBS:
             return WEIGHTS
-        variants = [measure for measure in self._atlas.values() if split(measure.name)[0] == kind]
+        variants = [
+            measure for measure in self._atlas.values() if split_name(measure.name)[0] == kind
+        ]
         return Scale.of(np.stack([measure.mean for measure in variants]))
 
     def _grids(self) -> list[Grid]:
@@ -271,13 +273,13 @@ class HeadProfile(Analysis):
     def __init__(self, atlas: Atlas, layer: int, head: int) -> None:
         self.measures = atlas._per_head()
         self._measured = [atlas[name] for name in self.measures]
-        self._at = at = (
+        self._index = index = (
             Numbered("layer", range(atlas.n_layer)).item(layer),
             Numbered("head", range(atlas.n_head)).item(head),
         )
-        self.mean = read_only(np.array([measure.mean[at] for measure in self._measured]))
-        self.error = read_only(np.array([measure.error[at] for measure in self._measured]))
-        self.title = mean_of(head_name(*at), atlas)
+        self.mean = read_only(np.array([measure.mean[index] for measure in self._measured]))
+        self.error = read_only(np.array([measure.error[index] for measure in self._measured]))
+        self.title = mean_of(head_name(*index), atlas)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         measures = named_axis("measure", self.measures)
@@ -291,7 +293,7 @@ class HeadProfile(Analysis):
 
         numbers = np.stack([measure.mean.ravel() for measure in self._measured])
         errors = np.stack([measure.error.ravel() for measure in self._measured])
-        selected = int(np.ravel_multi_index(self._at, self._measured[0].mean.shape))
+        selected = int(np.ravel_multi_index(self._index, self._measured[0].mean.shape))
         with drawing_in(language):
             return plot_profile([*self.measures], numbers, errors, selected, say(self.title), ax)
 
@@ -303,11 +305,11 @@ class HeadProfile(Analysis):
     def _tables(self) -> Iterator[Table]:
         lines: list[tuple[str, ...]] = [header("measure", "mean", "error", "rank", "texts")]
         for measure in self._measured:
-            larger = int((measure.mean > measure.mean[self._at]).sum())
-            numbers = (measure.mean[self._at], measure.error[self._at])
+            larger = int((measure.mean > measure.mean[self._index]).sum())
+            numbers = (measure.mean[self._index], measure.error[self._index])
             cells = ["" if np.isnan(number) else f"{number:.3f}" for number in numbers]
             rank = Message("{rank} of {count}", rank=larger + 1, count=measure.mean.size)
-            texts = f"{measure.texts[self._at]:,}"
+            texts = f"{measure.texts[self._index]:,}"
             lines.append((measure.name, *cells, rank if cells[0] else "", texts))
         yield Table(lines)
 
@@ -348,8 +350,8 @@ class Difference(Analysis):
         self.difference = {n: read_only(second[n].mean - first[n].mean) for n in self.measures}
         self.batches, width = 0, max(first._tally.width, second._tally.width)
         if is_same:
-            both = first._tally.batches_of(width).keys() | second._tally.batches_of(width).keys()
-            self.batches = len(both)
+            numbers = first._tally.batches_of(width).keys() | second._tally.batches_of(width).keys()
+            self.batches = len(numbers)
         self.error = {}
         for name in self.measures:
             self.error[name] = read_only(
@@ -375,33 +377,33 @@ class Difference(Analysis):
         lines = []
         for name in self.measures:
             in_errors = self._in_errors(name)
-            for at in np.ndindex(in_errors.shape):
+            for index in np.ndindex(in_errors.shape):
                 difference, error = format_with_error(
-                    float(self.difference[name][at]), float(self.error[name][at])
+                    float(self.difference[name][index]), float(self.error[name][index])
                 )
                 sign = "" if difference.startswith("-") else "+"
-                cells = [name, _name_of(at), f"{sign}{difference}", error]
-                if not np.isnan(in_errors[at]):
-                    lines.append((-abs(in_errors[at]), [*cells, f"{in_errors[at]:+.1f}"]))
+                cells = [name, _name_of(index), f"{sign}{difference}", error]
+                if not np.isnan(in_errors[index]):
+                    lines.append((-abs(in_errors[index]), [*cells, f"{in_errors[index]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
         names = header("measure", "head", "difference", "error", "in errors")
         yield Table([names, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
 
 
-def _name_of(at: tuple[int, ...]) -> str:
-    """A head's name; empty for the model."""
-    return f"layer {at[0]} head {at[1]}" if at else ""
+def _name_of(index: tuple[int, ...]) -> str:
+    """The name of the head at (layer, head); "" for (), the whole model."""
+    return f"layer {index[0]} head {index[1]}" if index else ""
 
 
 def paired_error(first: Measured, second: Measured, width: int) -> Means:
     """Standard error of a paired difference, from batches of `width` texts."""
     batches, other_batches = first._batches(width), second._batches(width)
-    nothing = np.zeros((2, *first.mean.shape))
+    zeros = np.zeros((2, *first.mean.shape))
     squares, count = np.zeros(first.mean.shape), np.zeros(first.mean.shape)
     with np.errstate(divide="ignore", invalid="ignore"):  # divisors and count - 1 may be 0
         for number in sorted(batches.keys() | other_batches.keys()):
-            s1, n1 = batches.get(number, nothing)
-            s2, n2 = other_batches.get(number, nothing)
+            s1, n1 = batches.get(number, zeros)
+            s2, n2 = other_batches.get(number, zeros)
             d = (s2 - second.mean * n2) / second.places - (s1 - first.mean * n1) / first.places
             squares, count = squares + d**2, count + (n1 + n2 > 0)
         error: Means = np.sqrt(count / (count - 1) * squares)
@@ -492,7 +494,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """The measures of heads by family: raw, without the first token, by value."""
         families: dict[str, list[Measured]] = {}
         for name in filter(is_per_head, self.measures):
-            families.setdefault(FAMILIES[split(name)[1]], []).append(self[name])
+            families.setdefault(FAMILIES[split_name(name)[1]], []).append(self[name])
         return families
 
     def standouts(self) -> tuple[Standout, ...]:
@@ -503,7 +505,7 @@ class Atlas(Document, Mapping[str, Measured]):
         standouts = []
         for name in self.measures:
             mean, error = self[name].mean, self[name].error
-            if is_per_head(name) and split(name)[1] == PLAIN and not np.isnan(mean).all():
+            if is_per_head(name) and split_name(name)[1] == PLAIN and not np.isnan(mean).all():
                 layer, head = map(int, np.unravel_index(np.nanargmax(mean), mean.shape))
                 largest, its_error = float(mean[layer, head]), float(error[layer, head])
                 median = float(np.nanmedian(mean))
@@ -546,14 +548,14 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def lines(self) -> list[list[str]]:
         """The means without variants: a header and a row for each head; [] without heads."""
-        heads = [n for n in self.measures if is_per_head(n) and split(n)[1] == PLAIN]
+        heads = [n for n in self.measures if is_per_head(n) and split_name(n)[1] == PLAIN]
         if not heads:
             return []
         lines = [[*header("layer", "head"), *heads]]
-        for at in np.ndindex(self.n_layer, self.n_head):
-            means = [self[name].mean[at] for name in heads]
+        for index in np.ndindex(self.n_layer, self.n_head):
+            means = [self[name].mean[index] for name in heads]
             cells = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
-            lines.append([*map(str, at), *cells])
+            lines.append([*map(str, index), *cells])
         return lines
 
     def pieces(self) -> Iterator[str | Table]:
@@ -561,7 +563,7 @@ class Atlas(Document, Mapping[str, Measured]):
         if lines := self.lines():
             yield Table(lines, left=())
         yield from map(Paragraph, filter(None, [self.loss, self.caution]))
-        if others := [name for name in self.measures if split(name)[1]]:
+        if others := [name for name in self.measures if split_name(name)[1]]:
             yield Paragraph(
                 "atlas[name] shows a measure with errors; also: {others}", others=", ".join(others)
             )
@@ -574,7 +576,7 @@ class Atlas(Document, Mapping[str, Measured]):
         grids = [
             Grid(self[name].short_title, self[name].mean, axes, fixed_scale=self[name].scale)
             for name in self.measures
-            if is_per_head(name) and split(name)[1] == PLAIN
+            if is_per_head(name) and split_name(name)[1] == PLAIN
         ]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         return document_view(self, [title, *grids, *others])
@@ -710,9 +712,10 @@ class Atlas(Document, Mapping[str, Measured]):
             )
 
     def is_of(self, model: GPT2) -> bool:
-        """Whether a model reproduces the most often listed passage's values, up to rounding.
+        """Whether a model is the one that was measured, judged by the values of one passage.
 
-        True if there are no passages, or only user-defined measures, which can't be computed again.
+        The passage that is listed most often is measured again. The result is True without passages
+        and with user-defined measures alone, which can't be computed again.
         """
         check_kind(model, GPT2, "model")
         built_in = dict.fromkeys(name for name in self.measures if name in MEASURES)

@@ -21,7 +21,7 @@ from attnlab.corpus.measures import Measure, checked_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
-from attnlab.corpus.worker import Shared, Task, columns, tally_of
+from attnlab.corpus.worker import SharedModel, Task, columns, tally_of
 from attnlab.errors import (
     AttnlabError,
     InvalidValueError,
@@ -115,16 +115,16 @@ def atlas(
     """
     progress = as_flag(progress, "progress")
     if isinstance(model, GPT2):
-        name, opened = None, model
+        name, loaded = None, model
     elif isinstance(model, str | os.PathLike):
-        name, opened = os.fspath(model), GPT2.from_pretrained(model)
+        name, loaded = os.fspath(model), GPT2.from_pretrained(model)
     else:
         check_kind(model, GPT2, "model")
     if executor is not None:
         check_kind(executor, Executor, "executor")
-    limit = opened.config.n_positions
+    limit = loaded.config.n_positions
     size = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
-    task = Task(Shared(opened, name), checked_measures(measures), size)
+    task = Task(SharedModel(loaded, name), checked_measures(measures), size)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")
     if path is not None and is_within(path, texts):
@@ -134,24 +134,24 @@ def atlas(
             path=path,
         )
     if any(function is not None for function in task.measures.values()):
-        chunks = after_trying_measures(task, chunks)
+        chunks = try_measures_first(task, chunks)
     if path is not None:
         make_directory(path)
     with one_thread(), contextlib.nullcontext() if path is None else lock_file(path / LOCK):
         stored = (
             None
             if path is None
-            else StoredTallies(path, identity(task, chunk), columns(opened.config, task.measures))
+            else StoredTallies(path, identity(task, chunk), columns(loaded.config, task.measures))
         )
         digest = hashlib.sha256()
         with contextlib.closing(
             tallies(task, executor, stored, with_digest(chunks, digest))
-        ) as parts:
+        ) as chunk_tallies:
             count = count_of(texts) if progress else None
-            total = _total(task.empty_tally(), parts, count, progress)
+            total = _total(task.empty_tally(), chunk_tallies, count, progress)
         is_local = name is None or os.path.isdir(as_path(name))
-        source = directory_of(opened) if is_local else str(name)
-        result = Atlas.of(opened, source, task.measures, size, total, digest.hexdigest())
+        source = directory_of(loaded) if is_local else str(name)
+        result = Atlas.of(loaded, source, task.measures, size, total, digest.hexdigest())
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):
@@ -175,8 +175,8 @@ def is_within(directory: Path, texts: Any) -> bool:
     return os.path.isdir(corpus) and directory.resolve().is_relative_to(corpus)
 
 
-def after_trying_measures(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Try the user-defined measures on the first chunk; return all chunks."""
+def try_measures_first(task: Task, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Raise if a user-defined measure fails on the first chunk; return all chunks."""
     first = next(chunks, None)
     if first is None:
         return chunks
@@ -199,16 +199,16 @@ def _total(
 
     The bar estimates the time left if the number of texts is known.
     """
-    started, from_disk = time.perf_counter(), 0
+    started, tokens_from_disk = time.perf_counter(), 0
     # The bar disappears if an error occurs before the first chunk is done.
     with progress_bar(total=count, unit=" texts", leave=False, disable=not progress) as bar:
         for tally, is_new in chunks:
             total.add(tally)
             texts = tally.texts + len(tally.faults)
             if not is_new:  # doesn't count toward the speed
-                from_disk += tally.tokens
+                tokens_from_disk += tally.tokens
                 bar.initial = bar.n + texts
-            speed = (total.tokens - from_disk) / (time.perf_counter() - started)
+            speed = (total.tokens - tokens_from_disk) / (time.perf_counter() - started)
             bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", False)
             bar.leave = True
             bar.update(texts)

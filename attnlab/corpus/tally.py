@@ -38,7 +38,7 @@ BATCHES = 128
 NONE = np.iinfo(np.int64).max
 
 
-def passage(text: int, start: int) -> int:
+def passage_number(text: int, start: int) -> int:
     """A passage's number; numbers are in corpus order."""
     return (text << TOKEN_BITS) + start
 

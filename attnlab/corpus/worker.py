@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from attnlab.corpus.measures import Measure, Sums, is_per_head, measure_trace
-from attnlab.corpus.tally import Tally, passage
+from attnlab.corpus.tally import Tally, passage_number
 from attnlab.corpus.texts import Chunk, Text
 from attnlab.equations import Ids
 from attnlab.errors import AttnlabError, InvalidValueError
@@ -27,7 +27,7 @@ from attnlab.support.blas import use_one_thread
 MAX_SENT = 64_000_000
 
 
-class Shared:
+class SharedModel:
     """A model that pickles cheaply; each worker opens it once and keeps it.
 
     A model given by name is sent as its name; one on disk as its tokenizer and the weights' path.
@@ -53,15 +53,15 @@ class Shared:
 
 
 @cache
-def _open_by_name(name: str) -> Shared:
+def _open_by_name(name: str) -> SharedModel:
     use_one_thread()
-    return Shared(GPT2.from_pretrained(name), name)
+    return SharedModel(GPT2.from_pretrained(name), name)
 
 
 @lru_cache(maxsize=1)
-def _unpickle(content: bytes) -> Shared:
+def _unpickle(content: bytes) -> SharedModel:
     use_one_thread()
-    return Shared(pickle.loads(content))
+    return SharedModel(pickle.loads(content))
 
 
 class Task(NamedTuple):
@@ -74,7 +74,7 @@ class Task(NamedTuple):
     window : tokens to trace at once
     """
 
-    shared: Shared
+    shared: SharedModel
     measures: dict[str, Measure | None]
     window: int
 
@@ -115,8 +115,8 @@ class Task(NamedTuple):
         tally = self.empty_tally()
         sums, divisors = np.zeros((2, tally.moments.shape[-1]))
         for start, ids in self._windows(text):
-            window_sums = flat(measure_trace(self.shared.model.trace(ids), self.measures))
-            tally.add_passage(passage(number, start), text.name, ids, *window_sums)
+            window_sums = side_by_side(measure_trace(self.shared.model.trace(ids), self.measures))
+            tally.add_passage(passage_number(number, start), text.name, ids, *window_sums)
             sums, divisors = sums + window_sums.sums, divisors + window_sums.divisors
             tally.tokens += len(ids)
         tally.add_text(number, sums, divisors)
@@ -138,7 +138,7 @@ def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
     return sum(heads if is_per_head(name) else 1 for name in measures)
 
 
-def flat(sums_by_name: dict[str, Sums]) -> Sums:
+def side_by_side(sums_by_name: dict[str, Sums]) -> Sums:
     """The numbers of all measures side by side, (C,)."""
     rows = (
         [array.ravel() for array in arrays] for arrays in zip(*sums_by_name.values(), strict=True)

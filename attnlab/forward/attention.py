@@ -336,11 +336,10 @@ class Head(SelfAttention):
         return Product(self.W_V, self.W_O, name)
 
     def _step(self, name: str) -> Step[Any]:
-        if name not in ("X", "memory"):
-            return super()._step(name)
-        # The layer's class says how they are computed, such as BlockAttention.
-        layer = self._run.graph.kind_at(self.path.split(".")[:-2])
-        step: Step[Any] = layer.steps[name]
+        step = super()._step(name)
+        if name in ("X", "memory"):  # the layer's class declares their formulas
+            layer = self._run.graph.kind_at(self.path.split(".")[:-2])
+            step = layer.steps[name]
         return step
 
     @property

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from attnlab.analysis.attribution import Attribution
     from attnlab.analysis.autoencoder import SparseAutoencoder
-    from attnlab.analysis.base import Named
+    from attnlab.analysis.base import TokenLike
     from attnlab.analysis.circuits import Composition, TokensOfHead
     from attnlab.analysis.features import Features
     from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
@@ -319,7 +319,7 @@ class Trace(ForwardPass):
         return Features(self, sae, path)
 
     def attribution(
-        self, token: Named, against: Named | None = None, position: int | str = -1
+        self, token: TokenLike, against: TokenLike | None = None, position: int | str = -1
     ) -> Attribution:
         """Direct logit attribution: what each head, MLP and embedding adds to a logit.
 
@@ -351,7 +351,10 @@ class Trace(ForwardPass):
         return Attribution(self, token, against, position)
 
     def gradients(
-        self, of: Named | None = None, against: Named | None = None, position: int | str = -1
+        self,
+        of: TokenLike | None = None,
+        against: TokenLike | None = None,
+        position: int | str = -1,
     ) -> Gradients:
         """Gradients of a logit, a difference of two, or the loss, by backpropagation.
 
@@ -379,7 +382,7 @@ class Trace(ForwardPass):
             )
         return Gradients(self, None if of is None else Target.of(self, of, against, position))
 
-    def writes(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
+    def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The tokens that a head promotes most when it attends to a token.
 
         LayerNorm(W_E[token]) OV · gain W_U, with the gain of the last LayerNorm; it doesn't depend
@@ -397,7 +400,7 @@ class Trace(ForwardPass):
 
         return writes(self, layer, head, token, k)
 
-    def reads(self, layer: int, head: int, token: Named, k: int = 5) -> TokensOfHead:
+    def reads(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The tokens that a head attends to most from a token.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend

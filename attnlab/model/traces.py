@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, overload
 
 import numpy as np
 
-from attnlab.analysis.base import Named, TraceSequence
+from attnlab.analysis.base import TokenLike, TraceSequence
 from attnlab.analysis.jobs import JOBS, HeadJobs, Job, head_jobs
 from attnlab.analysis.many import (
     TOKENS_IN_GROUP,
@@ -21,11 +21,10 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
-from attnlab.steps import Part, ReadOnly
+from attnlab.steps import Numbered, Part, ReadOnly
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
-from attnlab.views.positions import checked_index
 from attnlab.views.shown import label
 
 if TYPE_CHECKING:
@@ -60,11 +59,11 @@ class Traces(ReadOnly, TraceSequence, Document):
         vars(self).update(parameters=parameters.frozen(), config=parameters.config)
 
     @Part
-    def _traces(self) -> tuple[Trace, ...]:
+    def _traces(self) -> Numbered[Trace]:
         traces: dict[int, Trace] = {}
-        for numbers in self.groups():
-            traces.update(zip(numbers, self.side_by_side(numbers)[1], strict=True))
-        return tuple(traces[number] for number in range(len(self)))
+        for indices in self.groups():
+            traces.update(zip(indices, self.side_by_side(indices)[1], strict=True))
+        return Numbered("trace", (traces[i] for i in range(len(self))))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -84,7 +83,7 @@ class Traces(ReadOnly, TraceSequence, Document):
                     "{number} selects none of the {count} texts", number=number, count=len(self)
                 )
             return Traces(texts, self.vocabulary, self.parameters)
-        return self._traces[checked_index(number, "trace", len(self))]
+        return self._traces[number]
 
     def __getattr__(self, name: str) -> NoReturn:
         is_of_trace = hasattr(Trace, name) or name in Trace.__annotations__
@@ -94,8 +93,8 @@ class Traces(ReadOnly, TraceSequence, Document):
     def groups(self) -> list[list[int]]:
         return group_equal([len(text) for text in self.texts], TOKENS_IN_GROUP)
 
-    def side_by_side(self, numbers: Sequence[int]) -> tuple[Trace, list[Trace]]:
-        texts = [self.texts[number] for number in numbers]
+    def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
+        texts = [self.texts[i] for i in indices]
         first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
         if not others:
             return first._with_run(first._run.fork()), [first]
@@ -108,7 +107,9 @@ class Traces(ReadOnly, TraceSequence, Document):
         ]
         return stacked, traces
 
-    def logit_lens(self, token: Named | list[Named] | None = None, position: int = -1) -> MeanLens:
+    def logit_lens(
+        self, token: TokenLike | list[TokenLike] | None = None, position: int = -1
+    ) -> MeanLens:
         """A token's mean probability and rank over the texts, with standard errors.
 
         Decoded from each point of the residual stream, see `Trace.logit_lens`.
@@ -128,8 +129,8 @@ class Traces(ReadOnly, TraceSequence, Document):
 
     def attribution(
         self,
-        token: Named | list[Named],
-        against: Named | list[Named] | None = None,
+        token: TokenLike | list[TokenLike],
+        against: TokenLike | list[TokenLike] | None = None,
         position: int = -1,
     ) -> MeanAttribution:
         """Direct logit attribution, means over the texts with standard errors.
@@ -149,8 +150,8 @@ class Traces(ReadOnly, TraceSequence, Document):
 
     def gradients(
         self,
-        of: Named | list[Named] | None = None,
-        against: Named | list[Named] | None = None,
+        of: TokenLike | list[TokenLike] | None = None,
+        against: TokenLike | list[TokenLike] | None = None,
         position: int = -1,
     ) -> tuple[Gradients, ...]:
         """The gradients of each text, see `Trace.gradients`; forward passes run side by side.
@@ -180,8 +181,8 @@ class Traces(ReadOnly, TraceSequence, Document):
 
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts; the memory of each group is freed after its last trace."""
-        for numbers in self.groups():
-            yield from self.side_by_side(numbers)[1]
+        for indices in self.groups():
+            yield from self.side_by_side(indices)[1]
 
     def pieces(self) -> Iterator[str | Table]:
         lengths = sorted({len(text) for text in self.texts})

@@ -43,7 +43,7 @@ class Numbered(StdoutSafe, tuple[Value, ...]):
 
     Parameters
     ----------
-    kind : "layer" or "head"
+    kind : such as "layer"
     results : in order
     """
 

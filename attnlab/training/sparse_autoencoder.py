@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnlab import equations
-from attnlab.analysis.autoencoder import SparseAutoencoder, largest
+from attnlab.analysis.autoencoder import SparseAutoencoder, top_k
 from attnlab.analysis.base import fingerprint
 from attnlab.equations import Array
 from attnlab.errors import InvalidValueError
@@ -139,7 +139,7 @@ def loss_and_gradients(
     variance : that the error is measured in
     """
     W_enc, b_enc, W_dec, b_dec = weights
-    activations = largest(equations.affine(x - b_dec, W_enc, b_enc), k)
+    activations = top_k(equations.affine(x - b_dec, W_enc, b_enc), k)
     error = equations.affine(activations, W_dec, b_dec) - x
     scale = 1 / (len(x) * variance)
     d_out = 2 * scale * error
