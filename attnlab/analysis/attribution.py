@@ -38,10 +38,10 @@ class Attribution(Analysis):
     Attributes
     ----------
     target : the logit explained: `token`, `against` and `position`
-    heads : (L, H), what each head's context W_O adds
+    heads : (L, H), the contribution of each head's context W_O
     mlps : (L,), including b_2
     token_embedding, position_embedding, embedding : numbers, the third the sum of the first two
-    bias : what all b_O and the last LayerNorm's bias add
+    bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference
     """
 
@@ -174,7 +174,7 @@ class ByToken(Analysis):
 
 
 def direction(gain: Array, w: Array) -> Array:
-    """centred(gain · w), which divided by the deviation is the gradient of a logit.
+    """centred(gain · w); divided by the deviation, it is the gradient of a logit.
 
     Parameters
     ----------

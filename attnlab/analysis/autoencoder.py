@@ -272,40 +272,73 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     """
     is_pocket = isinstance(path, str) and path == "pocket"
     folder = POCKET_AUTOENCODER if is_pocket else as_path(path, "path")
-    for name in (CONFIG, WEIGHTS):
-        if not os.path.isfile(folder / name):
+    config_file, weights_file = folder / CONFIG, folder / WEIGHTS
+    for file in (config_file, weights_file):
+        if not os.path.isfile(file):
             raise MissingFileError(
                 "{file} not found. Give the directory with {config} and {weights}",
-                file=folder / name,
+                file=file,
                 config=CONFIG,
                 weights=WEIGHTS,
             )
-    settings, tensors = read_json(folder / CONFIG, ConfigError), read_tensors(folder / WEIGHTS)
-
-    def section(name: str) -> dict[str, Any]:
-        if not isinstance(value := config.get(name) or {}, dict):
-            raise ConfigError(
-                "{file}: {name} must be a JSON object", file=folder / CONFIG, name=name
-            )
-        return value
-
-    config = {RENAMED.get(name, name): value for name, value in settings.items()}
-    config = section("metadata") | config
-    for name, supported in SETTINGS.items():
-        if config.setdefault(name, supported[0]) not in supported:
-            raise ConfigError(
-                "{file}: {name} {value} isn't supported; supported are {supported}",
-                file=folder / CONFIG,
-                name=name,
-                value=quoted(config[name]),
-                supported=", ".join(map(repr, supported)),
-            )
-    architecture: str = config["architecture"]
-    k: Any = config.get("k")
-    if config["activation_fn"] == "topk":  # before SAELens 6
-        architecture, k = "topk", section("activation_fn_kwargs").get("k")
+    settings, tensors = read_settings(config_file), read_tensors(weights_file)
     if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
         del tensors["scaling_factor"]  # written by old versions; 1 has no effect
+    is_topk, k = settings["architecture"] == "topk", settings["k"]
+    n = check_shapes(weights_file, tensors, settings["architecture"])
+    if is_topk and not (is_integer(k) and 1 <= k <= n):
+        raise ConfigError(
+            "{file}: k must be from 1 to {n}; got {k}", file=config_file, n=n, k=quoted(k)
+        )
+    if is_topk and settings.get("rescale_acts_by_decoder_norm"):
+        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
+        norms[norms == 0] = 1  # a feature that writes nothing
+        tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
+        tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
+    training_model = object_in(settings, "model_from_pretrained_kwargs", config_file)
+    return SparseAutoencoder(
+        **{name: read_only(tensor) for name, tensor in tensors.items()},
+        architecture=settings["architecture"],
+        path=rename_step(str(settings.get("hook_name") or ""), HOOKS),
+        k=k if is_topk else None,
+        subtracts_bias=settings["apply_b_dec_to_input"],
+        norm=settings["normalize_activations"] or "none",
+        centres=CENTRED.items() <= training_model.items(),
+        model=str(settings.get("attnlab_model") or ""),
+    )
+
+
+def read_settings(file: Path) -> dict[str, Any]:
+    """Read `cfg.json` of any version of SAELens, with the names of version 6; check its values."""
+    content = read_json(file, ConfigError)
+    settings = {RENAMED.get(name, name): value for name, value in content.items()}
+    settings = object_in(settings, "metadata", file) | settings
+    for name, supported in SETTINGS.items():
+        if settings.setdefault(name, supported[0]) not in supported:
+            raise ConfigError(
+                "{file}: {name} {value} isn't supported; supported are {supported}",
+                file=file,
+                name=name,
+                value=quoted(settings[name]),
+                supported=", ".join(map(repr, supported)),
+            )
+    settings.setdefault("k", None)
+    if settings["activation_fn"] == "topk":  # before version 6
+        k = object_in(settings, "activation_fn_kwargs", file).get("k")
+        settings |= {"architecture": "topk", "k": k}
+    return settings
+
+
+def object_in(settings: dict[str, Any], name: str, file: Path) -> dict[str, Any]:
+    """A setting that is a JSON object; empty if it is missing."""
+    value = settings.get(name) or {}
+    if not isinstance(value, dict):
+        raise ConfigError("{file}: {name} must be a JSON object", file=file, name=name)
+    return value
+
+
+def check_shapes(file: Path, tensors: dict[str, Array], architecture: str) -> int:
+    """Raise unless the tensors are those of an autoencoder; return the number of features."""
     shape = np.shape(tensors.get("W_dec", ()))
     n, D = shape if len(shape) == 2 else (0, 0)
     shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
@@ -315,29 +348,11 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     if actual != shapes or not n or not D:
         raise CheckpointError(
             "{file} must have {shapes} of n features; got shapes {actual}",
-            file=folder / WEIGHTS,
+            file=file,
             shapes=", ".join(sorted(shapes)),
             actual=quoted(actual, 300),
         )
-    if architecture == "topk" and not (is_integer(k) and 1 <= k <= n):
-        raise ConfigError(
-            "{file}: k must be from 1 to {n}; got {k}", file=folder / CONFIG, n=n, k=quoted(k)
-        )
-    if architecture == "topk" and config.get("rescale_acts_by_decoder_norm"):
-        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
-        norms[norms == 0] = 1  # a feature that writes nothing
-        tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
-        tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
-    return SparseAutoencoder(
-        **{name: read_only(tensor) for name, tensor in tensors.items()},
-        architecture=architecture,
-        path=rename_step(str(config.get("hook_name") or ""), HOOKS),
-        k=k if architecture == "topk" else None,
-        subtracts_bias=config["apply_b_dec_to_input"],
-        norm=config["normalize_activations"] or "none",
-        centres=CENTRED.items() <= section("model_from_pretrained_kwargs").items(),
-        model=str(config.get("attnlab_model") or ""),
-    )
+    return n
 
 
 def rename_step(path: str, names: dict[str, str]) -> str:

@@ -39,7 +39,7 @@ class Analysis(Document):
     Attributes
     ----------
     title : what was analysed
-    meaning : what a number is, in a sentence
+    meaning : a sentence that says what each number is
     note : the limits of the analysis
     source : the publication that introduced it
     """

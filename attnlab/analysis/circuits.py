@@ -161,7 +161,7 @@ class Composition(Analysis):
 
 
 def write_factors(attention: Trace) -> Array:
-    """R W_O of each head, (H, Dh, D), which has the norms of OV.
+    """R W_O of each head, (H, Dh, D), with the same norms as OV.
 
     W_V = Q R (QR decomposition): Q has orthonormal columns, so it doesn't change norms.
     """

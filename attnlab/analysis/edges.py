@@ -212,7 +212,7 @@ class Circuit:
         senders: dict[str, list[str]] = {}
         for sender, path in self.edges:
             senders.setdefault(path, []).append(sender)
-        # What each sender writes in the circuit minus what it writes in the corrupted run.
+        # Each sender's output in the circuit minus its output in the corrupted run.
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         run, edits = corrupted, dict[str, Array]()
         for stage in range(2 * corrupted.config.n_layer + 1):
@@ -327,7 +327,7 @@ def edges(
         edits except of `embedding`; or of several pairs of such texts, as `model.trace` returns
         them for lists
     metric : as in `patch`; a function only if `exact`
-    steps : of the integral; 5 is usual
+    steps : the number of steps of the integral, usually 5
     exact : whether to patch each edge, as `path_patch` does, instead of using gradients
     progress : whether to show a progress bar on stderr
 

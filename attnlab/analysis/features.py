@@ -59,7 +59,7 @@ class Features(Analysis):
     activations : (T, n)
     reconstruction, error : (T, D)
     shares : (T, n), the fractions of x that the features write; NaN where x is 0
-    bias_share, error_share : (T,), those of b_dec and of the error
+    bias_share, error_share : (T,), the fractions of b_dec and of the error
     """
 
     meaning: ClassVar[str] = (

@@ -71,9 +71,9 @@ class Patching(Analysis):
 
     Attributes
     ----------
-    restored : float64, with an axis for each * in the path, and one for positions if patched one at
-        a time. 0 means that nothing is restored, 1 that everything is; values below 0 and above 1
-        are possible.
+    restored : float64, with an axis for each * in the path, and with `by_position` one for
+        positions. 0 means that nothing is restored, 1 that everything is; values below 0 and above
+        1 are possible.
     clean, corrupted : the metric in the two traces
     paths : of the patched steps, in the order of `restored` without positions
     """
@@ -166,10 +166,9 @@ class MeanPatching(Patching):
     restored = Σ (metric(patched) - metric(corrupted)) / Σ (metric(clean) - metric(corrupted)),
     sums over n pairs
 
-    A ratio of means, so that a pair whose metric hardly differs doesn't dominate. Its standard
-    error is the usual one of a ratio, by linearisation: with residuals e = effect - restored ·
-    (clean - corrupted), it is √(Σ e² / (n (n - 1))), divided by the absolute mean of clean -
-    corrupted.
+    As a ratio of means, it isn't dominated by a pair whose metric hardly differs. Its standard
+    error, by linearisation, is √(Σ e² / (n (n - 1))) / |mean of (metric(clean) -
+    metric(corrupted))|, where e = effect - restored · (metric(clean) - metric(corrupted)).
 
     Attributes
     ----------
@@ -412,7 +411,7 @@ def first_change(value: AnyArray, original: AnyArray) -> int:
 
 
 def groups_of_pairs(clean: TraceSequence, corrupted: Traces) -> list[list[int]]:
-    """The indices of pairs of one length whose first different token is at the same position."""
+    """The indices of pairs of equal length whose first different token is at the same position."""
     keys = []
     for clean_trace, corrupted_trace in zip(clean, corrupted, strict=True):
         differs = clean_trace.tokens.ids != corrupted_trace.tokens.ids

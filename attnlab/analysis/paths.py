@@ -165,10 +165,12 @@ def path_patch(
     ----------
     clean, corrupted : traces of two texts with the same number of tokens, by one model; or of
         several pairs of such texts, as `model.trace` returns them for lists
-    sender : what is written to the residual stream: "embedding", "blocks.0.mlp.output",
-        "blocks.0.attention.heads.2.output"; with "*" for every layer or head, each is patched alone
-    receiver : what reads it: "blocks.1.attention.heads.2.Q", K or V, "blocks.1.mlp.X", or "final",
-        which the logits are computed from. With "*", or in a list, all are patched together.
+    sender : path of a step that is added to the residual stream: "embedding",
+        "blocks.0.mlp.output", "blocks.0.attention.heads.2.output"; with "*" for every layer or
+        head, each is patched alone
+    receiver : path of a step that reads the stream: "blocks.1.attention.heads.2.Q", K or V,
+        "blocks.1.mlp.X", or "final", which the logits are computed from. With "*", or in a list,
+        all are patched together.
     metric : as in `patch`
     progress : whether to show a progress bar on stderr
 

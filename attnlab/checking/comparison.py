@@ -46,7 +46,7 @@ PERTURBATION = 2.0**-17
 PERTURBED_RUNS = 4
 
 # The tolerance, as a multiple of the measured effect. Models in float32 and float64 differ by up to
-# 1 times the effect, one with scores of 200 by 4 times.
+# the effect; a model with scores of 200, by four times the effect.
 MARGIN = 8.0
 
 # In half precision, few roundings are as large as a perturbation: with PyTorch in float16, bfloat16
@@ -281,7 +281,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         )
     moved: list[Array] = []
     differences = Differences(
-        tuple(stages_of(a, b, moved)), (title_of(a), title_of(b)), note_on(a, b)
+        tuple(stages_of(a, b, moved)), (title_of(a), title_of(b)), note_on_tokens(a, b)
     )
     if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
         return differences
@@ -322,7 +322,7 @@ def title_of(result: Result) -> str:
     )
 
 
-def note_on(a: Result, b: Result) -> str:
+def note_on_tokens(a: Result, b: Result) -> str:
     """The positions at which the tokens of two results differ, in words."""
     if a.tokens is None or b.tokens is None:
         return ""
@@ -397,10 +397,10 @@ def stage_of(
         name,
         expected.shape,
         float(largest),
-        float(in_units(largest, size)),
-        float(in_units(difference, tolerance).max()),
+        float(safe_ratio(largest, size)),
+        float(safe_ratio(difference, tolerance).max()),
         index,
-        join_words(words_of(result, name, index)) if largest else "",
+        join_words(index_in_words(result, name, index)) if largest else "",
     )
 
 
@@ -416,13 +416,13 @@ def distance(mine: AnyArray, expected: AnyArray) -> Array:
     return np.where(np.isnan(difference), np.inf, difference)
 
 
-def in_units(difference: Any, unit: Any) -> Array:
+def safe_ratio(difference: Any, unit: Any) -> Array:
     """difference / unit; 0 where the difference is 0."""
     with np.errstate(all="ignore"):
         return np.where(difference == 0, 0.0, difference / unit)
 
 
-def words_of(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
+def index_in_words(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
     """An index of a step in words, one for each axis, such as head 0, query 3 Ġthe."""
     kinds = {"H": "head", **TOKEN_AXES}
     axes = axes_of(result, name)

@@ -489,6 +489,7 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
                 hint,
                 equations,
             )
+            # After one cached token, W_P[t - 1] is W_P[0].
             for row, equations in wrong_positions[: 3 if first > 1 else 2]
         ),
         *(

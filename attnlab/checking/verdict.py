@@ -23,13 +23,13 @@ from attnlab.checking.comparison import (
     distance,
     epsilon_of,
     forward_order,
+    index_in_words,
     join_words,
     path_in_block,
     perturbed_runs,
     stage_of,
     table_of,
     tolerance_of,
-    words_of,
 )
 from attnlab.checking.mistakes import (
     ACTIVATION_CODE,
@@ -840,7 +840,7 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
     if not differs.any():  # half precision: differences too large on average, but none by itself
         differs = difference > difference.max() / 2
     indices = np.argwhere(differs)
-    words = words_of(result, submission.name, tuple(indices[0]))
+    words = index_in_words(result, submission.name, tuple(indices[0]))
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
     common = join_words(itertools.compress(words, is_common))
     template = "{count} of {size} cells differ, all at {common}:"
@@ -857,7 +857,7 @@ def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
         "differing": differing,
         "cells": tuple(
             Cell(
-                join_words(words_of(result, submission.name, index)),
+                join_words(index_in_words(result, submission.name, index)),
                 float(array[index]),
                 float(submission.expected[index]),
             )

@@ -304,7 +304,7 @@ def loss(trace: Trace) -> Sums:
 
 
 def custom_sums(name: str, function: Measure, trace: Trace) -> Sums:
-    """A user-defined measure of one window; each window has the same weight."""
+    """The sums of a user-defined measure in one window; all windows have the same weight."""
     shape = trace.config.n_layer, trace.config.n_head
     try:
         result = function(trace)

@@ -129,13 +129,13 @@ class Standout:
 
 
 def short_title_of(name: str) -> Message:
-    """A measure's title without its variant; a user-defined one's name."""
+    """A measure's title without its variant; the name of a user-defined measure."""
     kind, _ = split_name(name)
     return Message(TITLES.get(kind, "{name}"), name=kind)
 
 
-def mean_of(title: str, atlas: Atlas) -> Message:
-    """Title of a mean over an atlas's texts."""
+def title_of_mean(title: str, atlas: Atlas) -> Message:
+    """The title of a mean over an atlas's texts."""
     return Message(
         "{title}: mean of {texts}, {tokens} tokens",
         title=title,
@@ -155,10 +155,10 @@ class Measured(Analysis):
     name : of the measure, such as "induction"
     mean, error : (L, H), or () for loss; the error is one standard error over texts, NaN with fewer
         than two texts
-    texts : as `mean`, the number of texts that contributed
-    places : as `mean`, Σ divisors: the number of tokens, or their total weight
-    says : the measure in words
-    short_title : what the page calls it, without the variant
+    texts : like `mean`, the number of texts that contributed
+    places : like `mean`, Σ divisors: the number of tokens, or their total weight
+    says : a description of the measure
+    short_title : its title on the page, without the variant
     """
 
     note: ClassVar[str] = (
@@ -182,7 +182,7 @@ class Measured(Analysis):
         self.mean, self.error, self.texts, self.places = map(
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
-        self.title = mean_of(name, atlas)
+        self.title = title_of_mean(name, atlas)
         self.short_title = short_title_of(name)
 
     @property
@@ -279,7 +279,7 @@ class HeadProfile(Analysis):
         )
         self.mean = read_only(np.array([measure.mean[index] for measure in self._measured]))
         self.error = read_only(np.array([measure.error[index] for measure in self._measured]))
-        self.title = mean_of(head_name(*index), atlas)
+        self.title = title_of_mean(head_name(*index), atlas)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         measures = named_axis("measure", self.measures)

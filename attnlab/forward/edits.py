@@ -58,7 +58,7 @@ class EditedRun(Run):
 
     Attributes
     ----------
-    edits : all edits in order, those of the base first
+    edits : all edits in order, the base's first
     """
 
     edits: tuple[Mapping[str, Edit], ...]
@@ -72,9 +72,9 @@ class EditedRun(Run):
     def _index_edits(self) -> None:
         """Index the edits.
 
-        `_paths` are the paths of all edits, `_edited` also those of the steps that contain them.
-        `_changes` are the edits of a step and its parts, the step's own first. `_effects` are the
-        indirect changes of a step, by the path of the edit that causes them.
+        `_paths` has the paths of all edits, `_edited` also those of the steps that contain them.
+        `_changes` has the edits of each step, then those of its parts. `_effects` has the indirect
+        changes of each step, by the path of the edit that causes them.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
@@ -369,7 +369,7 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, ki
     Parameters
     ----------
     valid : paths with # for numbers
-    kind : what the path must lead to, for the message
+    kind : what a valid path leads to, for the message
     """
     if not isinstance(path, str):
         raise InvalidTypeError(

@@ -18,13 +18,13 @@ from attnlab.steps import Node, Run, read_only
 
 
 class SliceRun(Run):
-    """A run whose large steps are slices of another run's, where they are computed and kept.
+    """A run whose large steps are slices of another run's steps, which that run computes and keeps.
 
-    Transient steps, parts of heads and parameters are computed here, as in any run.
+    Transient steps, steps of heads and parameters are computed as in any run.
 
     Parameters
     ----------
-    run : a run with the slice's given steps
+    run : has the inputs of the slice, such as its ids
     source : the run to take slices from
     """
 
@@ -98,7 +98,7 @@ class LaterRows(SliceRun):
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
-        # Optional steps may be given, and names for another step's array may be edited.
+        # The source may have optional steps, and edits of aliases.
         if step.is_input or step.optional or step.equation is identity:
             value = self.source.value(path)
             return None if value is None else self.slice_of(path, value)

@@ -39,7 +39,7 @@ class Part(Generic[Value]):
 
 
 class Numbered(StdoutSafe, tuple[Value, ...]):
-    """A tuple of results; an invalid index is an error that names the valid ones.
+    """A tuple of results; the error for an invalid index lists the valid ones.
 
     Parameters
     ----------

@@ -167,7 +167,7 @@ class Result(ReadOnly, StdoutSafe):
         return self._run.is_edited(self._path_of(name))
 
     def unedited(self, name: str) -> Any:
-        """A step without its own edit."""
+        """A step as it was before it was edited."""
         if not self.is_edited(name):
             return getattr(self, name)
         return self._run.unedited(self._path_of(name))

@@ -97,7 +97,7 @@ class Run:
         return False
 
     def unedited(self, path: str) -> Any:
-        """A step without its own edit."""
+        """A step as it was before it was edited."""
         return self.value(path)
 
     def edits_of(self, path: str) -> list[tuple[str, Any]]:
