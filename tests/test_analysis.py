@@ -599,7 +599,7 @@ def test_batched_patches_equal_separate_patches(
     dtype: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For every step of layers and heads; with 11 tokens, a batch of 32 rows has two runs."""
-    monkeypatch.setattr("attnlab.analysis.patching.ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("attnlab.analysis.patching.MAX_ROWS", at_once)
     monkeypatch.setattr("attnlab.analysis.patching.ENOUGH_ROWS", at_once // 2)
     clean = trace_of("odd", dtype)
     T = len(clean.tokens)
