@@ -857,7 +857,7 @@ def test_editing_concat_leaves_head_attributions_unchanged(odd: Trace) -> None:
     for head, before in zip(attention.heads, odd.blocks[1].attention.heads, strict=True):
         assert np.array_equal(head.output, before.output)
     assert np.allclose(attention.output, attention.b_O)
-    with pytest.raises(AttnlabError, match="the parts don't sum to the logit, edited"):
+    with pytest.raises(AttnlabError, match="the contributions don't sum to the logit, edited"):
         edited.attribution(5)
 
 

@@ -332,7 +332,7 @@ def test_compare_does_not_change_the_traces(pocket: GPT2) -> None:
 def test_invalid_arguments_are_refused(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     cases = {
-        "a and b must be of one type": (trace, trace.head(0, 0)),
+        "a and b must have the same type": (trace, trace.head(0, 0)),
         "two traces or parts of traces; got 'x'": (trace, "x"),
         "got None": (None, trace),
         r"of 8 tokens .* scores \(4, 8, 8\), and Trace of 2": (trace, pocket.trace("The dog")),

@@ -121,7 +121,7 @@ def test_edges_rejects_invalid_arguments(pair: tuple[Trace, Trace], odd: GPT2) -
         with pytest.raises(InvalidValueError, match="with a cache"):
             function(*steps, metric=METRIC)
     edited = corrupted.edited({"blocks.1.attention.output": 0})
-    with pytest.raises(InvalidValueError, match=r"edited at blocks\.1\.attention\.output"):
+    with pytest.raises(InvalidValueError, match=r"edit of blocks\.1\.attention\.output"):
         attnlab.edges(clean, edited, metric=METRIC)
     edges = attnlab.edges(clean, corrupted, metric=METRIC, progress=False)
     for n in (0, "x"):

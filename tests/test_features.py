@@ -332,7 +332,7 @@ def test_the_pocket_models_autoencoder(pocket: GPT2) -> None:
     assert few.dead == (~(features.activations > 0).any(axis=0)).sum()
     assert f"{few.dead} of 256 dead" in repr(few)
     assert "nan" not in repr(few)
-    with pytest.raises(InvalidValueError, match="text 1 has one token"):
+    with pytest.raises(InvalidValueError, match="text 1 has only one token"):
         sae.evaluate(pocket.trace([TEXT, "The"]))
     of_token, of_previous = detectors(sae, pocket.trace(texts))
     assert {129, 186, 224} < set(of_token)

@@ -90,8 +90,8 @@ def test_softmax_of_huge_and_infinite_scores() -> None:
         ([[1.0, 2.0], [-math.inf, -math.inf]], "only -inf"),
         ([1.0, math.nan], "NaN"),
         ([1.0, math.inf], r"\+inf"),
-        ([], "nonempty rows"),
-        (3.0, "nonempty rows"),
+        ([], "non-empty rows"),
+        (3.0, "non-empty rows"),
     ],
 )
 def test_softmax_rejects_invalid_input(scores: object, message: str) -> None:

@@ -210,7 +210,7 @@ def test_user_defined_measures() -> None:
     for function, pattern in (
         (fails, "the measure fails failed: AttributeError"),
         (misshaped, r"shape \(2, 4\); got shape \(4, 2\)"),
-        (infinite, "infinite is not finite"),
+        (infinite, "the measure infinite isn't finite"),
     ):
         with pytest.raises(InvalidValueError, match=pattern):
             measure_trace(trace, checked_measures([function]))

@@ -167,7 +167,7 @@ def test_positions_require_texts_of_equal_length(pairs: tuple[Traces, Traces]) -
         expected = alone.restored * (alone.clean - alone.corrupted)
         np.testing.assert_allclose(patching.effects[number], expected, atol=1e-12)
     assert "Ġhen" not in patching.table()
-    with pytest.raises(InvalidValueError, match="texts of one length; got 2 to 11 tokens"):
+    with pytest.raises(InvalidValueError, match="texts of equal length; got 2 to 11 tokens"):
         attnlab.patch(*pairs, metric=METRICS, by_position=True, progress=False)
 
 

@@ -112,7 +112,7 @@ def test_invalid_arguments(pocket: GPT2, tmp_path: Path) -> None:
         lens.of(odd)
     with pytest.raises(InvalidValueError, match="stop must be one of embedding"):
         lens.logits(pocket.trace(TEXT), "blocks.0.mid")
-    with pytest.raises(InvalidValueError, match="has one token"):
+    with pytest.raises(InvalidValueError, match="has only one token"):
         lens.losses(pocket, [TEXT, "The"])
     for texts in (TEXT, [], 3, [3, 5]):
         with pytest.raises(InvalidTypeError, match="texts must be a list"):

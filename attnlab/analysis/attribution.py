@@ -68,7 +68,7 @@ class Attribution(Analysis):
         against: TokenLike | None = None,
         position: int | str = -1,
     ) -> None:
-        self.target = target = Target.of(trace, token, against, position)
+        self.target = target = Target.from_names(trace, token, against, position)
         self.title = Message(
             "Direct logit attribution{title}: {target}", title=trace._note, target=target.message
         )
@@ -191,7 +191,8 @@ def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
     if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
         raise InvalidValueError(
-            "the parts don't sum to {name}{note}. Attribution needs a trace without edited sums",
+            "the contributions don't sum to {name}{note}. Attribution needs a trace in which no "
+            "sum is edited, such as concat, mid or output",
             name=name,
             note=trace._note,
         )

@@ -182,10 +182,10 @@ class Target:
     position: int
 
     @classmethod
-    def of(
+    def from_names(
         cls, trace: Trace, token: TokenLike, against: TokenLike | None, position: int | str
     ) -> Self:
-        """The target with names resolved in a trace."""
+        """The target, with its tokens and position looked up in a trace."""
         first = trace.vocabulary.lookup(token)
         second = None if against is None else trace.vocabulary.lookup(against)
         if first == second:

@@ -353,7 +353,7 @@ def edges(
     steps, exact = as_count(steps, "steps", least=1), as_flag(exact, "exact")
     if exact and steps > 1:
         raise InvalidValueError(
-            "exact effects need no integral: steps must be 1; got {steps}", steps=steps
+            "steps must be 1 with exact=True, which needs no integral; got {steps}", steps=steps
         )
     if isinstance(clean, TraceSequence):
 
@@ -372,14 +372,14 @@ def edges(
     check_no_cache(clean, corrupted)
     for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
         raise InvalidValueError(
-            "edges need traces in which the stream is the sum of what is written to it; got one "
-            "edited at {edited}. Only edits of embedding are supported; path_patch takes others",
+            "edges supports only traces without edits, or with edits of embedding; got one with an "
+            "edit of {edited}. path_patch supports other edits",
             edited=edited,
         )
     measure, description, target = parse_metric(clean, metric)
     if target is None and not exact:
         raise InvalidTypeError(
-            "gradients need a token or a pair of tokens as metric; for a function use exact=True"
+            "metric must be a token or a pair of tokens; for a function, use exact=True"
         )
     title = title_of(steps, exact, description, corrupted)
     # The bar is shown before the clean and corrupted runs, which may take seconds.

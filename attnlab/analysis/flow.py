@@ -41,7 +41,9 @@ class Rollout(Analysis):
 
     def __init__(self, trace: Trace) -> None:
         if trace.tokens_before:
-            raise InvalidValueError("rollout needs a trace of a whole text; got a generation step")
+            raise InvalidValueError(
+                "rollout needs a trace of a whole text; got a step of generation"
+            )
         self.title = Message(
             "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace._note
         )

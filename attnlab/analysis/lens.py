@@ -286,9 +286,9 @@ def log_sum_exp(logits: Array) -> Array:
 
 
 def check_next_tokens(traces: TraceSequence) -> None:
-    """Raise if a text has only one token, and so no loss."""
+    """Raise if a text has only one token; the loss needs two."""
     short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
     if short:
         raise InvalidValueError(
-            "text {number} has one token, and so no next token", number=short[0]
+            "text {number} has only one token; the loss needs at least two", number=short[0]
         )

@@ -25,7 +25,7 @@ def parse_metric(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str
         return metric, getattr(metric, "__name__", quoted(metric)), None
     is_pair = isinstance(metric, tuple | list) and len(metric) == 2
     token, against = metric if is_pair else (metric, None)
-    target = Target.of(trace, token, against, -1)
+    target = Target.from_names(trace, token, against, -1)
     return target.value, target.message, target
 
 
@@ -108,7 +108,7 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
             )
     if len(clean) != len(corrupted):
         raise InvalidValueError(
-            "clean and corrupted must be pairs; got {clean} and {corrupted} texts",
+            "clean and corrupted must have the same number of texts; got {clean} and {corrupted}",
             clean=len(clean),
             corrupted=len(corrupted),
         )

@@ -495,7 +495,7 @@ def check_lengths(traces: Traces, by_position: bool) -> None:
     lengths = {len(trace.tokens) for trace in traces}
     if by_position and len(lengths) > 1:
         raise InvalidValueError(
-            "by_position needs texts of one length; got {shortest} to {longest} tokens",
+            "by_position needs texts of equal length; got {shortest} to {longest} tokens",
             shortest=min(lengths),
             longest=max(lengths),
         )

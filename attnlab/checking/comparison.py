@@ -267,7 +267,9 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         check_comparable(result)
     if type(a) is not type(b):
         raise InvalidTypeError(
-            "a and b must be of one type; got {a} and {b}", a=type(a).__name__, b=type(b).__name__
+            "a and b must have the same type; got {a} and {b}",
+            a=type(a).__name__,
+            b=type(b).__name__,
         )
     shapes = [x._run.scores_shape for x in (a, b)]
     if shapes[0] != shapes[1] or a._run.graph.n_layer != b._run.graph.n_layer:

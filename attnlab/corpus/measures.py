@@ -143,7 +143,7 @@ def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str
         results["loss"] = loss(trace)
     for name, result in results.items():
         if not np.isfinite(result.sums).all():
-            raise InvalidValueError("{name} is not finite", name=name)
+            raise InvalidValueError("the measure {name} isn't finite", name=name)
     return {name: results[name] for name in measures}
 
 

@@ -434,7 +434,7 @@ class Atlas(Document, Mapping[str, Measured]):
         self.faults = tuple(tally.faults)
 
     @classmethod
-    def of(
+    def from_tally(
         cls,
         model: GPT2,
         source: str,

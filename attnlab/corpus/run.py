@@ -151,7 +151,7 @@ def atlas(
             total = _total(task.empty_tally(), chunk_tallies, count, progress)
         is_local = name is None or os.path.isdir(as_path(name))
         source = directory_of(loaded) if is_local else str(name)
-        result = Atlas.of(loaded, source, task.measures, size, total, digest.hexdigest())
+        result = Atlas.from_tally(loaded, source, task.measures, size, total, digest.hexdigest())
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):

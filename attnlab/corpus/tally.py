@@ -171,7 +171,9 @@ class Tally:
             "batches": (batches, 2, columns),
         }
         if stored != shapes or passages > 2 * EXTREMES * columns or batches > BATCHES:
-            raise InvalidValueError("the tensors don't fit {columns} columns", columns=columns)
+            raise InvalidValueError(
+                "the tensors' shapes don't match {columns} columns", columns=columns
+            )
 
     @classmethod
     def read(cls, tensors: Mapping[str, AnyArray], metadata: Mapping[str, str]) -> Tally:

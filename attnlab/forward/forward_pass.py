@@ -511,7 +511,7 @@ def check_cache(cache: KeyValueCache, parameters: Parameters) -> KeyValueCache:
     """Return the cache; raise if it belongs to another model."""
     check_kind(cache, KeyValueCache, "cache")
     if (cache.config, cache.dtype) != (parameters.config, parameters.dtype):
-        raise InvalidValueError("the cache has keys and values of another model. Create a new one")
+        raise InvalidValueError("the cache belongs to another model. Create a new one")
     return cache
 
 

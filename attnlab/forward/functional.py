@@ -485,7 +485,7 @@ def softmax(x: ArrayLike) -> Array:
     """
     x = as_floats(x)
     if x.ndim == 0 or x.shape[-1] == 0:
-        raise InvalidValueError("x must have nonempty rows; got shape {shape}", shape=x.shape)
+        raise InvalidValueError("x must have non-empty rows; got shape {shape}", shape=x.shape)
     largest = x.max(axis=-1, keepdims=True)
     if not np.isfinite(largest).all():
         if np.isneginf(largest).any():

@@ -161,7 +161,7 @@ def multiply(left: Array, right: Array) -> Array:
     """left @ right; raise if their shapes don't match."""
     if left.ndim not in (1, 2) or right.ndim not in (1, 2) or left.shape[-1] != len(right):
         raise InvalidValueError(
-            "{left} and {right} can't be multiplied", left=left.shape, right=right.shape
+            "shapes {left} and {right} can't be multiplied", left=left.shape, right=right.shape
         )
     product: Array = left @ right
     return product

@@ -380,7 +380,9 @@ class Trace(ForwardPass):
             raise InvalidValueError(
                 "against={against} needs a token to compare: give of=", against=quoted(against)
             )
-        return Gradients(self, None if of is None else Target.of(self, of, against, position))
+        return Gradients(
+            self, None if of is None else Target.from_names(self, of, against, position)
+        )
 
     def writes(self, layer: int, head: int, token: TokenLike, k: int = 5) -> TokensOfHead:
         """The tokens that a head promotes most when it attends to a token.

@@ -184,8 +184,8 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
             for member in archive.infolist():
                 if member.file_size > most * LARGEST_NUMBER + LARGEST_HEADER:
                     raise InvalidValueError(
-                        "{file} isn't a file written by numpy.savez: {name} must have at most "
-                        "{most} numbers, like the largest step; got {size} bytes",
+                        "{file} can't be read: {name} has {size} bytes, too many for the "
+                        "{most} numbers of the largest step",
                         file=file,
                         name=member.filename,
                         most=f"{most:,}",
