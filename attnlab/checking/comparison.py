@@ -283,7 +283,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
         )
     moved: list[Array] = []
     differences = Differences(
-        tuple(stages_of(a, b, moved)), (title_of(a), title_of(b)), note_on_tokens(a, b)
+        tuple(compare_steps(a, b, moved)), (title_of(a), title_of(b)), note_on_tokens(a, b)
     )
     if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
         return differences
@@ -344,7 +344,7 @@ def moved_attention(weights: Array, other_weights: Array) -> Array:
     return np.asarray(by_query.mean(axis=(*range(by_query.ndim - 2), -1)))
 
 
-def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
+def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     """Compare each step of two results, block by block to save memory.
 
     Each block's `moved_attention` is appended to `moved`.
@@ -376,13 +376,13 @@ def stages_of(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
             tolerance = tolerance_of(
                 numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
             )
-            yield stage_of(a, name, other_numbers, numbers, tolerance)
+            yield compare_values(a, name, other_numbers, numbers, tolerance)
         if block:
             for run in runs:
                 run.value(f"{block}.output")
 
 
-def stage_of(
+def compare_values(
     result: Result, name: str, mine: AnyArray, expected: AnyArray, tolerance: Array
 ) -> Stage:
     """Compare numbers with a step's expected ones.

@@ -20,6 +20,7 @@ from attnlab.checking.comparison import (
     axes_of,
     block_of,
     check_comparable,
+    compare_values,
     distance,
     epsilon_of,
     forward_order,
@@ -27,7 +28,6 @@ from attnlab.checking.comparison import (
     join_words,
     path_in_block,
     perturbed_runs,
-    stage_of,
     table_of,
     tolerance_of,
 )
@@ -95,7 +95,7 @@ class Cell(NamedTuple):
     Attributes
     ----------
     place : its index in words, such as head and tokens
-    mine, right : your number and the correct one
+    mine, right : your number and the expected one
     """
 
     place: str
@@ -419,7 +419,7 @@ def submissions(
                 epsilon = max(epsilon, FLOAT32)
         epsilon = max(epsilon, common, epsilon_of(expected))
         values = [np.atleast_1d(variant.value(path)) for variant in variants]
-        submitted.append(compare_step(result, name, layouts, epsilon, expected, values))
+        submitted.append(compare_layouts(result, name, layouts, epsilon, expected, values))
     if common < HALF_EPSILON:
         return submitted
     return [
@@ -450,7 +450,7 @@ def common_epsilon(
     return common if common >= HALF_EPSILON else min(FLOAT32, common)
 
 
-def compare_step(
+def compare_layouts(
     result: Result,
     name: str,
     layouts: tuple[AnyArray, ...],
@@ -465,7 +465,7 @@ def compare_step(
     expected, variants : the step in the run and in perturbed runs
     """
     tolerance = tolerance_of(expected, variants, epsilon)
-    stages = (stage_of(result, name, layout, expected, tolerance) for layout in layouts)
+    stages = (compare_values(result, name, layout, expected, tolerance) for layout in layouts)
     stage = min(stages, key=lambda stage: stage.rounding)
     return Submission(name, result._prefix + name, layouts, epsilon, expected, tolerance, stage)
 
@@ -476,7 +476,7 @@ def compare_in_run(result: Result, run: Run, submission: Submission) -> Submissi
     if expected is None:
         return submission
     variants = submission.values_in(perturbed_runs(run, [submission.path]))
-    return compare_step(
+    return compare_layouts(
         result, submission.name, submission.layouts, submission.epsilon, expected, variants
     )
 
@@ -529,14 +529,16 @@ def has_prepended_token(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> bool:
     """Whether the user's numbers are those of the text with an extra token in front."""
-    other = with_prepended_token(run)
+    longer = with_prepended_token(run)
+    if longer is None:
+        return False
     values = {name: numbers_at(run, result._prefix + name) for name in numbers}
-    if other is None or all(
+    if all(
         value is None or layouts_of(numbers[name][0], value.shape) for name, value in values.items()
     ):
-        return False
+        return False  # all shapes are those of the text
     try:
-        return all(step.agrees for step in submissions(result, other, numbers))
+        return all(step.agrees for step in submissions(result, longer, numbers))
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
         return False
 
@@ -550,8 +552,8 @@ class Explanation(NamedTuple):
     Attributes
     ----------
     mistakes : alternatives
-    run : with the first of them
-    unexplained : names of later steps that they don't explain
+    run : the run with the first of them
+    unexplained : the names of later steps that they don't explain
     """
 
     mistakes: tuple[Mistake, ...]
@@ -584,7 +586,7 @@ def explain(verdict: Verdict, result: Result, run: Run, submitted: Sequence[Subm
     if not explanations and first.epsilon < HALF_EPSILON:
         explanations = find_pair(run, submitted)
     if not explanations:
-        return replace(verdict, **cells_of(result, first))
+        return replace(verdict, **describe_cells(result, first))
     mistakes, *further = (
         tuple(with_sizes(mistake, run, first.path) for mistake in explanation.mistakes)
         for explanation in explanations
@@ -832,7 +834,7 @@ def as_code(scale: str) -> str:
     return f"({code})" if "*" in code else code
 
 
-def cells_of(result: Result, submission: Submission) -> dict[str, Any]:
+def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
     """Describe a step's differing cells, and list the largest differences."""
     layouts = [(distance(x, submission.expected), x) for x in submission.layouts]
     difference, array = min(layouts, key=lambda layout: float(layout[0].max()))
