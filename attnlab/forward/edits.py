@@ -182,13 +182,13 @@ class EditedRun(Run):
 
     def _before_edits(self, path: str) -> Any:
         """A step with the indirect effects of edits, but without edits of the step itself."""
-        value = self._without_this_runs_edits(path)
+        value = self._without_new_edits(path)
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value
 
-    def _without_this_runs_edits(self, path: str) -> Any:
-        """A step without this run's edits of it; the base run's if its inputs aren't edited."""
+    def _without_new_edits(self, path: str) -> Any:
+        """A step without this run's edits; the base's value if its inputs aren't edited."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
