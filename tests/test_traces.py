@@ -284,7 +284,7 @@ def test_traces_reject_invalid_arguments(pocket: GPT2, pairs: tuple[Traces, Trac
     clean, corrupted = pairs
     with pytest.raises(InvalidTypeError, match="both of several"):
         attnlab.patch(clean, corrupted[0], metric=" dog")
-    with pytest.raises(InvalidValueError, match="got 4 and 2 texts"):
+    with pytest.raises(InvalidValueError, match="the same number of texts; got 4 and 2"):
         attnlab.patch(clean, corrupted[:2], metric=" dog")
     expected = r"same model and number of tokens; got .* \(pair 0\)"
     with pytest.raises(InvalidValueError, match=expected):

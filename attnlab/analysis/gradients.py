@@ -120,9 +120,8 @@ class GradientRun(Run):
             contributions.append(self._input("rows_of_W_E"))
         if not contributions:
             return np.zeros_like(self.run.value(path))
-        total, *others = contributions
-        for other in others:
-            total = total + other
+        first, *others = contributions
+        total: Array = sum(others, start=first)
         return total
 
     def _argument(self, name: str, consumer: str, paths: dict[str, str]) -> Any:
@@ -130,7 +129,7 @@ class GradientRun(Run):
         if name == "d_y":
             return self._before_edits(consumer)
         path = consumer if name == "y" else paths[name]
-        return self.run._input(path.removeprefix("rows_of_"))  # the whole of W_E, for shape
+        return self.run._input(path.removeprefix("rows_of_"))  # all of W_E, for its shape
 
     def _before_edits(self, path: str) -> Any:
         """The gradient of a step's value before its edits: 0 where edited."""

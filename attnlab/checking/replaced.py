@@ -99,7 +99,7 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def is_fixed(run: Run, path: str) -> bool:
-    """Whether a step has a value that can't be computed again, as in a trace file."""
+    """Whether a step has a value that can't be computed, such as one read from a trace file."""
     node = run.graph[path]
     if not run.is_stored(path):
         return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -130,7 +131,6 @@ class EditedRun(Run):
         return tuple({**self._changes, **self._effects})
 
     def is_edited(self, path: str) -> bool:
-        # Entirely or partly.
         return path in self._edited or not self._paths.isdisjoint(
             [*enclosing_steps(self.graph, path), self.graph[path].layer_step]
         )
@@ -182,13 +182,13 @@ class EditedRun(Run):
 
     def _before_edits(self, path: str) -> Any:
         """A step with the indirect effects of edits, but without edits of the step itself."""
-        value = self._without_new_edits(path)
+        value = self._computed(path)
         for effect in self._effects.get(path, {}).values():
             value = self._call(path, partial(effect, self, value))
         return value
 
-    def _without_new_edits(self, path: str) -> Any:
-        """A step without this run's edits; the base's value if its inputs aren't edited."""
+    def _computed(self, path: str) -> Any:
+        """A step as its equation computes it; shared with a base run if the inputs are the same."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
@@ -237,7 +237,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
     }
     edited_run = EditedRun(run, checked)
     names = []
-    for path in (path for edits in edited_run.edits for path in edits):
+    for path in chain.from_iterable(edited_run.edits):
         value = edited_run.value(path)
         with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
             sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)

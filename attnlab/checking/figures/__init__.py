@@ -1,6 +1,6 @@
 """Published figures, and comparisons of computed numbers with them.
 
-| name | what | decimals | source |
+| name | figures | decimals | source |
 | --- | --- | --- | --- |
 | walkthrough | GPT-2, layer 0, head 0, on `It’s very hot in summer. Swimming is` | 4; 2 for scores and weights | orczhou.com, "understanding-llm-attention", 2025-12-31 |
 | journey | "Your journey starts with one step", six tokens of three numbers | 6 | computed with PyTorch 2.13.0, float32 |
@@ -83,7 +83,7 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     Parameters
     ----------
     name : the table's
-    computed, recorded : arrays of one shape; None in `recorded` stands for -inf
+    computed, recorded : arrays of the same shape; None in `recorded` means -inf
     decimals : of the recorded figures; 0 for integers
     """
     if not is_integer(decimals) or not 0 <= decimals <= MAX_DECIMALS:
@@ -100,21 +100,21 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
         raise InvalidValueError(
             "the recorded figures of {name} are empty or contain NaN", name=name
         )
+    tolerance = 0.5 * 10.0**-decimals + FLOAT32_NOISE
     if actual.shape != expected.shape:
-        largest = np.inf
-    else:
-        with np.errstate(invalid="ignore"):  # -inf - -inf
-            difference = np.where(actual == expected, 0.0, np.abs(actual - expected))
-        largest = float(np.max(np.where(np.isnan(difference), np.inf, difference)))
-    return Comparison(name, expected.size, largest, 0.5 * 10.0**-decimals + FLOAT32_NOISE)
+        return Comparison(name, expected.size, np.inf, tolerance)
+    with np.errstate(invalid="ignore"):  # -inf - -inf
+        difference = np.where(actual == expected, 0.0, np.abs(actual - expected))
+    largest = float(np.max(np.where(np.isnan(difference), np.inf, difference)))
+    return Comparison(name, expected.size, largest, tolerance)
 
 
-def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
-    """Convert to float64, with a number in place of None."""
+def _numbers(values: ArrayLike, name: str, replacement: float) -> NDArray[np.float64]:
+    """Convert to float64, with `replacement` instead of None."""
     try:
         array = np.asarray(values)
         if array.dtype == object and all(cell is None or is_real(cell) for cell in array.flat):
-            numbers = [none if cell is None else float(cell) for cell in array.flat]
+            numbers = [replacement if cell is None else float(cell) for cell in array.flat]
             array = np.array(numbers).reshape(array.shape)
     except (ValueError, OverflowError) as error:  # rows of several lengths; 10**400
         raise InvalidValueError(
@@ -122,7 +122,7 @@ def _numbers(values: ArrayLike, name: str, none: float) -> NDArray[np.float64]:
         ) from None
     if array.dtype.kind not in "biuf":
         raise InvalidTypeError(
-            "{name} must hold real numbers; got dtype {dtype}", name=name, dtype=array.dtype
+            "{name} must contain real numbers; got dtype {dtype}", name=name, dtype=array.dtype
         )
     return array.astype(np.float64)
 
