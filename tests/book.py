@@ -25,12 +25,12 @@ __all__ = [
     "LATER",
     "Changes",
     "Chapter",
-    "agree",
+    "check_figures",
     "answer",
-    "as_it_is",
+    "run_unchanged",
     "changed",
     "file_of",
-    "holds",
+    "check_changed_chapter",
     "run",
 ]
 
@@ -106,11 +106,11 @@ def run(
 
 
 @cache
-def as_it_is(number: str, is_solved: bool = False) -> Chapter:
+def run_unchanged(number: str, is_solved: bool = False) -> Chapter:
     return run(number, {}, is_solved=is_solved)
 
 
-def holds(
+def check_changed_chapter(
     number: str, changes: dict[str, str], reports_change: bool = False, is_solved: bool = False
 ) -> None:
     """Check that a changed chapter runs, and reports if published figures are for another input."""
@@ -122,7 +122,7 @@ def holds(
     assert "nan" not in chapter.printed.replace("-", " ").split()
 
 
-def agree(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:
+def check_figures(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:
     for name, ours in computed.items():
         assert figures.compare(name, ours, recorded[name], decimals).agrees
 
@@ -140,9 +140,10 @@ def answers(text: str) -> dict[int, str]:
 
 
 def answer(number: str, exercise: int) -> str:
-    """The collapsed answer of a chapter's exercise, in English."""
+    """The collapsed answer of a chapter's exercise, in English, on one line."""
     script = file_of(number).read_text(encoding="utf-8")
-    return answers("\n\n".join(cell.text for cell in prose(script)))[exercise]
+    text = answers("\n\n".join(cell.text for cell in prose(script)))[exercise]
+    return " ".join(text.split())
 
 
 def chinese(chapter: Path) -> list[str]:

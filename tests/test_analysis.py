@@ -314,11 +314,11 @@ GRADIENTS = (
 
 
 @every_dtype
-@pytest.mark.parametrize(("name", "target", "given"), GRADIENTS)
+@pytest.mark.parametrize(("name", "target", "arguments"), GRADIENTS)
 def test_gradients_of_every_step_against_pytorch(
-    name: str, target: str, given: Any, dtype: str
+    name: str, target: str, arguments: Any, dtype: str
 ) -> None:
-    gradients = trace_of(name, dtype).gradients(*given)
+    gradients = trace_of(name, dtype).gradients(*arguments)
     prefix = f"{name}/gradients/{target}"
     names = str(RECORDED[f"{prefix}/names"]).splitlines()
     by_tensor = {
@@ -485,9 +485,9 @@ def test_gradients_do_not_flow_through_function_edits(odd: Trace) -> None:
         odd.edited({"blocks.1.mid": 3}).edited(mid).gradients(5).embedding  # noqa: B018
 
 
-@pytest.mark.parametrize("own", ["X", "scale", "output"])
-def test_gradients_of_edits_of_a_single_heads_steps(odd: Trace, own: str) -> None:
-    path = f"blocks.1.attention.heads.2.{own}"
+@pytest.mark.parametrize("step", ["X", "scale", "output"])
+def test_gradients_of_edits_of_a_single_heads_steps(odd: Trace, step: str) -> None:
+    path = f"blocks.1.attention.heads.2.{step}"
     d = odd.edited({path: 0.5}).gradients(5)
     assert d.blocks[1].attention.output.any()
     with pytest.raises(ValueError, match=rf"edit of {path}: the layer doesn.t compute"):
@@ -735,9 +735,9 @@ def test_patching_as_text_and_picture(it: Trace, it_again: Trace) -> None:
 def test_invalid_patches(
     it: Trace, it_again: Trace, changes: Any, kind: type, message: str
 ) -> None:
-    given = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
+    arguments = {"clean": it, "corrupted": it_again, "metric": 5, "progress": False} | changes
     with pytest.raises(AttnlabError, match=message) as error:
-        attnlab.patch(**given)
+        attnlab.patch(**arguments)
     assert isinstance(error.value, kind)
 
 
@@ -840,7 +840,7 @@ def test_circuits_against_full_matrices(name: str, dtype: str) -> None:
     assert head.QK.left.shape == (trace.config.n_embd, trace.config.d_head)
     r = trace.config.d_head
     singular, eigenvalues = (
-        RECORDED[f"{name}/circuits/{what}"] for what in ("singular", "eigenvalues")
+        RECORDED[f"{name}/circuits/{key}"] for key in ("singular", "eigenvalues")
     )
     assert np.allclose(head.QK.singular_values, singular[:r], atol=TOLERANCE[dtype])
     actual = np.sort_complex(head.OV.eigenvalues)
@@ -958,8 +958,8 @@ def named_tokens(*names: str) -> Tokens:
 
 def test_keys_of_each_job() -> None:
     tokens = named_tokens(*"abab")
-    where = {name: np.argwhere(job(tokens)).tolist() for name, job in JOBS.items()}
-    assert where == {
+    targets = {name: np.argwhere(job(tokens)).tolist() for name, job in JOBS.items()}
+    assert targets == {
         "previous": [[1, 0], [2, 1], [3, 2]],
         "first": [[1, 0], [2, 0], [3, 0]],
         "same": [[2, 0], [3, 1]],
@@ -1242,32 +1242,32 @@ def test_analyses_of_a_trace_file(it: Trace, tmp_path: Path) -> None:
             ask()
 
 
-@pytest.mark.parametrize("given", [5, "a", None, np.ones(3), GPT2])
-def test_targets_require_a_trace(odd: Trace, given: Any) -> None:
+@pytest.mark.parametrize("value", [5, "a", None, np.ones(3), GPT2])
+def test_targets_require_a_trace(odd: Trace, value: Any) -> None:
     trace = odd
     target = trace.attribution(5).target
     for call in (target.value, target.difference):
         with pytest.raises(AttnlabError, match=r"there is no part 'ids'|logits"):
-            call(given)
+            call(value)
     with pytest.raises(AttnlabError, match="stop must be one of embedding"):
-        trace.logit_lens().logits(given)
+        trace.logit_lens().logits(value)
     with pytest.raises(
         AttnlabError, match=r"against=5 needs a token to compare with\. Give of= too"
     ):
         trace.gradients(against=5)
 
 
-@pytest.mark.parametrize("given", [0, 2.0, None, "a", np.array([2]), True])
-def test_invalid_numbers_of_pairs(odd: Trace, given: Any) -> None:
+@pytest.mark.parametrize("count", [0, 2.0, None, "a", np.array([2]), True])
+def test_invalid_numbers_of_pairs(odd: Trace, count: Any) -> None:
     with pytest.raises(AttnlabError, match="count must be an integer of at least 1; got "):
-        odd.composition().strongest(given)
+        odd.composition().strongest(count)
 
 
-@pytest.mark.parametrize("given", [5, "a", None, Trace, np.empty(0), attnlab])
-def test_patching_and_jobs_reject_invalid_arguments(odd: Trace, given: Any) -> None:
+@pytest.mark.parametrize("value", [5, "a", None, Trace, np.empty(0), attnlab])
+def test_patching_and_jobs_reject_invalid_arguments(odd: Trace, value: Any) -> None:
     with pytest.raises(AttnlabError, match="job must be one of"):
-        odd.jobs().best(given)
-    for traces in ((given, odd), (odd, given), (odd, odd.blocks[0])):
+        odd.jobs().best(value)
+    for traces in ((value, odd), (odd, value), (odd, odd.blocks[0])):
         with pytest.raises(AttnlabError, match="clean and corrupted must be traces"):
             attnlab.patch(*traces, "blocks.0.mid", metric=5)
 
@@ -1279,16 +1279,16 @@ def test_invalid_tokens_of_circuits(odd: Trace, kind: Any) -> None:
 
 
 def test_positions_may_be_named_by_token_text(it: Trace) -> None:
-    place = it.tokens.find("dog")
-    named, numbered = (it.attribution(" rolled", position=p) for p in ("dog", place))
+    position = it.tokens.find("dog")
+    named, numbered = (it.attribution(" rolled", position=p) for p in ("dog", position))
     assert named.target == numbered.target
     assert np.array_equal(named.heads, numbered.heads)
     lens = it.logit_lens()
-    assert np.array_equal(lens.top(3, "dog").ids, lens.top(3, place).ids)
-    assert lens.top(3, "dog").title.endswith(f"position {place}")
-    gradients = [it.gradients(" rolled", position=p) for p in ("dog", place)]
-    assert np.array_equal(*(one.blocks[0].mid for one in gradients))
-    assert not gradients[0].blocks[0].mid[place + 1 :].any()  # later tokens add nothing
+    assert np.array_equal(lens.top(3, "dog").ids, lens.top(3, position).ids)
+    assert lens.top(3, "dog").title.endswith(f"position {position}")
+    gradients = [it.gradients(" rolled", position=p) for p in ("dog", position)]
+    assert np.array_equal(*(result.blocks[0].mid for result in gradients))
+    assert not gradients[0].blocks[0].mid[position + 1 :].any()  # later tokens add nothing
     for look in (it.attribution, it.gradients):
         with pytest.raises(AttnlabError, match="'cat' isn't one of the tokens"):
             look(" rolled", position="cat")

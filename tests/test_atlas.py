@@ -85,9 +85,9 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
     corpus_texts = ["The dog", "The", "The dog chased the ball"]
     assert [len(pocket.tokenizer.encode(text)) for text in corpus_texts] == [2, 1, 5]
     atlas = attnlab.atlas(pocket, corpus_texts, [lengths], window=2, progress=False)["lengths"]
-    sums, places = np.array([2, 1, 5]), np.array([1, 1, 3])
+    sums, counts = np.array([2, 1, 5]), np.array([1, 1, 3])
     mean = 8 / 5
-    error = math.sqrt(3 / 2 * ((sums - mean * places) ** 2).sum()) / 5
+    error = math.sqrt(3 / 2 * ((sums - mean * counts) ** 2).sum()) / 5
     np.testing.assert_allclose(atlas.mean, np.full((2, 4), mean))
     np.testing.assert_allclose(atlas.error, np.full((2, 4), error))
     assert (atlas.texts == 3).all()
@@ -956,11 +956,11 @@ def test_outlier_heads(alone: Atlas, pocket: GPT2) -> None:
     page = atlas.to_html(language="en")
     table = page.partition('id="summary"')[2].partition("</table>")[0]
     rows = [re.findall(">([^<>]+)<", row) for row in table.split("<tr>")[2:]]
-    for one, (_, head, errors_above, mean, median) in zip(standouts, rows, strict=True):
-        assert head == f"{one.layer}.{one.head}"
-        assert errors_above == f"{one.errors:,.0f}"
-        assert float(mean.partition(" ")[0]) == pytest.approx(one.mean, rel=0.05)
-        assert float(median) == pytest.approx(one.median, rel=0.01)
+    for outlier, (_, head, errors_above, mean, median) in zip(standouts, rows, strict=True):
+        assert head == f"{outlier.layer}.{outlier.head}"
+        assert errors_above == f"{outlier.errors:,.0f}"
+        assert float(mean.partition(" ")[0]) == pytest.approx(outlier.mean, rel=0.05)
+        assert float(median) == pytest.approx(outlier.median, rel=0.01)
     sentence = f"Layer {standouts[0].layer} head {standouts[0].head} stands out most, by "
     assert f"{sentence}{standouts[0].errors:,.0f} standard errors: " in page
     assert not any(np.isfinite(standout.errors) for standout in one_text(pocket).standouts())

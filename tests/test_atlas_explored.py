@@ -50,8 +50,8 @@ def pocket() -> GPT2:
 
 @pytest.fixture(scope="module")
 def atlas(pocket: GPT2) -> Atlas:
-    given = [HOSTILE, CUT, *texts(20)]
-    return attnlab.atlas(pocket, given, [*MEASURES, counted], window=32, progress=False)
+    passages_of = [HOSTILE, CUT, *texts(20)]
+    return attnlab.atlas(pocket, passages_of, [*MEASURES, counted], window=32, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +93,18 @@ def test_passages_reopen_with_their_ids(explorer: Explorer, atlas: Atlas, pocket
         for rank, passage in enumerate(getattr(measured, kind)(layer, head))
     }
     assert len(passages) == 3 * 2 * 8 * 3
-    assert links.keys() == {".".join(map(str, place)) for place in passages}
+    assert links.keys() == {".".join(map(str, key)) for key in passages}
     # One that begins within a character: its text would be tokenized differently.
     cut = next(
-        place
-        for place, passage in passages.items()
+        key
+        for key, passage in passages.items()
         if pocket.tokenizer.encode(passage.content) != list(passage.ids)
     )
-    for place in (cut, ("induction", "most", 1, 3, 2), (counted.__name__, "least", 0, 1, 0)):
-        name, _, layer, head, _ = place
-        address, _, fragment = links[".".join(map(str, place))].partition("#")
+    for key in (cut, ("induction", "most", 1, 3, 2), (counted.__name__, "least", 0, 1, 0)):
+        name, _, layer, head, _ = key
+        address, _, fragment = links[".".join(map(str, key))].partition("#")
         assert fragment == f"layer={layer}&head={head}"
-        trace, passage = opened(explorer, address), passages[place]
+        trace, passage = opened(explorer, address), passages[key]
         assert trace["ids"] == list(passage.ids)
         where = f"{passage.text}, from token {passage.start}; {name} {passage.value:.3f}"
         assert trace["atlas"] == where
@@ -124,8 +124,8 @@ def test_page_of_your_own_texts(explorer: Explorer) -> None:
 
 def test_unknown_passages(explorer: Explorer, pocket: GPT2) -> None:
     token = parts_of(explorer)[1]
-    for place in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
-        for call in (place, place.replace("0.0.0", "0.0.9")):
+    for key in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
+        for call in (key, key.replace("0.0.0", "0.0.9")):
             status, _, content = answer(explorer, "GET", f"/?token={token}&passage={call}")
             assert status == 404, call
             assert content.endswith(b"<p>No such passage in the atlas.</p>"), call
@@ -223,15 +223,15 @@ def test_an_atlas_without_passages(pocket: GPT2) -> None:
 def test_atlas_page_says_how_to_explore_it(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert "<code>atlas.explore(model)</code>" in atlas.to_html()
     assert not links_of(atlas.to_html())
-    place = tmp_path / "my atlas"
-    for model, given in (("pocket", "pocket"), (pocket, "pocket")):
-        attnlab.atlas(model, texts(3), ["first"], directory=tmp_path / given, progress=False)
-        page = (tmp_path / given / "atlas.html").read_text(encoding="utf-8")
-        assert f"<code>attnlab explore --model {given} --atlas .</code>" in page
+    key = tmp_path / "my atlas"
+    for model, passages_of in (("pocket", "pocket"), (pocket, "pocket")):
+        attnlab.atlas(model, texts(3), ["first"], directory=tmp_path / passages_of, progress=False)
+        page = (tmp_path / passages_of / "atlas.html").read_text(encoding="utf-8")
+        assert f"<code>attnlab explore --model {passages_of} --atlas .</code>" in page
     pocket.save(tmp_path / "its model")
     there = GPT2.from_pretrained(tmp_path / "its model")
-    attnlab.atlas(there, texts(3), ["first"], directory=place, progress=False)
-    page = html.unescape((place / "atlas.html").read_text(encoding="utf-8"))
+    attnlab.atlas(there, texts(3), ["first"], directory=key, progress=False)
+    page = html.unescape((key / "atlas.html").read_text(encoding="utf-8"))
     assert f"attnlab explore --model '{tmp_path / 'its model'}' --atlas ." in page
     in_memory = GPT2.from_arrays(pocket.config, dict(pocket.parameters.items()), pocket.tokenizer)
     attnlab.atlas(in_memory, texts(3), ["first"], directory=tmp_path / "m", progress=False)
@@ -270,10 +270,10 @@ def test_atlas_explorer_in_chromium(
     explorer: Explorer, atlas: Atlas, pocket: GPT2, browser: Any
 ) -> None:
     """From a cell to a passage, to its trace in a new tab, and back, by keyboard."""
-    context, said = browser.new_context(), []
-    context.on("console", lambda message: said.append(message.text))
-    context.on("weberror", lambda error: said.append(str(error.error.stack)))
-    context.on("dialog", lambda dialog: said.append(dialog.message))
+    context, messages = browser.new_context(), []
+    context.on("console", lambda message: messages.append(message.text))
+    context.on("weberror", lambda error: messages.append(str(error.error.stack)))
+    context.on("dialog", lambda dialog: messages.append(dialog.message))
     page = context.new_page()
     with site(explorer._repr_html_()) as notebook:
         page.goto(notebook)
@@ -327,4 +327,4 @@ def test_atlas_explorer_in_chromium(
         first = atlas["induction"].most(0, 0)[0]
         assert page.locator("#passage").inner_text().startswith(f"{first.text}, from token")
     context.close()
-    assert said == []
+    assert messages == []

@@ -67,12 +67,12 @@ def torch_parameters() -> dict[str, Matrix]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"),
+    ("kind", "settings"),
     [("mha", {"mask": causal_mask(5)}), ("cross", {"memory": TORCH["cross_memory"]})],
     ids=["self", "cross"],
 )
-def test_multi_head_attention_against_torch(kind: str, given: dict[str, Any]) -> None:
-    result = multi_head_attention(TORCH[f"{kind}_X"], **torch_parameters(), n_head=3, **given)
+def test_multi_head_attention_against_torch(kind: str, settings: dict[str, Any]) -> None:
+    result = multi_head_attention(TORCH[f"{kind}_X"], **torch_parameters(), n_head=3, **settings)
     assert np.allclose(result.weights, TORCH[f"{kind}_weights"], rtol=0, atol=1e-13)
     assert np.allclose(result.output, TORCH[f"{kind}_out"], rtol=0, atol=1e-13)
 
@@ -137,11 +137,11 @@ def test_dropout_matches_the_recorded_mask() -> None:
     assert np.allclose(result.context, np.array(recorded["weights"]) @ V, rtol=0, atol=1e-5)
 
 
-def heads_of(T: int, **how: Any) -> MultiHeadAttention:
+def heads_of(T: int, **settings: Any) -> MultiHeadAttention:
     X = random(2, T, 10)
     W = {f"W_{name}": random(10, 10, seed=ord(name)) / 3 for name in "QKVO"}
     b = {f"b_{name}": random(10, seed=ord(name) + 1) for name in "QKVO"}
-    return multi_head_attention(X, **W, **b, n_head=5, mask=causal_mask(T), **how)
+    return multi_head_attention(X, **W, **b, n_head=5, mask=causal_mask(T), **settings)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -430,15 +430,15 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
     if of_mask is not None:
         mask = np.random.default_rng(3).random(of_mask) < 0.5
         mask[..., 0] = True
-    given = {} if of_memory is None else {"memory": memory}
-    result = multi_head_attention(X, **W, n_head=2, mask=mask, **given)
+    settings = {} if of_memory is None else {"memory": memory}
+    result = multi_head_attention(X, **W, n_head=2, mask=mask, **settings)
     leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     full = np.broadcast_to(True if mask is None else mask, (*leading, 2, 3, memory.shape[-2]))
     assert result.output.shape == (*leading, 3, 6)
     Xs, memories = (np.broadcast_to(x, (*leading, *x.shape[-2:])) for x in (X, memory))
-    for place in np.ndindex(leading):
-        expected = by_loops(Xs[place], memories[place], W, 2, full[place])
-        assert np.allclose(result.output[place], expected, rtol=0, atol=1e-11)
+    for index in np.ndindex(leading):
+        expected = by_loops(Xs[index], memories[index], W, 2, full[index])
+        assert np.allclose(result.output[index], expected, rtol=0, atol=1e-11)
     shares = sum(head.output for head in result.heads)
     assert np.allclose(shares + W["b_O"], result.output, rtol=0, atol=1e-11)
     for h, head in enumerate(result.heads):
@@ -457,11 +457,12 @@ def test_small_numpy_integers_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"T": 2**62}, {"T": 10**18}, {"T": 2, "cached": 2**62}, {"T": 2**63 - 1, "cached": 9}]
+    "settings",
+    [{"T": 2**62}, {"T": 10**18}, {"T": 2, "cached": 2**62}, {"T": 2**63 - 1, "cached": 9}],
 )
-def test_masks_too_large_for_memory(given: dict[str, int]) -> None:
+def test_masks_too_large_for_memory(settings: dict[str, int]) -> None:
     with pytest.raises(AttnlabError, match="not enough memory for a mask of "):
-        causal_mask(**given)
+        causal_mask(**settings)
 
 
 @pytest.mark.parametrize("T", [0, 1.0, True, None, [3], 10**400, np.timedelta64(1, "s")], ids=str)

@@ -98,12 +98,12 @@ def test_chinese_code_differs_only_in_strings_and_comments() -> None:
         both = edition(chapter, "zh").replace('prepare_script("zh")', "prepare_script()")
         assert masked(both) == masked(script)
     assert set(IN_CHINESE) <= used
-    for english, said in IN_CHINESE.items():
-        if said:
-            assert english.count("\\n") == said.count("\\n"), english
-            assert len(FIELD.findall(english)) == len(FIELD.findall(said)), english
-            assert not re.search(r"[\u4e00-\u9fff][,.:;?!]", FIELD.sub("", said)), english
-            words = said.replace("\\n", "")
+    for english, translation in IN_CHINESE.items():
+        if translation:
+            assert english.count("\\n") == translation.count("\\n"), english
+            assert len(FIELD.findall(english)) == len(FIELD.findall(translation)), english
+            assert not re.search(r"[\u4e00-\u9fff][,.:;?!]", FIELD.sub("", translation)), english
+            words = translation.replace("\\n", "")
             assert not re.search(r"[\u4e00-\u9fff][A-Za-z]|[A-Za-z][\u4e00-\u9fff]", words), english
 
 
@@ -185,17 +185,17 @@ def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: st
 def test_learner_editions_have_no_answers_or_solutions() -> None:
     for audience in AUDIENCES:
         for every in of_audience(audience).values():
-            said = "\n".join(cell.text for cell in every)
-            assert ("<summary>Answer" in said) == (audience == "home")
-            assert ("**Answer**" in said) == (audience == "teacher")
-            is_written = "raise NotImplementedError" not in said
+            translation = "\n".join(cell.text for cell in every)
+            assert ("<summary>Answer" in translation) == (audience == "home")
+            assert ("**Answer**" in translation) == (audience == "teacher")
+            is_written = "raise NotImplementedError" not in translation
             assert is_written or audience != "teacher"
             if audience == "learner":
-                assert "<summary>Solution" not in said
-                assert "BEGIN" not in said
+                assert "<summary>Solution" not in translation
+                assert "BEGIN" not in translation
     ids = [
-        {cell_id for every in of_audience(one).values() for cell_id in graded(every)}
-        for one in AUDIENCES
+        {cell_id for every in of_audience(audience).values() for cell_id in graded(every)}
+        for audience in AUDIENCES
     ]
     assert ids[0] == ids[1] == ids[2]
 
@@ -252,11 +252,13 @@ def test_chapter_minutes_follow_the_stated_rule(chapter: Path) -> None:
 def test_chinese_structure_matches_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
     assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []
-    for one, other in zip(english, chinese(chapter), strict=True):
+    for english_text, other in zip(english, chinese(chapter), strict=True):
         assert re.search(r"[\u4e00-\u9fff]", other), other
         for pattern in (NUMBER, CODE):
-            assert Counter(pattern.findall(other)) == Counter(pattern.findall(one)), other[:60]
-        assert answers(one).keys() == answers(other).keys()
+            assert Counter(pattern.findall(other)) == Counter(pattern.findall(english_text)), other[
+                :60
+            ]
+        assert answers(english_text).keys() == answers(other).keys()
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -21,9 +21,9 @@ def by_merges(piece: str, merges: list[Pair]) -> list[str]:
     """Merge the pair that is first in the list, leftmost first."""
     rank = {pair: number for number, pair in enumerate(merges)}
     parts = list(piece)
-    while pairs := [(rank[p], place) for place, p in enumerate(pairwise(parts)) if p in rank]:
-        place = min(pairs)[1]
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+    while pairs := [(rank[p], index) for index, p in enumerate(pairwise(parts)) if p in rank]:
+        index = min(pairs)[1]
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
     return parts
 
 

@@ -227,10 +227,10 @@ def to_truncate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy_model("one_head", tmp_path_factory.mktemp("truncated"))
 
 
-@given(share=st.floats(0, 1, exclude_max=True))
-def test_truncated_files_are_rejected(to_truncate: Path, share: float) -> None:
+@given(fraction=st.floats(0, 1, exclude_max=True))
+def test_truncated_files_are_rejected(to_truncate: Path, fraction: float) -> None:
     content = (REFERENCE / "one_head" / WEIGHTS).read_bytes()
-    (to_truncate / WEIGHTS).write_bytes(content[: int(share * len(content))])
+    (to_truncate / WEIGHTS).write_bytes(content[: int(fraction * len(content))])
     assert str(to_truncate / WEIGHTS) in refusal(to_truncate)
 
 
@@ -385,9 +385,9 @@ def test_embedding_larger_than_the_vocabulary(odd: Path) -> None:
 
     # Padding is never sampled, and the tokens' probabilities are renormalized.
     whole = GPT2.from_pretrained(REFERENCE / "odd")
-    for how in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "top_k": 5, "temperature": 2.0}):
-        generated = model.generate(expected["ids"], 6, **how)
-        alone = whole.generate(expected["ids"], 6, **how)
+    for settings in ({"temperature": 0}, {"seed": 1}, {"seed": 2, "top_k": 5, "temperature": 2.0}):
+        generated = model.generate(expected["ids"], 6, **settings)
+        alone = whole.generate(expected["ids"], 6, **settings)
         assert generated.new.ids.tolist() == alone.new.ids.tolist()
         probabilities = [token.probability for token in alone.chosen]
         assert [token.probability for token in generated.chosen] == pytest.approx(probabilities)
@@ -678,18 +678,18 @@ def test_shards_linked_to_sibling_files(sharded: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x", "C:x", "x:stream"]
+    "target", ["../x", "{absolute}", "sub/x", "C:\\x", "..\\x", "sub/../x", "C:x", "x:stream"]
 )
-def test_index_pointing_outside_its_directory(sharded: Path, place: str) -> None:
+def test_index_pointing_outside_its_directory(sharded: Path, target: str) -> None:
     """The shard exists, so only its name can be the reason for refusal."""
-    place = place.format(absolute=sharded.parent / "x")
+    target = target.format(absolute=sharded.parent / "x")
     (sharded / "sub").mkdir()
-    (sharded / "model-00001-of-00003.safetensors").rename(sharded / place)
-    point_to(sharded, place)
+    (sharded / "model-00001-of-00003.safetensors").rename(sharded / target)
+    point_to(sharded, target)
     message = refusal(sharded)
     assert "outside its directory" in message
     assert str(sharded / INDEX) in message
-    assert repr(place) in message
+    assert repr(target) in message
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", None, 3])
@@ -746,9 +746,9 @@ def test_empty_index(sharded: Path) -> None:
 # Numbers that are not finite
 
 
-def break_one(name: str, place: int, value: float) -> Callable[[Tensors], None]:
+def break_one(name: str, index: int, value: float) -> Callable[[Tensors], None]:
     def change(tensors: Tensors) -> None:
-        tensors[f"transformer.{name}"].reshape(-1)[place] = value
+        tensors[f"transformer.{name}"].reshape(-1)[index] = value
 
     return change
 
@@ -1263,7 +1263,7 @@ def test_invalid_variants(variant: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"config": 5}, "config must be a GPT2Config; got 5"),
         ({"vector": [1.0]}, r"vector must be a ndarray; got \[1.0\]"),
@@ -1271,7 +1271,7 @@ def test_invalid_variants(variant: Any) -> None:
         ({"dtype": "int8"}, "dtype must be float32 or float64"),
     ],
 )
-def test_parameter_vector_rejects_invalid_arguments(given: Any, message: str) -> None:
+def test_parameter_vector_rejects_invalid_arguments(arguments: Any, message: str) -> None:
     config = GPT2Config.from_file(REFERENCE / "odd/config.json")
     with pytest.raises(AttnlabError, match=message):
-        ParameterVector(**{"config": config} | given)
+        ParameterVector(**{"config": config} | arguments)

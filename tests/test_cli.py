@@ -284,13 +284,13 @@ def test_lens() -> None:
     lens = GPT2.from_pretrained(ODD).trace("the hen in").logit_lens()
     stops = answer("lens", "the hen in")["stops"]
     assert [stop["path"] for stop in stops] == list(lens.stops)
-    assert [[one["id"] for one in stop["predicts"]] for stop in stops] == lens.ids.tolist()
+    assert [[item["id"] for item in stop["predicts"]] for stop in stops] == lens.ids.tolist()
     followed = answer("lens", "the hen in", "--token", "he")["stops"]
-    ranks = [[one["rank"] for one in stop["predicts"]] for stop in followed]
+    ranks = [[item["rank"] for item in stop["predicts"]] for stop in followed]
     assert ranks == lens.of("he").ranks.tolist()
     assert answer("lens", "the hen in", "--token", "258")["stops"] == followed
     top = answer("lens", "the hen in", "--position", "he", "-k", "3")["stops"]
-    probabilities = [[one["probability"] for one in stop["predicts"]] for stop in top]
+    probabilities = [[item["probability"] for item in stop["predicts"]] for stop in top]
     assert np.allclose(probabilities, lens.top(3, 2).probabilities)
     out, _ = run("lens", "the hen in", COLUMNS="300")
     assert lens.table() in out
@@ -808,7 +808,7 @@ def test_check(tmp_path: Path) -> None:
     assert content["agrees"] is False
     assert content["first"] == "scores"
     assert [step["agrees"] for step in content["steps"]] == [True, False]
-    assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
+    assert [item["formula"] for item in content["mistakes"]] == ["scores = raw_scores / √D"]
     assert content["mistakes"][0]["lines"] == ["scores = raw_scores / math.sqrt(Dk)"]
     assert content["further"] == content["cells"] == []
     context = trace.edited({"blocks.1.attention.scores": wrong}).blocks[1].attention.context
@@ -816,8 +816,8 @@ def test_check(tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", scores=wrong, output=concat)
     two = str(tmp_path / "two.npz")
     content = answer("check", two, "--text", "the hen in", "--layer", "1", status=1)
-    assert [one["formula"] for one in content["mistakes"]] == ["scores = raw_scores / √D"]
-    assert [[one["formula"] for one in some] for some in content["further"]] == [
+    assert [item["formula"] for item in content["mistakes"]] == ["scores = raw_scores / √D"]
+    assert [[item["formula"] for item in some] for some in content["further"]] == [
         ["attention.output = concat"]
     ]
     out, _ = run("check", layer, "--text", "the hen in", "--layer", "-2", status=1)

@@ -186,10 +186,10 @@ def test_quantized_models_are_recognized(quantized: Any, message: str) -> None:
     assert "dequantize()" in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [5, None, "gpt2", [1], np.zeros(2), {1, 2}])
-def test_settings_must_be_a_dict(given: Any) -> None:
+@pytest.mark.parametrize("settings", [5, None, "gpt2", [1], np.zeros(2), {1, 2}])
+def test_settings_must_be_a_dict(settings: Any) -> None:
     with pytest.raises(InvalidTypeError, match="settings must be a dict; got"):
-        GPT2Config.from_dict(given)
+        GPT2Config.from_dict(settings)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -195,11 +195,11 @@ def test_reprs_print_in_any_encoding(encoding: str, monkeypatch: pytest.MonkeyPa
     trace = attnlab.GPT2.from_pretrained("pocket").trace("It’s hot")
     head = trace.head(0, 0)
     with streams(encoding=encoding) as (out, err):
-        for one in (trace.tokens, head, head.explain(-1, 0), trace, trace.blocks):
-            print(one)
-            exact = repr(one)
+        for value in (trace.tokens, head, head.explain(-1, 0), trace, trace.blocks):
+            print(value)
+            exact = repr(value)
             whole = "Ġ" in exact or "√" in exact or "…" in exact
-            assert whole or one is trace or one is trace.blocks
+            assert whole or value is trace or value is trace.blocks
         print(trace.next_tokens(5))
     assert err.written() == b""
     assert b"\\u0120hot" in out.written()

@@ -116,95 +116,96 @@ class ByHand(dict[str, Any]):
         self[path] = value
         return value
 
-    def of_heads(self, place: str, name: str, value: Any) -> Any:
+    def of_heads(self, prefix: str, name: str, value: Any) -> Any:
         """A step of a layer, (H, ...), then of each head."""
-        value = self.put(f"{place}.{name}", value)
+        value = self.put(f"{prefix}.{name}", value)
         heads = np.broadcast_to(value, (self.H, *value.shape[-2:]))
-        self[f"{place}.{name}"] = np.stack(
-            [self.put(f"{place}.heads.{h}.{name}", head) for h, head in enumerate(heads)]
+        self[f"{prefix}.{name}"] = np.stack(
+            [self.put(f"{prefix}.heads.{h}.{name}", head) for h, head in enumerate(heads)]
         )
-        return self[f"{place}.{name}"]
+        return self[f"{prefix}.{name}"]
 
-    def thirds(self, place: str, name: str, W: Any) -> Any:
+    def thirds(self, prefix: str, name: str, W: Any) -> Any:
         """W_QKV or b_QKV, then its thirds, then those of each head."""
-        W = self.put(f"{place}.{name}_QKV", W)
+        W = self.put(f"{prefix}.{name}_QKV", W)
         result = []
         for letter, third in zip("QKV", np.split(W, 3, axis=-1), strict=True):
-            columns = np.split(self.put(f"{place}.{name}_{letter}", third), self.H, axis=-1)
+            columns = np.split(self.put(f"{prefix}.{name}_{letter}", third), self.H, axis=-1)
             of_heads = [
-                self.put(f"{place}.heads.{h}.{name}_{letter}", one) for h, one in enumerate(columns)
+                self.put(f"{prefix}.heads.{h}.{name}_{letter}", one)
+                for h, one in enumerate(columns)
             ]
-            self[f"{place}.{name}_{letter}"] = np.concatenate(of_heads, axis=-1)
-            result.append(self[f"{place}.{name}_{letter}"])
-        self[f"{place}.{name}_QKV"] = np.concatenate(result, axis=-1)
-        return self[f"{place}.{name}_QKV"]
+            self[f"{prefix}.{name}_{letter}"] = np.concatenate(of_heads, axis=-1)
+            result.append(self[f"{prefix}.{name}_{letter}"])
+        self[f"{prefix}.{name}_QKV"] = np.concatenate(result, axis=-1)
+        return self[f"{prefix}.{name}_QKV"]
 
-    def attention(self, place: str, residual: Any, epsilon: Any, mask: Any, given: Any) -> Any:
-        heads, H = [f"{place}.heads.{h}" for h in range(self.H)], self.H
+    def attention(self, prefix: str, residual: Any, epsilon: Any, mask: Any, params: Any) -> Any:
+        heads, H = [f"{prefix}.heads.{h}" for h in range(self.H)], self.H
         residual, epsilon = (
-            self.put(f"{place}.{name}", value)
+            self.put(f"{prefix}.{name}", value)
             for name, value in (("residual", residual), ("epsilon", epsilon))
         )
-        gain, bias = (self.put(f"{place}.{n}", given[f"{place}.{n}"]) for n in ("gain", "bias"))
-        X = self.put(f"{place}.X", equations.layer_norm(residual, gain, bias, epsilon))
-        W, b = (self.thirds(place, name, given[f"{place}.{name}_QKV"]) for name in "Wb")
-        self[f"{place}.n_head"], self[f"{place}.memory"] = H, X
+        gain, bias = (self.put(f"{prefix}.{n}", params[f"{prefix}.{n}"]) for n in ("gain", "bias"))
+        X = self.put(f"{prefix}.X", equations.layer_norm(residual, gain, bias, epsilon))
+        W, b = (self.thirds(prefix, name, params[f"{prefix}.{name}_QKV"]) for name in "Wb")
+        self[f"{prefix}.n_head"], self[f"{prefix}.memory"] = H, X
         QKV = np.empty((3, H, len(X), X.shape[1] // H))
         for h, head in enumerate(heads):
             self[f"{head}.memory"] = self.put(f"{head}.X", X)
-            own = self[f"{head}.X"] @ W + b
-            QKV[:, h] = own.reshape(len(X), 3, H, -1)[:, :, h].swapaxes(0, 1)
-        QKV = self.put(f"{place}.QKV", QKV.transpose(2, 0, 1, 3).reshape(len(X), -1))
+            projected = self[f"{head}.X"] @ W + b
+            QKV[:, h] = projected.reshape(len(X), 3, H, -1)[:, :, h].swapaxes(0, 1)
+        QKV = self.put(f"{prefix}.QKV", QKV.transpose(2, 0, 1, 3).reshape(len(X), -1))
         QKV = QKV.reshape(len(X), 3, H, -1).transpose(1, 2, 0, 3)
-        Q, K, V = (self.of_heads(place, *one) for one in zip("QKV", QKV, strict=True))
-        scale = self.put(f"{place}.scale", np.sqrt(Q.shape[-1]))
+        Q, K, V = (self.of_heads(prefix, *one) for one in zip("QKV", QKV, strict=True))
+        scale = self.put(f"{prefix}.scale", np.sqrt(Q.shape[-1]))
         scales = np.array([self.put(f"{head}.scale", scale) for head in heads])
-        mask = self.of_heads(place, "mask", mask)
-        raw_scores = self.of_heads(place, "raw_scores", Q @ K.swapaxes(1, 2))
-        scores = self.of_heads(place, "scores", raw_scores / scales[:, None, None])
-        masked = self.of_heads(place, "masked_scores", np.where(mask, scores, -np.inf))
-        weights = self.of_heads(place, "weights", softmax(masked))
-        context = self.of_heads(place, "context", weights @ V)
-        concat = self.put(f"{place}.concat", np.hstack([*context]))
-        W_O = self.put(f"{place}.W_O", given[f"{place}.W_O"])
+        mask = self.of_heads(prefix, "mask", mask)
+        raw_scores = self.of_heads(prefix, "raw_scores", Q @ K.swapaxes(1, 2))
+        scores = self.of_heads(prefix, "scores", raw_scores / scales[:, None, None])
+        masked = self.of_heads(prefix, "masked_scores", np.where(mask, scores, -np.inf))
+        weights = self.of_heads(prefix, "weights", softmax(masked))
+        context = self.of_heads(prefix, "context", weights @ V)
+        concat = self.put(f"{prefix}.concat", np.hstack([*context]))
+        W_O = self.put(f"{prefix}.W_O", params[f"{prefix}.W_O"])
         of_heads = [
             self.put(f"{head}.W_O", one) for head, one in zip(heads, np.split(W_O, H), strict=True)
         ]
-        W_O = self[f"{place}.W_O"] = np.vstack(of_heads)
-        output = concat @ W_O + self.put(f"{place}.b_O", given[f"{place}.b_O"])
+        W_O = self[f"{prefix}.W_O"] = np.vstack(of_heads)
+        output = concat @ W_O + self.put(f"{prefix}.b_O", params[f"{prefix}.b_O"])
         for h, head in enumerate(heads):
-            share = context[h] @ of_heads[h]
-            output = output + self.put(f"{head}.output", share) - share
-        return self.put(f"{place}.output", output)
+            head_output = context[h] @ of_heads[h]
+            output = output + self.put(f"{head}.output", head_output) - head_output
+        return self.put(f"{prefix}.output", output)
 
-    def block(self, place: str, x: Any, epsilon: Any, mask: Any, given: Any) -> Any:
-        x, mlp = self.put(f"{place}.input", x), f"{place}.mlp"
-        x = x + self.attention(f"{place}.attention", x, epsilon, mask, given)
-        x = self.put(f"{place}.mid", x)
+    def block(self, prefix: str, x: Any, epsilon: Any, mask: Any, params: Any) -> Any:
+        x, mlp = self.put(f"{prefix}.input", x), f"{prefix}.mlp"
+        x = x + self.attention(f"{prefix}.attention", x, epsilon, mask, params)
+        x = self.put(f"{prefix}.mid", x)
 
         def parameter(name: str) -> Any:
-            return self.put(f"{mlp}.{name}", given[f"{mlp}.{name}"])
+            return self.put(f"{mlp}.{name}", params[f"{mlp}.{name}"])
 
         norm = parameter("gain"), parameter("bias"), self.put(f"{mlp}.epsilon", epsilon)
         X = self.put(f"{mlp}.X", equations.layer_norm(x, *norm))
         hidden = self.put(f"{mlp}.hidden", X @ parameter("W_1") + parameter("b_1"))
         activated = self.put(f"{mlp}.activated", equations.gelu(hidden))
         output = activated @ parameter("W_2") + parameter("b_2")
-        return self.put(f"{place}.output", x + self.put(f"{mlp}.output", output))
+        return self.put(f"{prefix}.output", x + self.put(f"{mlp}.output", output))
 
 
 def all_paths(trace: Trace) -> list[str]:
     """The paths of all steps of a trace."""
 
-    def below(result: Any, place: str) -> Iterator[str]:
-        yield from (f"{place}{n}" for n, step in result.steps.items() if not step.optional)
+    def below(result: Any, prefix: str) -> Iterator[str]:
+        yield from (f"{prefix}{n}" for n, step in result.steps.items() if not step.optional)
         for name in result._children:
             part = getattr(result, name)
             if isinstance(part, tuple):
                 for n, one in enumerate(part):
-                    yield from below(one, f"{place}{name}.{n}.")
+                    yield from below(one, f"{prefix}{name}.{n}.")
             else:
-                yield from below(part, f"{place}{name}.")
+                yield from below(part, f"{prefix}{name}.")
 
     return list(below(trace, ""))
 
@@ -246,7 +247,7 @@ def orders(trace: Trace, rng: np.random.Generator) -> list[list[str]]:
 def editable(trace: Trace) -> list[str]:
     """The editable steps of the second block and outside blocks."""
     fixed = {"ids", "cached", "n_head", "memory", "rows_of_W_E", "activation", "divide_by_sqrt_d"}
-    places = (
+    prefixes = (
         "",
         "blocks.1.",
         "blocks.1.attention.",
@@ -256,7 +257,7 @@ def editable(trace: Trace) -> list[str]:
     return [
         path
         for path in all_paths(trace)
-        if path.rpartition(".")[2] not in fixed and path[: path.rfind(".") + 1] in places
+        if path.rpartition(".")[2] not in fixed and path[: path.rfind(".") + 1] in prefixes
     ]
 
 
@@ -946,11 +947,13 @@ def test_every_edited_step_has_an_explanation(T: int) -> None:
             assert ("edited here" in str(one)) <= (path.rpartition(".")[0] in head.path)
 
 
-@pytest.mark.parametrize("place", ["", ".heads.2"], ids=["layer", "head"])
+@pytest.mark.parametrize("prefix", ["", ".heads.2"], ids=["layer", "head"])
 @pytest.mark.parametrize("name", ["raw_scores", "scores", "masked_scores", "weights"])
-def test_explanations_stop_at_edits_and_resume_after_them(odd: GPT2, place: str, name: str) -> None:
+def test_explanations_stop_at_edits_and_resume_after_them(
+    odd: GPT2, prefix: str, name: str
+) -> None:
     trace = odd.trace("the hen")
-    head = trace.edited({f"blocks.1.attention{place}.{name}": lambda x: x / 4}).head(1, 2)
+    head = trace.edited({f"blocks.1.attention{prefix}.{name}": lambda x: x / 4}).head(1, 2)
     key = int(trace.head(1, 2).weights[3].argmax())
     numbers = (float(getattr(one, name)[3, key]) for one in (trace.head(1, 2), head))
     was, now = (f"{number:#.5g}" for number in numbers)

@@ -57,7 +57,7 @@ def test_each_step_equals_its_equation_applied_to_its_inputs(name: str, dtype: s
             whole = at(trace, f"{layer}.{step}")
             assert np.array_equal(actual, of_head(whole, step, int(h), model.config.n_head)), path
         elif equation is not None and needed:  # an untied output matrix is given
-            assert np.array_equal(actual, equation(*(at(trace, one) for one in needed))), path
+            assert np.array_equal(actual, equation(*(at(trace, p) for p in needed))), path
             count += 1
     assert count > 50
 
@@ -192,10 +192,10 @@ def test_fast_weights_and_context(Tq: int, leading: Any, dtype: Any) -> None:
                     assert np.shares_memory(equations.concat(joined), joined)
 
 
-@pytest.mark.parametrize("one", range(3))
-def test_fast_context_has_the_widest_dtype(one: int) -> None:
+@pytest.mark.parametrize("path", range(3))
+def test_fast_context_has_the_widest_dtype(path: int) -> None:
     parts = [np.ones((5, 2), np.float32) for _ in range(3)]
-    parts[one] = np.ones((5, 2), np.float64)
+    parts[path] = np.ones((5, 2), np.float64)
     Q, K, V = parts
     mask = np.ones((5, 5), dtype=bool)
     expected = equations.context(equations.softmax(equations.raw_scores(Q, K)), V).dtype

@@ -76,12 +76,12 @@ def test_every_step_of_the_graph_is_explained(name: str) -> None:
             is_vector = len(part.axes_of(step).split()) == 1 and step not in ("ids", "positions")
             for token, component in ((None, None), (2, 1)):
                 if np.ndim(getattr(part, step)) < 2:
-                    where = (None, component if is_vector else None)
+                    indices = (None, component if is_vector else None)
                 elif part.axes_of(step) == "Tq Tk":
-                    where = (token, component or 1)
+                    indices = (token, component or 1)
                 else:
-                    where = (token, component)
-                explanation = trace.explain(path, *where)
+                    indices = (token, component)
+                explanation = trace.explain(path, *indices)
                 numbers, stored = explanation.numbers, attnlab.at(trace, path)
                 if step == "weights":
                     index: tuple[int, ...] = (numbers["query"], numbers["key"])
@@ -254,7 +254,7 @@ def test_scales_by_hand(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "x", "share"),
+    ("name", "x", "fraction"),
     [
         ("gelu", -0.5, "½ · (1 + erf((-0.5) / √2)) = 0.30854"),  # Φ(-0.5)
         ("quick_gelu", -0.5, "½ · (1 + tanh(½ · 1.702 · (-0.5))) = 0.29922"),  # 1 / (1 + e^0.851)
@@ -263,12 +263,12 @@ def test_scales_by_hand(name: str, text: str) -> None:
         ("relu", 0.5, "[0.5 > 0] = 1"),
     ],
 )
-def test_activations_of_relatives_by_hand(name: str, x: float, share: str) -> None:
+def test_activations_of_relatives_by_hand(name: str, x: float, fraction: str) -> None:
     trace = GPT2.from_pretrained(REFERENCE / name).trace([5, 6])
     mlp = trace.edited({"blocks.1.mlp.hidden": x}).blocks[1].mlp
-    assert f"\n  {share}\n" in str(mlp.explain("activated"))
+    assert f"\n  {fraction}\n" in str(mlp.explain("activated"))
     value = mlp.explain("activated").numbers["value"]
-    assert value == pytest.approx(x * float(share.split()[-1]), abs=1e-5)
+    assert value == pytest.approx(x * float(fraction.split()[-1]), abs=1e-5)
 
 
 # ---- what is printed -----------------------------------------------------------------------------
@@ -649,8 +649,8 @@ def test_dropout(odd: GPT2) -> None:
         for path, shape in dropout_shapes(odd.config, (3,)).items()
     }
     trained = ForwardPass(ids, odd.parameters, dropout=dropout)
-    places = [(token, component) for token in range(3) for component in range(4)]
-    for token, component in places:
+    cells = [(token, component) for token in range(3) for component in range(4)]
+    for token, component in cells:
         for path, dropped in (
             ("embedding", "embedding_dropout"),
             ("blocks.1.mid", "blocks.1.attention_dropout"),
@@ -716,8 +716,8 @@ def test_probabilities_are_those_of_the_next_tokens(pocket: Trace) -> None:
         assert numbers["value"] == pytest.approx(word.probability, rel=1e-5)
         assert numbers["logits"] == pytest.approx(word.logit, rel=1e-6)
     text = str(pocket.explain("probabilities", "it", second.text))
-    power, total, share = map(float, re.findall(rf"{NUMBER} / {NUMBER} = {NUMBER}", text)[-1])
-    assert power / total == pytest.approx(share, rel=1e-4)
+    power, total, fraction = map(float, re.findall(rf"{NUMBER} / {NUMBER} = {NUMBER}", text)[-1])
+    assert power / total == pytest.approx(fraction, rel=1e-4)
     terms, row_sum = re.findall(rf"together\n([\s\d.+e-]+?) = {NUMBER}", text)[0]
     assert sum(map(float, re.split(r"\s\+\s", terms))) == pytest.approx(float(row_sum), rel=1e-4)
     assert re.search(rf"e\^\({NUMBER}\) = {NUMBER}", text)

@@ -94,16 +94,16 @@ def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
 
 def refusal(explorer: Explorer, path: str, body: Any, status: int = 400) -> str:
     """The message with which a request is refused."""
-    given, _, content = answer(explorer, "POST", path, body)
-    assert given == status, content
+    actual, _, content = answer(explorer, "POST", path, body)
+    assert actual == status, content
     (words,) = json.loads(content).values()
     return str(words)
 
 
 def numbers(explorer: Explorer, id: str, name: str, status: int = 200) -> bytes:
     path = f"/numbers?trace={quote(id)}&name={quote(name)}"
-    given, _, content = answer(explorer, "GET", path)
-    assert given == status, content
+    actual, _, content = answer(explorer, "GET", path)
+    assert actual == status, content
     return content
 
 
@@ -260,9 +260,9 @@ def test_generation(explorer: Explorer, pocket: GPT2) -> None:
     assert [token["probability"] for token in actual["chosen"]] == [1.0] * 6
     # And the model's own probabilities, before top-k and top-p.
     logits = pocket.trace(actual["ids"]).logits[7:13].astype(np.float64)
-    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert [token["share"] for token in actual["chosen"]] == pytest.approx(
-        shares.max(axis=1), rel=1e-4
+        probabilities.max(axis=1), rel=1e-4
     )
 
 
@@ -291,16 +291,16 @@ def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> No
 def test_generation_with_an_edited_mask(explorer: Explorer, pocket: GPT2) -> None:
     id = traced(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])["id"]
     _, _, content = answer(explorer, "POST", "/write", {"trace": id, "count": 4, "temperature": 0})
-    actual, ids, shares = json.loads(content), pocket.trace(TEXT).tokens.ids, list[float]()
+    actual, ids, probabilities = json.loads(content), pocket.trace(TEXT).tokens.ids, list[float]()
     for _ in range(4):  # token by token, without a cache
         mask = np.tri(len(ids), dtype=bool)
         for query, key in ((7, 1), (3, 0), (10, 1)):
             mask[query : query + 1, key : key + 1] = False  # if there is such a query yet
         edited = pocket.trace(ids).edited({"blocks.1.attention.heads.2.mask": mask})
         (best,) = edited.next_tokens(1)
-        ids, shares = np.append(ids, best.id), [*shares, best.probability]
+        ids, probabilities = np.append(ids, best.id), [*probabilities, best.probability]
     assert actual["ids"] == ids.tolist()
-    assert [token["share"] for token in actual["chosen"]] == pytest.approx(shares, rel=1e-5)
+    assert [token["share"] for token in actual["chosen"]] == pytest.approx(probabilities, rel=1e-5)
 
 
 def test_generation_up_to_the_last_position(pocket: GPT2) -> None:
@@ -372,7 +372,7 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
         (b"\xff\xfe", "Expected a JSON object"),
         (b"[" * 90_000, "Expected a JSON object"),
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda actual: str(actual)[:40],
 )
 def test_untraceable_texts(explorer: Explorer, body: Any, words: str) -> None:
     assert words in refusal(explorer, "/trace", body)
@@ -884,9 +884,9 @@ def test_unexpected_errors(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> 
         words = refusal(explorer, "/write", {"trace": id, "count": 1}, 500)
         assert words == "Internal error: TypeError. See the terminal for details."
         traced(explorer)
-    said = capsys.readouterr().err
-    assert "Traceback" in said
-    assert said.count("TypeError") == 1
+    stderr = capsys.readouterr().err
+    assert "Traceback" in stderr
+    assert stderr.count("TypeError") == 1
 
 
 def test_missing_extra_is_reported() -> None:

@@ -106,21 +106,21 @@ class Odd:
 
 
 @pytest.mark.parametrize(
-    "given", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
+    "name", [5, 0, True, None, b"name", ["name"], Odd(), Raising(), 10**5000], ids=ascii_id
 )
-def test_invalid_paths(given: Any) -> None:
+def test_invalid_paths(name: Any) -> None:
     for call in (as_path, make_directory, lambda path: write_atomically(path, b"")):
         with pytest.raises(InvalidTypeError, match="path must be a str or a Path; got "):
-            call(given)
+            call(name)
 
 
 @pytest.mark.parametrize(
-    "given", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
+    "name", ["", "a\0b", "a\ud800b", Path("a\0b"), Path("a\udfffb")], ids=ascii_id
 )
-def test_invalid_file_names(given: Any, here: Path) -> None:
+def test_invalid_file_names(name: Any, here: Path) -> None:
     for call in (as_path, make_directory, lambda path: write_atomically(path, b"")):
         with pytest.raises(InvalidValueError, match=r"path is empty|file names can't have"):
-            call(given)
+            call(name)
     assert names(here) == []
     with pytest.raises(InvalidValueError, match="directory is empty"):
         as_path("", "directory")

@@ -241,12 +241,12 @@ def matrices(Tq: int, Tk: int) -> tuple[Array, Array, Array]:
 def test_tokens_label_rows_of_your_own_matrices() -> None:
     X, memory, W = matrices(3, 2)
     cats, dogs = ("猫", "吃", "鱼"), ("dog", " eats")
-    own = self_attention(X, *W, tokens=cats)
-    assert labels(own) == [cats, cats]
-    assert labels(own, "K") == [cats, ("0", "1", "2")]
-    assert list(own.to_dataframe().index.get_level_values(1)) == list(cats)
-    assert "query 1 (吃)" in repr(own.explain(1))
-    assert "猫" in own._repr_html_()
+    result = self_attention(X, *W, tokens=cats)
+    assert labels(result) == [cats, cats]
+    assert labels(result, "K") == [cats, ("0", "1", "2")]
+    assert list(result.to_dataframe().index.get_level_values(1)) == list(cats)
+    assert "query 1 (吃)" in repr(result.explain(1))
+    assert "猫" in result._repr_html_()
     other = cross_attention(X, memory, *W, tokens=cats, memory_tokens=dogs)
     assert labels(other) == [cats, dogs]
     assert labels(other, "V")[0] == labels(other, "memory")[0] == dogs
@@ -256,10 +256,10 @@ def test_tokens_label_rows_of_your_own_matrices() -> None:
 
 def test_query_labels_apply_to_keys_only_in_self_attention() -> None:
     X, memory, W = matrices(2, 2)
-    names, places = ("a", "b"), ("0", "1")
-    assert labels(cross_attention(X, memory, *W, tokens=names)) == [names, places]
+    names, positions = ("a", "b"), ("0", "1")
+    assert labels(cross_attention(X, memory, *W, tokens=names)) == [names, positions]
     assert labels(attention(X, memory, memory, tokens=names)) == [names, names]
-    assert labels(attention(X[:1], memory, memory, tokens=["a"])) == [("a",), places]
+    assert labels(attention(X[:1], memory, memory, tokens=["a"])) == [("a",), positions]
     heads = multi_head_attention(X, *W, W[0], n_head=3, tokens=names).heads
     assert labels(heads[2]) == [names, names]
     memory_of = multi_head_attention(

@@ -47,13 +47,13 @@ rng = np.random.default_rng(17)
 def differences(loss: Callable[[], float], x: Array, step: float = 1e-5) -> Array:
     """dloss/dx by central differences, x changed in place, one number at a time."""
     slopes = np.empty_like(x)
-    for place in np.ndindex(x.shape):
-        kept = x[place]
-        x[place] = kept + step
+    for index in np.ndindex(x.shape):
+        kept = x[index]
+        x[index] = kept + step
         above = loss()
-        x[place] = kept - step
-        slopes[place] = (above - loss()) / (2 * step)
-        x[place] = kept
+        x[index] = kept - step
+        slopes[index] = (above - loss()) / (2 * step)
+        x[index] = kept
     return slopes
 
 

@@ -104,7 +104,7 @@ class Hub(ThreadingHTTPServer):
     def asked(self, method: str = "", part: str = "") -> list[str]:
         """The requested paths of one method that contain a text."""
         requests = [request.split(" ", 1) for request in self.log]
-        return [path for how, path in requests if how.startswith(method) and part in path]
+        return [path for verb, path in requests if verb.startswith(method) and part in path]
 
     def sent(self) -> Counter[str]:
         """How often each file was sent."""
@@ -310,7 +310,7 @@ class Client:
     def _only_here(self, outcome: Outcome) -> Outcome:
         """The outcome of a call that contacted only this hub."""
         port = urlsplit(self.url).port
-        assert {tuple(place[:2]) for place in outcome.network} <= {("127.0.0.1", port)}, outcome
+        assert {tuple(address[:2]) for address in outcome.network} <= {("127.0.0.1", port)}, outcome
         return outcome
 
     def keep(
@@ -322,12 +322,12 @@ class Client:
         name: str | None = "main",
     ) -> Path:
         """Put files into the cache as huggingface_hub does; returns the snapshot's directory."""
-        place = self.cache / f"models--{repository.replace('/', '--')}"
-        snapshot = place / "snapshots" / commit
-        for directory in (snapshot, place / "refs", place / "blobs"):
+        repository_path = self.cache / f"models--{repository.replace('/', '--')}"
+        snapshot = repository_path / "snapshots" / commit
+        for directory in (snapshot, repository_path / "refs", repository_path / "blobs"):
             directory.mkdir(parents=True, exist_ok=True)
         if name:
-            (place / "refs" / name).write_text(commit)
+            (repository_path / "refs" / name).write_text(commit)
         for file, content in files.items():
             (snapshot / file).write_bytes(content)
         return snapshot
@@ -545,7 +545,7 @@ def test_pinned_revision_takes_precedence_in_the_cache(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "place", "commit", "name"),
+    ("model", "directory", "commit", "name"),
     [
         ("odd", "gpt2", A, "main"),
         ("sharded", "gpt2", PINNED, None),
@@ -554,7 +554,7 @@ def test_pinned_revision_takes_precedence_in_the_cache(client: Client) -> None:
     ],
 )
 def test_incomplete_cached_models_are_completed_in_place(
-    hub: Hub, client: Client, model: str, place: str, commit: str, name: str | None
+    hub: Hub, client: Client, model: str, directory: str, commit: str, name: str | None
 ) -> None:
     """The cache left by transformers' GPT2LMHeadModel.from_pretrained, under either name."""
     files = contents(model)
@@ -563,7 +563,7 @@ def test_incomplete_cached_models_are_completed_in_place(
     for repository in ("openai-community/gpt2", "gpt2"):  # the hub knows it by both names
         hub.add(repository, published(model), commit=commit, name=None)
     kept = {file: content for file, content in files.items() if file not in vocabulary}
-    snapshot = client.keep(place, kept, commit=commit, name=name)
+    snapshot = client.keep(directory, kept, commit=commit, name=name)
     names = ("gpt2", "openai-community/gpt2")
     for outcome in (client.ask(name, offline=True) for name in names):
         outcome.check("DownloadError", f"{snapshot}, without vocab.json and merges.txt, and")
@@ -829,14 +829,14 @@ def test_opening_a_directory_never_uses_the_network(hub: Hub, client: Client) ->
     outcomes = list(map(client.ask, places))
     client.url = "http://127.0.0.1:9"  # no server listens there
     outcomes += map(client.ask, places)
-    for place, outcome in zip(places * 2, outcomes, strict=True):
+    for model_directory, outcome in zip(places * 2, outcomes, strict=True):
         assert outcome.network == []
-        if "without-" in str(place):
-            missing = str(place).split("without-")[1]
-            outcome.check("MissingFileError", str(place), missing)
+        if "without-" in str(model_directory):
+            missing = str(model_directory).split("without-")[1]
+            outcome.check("MissingFileError", str(model_directory), missing)
         else:
             assert not outcome.error
-            assert outcome.directory == str(place)
+            assert outcome.directory == str(model_directory)
             assert outcome.width == 35
     assert hub.log == []
 
@@ -914,15 +914,15 @@ class Refusing:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "name",
     [5, None, True, 10**5000, [], b"gpt2", object(), Refusing(), "", "a\0b", "\ud800"],
-    ids=lambda given: type(given).__name__,
+    ids=lambda name: type(name).__name__,
 )
-def test_names_of_the_wrong_type(given: Any) -> None:
-    kind = (ValueError if isinstance(given, str) else TypeError, AttnlabError)
+def test_names_of_the_wrong_type(name: Any) -> None:
+    kind = (ValueError if isinstance(name, str) else TypeError, AttnlabError)
     for error in kind:
         with pytest.raises(error, match="a model's name or path") as message:
-            GPT2.from_pretrained(given)
+            GPT2.from_pretrained(name)
     assert str(message.value).isprintable()
     assert len(str(message.value)) < 200
 

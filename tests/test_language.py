@@ -104,10 +104,10 @@ def test_the_locale_without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert language_of() == "en"
 
 
-@pytest.mark.parametrize("given", ["de", "zh_CN", "", 3, ["zh"], True])
-def test_other_languages(odd: GPT2, given: Any) -> None:
+@pytest.mark.parametrize("language", ["de", "zh_CN", "", 3, ["zh"], True])
+def test_other_languages(odd: GPT2, language: Any) -> None:
     with pytest.raises(InvalidValueError, match="language must be 'en' or 'zh'; got "):
-        odd.trace("the hen").to_html(language=given)
+        odd.trace("the hen").to_html(language=language)
 
 
 # ---- every label is translated, and every translation used ---------------------------------------
@@ -211,49 +211,51 @@ FORMULAS = {
 
 
 def templates_of_explanations() -> set[str]:
-    declared = [one for one in EXPLANATIONS.values() if isinstance(one, Derivation)]
-    lines = [line for one in (*declared, *ACTIVATIONS.values()) for line in one.lines]
+    declared = [item for item in EXPLANATIONS.values() if isinstance(item, Derivation)]
+    lines = [line for item in (*declared, *ACTIVATIONS.values()) for line in item.lines]
     return {text for line in lines for text in (line.heading, line.note) if text}
 
 
 def kinds_of(kind: type[Analysis]) -> Iterator[type[Analysis]]:
     """The package's analyses."""
-    for one in kind.__subclasses__():
-        yield from (one, *kinds_of(one)) if one.__module__.startswith("attnlab.") else ()
+    for subclass in kind.__subclasses__():
+        yield from (
+            (subclass, *kinds_of(subclass)) if subclass.__module__.startswith("attnlab.") else ()
+        )
 
 
 def test_translations_are_complete_and_all_used() -> None:
     # Names of axes are translated too.
-    said = {*TOKEN_AXES.values(), SHOW_ALL, "layer", "head"}
+    labels = {*TOKEN_AXES.values(), SHOW_ALL, "layer", "head"}
     texts: set[str] = set()
     for file in PACKAGE.rglob("*.py"):
         source = file.read_text(encoding="utf-8")
         if "(Analysis)" in source or file.parent.name == "analysis":
             name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
             importlib.import_module(name.removesuffix(".__init__"))
-            said.update(called_in_python(source, *AXES) - {""})
-        said.update(called_in_python(source, "say", "Message"), headers_in_python(source))
-        said.update(templates_of_errors(source))
+            labels.update(called_in_python(source, *AXES) - {""})
+        labels.update(called_in_python(source, "say", "Message"), headers_in_python(source))
+        labels.update(templates_of_errors(source))
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
         messages = said_in_javascript(source)
         assert len(messages) == len(re.findall(SAID, source)), file.name
-        said.update(messages)
-    said.update(
+        labels.update(messages)
+    labels.update(
         re.findall(r"\[\[(.+?)\]\]", (VIEWS / "page" / "page.html").read_text(encoding="utf-8"))
     )
-    said.update(text for kind in kinds_of(Analysis) for text in (kind.meaning, kind.note) if text)
-    said.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
+    labels.update(text for kind in kinds_of(Analysis) for text in (kind.meaning, kind.note) if text)
+    labels.update((*PURPOSES.values(), *MEASURES.values(), *templates_of_explanations()))
     mistakes = (*MISTAKES, *cache_mistakes(2), PREPENDED_TOKEN, DROPOUT)
-    said.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
+    labels.update(getattr(mistake.hint, "template", mistake.hint) for mistake in mistakes)
     formulas = (getattr(mistake.formula, "template", mistake.formula) for mistake in mistakes)
-    said.update(formula for formula in formulas if ENGLISH.search(formula))
-    said.update(advice for _, advice in FORMATS)
+    labels.update(formula for formula in formulas if ENGLISH.search(formula))
+    labels.update(advice for _, advice in FORMATS)
     texts.update(map(os.strerror, SYSTEM_ERRORS))
 
-    assert {text for text in said if has_words(text)} <= translations().keys()
-    assert translations().keys() <= said | texts
+    assert {text for text in labels if has_words(text)} <= translations().keys()
+    assert translations().keys() <= labels | texts
 
 
 # Messages from elsewhere, such as `say(...)`, which are templates too.
@@ -360,7 +362,7 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
     edited.record(directory / "edited.trace")
     token, other = trace.tokens[-1].symbol, trace.tokens[0].symbol
-    one = trace.gradients(trace.tokens[-1].id)
+    explanation = trace.gradients(trace.tokens[-1].id)
     two = trace.gradients(trace.tokens[-1].id, trace.tokens[0].id)
     logit = f"位置 5 上 {token} 的 logit"
     minus = f"位置 5 上 {token} 的 logit 减去 {other} 的 logit"
@@ -425,7 +427,7 @@ def titles(odd: GPT2, directory: Path) -> dict[str, str]:
         edited.head(1, 2).title: (
             "第 1 层，注意力，头 2，已修改：blocks.1.attention.heads.2.context"
         ),
-        one.blocks[0].title: f"块 0，梯度：{logit}",
+        explanation.blocks[0].title: f"块 0，梯度：{logit}",
         two.blocks[0].title: f"块 0，梯度：{minus}",
         attnlab.open_trace(directory / "edited.trace").title: (
             "6 个词元经过 3 个块，每块 5 个头，已修改：blocks.1.attention.heads.2.context，来自文件"
@@ -727,6 +729,6 @@ def test_products_are_named_in_the_readers_language(
     head = odd.trace("the hen").head(0, 0)
     english = repr(head.QK), head.OV.T.title
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    for one, before in zip((repr(head.QK), head.OV.T.title), english, strict=True):
-        assert one.startswith(str(head.title))
+    for explanation, before in zip((repr(head.QK), head.OV.T.title), english, strict=True):
+        assert explanation.startswith(str(head.title))
         assert before.startswith("Layer 0, attention, head 0: ")

@@ -119,18 +119,18 @@ def test_the_first_step_loads_nothing_unused() -> None:
         "model.trace('the'); print('tiktoken' in sys.modules); attnlab.corpus.MEASURES"
     )
     run = [sys.executable, "-c", code]
-    said = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
-    imported, looked = (set(line.split()) for line in said[:2])
+    lines = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
+    imported, looked = (set(line.split()) for line in lines[:2])
     assert {"attnlab", "numpy"} <= imported
     assert "safetensors" not in imported
     assert "safetensors" in looked
     late = {"argparse", "asyncio", "concurrent", "email", "gettext", "html", "http", "logging"}
     late |= {"importlib.metadata", "multiprocessing", "shutil", "socket", "ssl", "subprocess"}
     late |= {"filelock", "huggingface_hub", "starlette", "tempfile", "tiktoken", "tokenizers"}
-    own = {"analysis", "checking", "cli", "corpus", "training", "views"}
-    own |= {"model.explorer", "model.generation", "model.sampling"}
-    assert not (late | {f"attnlab.{name}" for name in own}) & looked
-    assert said[2:] == ["False", "True"]
+    optional = {"analysis", "checking", "cli", "corpus", "training", "views"}
+    optional |= {"model.explorer", "model.generation", "model.sampling"}
+    assert not (late | {f"attnlab.{name}" for name in optional}) & looked
+    assert lines[2:] == ["False", "True"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,9 @@ def test_tiktoken_is_required_only_where_it_has_wheels(
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
     required = map(Requirement, project["project"]["dependencies"])
     environment = {"implementation_name": implementation, "platform_machine": machine}
-    names = [one.name for one in required if one.marker is None or one.marker.evaluate(environment)]
+    names = [
+        item.name for item in required if item.marker is None or item.marker.evaluate(environment)
+    ]
     assert ("tiktoken" in names) == needed
     assert "numpy" in names
 

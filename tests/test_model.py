@@ -466,9 +466,9 @@ class Model:
 class Wrapped:
     """A model inside another object without a config."""
 
-    def __init__(self, place: str, inside: Any) -> None:
-        self.place = place
-        setattr(self, place, inside)
+    def __init__(self, name: str, inside: Any) -> None:
+        self.place = name
+        setattr(self, name, inside)
 
     def state_dict(self) -> dict[str, Tensor]:
         inside = getattr(self, self.place)
@@ -482,12 +482,12 @@ def test_transformers_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "places", [("module",), ("_orig_mod",), ("module", "_orig_mod"), ("pretrained_model",)]
+    "names", [("module",), ("_orig_mod",), ("module", "_orig_mod"), ("pretrained_model",)]
 )
-def test_wrapped_model(places: tuple[str, ...]) -> None:
+def test_wrapped_model(names: tuple[str, ...]) -> None:
     model: Any = Model("silu", tensors_of("silu", gradients=True))
-    for place in places:
-        model = Wrapped(place, model)
+    for name in names:
+        model = Wrapped(name, model)
     check(GPT2.from_hf(model, TOKENIZER), expected_of("silu"))
 
 
@@ -647,12 +647,12 @@ def test_suggested_replacements_exist() -> None:
     """Evaluate each expression as a user would type it."""
     model = GPT2.from_pretrained("pocket")
     text = "The dog chased the ball"
-    place = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
+    namespace = {"model": model, "text": text, "trace": model.trace(text), "l": 1, "ids": [1, 2]}
     edit = {"path": "blocks.0.output", "function": lambda x: 0 * x}
     for equivalents in MODEL_ATTRIBUTES.values():
         for name, expression in equivalents.items():
             assert hint_for_model(name).endswith(f"'s {name} is {expression} here")
-            assert eval(expression, place | edit) is not None
+            assert eval(expression, namespace | edit) is not None
 
 
 def test_an_unreachable_hub_is_reported_with_the_pocket_model(tmp_path: Path) -> None:
@@ -710,7 +710,7 @@ def test_types_of_ids(odd: GPT2, form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("argument", "message"),
     [
         (np.array([IDS, IDS]), r"a 1-D array of integers; got shape \(2, 3\)"),
         (np.array([[IDS]]), r"a 1-D array of integers; got shape \(1, 1, 3\)"),
@@ -723,16 +723,16 @@ def test_types_of_ids(odd: GPT2, form: str) -> None:
         ([[]], "no tokens"),
     ],
 )
-def test_invalid_ids(odd: GPT2, given: Any, message: str) -> None:
+def test_invalid_ids(odd: GPT2, argument: Any, message: str) -> None:
     for call in (odd.trace, lambda ids: odd.generate(ids, 1)):
         with pytest.raises(AttnlabError, match=message):
-            call(given)
+            call(argument)
 
 
-@pytest.mark.parametrize("given", [[IDS, IDS], [[1], [1, 2]], ["a text", "another"]])
-def test_generate_takes_one_text(odd: GPT2, given: Any) -> None:
+@pytest.mark.parametrize("texts", [[IDS, IDS], [[1], [1, 2]], ["a text", "another"]])
+def test_generate_takes_one_text(odd: GPT2, texts: Any) -> None:
     with pytest.raises(AttnlabError):
-        odd.generate(given, 1)
+        odd.generate(texts, 1)
 
 
 def number(value: float) -> Tensor:
@@ -759,8 +759,8 @@ def test_zero_dimensional_arguments(odd: GPT2) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dtypes(dtype: str) -> None:
-    for given in (dtype, np.dtype(dtype), getattr(np, dtype), Dtype(dtype)):
-        model = GPT2.from_pretrained(REFERENCE / "odd", dtype=given)
+    for argument in (dtype, np.dtype(dtype), getattr(np, dtype), Dtype(dtype)):
+        model = GPT2.from_pretrained(REFERENCE / "odd", dtype=argument)
         assert model.parameters.dtype == dtype
     for wrong in (Dtype("bfloat16"), Dtype("float16"), Dtype("nothing")):
         with pytest.raises(ValueError, match=rf"float32 or float64; got {wrong}"):
@@ -836,7 +836,7 @@ def test_objects_that_raise_on_any_access() -> None:
         GPT2.from_arrays(model.config, model.parameters, Contrary())
     with pytest.raises(AttnlabError, match="isn't an array: RuntimeError"):
         GPT2.from_arrays(model.config, {"wte.weight": Contrary()}, None)
-    for call in (model.trace, lambda given: model.generate(given, 1)):
+    for call in (model.trace, lambda argument: model.generate(argument, 1)):
         with pytest.raises(AttnlabError, match="token ids"):
             call(Contrary())
     with pytest.raises(AttnlabError, match="temperature must be a number"):

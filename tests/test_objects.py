@@ -60,11 +60,11 @@ def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
 
 
-def layer(T: int, **how: Any) -> MultiHeadAttention:
+def layer(T: int, **settings: Any) -> MultiHeadAttention:
     rng = np.random.default_rng(0)
     W = [rng.standard_normal((4, 6)) for _ in range(3)]
     W_O = rng.standard_normal((6, 4))
-    return multi_head_attention(rng.standard_normal((T, 4)), *W, W_O, n_head=3, **how)
+    return multi_head_attention(rng.standard_normal((T, 4)), *W, W_O, n_head=3, **settings)
 
 
 def look(result: Result) -> dict[str, Any]:
@@ -72,11 +72,11 @@ def look(result: Result) -> dict[str, Any]:
     return {f"{part.path}.{name}": getattr(part, name) for part, name in every_step(result)}
 
 
-def equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def equal(copied: dict[str, Any], other: dict[str, Any]) -> bool:
     """Compare bit for bit; caches and lazy rows of files aren't numbers."""
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[path], other[path])
-        for path in one
+    return copied.keys() == other.keys() and all(
+        np.array_equal(copied[path], other[path])
+        for path in copied
         if not path.endswith(("_cache", "rows_of_W_E"))
     )
 
@@ -198,49 +198,49 @@ def arrays(traced: Any) -> Iterator[tuple[str, Any]]:
                 yield "vector", result.parameters.vector
 
 
-@pytest.mark.parametrize("how", COPIES)
-@pytest.mark.parametrize("what", MADE)
+@pytest.mark.parametrize("method", COPIES)
+@pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("before", ["looked at", "not looked at"])
-def test_copies_are_equal_and_stay_read_only(what: str, how: str, before: str) -> None:
-    result = MADE[what]()
+def test_copies_are_equal_and_stay_read_only(kind: str, method: str, before: str) -> None:
+    result = MADE[kind]()
     if before == "looked at":
         parts(result)
-    copied = COPIES[how](result)
-    again = COPIES[how](copied)
+    copied = COPIES[method](result)
+    again = COPIES[method](copied)
     assert type(copied) is type(result)
-    for one in (result, copied, again):
-        for path, array in arrays(one):
+    for item in (result, copied, again):
+        for path, array in arrays(item):
             assert not array.flags.writeable, path
     assert equal(parts(copied), parts(result))
     assert equal(parts(again), parts(result))
     assert repr(again) == repr(result)
 
 
-@pytest.mark.parametrize("how", COPIES)
-def test_tokens_and_parameters_stay_read_only(how: str) -> None:
+@pytest.mark.parametrize("method", COPIES)
+def test_tokens_and_parameters_stay_read_only(method: str) -> None:
     for model in (odd(), in_memory()):
-        copied = COPIES[how](model)
+        copied = COPIES[method](model)
         assert copied.generate([5, 80], 3, seed=1).text == model.generate([5, 80], 3, seed=1).text
         for path, array in copied.parameters.items():
             assert np.array_equal(array, model.parameters[path])
             assert not array.flags.writeable
-    tokens = COPIES[how](odd().tokenizer.tokens("the hen"))
+    tokens = COPIES[method](odd().tokenizer.tokens("the hen"))
     assert tokens == odd().tokenizer.tokens("the hen")
     assert not tokens.ids.flags.writeable
-    live = COPIES[how](initial_parameters(CONFIG, np.random.default_rng(0)))
+    live = COPIES[method](initial_parameters(CONFIG, np.random.default_rng(0)))
     live["W_E"][:] = 7
     assert (live.vector[: live["W_E"].size] == 7).all()  # still views of one vector
     best = odd().trace([5, 80]).next_tokens(3)
-    assert COPIES[how](best) == best
+    assert COPIES[method](best) == best
 
 
-@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("method", COPIES)
 @pytest.mark.parametrize("used", [False, True])
-def test_tokenizers_copy_and_pickle(how: str, used: bool) -> None:
+def test_tokenizers_copy_and_pickle(method: str, used: bool) -> None:
     for tokenizer in (odd().tokenizer, Tokenizer.byte_level()):
         if used:
             tokenizer.encode("the hen")
-        copied = COPIES[how](tokenizer)
+        copied = COPIES[method](tokenizer)
         assert copied.encode("the hen") == tokenizer.encode("the hen")
         assert copied.decode([1, 2]) == tokenizer.decode([1, 2])
 
@@ -276,8 +276,8 @@ def test_copies_of_unread_passes_include_cached_keys() -> None:
     forward = ForwardPass([7], parameters, cache)
     copied = pickle.loads(pickle.dumps(forward))
     expected = ForwardPass([5, 80, 5, 7], parameters).logits[-1:]
-    for one in (copied, forward):
-        assert np.allclose(one.logits, expected, rtol=0, atol=1e-5)
+    for run in (copied, forward):
+        assert np.allclose(run.logits, expected, rtol=0, atol=1e-5)
 
 
 # ---- threads -------------------------------------------------------------------------------------
@@ -355,8 +355,8 @@ def test_eight_threads_see_the_same_trace(T: int) -> None:
 
 
 def part_at(result: Any, path: str, name: str) -> Any:
-    for one in filter(None, path.split(".")):
-        result = result[int(one)] if one.isdigit() else getattr(result, one)
+    for copied in filter(None, path.split(".")):
+        result = result[int(copied)] if copied.isdigit() else getattr(result, copied)
     return getattr(result, name)
 
 
@@ -419,17 +419,17 @@ def test_heads_are_views_of_the_layers_arrays(kind: str, first: str) -> None:
         }[kind]()
         head = attention.heads[2]
         looked_at = (head, attention) if first == "head" else (attention, head)
-        one, other = (getattr(result, name) for result in looked_at)
-        if one is not None and other is not None:
-            assert np.shares_memory(one, other), name
+        copied, other = (getattr(result, name) for result in looked_at)
+        if copied is not None and other is not None:
+            assert np.shares_memory(copied, other), name
 
 
 @pytest.mark.parametrize("name", OF_HEAD)
 @pytest.mark.parametrize("cross", [False, True])
 def test_long_heads_are_views_or_bitwise_equal(name: str, cross: bool) -> None:
     """One head's weights don't compute those of all heads."""
-    how = {"memory": np.random.default_rng(1).standard_normal((9, 4))} if cross else {}
-    whole, alone = layer(LONG, **how), layer(LONG, **how)
+    settings = {"memory": np.random.default_rng(1).standard_normal((9, 4))} if cross else {}
+    whole, alone = layer(LONG, **settings), layer(LONG, **settings)
     of_layer = getattr(whole, name)
     for h, head in enumerate(whole.heads):
         assert np.shares_memory(getattr(head, name), of_layer)
@@ -438,10 +438,10 @@ def test_long_heads_are_views_or_bitwise_equal(name: str, cross: bool) -> None:
     assert np.array_equal(getattr(alone, name), of_layer)
 
 
-@pytest.mark.parametrize("what", MADE)
+@pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("before", ["looked at", "not looked at"])
-def test_repr_retains_nothing(what: str, before: str) -> None:
-    built = MADE[what]()
+def test_repr_retains_nothing(kind: str, before: str) -> None:
+    built = MADE[kind]()
     if before == "looked at":
         parts(built)
     # The last one of each kind, which depends on most of the others.
@@ -500,7 +500,7 @@ def test_unused_objects_are_freed_immediately(T: int) -> None:
         assert generated.trace is not None
         held = [trace, trace._run, trace.blocks[0], head, head.weights, trace.logits, edited]
         held += [edited._run, copied, copied._run, generated.trace, generated.steps[1].trace]
-        gone = [weakref.ref(one) for one in held]
+        gone = [weakref.ref(item) for item in held]
         del held, head, trace, edited, copied, generated, draw
         assert [reference() for reference in gone] == [None] * len(gone)
     finally:
@@ -538,9 +538,9 @@ def test_a_generated_token_reads_nothing_from_disk(monkeypatch: pytest.MonkeyPat
     model, reads = odd(), list[Any]()
     fromfile = np.fromfile
 
-    def counted(file: Any, *how: Any, **settings: Any) -> Any:
+    def counted(file: Any, *positional: Any, **settings: Any) -> Any:
         reads.append(file)
-        return fromfile(file, *how, **settings)
+        return fromfile(file, *positional, **settings)
 
     monkeypatch.setattr(np, "fromfile", counted)
     tokens = model.stream([5, 80, 5], 8, temperature=0)

@@ -273,8 +273,8 @@ def few_fonts(monkeypatch: pytest.MonkeyPatch) -> Any:
     from matplotlib import font_manager
 
     fonts = font_manager.fontManager
-    own = [entry for entry in fonts.ttflist if "mpl-data" in entry.fname]
-    monkeypatch.setattr(fonts, "ttflist", own)
+    bundled = [entry for entry in fonts.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(fonts, "ttflist", bundled)
     monkeypatch.setattr(font_manager, "findSystemFonts", list)
     return fonts
 

@@ -13,21 +13,21 @@ LANGUAGES = ("en", "zh")
 def test_questions_are_the_same_in_both_languages() -> None:
     english, chinese = map(questions, LANGUAGES)
     assert len(english) == len(chinese) == 104
-    assert {one.chapter for one in english} == {chapter.name[:2] for chapter in CHAPTERS}
-    assert {one.difficulty for one in english} == {"basic", "medium", "hard"}
-    for one, other in zip(english, chinese, strict=True):
-        assert one[:2] == other[:2]
+    assert {question.chapter for question in english} == {chapter.name[:2] for chapter in CHAPTERS}
+    assert {question.difficulty for question in english} == {"basic", "medium", "hard"}
+    for question, other in zip(english, chinese, strict=True):
+        assert question[:2] == other[:2]
         assert re.search("[\u4e00-\u9fff]", other.text)
-        for text, translation in ((one.text, other.text), (one.answer, other.answer)):
+        for text, translation in ((question.text, other.text), (question.answer, other.answer)):
             for pattern in (NUMBER, CODE):
                 assert sorted(pattern.findall(text)) == sorted(pattern.findall(translation))
-    assert len({one.text for one in english}) == 104
+    assert len({question.text for question in english}) == 104
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_placeholders_and_numbers_match(language: str) -> None:
-    said = " ".join(one.text + one.answer for one in questions(language))
-    assert set(NUMBER.findall(said)) == set(numbers())
+    text = " ".join(question.text + question.answer for question in questions(language))
+    assert set(NUMBER.findall(text)) == set(numbers())
     assert not NUMBER.search(page(language))
     assert page(language).count("<details>") == page(language).count('class="prediction"') == 104
 

@@ -27,9 +27,9 @@ def test_readme_examples() -> None:
 def test_readme_is_short_and_its_links_exist() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.split()) <= 900
-    places = re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text)
-    assert len(places) >= 8
-    assert [place for place in places if not (ROOT / place).exists()] == []
+    targets = re.findall(r"\]\(([^)#]+)(?:#[\w-]+)?\)", text)
+    assert len(targets) >= 8
+    assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
 def test_guide_examples(walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

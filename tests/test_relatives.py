@@ -268,8 +268,8 @@ def test_tied_and_untied_traces_coexist() -> None:
     traces = [model_of(tie_word_embeddings=tie).trace([7, 8]) for tie in (True, False, True)]
     assert [needs(trace, "W_U") for trace in traces] == [("W_E",), (), ("W_E",)]
     assert all(np.isfinite(trace.logits).all() for trace in traces)
-    for one, other in pairwise(traces):
-        assert not np.array_equal(one.W_U, other.W_U)
+    for first, second in pairwise(traces):
+        assert not np.array_equal(first.W_U, second.W_U)
 
 
 # Training

@@ -45,16 +45,16 @@ def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd")
 
 
-def heads_of(T: int, **how: Any) -> MultiHeadAttention:
+def heads_of(T: int, **settings: Any) -> MultiHeadAttention:
     """Three heads with Dk = 2 and Dv = 5, each with biases."""
     names, widths = ("W_Q", "W_K", "W_V"), (6, 6, 15)
     W = {name: random(4, n, seed=i) for i, (name, n) in enumerate(zip(names, widths, strict=True))}
-    if "memory" in how:
+    if "memory" in settings:
         W |= {name: random(9, n, seed=n) for name, n in (("W_K", 6), ("W_V", 15))}
     b = {f"b{name[1:]}": random(W[name].shape[1], seed=7 + i) for i, name in enumerate(names)}
-    how = {"mask": causal_mask(T)} | how
+    settings = {"mask": causal_mask(T)} | settings
     W_O, b_O = random(15, 4, seed=5), random(4, seed=6)
-    return multi_head_attention(random(T, 4), **W, **b, W_O=W_O, b_O=b_O, n_head=3, **how)
+    return multi_head_attention(random(T, 4), **W, **b, W_O=W_O, b_O=b_O, n_head=3, **settings)
 
 
 # ---- what a step needs ---------------------------------------------------------------------------
@@ -124,11 +124,11 @@ def test_unknown_paths(odd: GPT2, path: Any) -> None:
         at(odd.trace("the hen"), path)
 
 
-@pytest.mark.parametrize("what", ["trace", None, np.ones(3)])
-def test_needs_of_other_objects(what: Any) -> None:
+@pytest.mark.parametrize("value", ["trace", None, np.ones(3)])
+def test_needs_of_other_objects(value: Any) -> None:
     for path, message in (("weights", "no step 'weights'"), ("heads.0.Q", "no part 'heads.0'")):
         with pytest.raises(AttnlabError, match=message):
-            needs(what, path)
+            needs(value, path)
 
 
 @pytest.mark.parametrize("T", LENGTHS)
@@ -211,9 +211,9 @@ def test_values_may_have_extra_leading_axes(T: int, leading: tuple[int, ...]) ->
         actual = {name: getattr(result, name) for name in order}
         assert actual["weights"].shape == (T, T)
         assert actual["context"].shape == (*leading, T, 2)
-        for place in np.ndindex(leading):
-            alone = attention(Q, K, V[place], causal_mask(T)).context
-            assert np.allclose(actual["context"][place], alone, rtol=1e-13, atol=1e-14)
+        for index in np.ndindex(leading):
+            alone = attention(Q, K, V[index], causal_mask(T)).context
+            assert np.allclose(actual["context"][index], alone, rtol=1e-13, atol=1e-14)
 
 
 def test_weights_of_a_head_compute_only_their_inputs(odd: GPT2) -> None:
@@ -360,8 +360,8 @@ def test_invalid_step_names(odd: GPT2, name: Any) -> None:
 @pytest.mark.parametrize("kind", [Attention, SelfAttention, Head, MultiHeadAttention, MLP, Block])
 def test_results_cannot_be_constructed(kind: type[Result]) -> None:
     run = heads_of(3)._run
-    for given in ((), ("title", run), ("title", run, "blocks.0"), ([], None, 5)):
+    for arguments in ((), ("title", run), ("title", run, "blocks.0"), ([], None, 5)):
         with pytest.raises(AttnlabError, match=f"{kind.__name__} can't be created directly"):
-            kind(*given)
+            kind(*arguments)
     with pytest.raises(AttnlabError, match="directly"):
         kind(title="title", run=run)

@@ -42,11 +42,11 @@ def made_of(*pieces: str | bytes) -> Tokens:
 
 def test_lookup_by_text() -> None:
     tokens = made_of("The", " dog", " bark", "ed", b" \xe2\x80", b"\x99", " ", "\n", " The", "猫")
-    for text, place in (
+    for text, index in (
         (" dog", 1), ("dog", 1), ("Ġdog", 1), ("ed", 3), ("Ļ", 5), (" ", 6), ("Ġ", 6), ("\n", 7),
         ("Ċ", 7), (" The", 8), ("猫", 9)
     ):  # fmt: skip
-        assert tokens.find(text) == place, text
+        assert tokens.find(text) == index, text
 
 
 @pytest.mark.parametrize(

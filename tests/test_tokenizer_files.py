@@ -296,8 +296,8 @@ def around(ids: object) -> dict[str, Any]:
 @pytest.mark.parametrize("file", ["vocab.json", "tokenizer.json"])
 def test_added_tokens_inside_and_outside_the_vocabulary(tmp_path: Path, file: str) -> None:
     directory = copied("saved_by_4", tmp_path)
-    where = {"vocab.json": "", "tokenizer.json": "model__vocab__"}[file]
-    change(directory / file, **{f"{where}{END_OF_TEXT}": ...})
+    path = {"vocab.json": "", "tokenizer.json": "model__vocab__"}[file]
+    change(directory / file, **{f"{path}{END_OF_TEXT}": ...})
     tokenizer = Tokenizer.from_directory(directory)
     assert tokenizer.encode(END_OF_TEXT, special=True) == [300]
 
@@ -403,23 +403,23 @@ def test_a_prepended_token_must_exist(tmp_path: Path) -> None:
     assert "'<|endoftext|>' is added to every text, but has no id" in refusal(directory)
 
 
-def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
-    if how == "an id appears twice":
+def damage(vocabulary: dict[str, Any], merges: list[str], kind: str) -> None:
+    if kind == "an id appears twice":
         vocabulary["Ġthe"] = vocabulary["!"]
-    elif how == "a merge has no token":
+    elif kind == "a merge has no token":
         merges.append("x y")
-    elif how == "merges cut off":
+    elif kind == "merges cut off":
         del merges[4:]
-    elif how == "a line of three":
+    elif kind == "a line of three":
         merges.append("a b c")
-    elif how == "ids are strings":
+    elif kind == "ids are strings":
         vocabulary["Ġthe"] = "260"
-    elif how == "half a character":
+    elif kind == "half a character":
         vocabulary["\ud800"] = 999
 
 
 @pytest.mark.parametrize(
-    ("how", "message"),
+    ("kind", "message"),
     [
         ("an id appears twice", "'!' and 'Ġthe' have the same id, 0"),
         (
@@ -432,12 +432,12 @@ def damage(vocabulary: dict[str, Any], merges: list[str], how: str) -> None:
         ("half a character", "an unpaired surrogate"),
     ],
 )
-def test_damaged_pairs(tmp_path: Path, how: str, message: str) -> None:
+def test_damaged_pairs(tmp_path: Path, kind: str, message: str) -> None:
     directory = copied("two_files", tmp_path)
     vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     head, *pairs = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
     pairs = [line for line in pairs if line]
-    damage(vocabulary, pairs, how)
+    damage(vocabulary, pairs, kind)
     (directory / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     (directory / "merges.txt").write_text("\n".join([head, *pairs]), encoding="utf-8")
     assert message in refusal(directory)
@@ -579,8 +579,8 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_invalid_directories(tmp_path: Path) -> None:
-    for given in (5, None, "\0", ""):
+    for value in (5, None, "\0", ""):
         with pytest.raises(AttnlabError):
-            Tokenizer.from_directory(given)
+            Tokenizer.from_directory(value)
     with pytest.raises(MissingFileError):
         Tokenizer.from_directory(tmp_path / "nowhere")

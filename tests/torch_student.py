@@ -29,8 +29,8 @@ def steps_in_half(
     p = {path: torch.tensor(np.array(x)).to(stored) for path, x in model.parameters.items()}
     T, steps = len(ids), dict[str, Any]()
 
-    def norm(x: Any, place: str) -> Any:
-        gain, bias = p[f"{place}gain"], p[f"{place}bias"]
+    def norm(x: Any, prefix: str) -> Any:
+        gain, bias = p[f"{prefix}gain"], p[f"{prefix}bias"]
         if wrong == "ln_rms":
             return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + epsilon) * gain
         bias = torch.zeros_like(bias) if wrong == "ln_no_bias" else bias

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Changes, answer, as_it_is, holds, run
+from book import Changes, answer, check_changed_chapter, run, run_unchanged
 
 CHAPTER = "01"
 
@@ -28,13 +28,13 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def test_one_vector_is_a_bottleneck() -> None:
-    lesson = as_it_is(CHAPTER)
+    lesson = run_unchanged(CHAPTER)
     assert lesson["averages"][0].tolist() == pytest.approx([4 / 3, 1 / 3])
     assert np.array_equal(lesson["averages"][0], lesson["averages"][1])
     assert lesson["difference"] < 1e-7
@@ -51,7 +51,7 @@ def test_one_vector_is_a_bottleneck() -> None:
 
 
 def test_vector_lengths() -> None:
-    lesson = as_it_is(CHAPTER)
+    lesson = run_unchanged(CHAPTER)
     stages = lesson["lengths"]
     assert stages["mean 0, variance 1"] == pytest.approx(128**0.5, rel=1e-3)
     after = stages["LayerNorm"]
@@ -62,12 +62,12 @@ def test_vector_lengths() -> None:
 
 
 def test_similarity_is_not_attention() -> None:
-    lesson = as_it_is(CHAPTER)
-    similarity, shares, head = lesson["similarity"], lesson["similarity_weights"], lesson["head"]
+    lesson = run_unchanged(CHAPTER)
+    similarity, weights, head = lesson["similarity"], lesson["similarity_weights"], lesson["head"]
     assert similarity[2].tolist() == [2, 2, 3]
     assert "it · ball = 1·0 + 1·2 + 1·0 = 2" in lesson.printed
-    assert shares[2, 0] == shares[2, 1]
-    assert shares[2].argmax() == 2
+    assert weights[2, 0] == weights[2, 1]
+    assert weights[2].argmax() == 2
     assert head.raw_scores[2].tolist() == [6, 2, 4]
     assert "it asks dog   3·2 + 1·0 = 6" in lesson.printed
     assert head.weights[2].argmax() == lesson["words"].index("dog")
@@ -79,7 +79,7 @@ def test_similarity_is_not_attention() -> None:
 
 
 def test_similarity_is_not_attention_in_a_trained_model() -> None:
-    lesson = as_it_is(CHAPTER)
+    lesson = run_unchanged(CHAPTER)
     symbols, last = lesson["symbols"], lesson["last_row"]
     animal, thing = symbols.index("Ġdog"), symbols.index("Ġball")
     assert lesson["softmax_of_products"].diagonal().min() > 0.9
@@ -97,7 +97,7 @@ def test_exercise_1() -> None:
 
 
 def test_exercise_2() -> None:
-    similarity = as_it_is(CHAPTER)["similarity"]
+    similarity = run_unchanged(CHAPTER)["similarity"]
     assert (similarity[0, 2], similarity[0, 0]) == (2, 4)
     longer = run(CHAPTER, {"[2, 0, 0],  # dog": "[4, 0, 0],  # dog"})
     assert (longer["similarity"][0, 2], longer["similarity"][0, 0]) == (4, 16)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from book import Changes, answer, as_it_is, holds, run
+from book import Changes, answer, check_changed_chapter, run, run_unchanged
 
 CHAPTER = "08"
 ENDS = 'LATER = " rolled."'
@@ -27,13 +27,13 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_inputs(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_inputs(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def test_a_tokens_journey() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     trace, last = chapter["trace"], chapter["last"]
     assert np.array_equal(chapter["one_hot"] @ chapter["W_E"], trace.token_embedding[last])
     assert np.allclose(chapter["normalised"].mean(), 0, atol=1e-7)
@@ -56,7 +56,7 @@ def test_a_tokens_journey() -> None:
 
 
 def test_temperature_keeps_the_order() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     half, one, two = chapter["probabilities"]
     assert np.allclose(
         one, one[chapter["best"][0]] * np.exp(chapter["logits"] - chapter["logits"].max())
@@ -69,7 +69,7 @@ def test_temperature_keeps_the_order() -> None:
 
 
 def test_loss_and_windows() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     assert chapter["story"].tokens.texts[-2:] == (" rolled", ".")
     assert chapter["losses"].mean() == pytest.approx(chapter["library_loss"], abs=1e-5)
     assert chapter["losses"][0] > 2  # the animal can't be predicted
@@ -84,13 +84,13 @@ def test_exercise_1() -> None:
     cold = run(CHAPTER, {"[0.5, 1.0, 2.0]": "[0.1, 1.0, 2.0]"})
     first, second = sorted(cold["logits"])[:-3:-1]
     assert f"{first:.4f} {second:.4f}" == "12.3077 12.0749"
-    said = " ".join(answer(CHAPTER, 1).split())
-    assert f"e^0.2328 = {math.exp(12.3077 - 12.0749):.2f}," in said
-    assert f"e^2.328 = {math.exp(10 * (12.3077 - 12.0749)):.2f}:" in said
+    text = answer(CHAPTER, 1)
+    assert f"e^0.2328 = {math.exp(12.3077 - 12.0749):.2f}," in text
+    assert f"e^2.328 = {math.exp(10 * (12.3077 - 12.0749)):.2f}:" in text
     p = cold["probabilities"]
     ratio = p[0].max() / np.sort(p[0])[-2]
     assert ratio == pytest.approx(math.exp(10 * (first - second)))
-    assert f"from {p[1].max():.3f} to {p[0].max():.3f}." in said
+    assert f"from {p[1].max():.3f} to {p[0].max():.3f}." in text
 
 
 def test_exercise_2() -> None:
@@ -99,30 +99,30 @@ def test_exercise_2() -> None:
     assert (dogs.token_embedding == dogs.token_embedding[0]).all()
     apart = np.linalg.norm(dogs.embedding[1] - dogs.embedding[0])
     assert apart > 0.1
-    assert f" {apart:.2f} apart" in " ".join(answer(CHAPTER, 2).split())
+    assert f" {apart:.2f} apart" in answer(CHAPTER, 2)
     assert chapter_ids("dog") != chapter_ids(" dog")
 
 
 def chapter_ids(text: str) -> list[int]:
-    ids: list[int] = as_it_is(CHAPTER)["model"].tokenizer.encode(text)
+    ids: list[int] = run_unchanged(CHAPTER)["model"].tokenizer.encode(text)
     return ids
 
 
 def test_exercise_3() -> None:
-    once = as_it_is(CHAPTER)
+    once = run_unchanged(CHAPTER)
     meowed = run(CHAPTER, {ENDS: 'LATER = " meowed."'})
     changed = ~np.isclose(once["target_probabilities"], meowed["target_probabilities"], atol=1e-6)
     assert list(np.flatnonzero(changed)) == [7]
     assert (
         min(once["target_probabilities"][8], meowed["target_probabilities"][8]) > 0.999
     )  # the full stop
-    said = " ".join(answer(CHAPTER, 3).split())
+    text = answer(CHAPTER, 3)
     assert (
         f"probability of {once['target_probabilities'][7]:.3f}, a loss of {once['losses'][7]:.3f};"
-        in said
+        in text
     )
     assert (
-        f"has {meowed['target_probabilities'][7]:.4f}, a loss of {meowed['losses'][7]:.2f}," in said
+        f"has {meowed['target_probabilities'][7]:.4f}, a loss of {meowed['losses'][7]:.2f}," in text
     )
 
 
@@ -133,7 +133,7 @@ def test_exercise_4() -> None:
     assert one["N"] == 10
     assert four["counts"].max() == 1
     assert four["counts"][-1] == 0
-    said = " ".join(answer(CHAPTER, 4).split())
-    assert said.startswith(f"{len(four['starts'])}, and each token at most once")
-    assert f"stride 1 there are {len(one['starts'])}," in said
-    assert f"are targets {one['counts'].max()} times." in said
+    text = answer(CHAPTER, 4)
+    assert text.startswith(f"{len(four['starts'])}, and each token at most once")
+    assert f"stride 1 there are {len(one['starts'])}," in text
+    assert f"are targets {one['counts'].max()} times." in text

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Changes, answer, as_it_is, holds, run
+from book import Changes, answer, check_changed_chapter, run, run_unchanged
 
 import attnlab
 
@@ -30,18 +30,18 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def test_cross_attention() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     cross, french = chapter["cross"], chapter["french"]
     assert cross.raw_scores.shape == cross.context.shape == (3, 4)
     assert np.allclose(cross.weights.sum(axis=1), 1)
-    found = [french[j] for j in cross.weights.argmax(axis=1)]
-    assert found == ["noirs", "chats", "dorment"]
+    words = [french[j] for j in cross.weights.argmax(axis=1)]
+    assert words == ["noirs", "chats", "dorment"]
     assert cross.weights[2].argsort()[-2] == french.index("chats")
     assert [chapter["meanings"][j] for j in cross.context[2].argsort()[:1:-1]] == [
         "action",
@@ -57,7 +57,7 @@ def test_cross_attention() -> None:
 
 
 def test_exercise_1() -> None:
-    once = as_it_is(CHAPTER)["cross"].weights
+    once = run_unchanged(CHAPTER)["cross"].weights
     twice = run(CHAPTER, {"W_Q = 3 * np.eye(3)\n": "W_Q = 6 * np.eye(3)\n"})["cross"].weights
     assert f"from {once[2, 1]:.4f} to {twice[2, 1]:.4f}." in answer(CHAPTER, 1)
     # By hand: sleep's scores are 0, 3, 0, 6 over the root of 3, and then twice those.
@@ -68,38 +68,38 @@ def test_exercise_1() -> None:
 
 
 def test_exercise_2() -> None:
-    once = as_it_is(CHAPTER)["cross"].weights[2]
+    once = run_unchanged(CHAPTER)["cross"].weights[2]
     alone = run(CHAPTER, {"[0, 1, 2],  # sleep": "[0, 0, 2],  # sleep"})["cross"].weights[2]
     assert np.allclose(alone[:3], alone[0])
-    said = " ".join(answer(CHAPTER, 2).split())
-    assert f"falls to {alone[1]:.4f}," in said
-    assert f"rises from {once[3]:.4f} to {alone[3]:.4f}." in said
+    answer_text = answer(CHAPTER, 2)
+    assert f"falls to {alone[1]:.4f}," in answer_text
+    assert f"rises from {once[3]:.4f} to {alone[3]:.4f}." in answer_text
 
 
 def test_exercise_3() -> None:
     negative = run(CHAPTER, {"W_Q = 3 * np.eye(3)\n": "W_Q = -3 * np.eye(3)\n"})["cross"].weights
     assert np.allclose(negative[0, [1, 3]], negative[0, 0])
-    said = " ".join(answer(CHAPTER, 3).split())
-    assert f"which keeps {negative[0, 2]:.4f};" in said
-    assert f"other three have {negative[0, 0]:.4f} each" in said
+    answer_text = answer(CHAPTER, 3)
+    assert f"which keeps {negative[0, 2]:.4f};" in answer_text
+    assert f"other three have {negative[0, 0]:.4f} each" in answer_text
 
 
 def test_exercise_4() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     turned = attnlab.cross_attention(
         *(chapter[name] for name in ("memory", "X", "W_K", "W_Q")), np.eye(3)
     )
     assert np.array_equal(turned.raw_scores, chapter["cross"].raw_scores.T)
     assert not np.allclose(turned.weights, chapter["cross"].weights.T, atol=0.01)
     assert turned.weights.shape == (4, 3)
-    said = " ".join(answer(CHAPTER, 4).split())
-    assert said.startswith("4 x 3.")
+    answer_text = answer(CHAPTER, 4)
+    assert answer_text.startswith("4 x 3.")
     assert np.allclose(turned.weights[0], 1 / 3)
-    assert f"gets {turned.weights[0, 0]:.4f} of" in said
+    assert f"gets {turned.weights[0, 0]:.4f} of" in answer_text
 
 
 def test_alignment() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     best = [chapter["source"][j] for j in chapter["aligned"].weights.argmax(axis=1)]
     assert best == ["the", "Area", "Economic", "European", "was", "founded"]
     assert (chapter["aligned"].weights.max(axis=1) > 0.8).all()

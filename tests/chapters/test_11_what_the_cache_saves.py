@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import FASTER, Changes, Chapter, answer, as_it_is, holds, run
+from book import FASTER, Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
 
 from attnlab import GPT2Config
 from attnlab.forward.parameters import parameter_count
@@ -29,13 +29,13 @@ def fast(changes: dict[str, str]) -> Chapter:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def test_what_the_cache_saves() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     short, long = chapter["short"], chapter["long"]
     text = chapter["TEXT"] + chapter["MORE"]
     assert long.tokens.ids.tolist() == chapter["model"].tokenizer.encode(text)
@@ -57,7 +57,7 @@ def test_what_the_cache_saves() -> None:
 
 
 def test_operation_counts() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     count, pocket, gpt2 = (chapter[name] for name in ("multiplications", "pocket", "gpt2"))
     logits = 128 * pocket.config.vocab_size
     assert count(pocket.config, 1, 1) - logits == 2 * (4 * 128**2 + 2 * 128 * 512 + 2 * 2 * 128)
@@ -87,7 +87,7 @@ def test_exercise_2() -> None:
 
 
 def test_exercise_3() -> None:
-    count, gpt2 = (as_it_is(CHAPTER)[name] for name in ("multiplications", "gpt2"))
+    count, gpt2 = (run_unchanged(CHAPTER)[name] for name in ("multiplications", "gpt2"))
     pair = count(gpt2, 1, 1) - count(gpt2, 1, 0)
     linear_maps = count(gpt2, 1, 0) - pair - 768 * 50257
     tokens, rest = divmod(linear_maps, pair)
@@ -99,7 +99,7 @@ def test_exercise_3() -> None:
 
 def test_exercise_4() -> None:
     xl = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=1600, n_layer=48, n_head=25)
-    of = as_it_is(CHAPTER)["cache_bytes"]
+    of = run_unchanged(CHAPTER)["cache_bytes"]
     assert f"{of(xl, 1) / 1e6:.4f} MB" in answer(CHAPTER, 4)
     assert f"{of(xl, 1024) / 1e6:.1f} MB" in answer(CHAPTER, 4)
     weights = 4 * parameter_count(xl)

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, answer, as_it_is, holds, run
+from book import Changes, answer, check_changed_chapter, run, run_unchanged
 
 from attnlab import ForwardPass, softmax
 
@@ -30,14 +30,14 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 @pytest.mark.slow
 def test_watching_a_head_form() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     (steps, _, one, one_best, _), (_, _, two, two_best, previous) = (
         chapter["one_layer"],
         chapter["two_layers"],
@@ -73,7 +73,7 @@ def test_watching_a_head_form() -> None:
 
 @pytest.mark.slow
 def test_before_during_and_after_formation() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     assert chapter["letters"] == list("qkzvmqkzvm")
     first, forming, last = np.split(chapter["stages"], 3)
     second_k, v = 1, 3
@@ -87,7 +87,7 @@ def test_before_during_and_after_formation() -> None:
 @pytest.mark.slow
 def test_watched_quantities() -> None:
     """Losses and weights, recomputed one by one."""
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     forward, held_out = chapter["forward"], chapter["held_out"]
     probabilities = softmax(forward.logits)
     losses = [
@@ -112,9 +112,9 @@ def number_after(text: str, before: str) -> float:
     """
     text = " ".join(text.split())
     assert text.count(before) == 1
-    found = re.match(r"\d\.\d+", text.partition(before)[2])
-    assert found
-    return float(found[0])
+    match = re.match(r"\d\.\d+", text.partition(before)[2])
+    assert match
+    return float(match[0])
 
 
 @pytest.mark.slow
@@ -122,14 +122,14 @@ def test_exercise_1() -> None:
     assert number_after(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
         number_after(answer(CHAPTER, 1), "The one-layer model ends at "),
-        as_it_is(CHAPTER)["one_layer"][2][-1],
+        run_unchanged(CHAPTER)["one_layer"][2][-1],
         atol=0.2,
     )
 
 
 @pytest.mark.slow
 def test_exercise_2() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     for edited in (chapter["replace_letter"](-2), chapter["forward"]):
         assert np.isclose(
             number_after(answer(CHAPTER, 2), "as before: "), chapter["effect"](edited)[0], atol=0.15
@@ -139,7 +139,7 @@ def test_exercise_2() -> None:
 @pytest.mark.slow
 def test_exercise_3() -> None:
     """The inserted line doesn't change the training."""
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     line = "qkzvmabqkzvmab"
     ids = np.array([[chapter["LETTERS"].index(letter) for letter in line]])
     forward = ForwardPass(ids, chapter["runs"][2].parameters)

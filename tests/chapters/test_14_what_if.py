@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, as_it_is, holds, run
+from book import Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
 
 CHAPTER = "14"
 TEXT = 'TEXT = "The dog chased the ball, but it"'
@@ -30,9 +30,9 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def line(chapter: Chapter, beginning: str) -> str:
@@ -41,11 +41,11 @@ def line(chapter: Chapter, beginning: str) -> str:
 
 
 def test_edits() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     symbols = chapter["symbols"]
     assert (symbols[chapter["attended"]], symbols[chapter["other_key"]]) == ("Ġdog", "Ġball")
-    for what in ("context 0", "context of other texts"):
-        after = line(chapter, f"{what}  ")
+    for edit in ("context 0", "context of other texts"):
+        after = line(chapter, f"{edit}  ")
         assert "Ġrolled 0.9" in after
         assert "Ġbarked" not in after
     assert line(chapter, "all weight on").startswith("all weight on Ġball Ġhissed 0.83")
@@ -53,7 +53,7 @@ def test_edits() -> None:
 
 
 def test_mean_ablation_differs_from_zero_ablation() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     assert "Ġpurred 0.99" in line(chapter, "all heads  ")
     assert "Ġpurred" not in line(chapter, "zero  ")
     assert "Ġpurred 0.99" in line(chapter, "mean  ")
@@ -64,7 +64,7 @@ def test_mean_ablation_differs_from_zero_ablation() -> None:
 
 
 def test_the_lens() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     lens = chapter["lens"]
     assert [tokens[-1].symbol for tokens in lens.tokens][:3] == ["Ġit", "Ġit", "Ġit"]
     assert lens.probabilities[2, -1] < 0.1
@@ -77,7 +77,7 @@ def test_the_lens() -> None:
 
 
 def test_attribution() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     shares, lost = chapter["attribution"], chapter["effects"]
     assert shares.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
     assert f"{math.exp(shares.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
@@ -93,7 +93,7 @@ def test_attribution() -> None:
 
 
 def test_patching() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     heads, stream, guess = chapter["heads"], chapter["stream"].restored, chapter["estimate"]
     assert heads.restored[1, 2] == pytest.approx(0.99, abs=0.005)
     assert np.sort(heads.restored.ravel())[-2] < 0.05
@@ -103,47 +103,47 @@ def test_patching() -> None:
 
 
 def test_exercise_1() -> None:
-    said = " ".join(answer(CHAPTER, 1).split())
+    text = answer(CHAPTER, 1)
     other, sounds = OTHER.replace("cat", "dog").replace("ball", "kite"), '" rolled", " flew"'
     chapter = run(CHAPTER, {OTHER: other, SOUNDS: f"SOUNDS = {sounds}"})
     heads, stream = chapter["heads"].restored, chapter["stream"].restored
     assert (
-        f"Head 0 of layer 1 restores {heads[1, 0]:.2f}, head 1 restores {heads[1, 1]:.2f}" in said
+        f"Head 0 of layer 1 restores {heads[1, 0]:.2f}, head 1 restores {heads[1, 1]:.2f}" in text
     )
-    assert f"at `Ġkite` ({stream[0, 4]:.2f})" in said
+    assert f"at `Ġkite` ({stream[0, 4]:.2f})" in text
     assert stream[1, -1] == pytest.approx(1)
 
 
 def test_exercise_2() -> None:
-    said = " ".join(answer(CHAPTER, 2).split())
+    answer_text = answer(CHAPTER, 2)
     text = "The ball was chased by the dog, but it"
     chapter = run(
         CHAPTER, {TEXT: f'TEXT = "{text}"', OTHER: f'OTHER = "{text.replace("dog", "cat")}"'}
     )
     heads, stream = chapter["heads"].restored, chapter["stream"].restored
     assert chapter["corrupted"].tokens.find("cat") == 6
-    assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in said
-    assert f"{stream[1, -1]:.2f} at `Ġit`" in said
-    assert f"with {heads[1, 2]:.2f}: what matters" in said
+    assert f"{stream[0, 6]:.2f} at `Ġcat`, now the seventh" in answer_text
+    assert f"{stream[1, -1]:.2f} at `Ġit`" in answer_text
+    assert f"with {heads[1, 2]:.2f}: what matters" in answer_text
 
 
 def test_exercise_3() -> None:
-    said = " ".join(answer(CHAPTER, 3).split())
-    texts = as_it_is(CHAPTER)["MEANS"][1:]
+    answer_text = answer(CHAPTER, 3)
+    texts = run_unchanged(CHAPTER)["MEANS"][1:]
     chapter = run(CHAPTER, {f'    "{text}",\n': "" for text in texts})
     assert chapter["MEANS"] == ["The cat chased the kite, but it"]
     after = line(chapter, "context of other texts")
     first, second = after.removeprefix("context of other texts ").split()[:4:2]
     chances = after.split()[5:8:2]
-    assert f"`{first}` with {chances[0]} and `{second}` with {chances[1]}" in said
+    assert f"`{first}` with {chances[0]} and `{second}` with {chances[1]}" in answer_text
 
 
 def test_exercise_4() -> None:
-    said = " ".join(answer(CHAPTER, 4).split())
+    text = answer(CHAPTER, 4)
     chapter = run(CHAPTER, CHANGES["a creature"])
     heads, guess = chapter["heads"].restored[1], chapter["estimate"].restored[1]
-    assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in said
+    assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in text
     adjective, noun = chapter["stream"].restored[0, [1, 3]]
-    assert f"most of it, {adjective:.2f}, is" in said
-    assert f"but {noun:.2f} is already at the noun" in said
-    assert f"says {guess[3]:.2f} and {guess[2]:.2f}" in said
+    assert f"most of it, {adjective:.2f}, is" in text
+    assert f"but {noun:.2f} is already at the noun" in text
+    assert f"says {guess[3]:.2f} and {guess[2]:.2f}" in text

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, answer, as_it_is, file_of, holds, run
+from book import Changes, answer, check_changed_chapter, file_of, run, run_unchanged
 
 CHAPTER = "15"
 
@@ -26,14 +26,14 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what], is_solved=True)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change], is_solved=True)
 
 
 def test_write_your_own() -> None:
-    printed = as_it_is(CHAPTER, is_solved=True).printed
+    printed = run_unchanged(CHAPTER, is_solved=True).printed
     for agreement in ("7 of 7 steps agree", "6 of 6 steps agree", "7 of 7 steps agree"):
         assert agreement in printed
     named = (
@@ -46,7 +46,7 @@ def test_write_your_own() -> None:
         "concat = context.reshape(T, H·Dh)",
     )
     assert [name for name in named if name not in printed] == []
-    chapter = as_it_is(CHAPTER, is_solved=True)
+    chapter = run_unchanged(CHAPTER, is_solved=True)
     assert np.allclose(chapter["edited"].logits, chapter["trace"].logits, atol=1e-4)
     assert chapter["edited"] is not chapter["trace"]
 
@@ -56,11 +56,11 @@ def test_the_layer_in_pytorch() -> None:
     script = file_of(CHAPTER).read_text(encoding="utf-8")
     start = script.index("#     layer = torch.nn.MultiheadAttention")
     code = script[start : script.index("\n\n", start)].replace("#     ", "")
-    layer = as_it_is(CHAPTER, is_solved=True)["attention"]
+    layer = run_unchanged(CHAPTER, is_solved=True)["attention"]
     names = ("X", "W_QKV", "b_QKV", "W_O", "b_O", "mask")
-    given = {name: np.array(getattr(layer, name)) for name in names}
+    inputs = {name: np.array(getattr(layer, name)) for name in names}
     H, T, D = len(layer.weights), *layer.X.shape
-    result = given | {"torch": torch, "D": D, "H": H}
+    result = inputs | {"torch": torch, "D": D, "H": H}
     exec(code, result)
     assert result["weights"].shape == (1, H, T, T)
     assert np.allclose(result["weights"][0].detach(), layer.weights, atol=1e-5)
@@ -68,10 +68,12 @@ def test_the_layer_in_pytorch() -> None:
 
 
 def test_unwritten_functions() -> None:
-    printed = as_it_is(CHAPTER).printed
+    printed = run_unchanged(CHAPTER).printed
     for function in ("my_head", "my_layer", "my_block"):
         assert f"{function} isn't written yet." in printed
-    assert np.array_equal(as_it_is(CHAPTER)["edited"].logits, as_it_is(CHAPTER)["trace"].logits)
+    assert np.array_equal(
+        run_unchanged(CHAPTER)["edited"].logits, run_unchanged(CHAPTER)["trace"].logits
+    )
 
 
 def said(section: int, old: str, new: str) -> str:

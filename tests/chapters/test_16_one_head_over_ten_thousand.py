@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, as_it_is, holds, run
+from book import Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
 
 import attnlab
 from attnlab.analysis.jobs import induction
@@ -35,9 +35,9 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def shares(text: str, job: str) -> AnyArray:
@@ -46,15 +46,15 @@ def shares(text: str, job: str) -> AnyArray:
 
 
 def test_single_example() -> None:
-    found = shares("Let’s count: three, four, five.", "induction")
-    assert round(float(found[PREVIOUS]), 2) == 0.97
-    assert round(float(found[INDUCTION]), 2) == 0.02
-    assert round(float(np.sort(found, axis=None)[-2]), 2) == 0.15
+    weights = shares("Let’s count: three, four, five.", "induction")
+    assert round(float(weights[PREVIOUS]), 2) == 0.97
+    assert round(float(weights[INDUCTION]), 2) == 0.02
+    assert round(float(np.sort(weights, axis=None)[-2]), 2) == 0.15
 
 
 @pytest.mark.slow
 def test_many_sentences() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     assert (chapter["TEXTS"], chapter["N"]) == (1600, 1373)
     first, second = np.array(chapter["rows"])[:, :2], np.array(chapter["rows"])[:, 2:]
     assert [round(one, 2) for one in (first[-1, 0], second[-1, 0])] == [0.02, 0.67]
@@ -70,7 +70,7 @@ def test_many_sentences() -> None:
 
 @pytest.mark.slow
 def test_errors_are_computed_over_texts() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     assert chapter["by_tokens"] / chapter["by_texts"] == pytest.approx(1 / 3, abs=0.02)
     assert (chapter["by_texts"] / chapter["by_tokens"]) ** 2 == pytest.approx(9, abs=0.5)
     assert chapter["bootstrap_error"] == pytest.approx(chapter["by_texts"], rel=0.1)
@@ -78,7 +78,7 @@ def test_errors_are_computed_over_texts() -> None:
 
 @pytest.mark.slow
 def test_the_atlas_equals_the_chapters_calculation() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     assert chapter["by_hand"] == pytest.approx(chapter["by_atlas"], rel=1e-5)
     assert round(float(chapter["measured"].mean[1, 3]), 2) == 0.66
     assert chapter["measured"].texts[INDUCTION] == chapter["N"]
@@ -91,7 +91,7 @@ def test_ten_thousand_sentences() -> None:
     found = attnlab.atlas("pocket", texts, ["induction"], progress=False)["induction"]
     assert f"{found.mean[PREVIOUS]:.3f} ± {found.error[PREVIOUS]:.3f}" == "0.024 ± 0.001"
     assert f"{found.mean[INDUCTION]:.3f} ± {found.error[INDUCTION]:.3f}" == "0.665 ± 0.005"
-    fewer = as_it_is(CHAPTER)["measured"].error[INDUCTION]
+    fewer = run_unchanged(CHAPTER)["measured"].error[INDUCTION]
     assert fewer / found.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
 
 
@@ -108,7 +108,7 @@ def test_after_the_last_comma_comes_the_previous_number() -> None:
 
 @pytest.mark.slow
 def test_the_texts_behind_a_mean() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     found, pocket = chapter["measured"], chapter["pocket"]
     most, least = found.most(*PREVIOUS), found.least(*PREVIOUS)
     assert chapter["ANECDOTE"] in [passage.content for passage in most]
@@ -140,7 +140,7 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
 
 @pytest.mark.slow
 def test_means_hide_two_kinds_of_texts() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     # Two modes, with almost nothing between them.
     said_twice, others = chapter["recital_counts"], chapter["other_counts"]
     assert said_twice[16:].sum() == said_twice.sum() == 395
@@ -163,7 +163,7 @@ def test_means_hide_two_kinds_of_texts() -> None:
 
 @pytest.mark.slow
 def test_two_atlases() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     same, learned = (
         np.abs(chapter["z_scores"](chapter[name])) for name in ("same_model", "from_training")
     )
@@ -185,7 +185,7 @@ def test_two_atlases() -> None:
 
 @pytest.mark.slow
 def test_attention_is_not_importance() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     first, needed = chapter["atlas"]["first"].mean, chapter["rise"]
     order = [divmod(int(one), 4) for one in np.argsort(-first, axis=None)]
     assert order[:2] == [RESTING, IDLE]
@@ -207,28 +207,28 @@ def loss_of(chapter: Chapter) -> str:
 
 @pytest.mark.slow
 def test_exercise_1() -> None:
-    said = " ".join(answer(CHAPTER, 1).split())
-    atlas, pocket = as_it_is(CHAPTER)["atlas"], as_it_is(CHAPTER)["pocket"]
+    text = answer(CHAPTER, 1)
+    atlas, pocket = run_unchanged(CHAPTER)["atlas"], run_unchanged(CHAPTER)["pocket"]
     first = shares("A fluffy blue creature", "first")[RESTING]
-    assert f"{first:.2f} in the anecdote, {atlas['first'].mean[RESTING]:.2f} in the mean" in said
+    assert f"{first:.2f} in the anecdote, {atlas['first'].mean[RESTING]:.2f} in the mean" in text
     least = atlas["first"].least(*RESTING)
     assert all("said, “" in passage.content for passage in least)
-    assert f"quotes, {least[0].value:.3f}" in said
+    assert f"quotes, {least[0].value:.3f}" in text
     trace = pocket.trace("Say: lamp two happy. Again: lamp two happy.")
     weights, symbols = trace.head(*RESTING).weights, trace.tokens.symbols
     again = symbols.index("ĠAgain")
     looked = [symbols[int(row.argmax())] for row in weights]
     assert looked[2:again] == ["Say"] * (again - 2)
     assert looked[again + 1 :] == ["ĠAgain"] * (len(symbols) - again - 1)
-    assert f"full stop with {weights[-1, again]:.2f}" in said
+    assert f"full stop with {weights[-1, again]:.2f}" in text
 
 
 @pytest.mark.slow
 def test_exercise_2() -> None:
     fewer = run(CHAPTER, {TEXTS: "TEXTS, SEED = 400,"})
-    said = " ".join(answer(CHAPTER, 2).split())
-    assert f"{loss_of(fewer)} instead of {loss_of(as_it_is(CHAPTER))}" in said
-    (mean, error), (before, error_before) = fewer["by_atlas"], as_it_is(CHAPTER)["by_atlas"]
+    text = answer(CHAPTER, 2)
+    assert f"{loss_of(fewer)} instead of {loss_of(run_unchanged(CHAPTER))}" in text
+    (mean, error), (before, error_before) = fewer["by_atlas"], run_unchanged(CHAPTER)["by_atlas"]
     assert error / error_before == pytest.approx(2, abs=0.1)
     assert abs(mean - before) < error_before
 
@@ -236,21 +236,21 @@ def test_exercise_2() -> None:
 @pytest.mark.slow
 def test_exercise_3() -> None:
     chapter = run(CHAPTER, {KIND: 'KIND = "recital" '})
-    said = " ".join(answer(CHAPTER, 3).split())
-    assert said.startswith(f"{chapter['by_texts']:.4f}, with")
-    assert f"too large, {chapter['by_tokens']:.4f}." in said
+    text = answer(CHAPTER, 3)
+    assert text.startswith(f"{chapter['by_texts']:.4f}, with")
+    assert f"too large, {chapter['by_tokens']:.4f}." in text
     stops = np.array([look[1, -1] for look in chapter["job_weights"]])
     others = np.concatenate([look[1, :-1] for look in chapter["job_weights"]])
-    assert f"has {stops.mean():.2f} on `ĠAgain`" in said
-    assert f"its other tokens have a mean of {others.mean():.2f}." in said
+    assert f"has {stops.mean():.2f} on `ĠAgain`" in text
+    assert f"its other tokens have a mean of {others.mean():.2f}." in text
 
 
 @pytest.mark.slow
 def test_exercise_4() -> None:
     twice = "for _ in range(TEXTS)]\n"
     chapter = run(CHAPTER, {twice: f"{twice}draws = 2 * draws\n"})
-    said = " ".join(answer(CHAPTER, 4).split())
-    (mean, error), (before, error_before) = chapter["by_atlas"], as_it_is(CHAPTER)["by_atlas"]
+    text = answer(CHAPTER, 4)
+    (mean, error), (before, error_before) = chapter["by_atlas"], run_unchanged(CHAPTER)["by_atlas"]
     assert mean == pytest.approx(before)
-    assert f"{mean:.4f}, and the error falls from {error_before:.4f} to {error:.4f}" in said
+    assert f"{mean:.4f}, and the error falls from {error_before:.4f} to {error:.4f}" in text
     assert error_before / error == pytest.approx(2**0.5, abs=0.001)

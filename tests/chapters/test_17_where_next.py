@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Changes, answer, as_it_is, holds, run
+from book import Changes, answer, check_changed_chapter, run, run_unchanged
 
 CHAPTER = "17"
 
@@ -19,13 +19,13 @@ CHANGES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", CHANGES)
-def test_chapter_runs_with_other_numbers(what: str) -> None:
-    holds(CHAPTER, CHANGES[what])
+@pytest.mark.parametrize("change", CHANGES)
+def test_chapter_runs_with_other_numbers(change: str) -> None:
+    check_changed_chapter(CHAPTER, CHANGES[change])
 
 
 def test_where_next() -> None:
-    chapter = as_it_is(CHAPTER)
+    chapter = run_unchanged(CHAPTER)
     head = chapter["head"]
     # 1,024 · 1,024 · 144 heads · 4 bytes, and twice 1,024 · 64 · 144 · 4
     assert np.allclose(chapter["gigabytes"][0], [0.5625, 0.0703125])
@@ -58,7 +58,7 @@ def test_exercise_1() -> None:
         int(run(CHAPTER, {"window = 3 ": f"window = {w} "})["window_mask"].sum()) for w in (3, 4)
     ]
     assert counts == [21, 26]
-    for count in (*counts, int(as_it_is(CHAPTER)["head"].mask.sum())):
+    for count in (*counts, int(run_unchanged(CHAPTER)["head"].mask.sum())):
         assert f" {count}" in answer(CHAPTER, 1)
 
 

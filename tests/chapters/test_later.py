@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, as_it_is, run
+from book import Changes, run, run_unchanged
 
 CHANGES: dict[str, Changes] = {
     "rope": {"a fast base": {"BASE = 10_000": "BASE = 10"}, "nowhere": {"FAR = 1_000": "FAR = 0"}},
@@ -14,14 +14,14 @@ CHANGES: dict[str, Changes] = {
 
 
 @pytest.mark.parametrize(
-    ("page", "what"), [(page, what) for page in CHANGES for what in CHANGES[page]]
+    ("page", "change"), [(page, change) for page in CHANGES for change in CHANGES[page]]
 )
-def test_chapter_runs_with_other_numbers(page: str, what: str) -> None:
-    run(page, CHANGES[page][what], draws=True)
+def test_chapter_runs_with_other_numbers(page: str, change: str) -> None:
+    run(page, CHANGES[page][change], draws=True)
 
 
 def test_rotations_are_products_of_complex_numbers() -> None:
-    page = as_it_is("rope")
+    page = run_unchanged("rope")
     Q, K, i = page["head"].Q, page["head"].K, np.arange(16)
     turns = np.exp(1j * np.outer(np.arange(8), 10_000 ** (-i / 16)))
     for rows, rotated in ((Q, page["Q"]), (K, page["K"])):
@@ -37,7 +37,7 @@ def test_rotations_are_products_of_complex_numbers() -> None:
 
 
 def test_latents_are_enough() -> None:
-    page = as_it_is("mla")
+    page = run_unchanged("mla")
     attention = page["attention"]
     assert (page["n_kept"], page["n_full"]) == (64, 256)
     assert page["context"] == pytest.approx(page["expanded"].context, abs=1e-4)
@@ -52,7 +52,7 @@ def test_latents_are_enough() -> None:
 
 
 def test_an_mlp_is_a_sum_of_experts() -> None:
-    page = as_it_is("moe")
+    page = run_unchanged("moe")
     assert page["outputs"].sum(axis=0) + page["mlp"].b_2 == pytest.approx(
         page["mlp"].output, abs=1e-4
     )
