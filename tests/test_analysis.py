@@ -584,7 +584,7 @@ def test_a_custom_metric(it: Trace, it_again: Trace) -> None:
     assert by_loss.title.endswith(": loss")
 
 
-def one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) -> Any:
+def patch_one_by_one(clean: Trace, corrupted: Trace, parts: str, by_position: bool) -> Any:
     """Equal to `patch` with a metric function, which gets one trace at a time."""
 
     def metric(trace: Trace) -> Any:
@@ -616,7 +616,7 @@ def test_batched_patches_equal_separate_patches(
         parts = form.replace("#", "*")
         rows = has_tokens(other._run.graph, form.replace("#", "0"))
         for by_position in (False, True) if rows and n % 2 and "heads" not in parts else (False,):
-            expected = one_by_one(clean, other, parts, by_position)
+            expected = patch_one_by_one(clean, other, parts, by_position)
             settings: Any = {"by_position": by_position, "progress": False}
             patching = attnlab.patch(clean, other, parts, metric=(7, 100), **settings).restored
             difference = np.abs(patching - expected).max()
@@ -640,7 +640,7 @@ def test_patches_of_edited_traces_and_of_steps_of_generation(odd: Trace, pocket:
     ]
     for clean, corrupted in ((odd, other.edited({"blocks.2.mid": first_row_out})), steps):
         patching = attnlab.patch(clean, corrupted, metric=(7, 100), progress=False)
-        expected = one_by_one(clean, corrupted, HEADS, False)
+        expected = patch_one_by_one(clean, corrupted, HEADS, False)
         assert np.allclose(patching.restored, expected, atol=1e-3)
         assert np.abs(expected).max() > 0.1
 
@@ -1131,14 +1131,14 @@ def analyses(trace: Trace) -> dict[str, Any]:
     }
 
 
-def kinds_below(kind: type) -> set[type]:
+def subclasses_of(kind: type) -> set[type]:
     below = [sub for sub in kind.__subclasses__() if sub.__module__.startswith("attnlab.")]
-    return {*below, *(sub for kind in below for sub in kinds_below(kind))}
+    return {*below, *(sub for kind in below for sub in subclasses_of(kind))}
 
 
 def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace) -> None:
     result = analyses(it)
-    others = {Product, *kinds_below(Analysis)} - {Methods}  # which is slow; see test_truth
+    others = {Product, *subclasses_of(Analysis)} - {Methods}  # which is slow; see test_truth
     assert {type(analysis) for analysis in result.values()} == others
     for name, analysis in result.items():
         title, table = f"{analysis.title}\n", f"{analysis.table()}\n"

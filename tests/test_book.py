@@ -76,7 +76,7 @@ def test_editions_share_code() -> None:
         translated(SCRIPT, CHINESE.partition("<!-- new")[0])
 
 
-def masked(script: str) -> str:
+def structure_of(script: str) -> str:
     """The structure of code, whatever the words and the order of fields in its strings."""
     tree = ast.parse(script)
     for node in ast.walk(tree):
@@ -96,7 +96,7 @@ def test_chinese_code_differs_only_in_strings_and_comments() -> None:
         used.update(texts_of_code(script))
         assert untranslated(script) == []
         both = edition(chapter, "zh").replace('prepare_script("zh")', "prepare_script()")
-        assert masked(both) == masked(script)
+        assert structure_of(both) == structure_of(script)
     assert set(IN_CHINESE) <= used
     for english, translation in IN_CHINESE.items():
         if translation:
@@ -132,7 +132,7 @@ def test_untranslated_prose_is_not_marked_as_translated() -> None:
     assert texts(marked(SCRIPT, CHINESE + "<!-- new -->\n多余\n"))[2] == ("new", "多余")
 
 
-def of_audience(audience: str, language: str = "en") -> dict[str, list[Cell]]:
+def audience_cells(audience: str, language: str = "en") -> dict[str, list[Cell]]:
     """The cells of each chapter with a task or an exercise, as an audience has them."""
     scripts = {chapter.name[:2]: edition(chapter, language) for chapter in CHAPTERS}
     return {
@@ -141,7 +141,7 @@ def of_audience(audience: str, language: str = "en") -> dict[str, list[Cell]]:
     }
 
 
-def graded(every: list[Cell]) -> dict[str, Cell]:
+def graded_cells(every: list[Cell]) -> dict[str, Cell]:
     """The cells that nbgrader handles, by their ids."""
     actual = [cell for cell in every if "nbgrader" in cell.metadata]
     by_id = {cell.metadata["nbgrader"]["grade_id"]: cell for cell in actual}
@@ -152,7 +152,7 @@ def graded(every: list[Cell]) -> dict[str, Cell]:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: str) -> None:
     tasks = 0
-    for number, every in of_audience("home", language).items():
+    for number, every in audience_cells("home", language).items():
         request = [EXERCISE.match(cell.text) for cell in every if cell.is_prose]
         for actual, (cell, after) in zip(
             [EXERCISE.match(cell.text) if cell.is_prose else None for cell in every],
@@ -184,7 +184,7 @@ def test_every_exercise_has_a_prediction_and_every_task_three_hints(language: st
 
 def test_learner_editions_have_no_answers_or_solutions() -> None:
     for audience in AUDIENCES:
-        for every in of_audience(audience).values():
+        for every in audience_cells(audience).values():
             translation = "\n".join(cell.text for cell in every)
             assert ("<summary>Answer" in translation) == (audience == "home")
             assert ("**Answer**" in translation) == (audience == "teacher")
@@ -194,7 +194,7 @@ def test_learner_editions_have_no_answers_or_solutions() -> None:
                 assert "<summary>Solution" not in translation
                 assert "BEGIN" not in translation
     ids = [
-        {cell_id for every in of_audience(audience).values() for cell_id in graded(every)}
+        {cell_id for every in audience_cells(audience).values() for cell_id in graded_cells(every)}
         for audience in AUDIENCES
     ]
     assert ids[0] == ids[1] == ids[2]
@@ -263,7 +263,7 @@ def test_chinese_structure_matches_english(chapter: Path) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_slides_contain_the_whole_chapter(language: str) -> None:
-    for number, every in of_audience("home", language).items():
+    for number, every in audience_cells("home", language).items():
         result = list(slides(every))
         joined = "".join("".join(cell.text.split()) for cell in result)
         assert joined == "".join("".join(cell.text.split()) for cell in every), number

@@ -27,7 +27,7 @@ def by_merges(piece: str, merges: list[Pair]) -> list[str]:
     return parts
 
 
-def made_up(seed: int) -> tuple[dict[str, int], list[Pair]]:
+def random_merges(seed: int) -> tuple[dict[str, int], list[Pair]]:
     """A vocabulary over a, b and c, with merges and ids sometimes in different orders."""
     rng = np.random.default_rng(seed)
     symbols, merges = ["a", "b", "c"], []
@@ -87,7 +87,7 @@ def test_merges_apply_in_any_vocabulary() -> None:
     needs("tokenizers", "tokenizers")
     all_texts = left = otherwise = 0
     for seed in range(2_000):
-        ids, merges = made_up(seed)
+        ids, merges = random_merges(seed)
         tokenizer = Tokenizer.from_merges(ids, merges)
         assert tokenizer._gpt2 is not None
         alone = tokenizer._gpt2._merges
@@ -111,7 +111,7 @@ def test_the_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     compared = 0
     for seed in range(0, 2_000, 20):
-        ids, merges = made_up(seed)
+        ids, merges = random_merges(seed)
         tokenizer = Tokenizer.from_merges(ids, merges)
         for text in texts(seed):
             expected = [ids[symbol] for symbol in by_merges(text, merges)]

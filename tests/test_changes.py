@@ -29,7 +29,7 @@ def with_arrays(odd: GPT2, arrays: dict[str, Any]) -> GPT2:
     return GPT2.from_arrays(odd.config, arrays, odd.tokenizer, dtype="float64")
 
 
-def changed(odd: GPT2, arrays: dict[str, Any], head: bool, mlp: bool) -> GPT2:
+def with_noise(odd: GPT2, arrays: dict[str, Any], head: bool, mlp: bool) -> GPT2:
     """A model with noise in head 1.2's values and output, or in MLP 0, or in both."""
     rng, result = np.random.default_rng(0), {name: array.copy() for name, array in arrays.items()}
     names = {name.removeprefix("transformer."): name for name in result}
@@ -56,13 +56,13 @@ def divergences(base: GPT2, other: GPT2) -> Any:
 
 
 def test_swapping_one_part_of_a_model(odd: GPT2, arrays: dict[str, Any]) -> None:
-    tuned = changed(odd, arrays, head=True, mlp=True)
+    tuned = with_noise(odd, arrays, head=True, mlp=True)
     comparison = attnlab.compare(odd, tuned, TEXTS, progress=False)
     before = divergences(odd, tuned)
     np.testing.assert_allclose(comparison.before, before, atol=1e-12)
     rows = {part: comparison.divergences[:, n] for n, part in enumerate(comparison.parts)}
-    without_head = divergences(odd, changed(odd, arrays, head=False, mlp=True))
-    without_mlp = divergences(odd, changed(odd, arrays, head=True, mlp=False))
+    without_head = divergences(odd, with_noise(odd, arrays, head=False, mlp=True))
+    without_mlp = divergences(odd, with_noise(odd, arrays, head=True, mlp=False))
     np.testing.assert_allclose(rows["layer 1 head 2"], without_head, atol=1e-12)
     np.testing.assert_allclose(rows["layer 0 MLP"], without_mlp, atol=1e-12)
     for part, row in rows.items():
@@ -96,7 +96,7 @@ def test_swapping_every_part_gives_the_other_model(odd: GPT2, arrays: dict[str, 
 
 
 def test_changes_rejects_invalid_arguments(odd: GPT2, arrays: dict[str, Any]) -> None:
-    tuned = changed(odd, arrays, head=True, mlp=False)
+    tuned = with_noise(odd, arrays, head=True, mlp=False)
     with pytest.raises(InvalidValueError, match="nothing changed"):
         attnlab.compare(odd, odd, TEXTS, progress=False)
     with pytest.raises(InvalidTypeError, match="each of two models"):

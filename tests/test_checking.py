@@ -29,7 +29,7 @@ ENDS = (
 PRECISIONS = [("float32", "float32"), ("float64", "float64"), ("float64", "float32")]
 
 
-def some(names: Iterable[str]) -> list[Any]:
+def every_40th(names: Iterable[str]) -> list[Any]:
     """Every 40th case in each test run, the others with the slow tests."""
     return [
         pytest.param(name, marks=[pytest.mark.slow] if number % 40 else [])
@@ -93,7 +93,7 @@ def test_student_implements_every_listed_mistake() -> None:
     assert len(OTHERS) >= 10
 
 
-@pytest.mark.parametrize("mistake", some([*KNOWN][::8]))  # each is below, in float32
+@pytest.mark.parametrize("mistake", every_40th([*KNOWN][::8]))  # each is below, in float32
 def test_each_mistake_is_identified_from_all_steps(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check(steps_of(odd, trace.ids, mistake), trace)
@@ -101,7 +101,7 @@ def test_each_mistake_is_identified_from_all_steps(odd: GPT2, mistake: str) -> N
     assert verdict.unexplained == ()
 
 
-@pytest.mark.parametrize("mistake", some(KNOWN))
+@pytest.mark.parametrize("mistake", every_40th(KNOWN))
 def test_each_mistake_is_identified_from_logits(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     verdict = check({"logits": steps_of(odd, trace.ids, mistake)["logits"]}, trace)
@@ -147,7 +147,7 @@ ALIKE = {
 }
 
 
-@pytest.mark.parametrize("mistake", some(name for name in KNOWN if name not in UNSEEN))
+@pytest.mark.parametrize("mistake", every_40th(name for name in KNOWN if name not in UNSEEN))
 def test_each_mistake_is_identified_from_the_first_affected_output(
     pocket: GPT2, mistake: str
 ) -> None:
@@ -198,7 +198,7 @@ def test_float32_code_beside_a_float64_model(name: str, part: int) -> None:
 # ---- unknown mistakes ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mistake", some(OTHERS))
+@pytest.mark.parametrize("mistake", every_40th(OTHERS))
 def test_unknown_mistakes_are_not_misidentified(pocket: GPT2, mistake: str) -> None:
     trace = pocket.trace(TEXT)
     steps = steps_of(pocket, trace.ids, mistake, dtype="float32")
@@ -210,7 +210,7 @@ def test_unknown_mistakes_are_not_misidentified(pocket: GPT2, mistake: str) -> N
         assert "No known mistake produces your " in repr(verdict)
 
 
-@pytest.mark.parametrize("mistake", some(OTHERS))
+@pytest.mark.parametrize("mistake", every_40th(OTHERS))
 def test_unknown_mistakes_are_not_misidentified_in_float64(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, mistake)
@@ -331,7 +331,7 @@ PAIRS = (
 )
 
 
-@pytest.mark.parametrize("pair", some(PAIRS))
+@pytest.mark.parametrize("pair", every_40th(PAIRS))
 def test_two_mistakes_are_both_identified(odd: GPT2, pair: tuple[str, str]) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, *pair)

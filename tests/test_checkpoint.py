@@ -746,7 +746,7 @@ def test_empty_index(sharded: Path) -> None:
 # Numbers that are not finite
 
 
-def break_one(name: str, index: int, value: float) -> Callable[[Tensors], None]:
+def corrupt(name: str, index: int, value: float) -> Callable[[Tensors], None]:
     def change(tensors: Tensors) -> None:
         tensors[f"transformer.{name}"].reshape(-1)[index] = value
 
@@ -756,7 +756,7 @@ def break_one(name: str, index: int, value: float) -> Callable[[Tensors], None]:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("name", IN_BLOCK)
 def test_non_finite_tensors_are_reported_on_use(odd: Path, name: str, value: float) -> None:
-    file = change_tensors(odd, break_one(f"h.1.{name}", -1, value))
+    file = change_tensors(odd, corrupt(f"h.1.{name}", -1, value))
     opened = trace(odd)
     assert np.array_equal(opened.blocks[0].output, trace(REFERENCE / "odd").blocks[0].output)
     with pytest.raises(CheckpointError) as caught:

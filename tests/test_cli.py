@@ -72,9 +72,9 @@ def run(
     return out.text(), err.text()
 
 
-def answer(*arguments: str, status: int = 0, **changes: str) -> Any:
+def json_output(*arguments: str, status: int = 0, **changes: str) -> Any:
     """The output of a command with --json, validated against the schema."""
-    return fitting(run(*arguments, "--json", status=status, **changes)[0], arguments[0])
+    return validated(run(*arguments, "--json", status=status, **changes)[0], arguments[0])
 
 
 @cache
@@ -86,7 +86,7 @@ def schema() -> Any:
     return jsonschema.Draft202012Validator(content)
 
 
-def fitting(out: str, command: str) -> Any:
+def validated(out: str, command: str) -> Any:
     """The printed object, validated against the schema."""
 
     def refuse(constant: str) -> None:
@@ -120,7 +120,7 @@ def test_the_command_is_installed() -> None:
 
 def test_trace() -> None:
     head = GPT2.from_pretrained(ODD).trace("the hen in").head(1, 2)
-    content = answer("trace", "the hen in", "--layer", "1", "--head", "-3")
+    content = json_output("trace", "the hen in", "--layer", "1", "--head", "-3")
     assert (content["layer"], content["head"]) == (1, 2)
     assert [token["symbol"] for token in content["tokens"]] == list(head.tokens.symbols)  # type: ignore[union-attr]
     assert content["tokens"][0]["bytes"] == "746865"
@@ -156,23 +156,25 @@ def test_printing_a_vector_step() -> None:
 def test_printing_a_scalar_step() -> None:
     out, _ = run("trace", "the hen", "--step", "scale")
     assert "scale = √Dk = 2.6458\n" in out  # √7
-    step = answer("trace", "the hen", "--step", "scale")["steps"][0]
+    step = json_output("trace", "the hen", "--step", "scale")["steps"][0]
     assert step["shape"] == step["axes"] == []
     assert step["values"] == pytest.approx(7**0.5)
 
 
 def test_explain() -> None:
     head = GPT2.from_pretrained(ODD).trace("the hen in").head(0, 1)
-    numbers = answer("explain", "the hen in", "--head", "1", "--query", "3", "--key", "-5")
+    numbers = json_output("explain", "the hen in", "--head", "1", "--query", "3", "--key", "-5")
     assert numbers["numbers"]["key"] == 1
     weight = numbers["numbers"]
     assert weight["weights"] == pytest.approx(float(head.weights[3, 1]))
     assert sum(weight["products"]) == pytest.approx(float(head.raw_scores[3, 1]), rel=1e-4)
-    row = answer("explain", "the hen in")["numbers"]
+    row = json_output("explain", "the hen in")["numbers"]
     assert row["query"] == 5
     assert row["key"] is None
     assert sum(row["weights"]) == pytest.approx(1, abs=1e-5)
-    assert answer("explain", "the hen in", "--query", "0")["numbers"]["masked_scores"][1] is None
+    assert (
+        json_output("explain", "the hen in", "--query", "0")["numbers"]["masked_scores"][1] is None
+    )
     out, _ = run("explain", "the hen in", "--head", "1", "--query", "3", "--key", "1")
     assert out.split() == str(head.explain(3, 1)).split()
 
@@ -201,7 +203,7 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, indices: A
     expected = trace.explain(path, *indices)
     out, _ = run("explain", "t h e n", *options)
     assert out.strip() == expected.text(80)
-    content = answer("explain", "t h e n", *options)
+    content = json_output("explain", "t h e n", *options)
     assert content["numbers"]["step"] == content["step"] == path
     assert content["title"] == expected.title
     value = expected.numbers["value"]
@@ -211,7 +213,7 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, indices: A
 def test_step_of_a_head_is_its_slice_of_all_heads() -> None:
     step = "blocks.1.attention.weights"
     head = GPT2.from_pretrained(ODD).trace("the hen").head(1, 3)
-    content = answer("trace", "the hen", "--step", step, "--head", "3")["steps"][0]
+    content = json_output("trace", "the hen", "--step", step, "--head", "3")["steps"][0]
     assert content["name"] == "blocks.1.attention.heads.3.weights"
     assert content["heading"].startswith("Layer 1, attention, head 3: weights = ")
     assert np.array(content["values"]) == pytest.approx(head.weights)
@@ -237,11 +239,11 @@ def test_json_names_the_head_of_a_step() -> None:
         ("blocks.1.mlp.hidden", "blocks.1.mlp.hidden", {"layer": 1}),
         ("logits", "logits", {}),
     ):
-        explained = answer("explain", *arguments, "--step", step)
-        traced = answer("trace", *arguments, "--step", step)
+        explained = json_output("explain", *arguments, "--step", step)
+        traced = json_output("trace", *arguments, "--step", step)
         assert of(explained) == of(traced) == expected
         assert explained["step"] == traced["steps"][0]["path"] == path
-    both = answer("trace", *arguments, "--step", "V", "--step", "blocks.2.mid")
+    both = json_output("trace", *arguments, "--step", "V", "--step", "blocks.2.mid")
     assert of(both) == {"layer": 2}
 
 
@@ -249,7 +251,7 @@ def test_next() -> None:
     trace = GPT2.from_pretrained(ODD).trace("the hen")
     logits = trace.logits[-1].astype(float)
     probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-    best = answer("next", "the hen", "-k", "3")["next"]
+    best = json_output("next", "the hen", "-k", "3")["next"]
     assert [token["id"] for token in best] == np.argsort(-logits)[:3].tolist()
     expected = sorted(probabilities, reverse=True)[:3]
     assert [token["probability"] for token in best] == pytest.approx(expected, rel=1e-4)
@@ -262,7 +264,7 @@ def test_generate() -> None:
     model = GPT2.from_pretrained(ODD)
     expected = model.generate("the hen", 4, temperature=0.7, top_k=9, top_p=0.9, seed=3)
     options = ("-n", "4", "--temperature", "0.7", "--top-k", "9", "--top-p", "0.9", "--seed", "3")
-    content = answer("generate", "the hen", *options)
+    content = json_output("generate", "the hen", *options)
     assert [token["id"] for token in content["new"]] == expected.new.ids.tolist()
     assert content["text"] == expected.text
     settings = {"temperature": 0.7, "top_k": 9, "top_p": 0.9, "seed": 3}
@@ -271,10 +273,10 @@ def test_generate() -> None:
     assert content["new"][1]["probability"] == pytest.approx(expected.chosen[1].probability)
     assert content["new"][1]["share"] == pytest.approx(expected.chosen[1].share)
     greedy = ("generate", "the hen", "--temperature", "0", "-n", "3")
-    assert answer(*greedy)["new"][0]["id"] == answer("next", "the hen")["next"][0]["id"]
+    assert json_output(*greedy)["new"][0]["id"] == json_output("next", "the hen")["next"][0]["id"]
     edited = model.generate("the hen", 3, temperature=0, edits={"positions": 0})
-    content = answer(*greedy, "--edit", "positions=0")
-    assert content["text"] == edited.text != answer(*greedy)["text"]
+    content = json_output(*greedy, "--edit", "positions=0")
+    assert content["text"] == edited.text != json_output(*greedy)["text"]
     sentence = ("generate", "The dog chased the ball, but it", "--model", "pocket", "-n", "30")
     out, err = run(*sentence, "--temperature", "0", "--stop", ".", "--stop", "nothing")
     assert (out, err) == ("The dog chased the ball, but it rolled.\n", "")
@@ -282,14 +284,14 @@ def test_generate() -> None:
 
 def test_lens() -> None:
     lens = GPT2.from_pretrained(ODD).trace("the hen in").logit_lens()
-    stops = answer("lens", "the hen in")["stops"]
+    stops = json_output("lens", "the hen in")["stops"]
     assert [stop["path"] for stop in stops] == list(lens.stops)
     assert [[item["id"] for item in stop["predicts"]] for stop in stops] == lens.ids.tolist()
-    followed = answer("lens", "the hen in", "--token", "he")["stops"]
+    followed = json_output("lens", "the hen in", "--token", "he")["stops"]
     ranks = [[item["rank"] for item in stop["predicts"]] for stop in followed]
     assert ranks == lens.of("he").ranks.tolist()
-    assert answer("lens", "the hen in", "--token", "258")["stops"] == followed
-    top = answer("lens", "the hen in", "--position", "he", "-k", "3")["stops"]
+    assert json_output("lens", "the hen in", "--token", "258")["stops"] == followed
+    top = json_output("lens", "the hen in", "--position", "he", "-k", "3")["stops"]
     probabilities = [[item["probability"] for item in stop["predicts"]] for stop in top]
     assert np.allclose(probabilities, lens.top(3, 2).probabilities)
     out, _ = run("lens", "the hen in", COLUMNS="300")
@@ -304,7 +306,7 @@ def test_lens() -> None:
 def test_attribution() -> None:
     trace = GPT2.from_pretrained(ODD).trace("the hen in")
     expected = trace.attribution("he", "in", 2)
-    content = answer(
+    content = json_output(
         "attribution", "the hen in", "--token", "he", "--against", "in", "--position", "he"
     )
     assert content["position"] == 2
@@ -331,15 +333,15 @@ def test_json_before_the_command_and_after_it() -> None:
 
 
 def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
-    expected = answer("next", "the “hen”\nin")
+    expected = json_output("next", "the “hen”\nin")
     assert json.loads(run("next", "-", "--json", stdin="the “hen”\nin\n")[0]) == expected
     out, _ = run("next", "-", "--json", stdin="the “hen”\r\nin\r\n", encoding="cp1252")
     assert json.loads(out) == expected
     file = tmp_path / "text"
     file.write_bytes(b"\xef\xbb\xbfthe \xe2\x80\x9chen\xe2\x80\x9d\nin\n")
-    assert answer("next", "--file", str(file)) == expected
+    assert json_output("next", "--file", str(file)) == expected
     file.write_text("the hen\n\n")
-    assert answer("next", "--file", str(file)) == answer("next", "the hen\n")
+    assert json_output("next", "--file", str(file)) == json_output("next", "the hen\n")
     np.savez(tmp_path / "mine.npz", **{"blocks.0.input": np.ones(3)})
     for source in (("--text", "-"), ("--file", str(file))):
         arguments = ("check", str(tmp_path / "mine.npz"), *source)
@@ -380,7 +382,7 @@ def test_steps_by_path() -> None:
         "Q": trace.head(0, 4).Q,
     }
     options = [option for path in paths for option in ("--step", path)]
-    steps = answer("trace", "the hen", "--head", "4", *options)["steps"]
+    steps = json_output("trace", "the hen", "--head", "4", *options)["steps"]
     assert [step["name"] for step in steps] == list(paths)
     for step, values in zip(steps, paths.values(), strict=True):
         assert np.allclose(step["values"], values, atol=1e-6), step["name"]
@@ -394,13 +396,13 @@ def test_steps_by_path() -> None:
 
 
 def test_tokens_by_text() -> None:
-    by_number = answer("explain", "the hen", "--query", "-1", "--key", "2")
-    assert answer("explain", "the hen", "--query", "n", "--key", "he") == by_number
-    assert answer("explain", "the hen", "--query", "n", "--key", "Ġ")["numbers"]["key"] == 1
+    by_number = json_output("explain", "the hen", "--query", "-1", "--key", "2")
+    assert json_output("explain", "the hen", "--query", "n", "--key", "he") == by_number
+    assert json_output("explain", "the hen", "--query", "n", "--key", "Ġ")["numbers"]["key"] == 1
 
 
 def test_info() -> None:
-    content = answer("info")
+    content = json_output("info")
     assert content["config"]["n_head"] == 5
     assert content["directory"] == ODD
     out, _ = run("info")
@@ -414,7 +416,7 @@ def test_verify(walkthrough_directory: Path) -> None:
     out, err = run("verify", "--model", model)
     assert err == ""
     assert "18 of 18 tables agree: reproduced" in out
-    content = answer("verify", "--model", model)
+    content = json_output("verify", "--model", model)
     assert content["agrees"] is True
     assert len(content["tables"]) == 18
 
@@ -431,7 +433,7 @@ def test_verify_of_a_differing_model_exits_with_1(
     monkeypatch.setattr(figures, "load", lambda name: published)
     model = str(walkthrough_directory)
     assert "NOT reproduced" in run("verify", "--model", model, status=1)[0]
-    content = answer("verify", "--model", model, status=1)
+    content = json_output("verify", "--model", model, status=1)
     assert content["agrees"] is False
     agrees = {table["name"]: table["agrees"] for table in content["tables"]}
     assert agrees["wte"]
@@ -440,13 +442,13 @@ def test_verify_of_a_differing_model_exits_with_1(
 
 def test_html(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert answer("html", "the hen", "-o", str(page))["path"] == str(page)
+    assert json_output("html", "the hen", "-o", str(page))["path"] == str(page)
     assert page.read_text(encoding="utf-8") == GPT2.from_pretrained(ODD).trace("the hen").to_html()
 
 
 def test_a_page_of_two_texts(tmp_path: Path) -> None:
     page, model = tmp_path / "page.html", GPT2.from_pretrained(ODD)
-    answer("html", "the hen", "-", "-o", str(page), stdin="in a thin inn\n")
+    json_output("html", "the hen", "-", "-o", str(page), stdin="in a thin inn\n")
     expected = model.trace("the hen").to_html(model.trace("in a thin inn"))
     assert page.read_text(encoding="utf-8") == expected
 
@@ -460,7 +462,7 @@ def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:
     run(*arguments, "--force")
     written = page.read_text(encoding="utf-8")
     assert "the hen" in written
-    answer("html", "in", "-o", str(page))  # it replaces its own files without asking
+    json_output("html", "in", "-o", str(page))  # it replaces its own files without asking
     assert page.read_text(encoding="utf-8") != written
 
 
@@ -480,7 +482,7 @@ def test_html_opens_the_page_in_a_browser(tmp_path: Path) -> None:
 
 
 def test_download_of_a_cached_model() -> None:
-    assert answer("download", ODD)["directory"] == ODD
+    assert json_output("download", ODD)["directory"] == ODD
 
 
 @pytest.mark.parametrize(
@@ -560,7 +562,7 @@ def test_errors_suggest_what_to_do_in_a_terminal(
         assert main(arguments.split()) == 2
         assert re.search(message, capsys.readouterr().err), arguments
     assert [*tmp_path.iterdir()] == [tmp_path / "head.npz"]
-    assert len(answer("generate", "hen", "-n", "20", "--drop-oldest")["new"]) == 20
+    assert len(json_output("generate", "hen", "-n", "20", "--drop-oldest")["new"]) == 20
 
 
 @posix
@@ -656,7 +658,7 @@ def test_no_colour_in_a_pipe_and_no_raw_escapes() -> None:
     assert "\\x1b" in run("trace", text)[0]
 
 
-def on_a_terminal(*arguments: str, **changes: str) -> str:
+def run_in_terminal(*arguments: str, **changes: str) -> str:
     """The command's output on a terminal."""
     import pty
 
@@ -680,9 +682,9 @@ def on_a_terminal(*arguments: str, **changes: str) -> str:
 @posix
 def test_colour_on_a_terminal_unless_unwanted() -> None:
     arguments = ("trace", "the hen", "--step", "weights")
-    assert "\x1b[1m" in on_a_terminal(*arguments)
-    assert "\x1b[2m" in on_a_terminal(*arguments)  # masked cells are dim
-    assert "\x1b" not in on_a_terminal(*arguments, NO_COLOR="1")
+    assert "\x1b[1m" in run_in_terminal(*arguments)
+    assert "\x1b[2m" in run_in_terminal(*arguments)  # masked cells are dim
+    assert "\x1b" not in run_in_terminal(*arguments, NO_COLOR="1")
 
 
 @posix
@@ -737,7 +739,7 @@ def test_edits() -> None:
     edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.attention.scale": 1.5}
     edited, options = trace.edited(edits), ("--edit", SILENCED)
     options += ("--edit", "blocks.0.attention.scale=1.5")
-    content = answer("next", text, "-k", "3", *options)
+    content = json_output("next", text, "-k", "3", *options)
     assert content["edits"] == edits
     assert [token["logit"] for token in content["next"]] == pytest.approx(
         [token.logit for token in edited.next_tokens(3)], rel=1e-6
@@ -745,31 +747,31 @@ def test_edits() -> None:
     assert edited.title in run("next", text, *options, COLUMNS="300")[0]
     assert "Trace" not in run("next", text)[0]
     head = ("--layer", "1", "--head", "2")
-    content = answer("trace", text, *head, *options, "--step", "context")
+    content = json_output("trace", text, *head, *options, "--step", "context")
     assert not np.any(content["steps"][0]["values"])
     assert content["steps"][0]["heading"] == "context = weights V, edited"
     assert content["edits"] == edits
     out, _ = run("trace", text, *head, *options, COLUMNS="300")
     assert edited.head(1, 2).title in out
-    content = answer("explain", text, "--key", "1", *options)
+    content = json_output("explain", text, "--key", "1", *options)
     assert content["numbers"]["scale"] == 1.5
     assert content["numbers"]["unedited"] == {"scale": 7**0.5}
-    content = answer("explain", text, *head, "--edit", "blocks.1.attention.heads.2.mask=True")
+    content = json_output("explain", text, *head, "--edit", "blocks.1.attention.heads.2.mask=True")
     assert content["edits"] == {"blocks.1.attention.heads.2.mask": True}
     assert content["numbers"]["unedited"]["mask"] == [True] * len(trace.tokens)
     out, _ = run("explain", text, "--key", "1", *options)
     assert "edited here: 1.5 instead of 2.6458" in out
-    content = answer("next", text, "--edit", "positions=0")
+    content = json_output("next", text, "--edit", "positions=0")
     assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
 
 
 def test_a_page_of_a_trace_and_its_edited_version(tmp_path: Path) -> None:
     file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
-    content = answer("html", "the hen", "-o", str(file), "--edit", SILENCED)
+    content = json_output("html", "the hen", "-o", str(file), "--edit", SILENCED)
     assert content["edits"] == {SILENCED.removesuffix("=0"): 0}
     edited = trace.edited(content["edits"])
     assert file.read_text(encoding="utf-8") == trace.to_html(edited)
-    assert answer("html", "the hen", "-o", str(file))["edits"] == {}
+    assert json_output("html", "the hen", "-o", str(file))["edits"] == {}
     assert file.read_text(encoding="utf-8") == trace.to_html()
 
 
@@ -804,7 +806,7 @@ def test_check(tmp_path: Path) -> None:
     wrong, right = attention.raw_scores / 35**0.5, attention.weights
     np.savez(tmp_path / "layer.npz", K=attention.K[None], scores=wrong)
     layer = str(tmp_path / "layer.npz")
-    content = answer("check", layer, "--text", "the hen in", "--layer", "1", status=1)
+    content = json_output("check", layer, "--text", "the hen in", "--layer", "1", status=1)
     assert content["agrees"] is False
     assert content["first"] == "scores"
     assert [step["agrees"] for step in content["steps"]] == [True, False]
@@ -815,7 +817,7 @@ def test_check(tmp_path: Path) -> None:
     concat = context.transpose(1, 0, 2).reshape(6, 35)  # and W_O left out
     np.savez(tmp_path / "two.npz", scores=wrong, output=concat)
     two = str(tmp_path / "two.npz")
-    content = answer("check", two, "--text", "the hen in", "--layer", "1", status=1)
+    content = json_output("check", two, "--text", "the hen in", "--layer", "1", status=1)
     assert [item["formula"] for item in content["mistakes"]] == ["scores = raw_scores / √D"]
     assert [[item["formula"] for item in some] for some in content["further"]] == [
         ["attention.output = concat"]
@@ -828,11 +830,11 @@ def test_check(tmp_path: Path) -> None:
     np.savez(tmp_path / "head.npz", weights=right[2])
     head = str(tmp_path / "head.npz")
     options = ("--text", "the hen in", "--layer", "1", "--head", "2")
-    assert answer("check", head, *options)["agrees"] is True
+    assert json_output("check", head, *options)["agrees"] is True
     path = "blocks.1.attention.masked_scores"
     np.savez(tmp_path / "model.npz", **{path: np.where(attention.mask, wrong * 0, -np.inf)})
     model = str(tmp_path / "model.npz")
-    content = answer("check", model, "--text", "the hen in", status=1)
+    content = json_output("check", model, "--text", "the hen in", status=1)
     assert content["first"] == path
     assert content["mistakes"] == []
     assert content["differing"].endswith(" cells differ:")
@@ -847,7 +849,7 @@ def test_atlas(tmp_path: Path) -> None:
     corpus.write_bytes(b"the hen in a thin inn\n\xff\nthe hen in the inn, the hen\n")
     atlas = attnlab.atlas(ODD, corpus, ["induction", "loss"], progress=False)
     arguments = ("atlas", str(corpus), "--measure", "induction", "--measure", "loss")
-    content = answer(*arguments, "--out", str(tmp_path / "out"))
+    content = json_output(*arguments, "--out", str(tmp_path / "out"))
     assert content["texts"] == 2
     assert [fault["text"] for fault in content["faults"]] == ["line 2"]
     induction, loss = content["measures"]
@@ -886,7 +888,7 @@ def test_atlas_with_two_workers_when_killed(tmp_path: Path) -> None:
         assert time.monotonic() < deadline, "workers outlive who started them"
         time.sleep(0.05)
     corpus.write_text("the hen in a thin inn\n" * 200)
-    few = answer("atlas", str(corpus), "--measure", "loss", "--workers", "2")
+    few = json_output("atlas", str(corpus), "--measure", "loss", "--workers", "2")
     assert few["measures"][0]["mean"] == float(
         attnlab.atlas(ODD, corpus, ["loss"], progress=False)["loss"].mean
     )
@@ -912,5 +914,5 @@ def test_trace_prints_weights_first_then_the_chain() -> None:
     chain = ["Q", "K", "V", "raw_scores", "scores", "masked_scores"]
     assert names[0] == "weights"
     assert [name for name in names if name in chain] == chain
-    for_programs = [step["path"] for step in answer("trace", "the hen")["steps"]]
+    for_programs = [step["path"] for step in json_output("trace", "the hen")["steps"]]
     assert for_programs.index("blocks.0.attention.heads.0.Q") == 0

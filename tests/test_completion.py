@@ -68,7 +68,7 @@ for line in sys.stdin:
 """
 
 
-def completed(shell: Any, text: str) -> list[str]:
+def completions(shell: Any, text: str) -> list[str]:
     """IPython's completions of a text, which must not compute steps."""
     shell.stdin.write(f"{text}\n")
     shell.stdin.flush()
@@ -91,19 +91,19 @@ def completed(shell: Any, text: str) -> list[str]:
     ],
 )
 def test_completion_of_a_prefix(shell: Any, typed: str, ends: list[str]) -> None:
-    assert completed(shell, typed) == ends
+    assert completions(shell, typed) == ends
 
 
 def test_completion_lists_all_names(shell: Any) -> None:
-    assert set(completed(shell, "attnlab.")) == set(dir(attnlab)) - {"__version__"}
-    attention = completed(shell, "trace.blocks[0].attention.")
+    assert set(completions(shell, "attnlab.")) == set(dir(attnlab)) - {"__version__"}
+    attention = completions(shell, "trace.blocks[0].attention.")
     assert {"Q", "raw_scores", "weights", "heads", "explain"} <= set(attention)
     assert not [name for name in attention if name.startswith("_")]
 
 
 @pytest.mark.parametrize("typed", ["trace.blocks[7].attention.", "nothing.blocks[0]."])
 def test_no_completions_for_unknown_objects(shell: Any, typed: str) -> None:
-    assert "weights" not in completed(shell, typed)
+    assert "weights" not in completions(shell, typed)
 
 
 @pytest.mark.parametrize("result", ["trace", "trace.blocks[0].attention", "trace.head(0, 1)"])

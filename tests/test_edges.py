@@ -22,7 +22,7 @@ def pair(odd: GPT2) -> tuple[Trace, Trace]:
     return odd.trace([5, 7, 100, 3, 41]), odd.trace([5, 7, 33, 3, 41])
 
 
-def measured(trace: Trace) -> float:
+def metric(trace: Trace) -> float:
     return float(trace.next_logits[TOKEN] - trace.next_logits[OTHER])
 
 
@@ -31,7 +31,7 @@ def test_a_direct_path_to_the_logits_goes_through_layer_norm_and_w_u(
 ) -> None:
     clean, corrupted = pair
     patching = attnlab.path_patch(clean, corrupted, metric=METRIC, progress=False)
-    ends = measured(clean), measured(corrupted)
+    ends = metric(clean), metric(corrupted)
     for layer, head in np.ndindex(patching.restored.shape):
         results = [trace.head(layer, head) for trace in pair]
         outputs = [result.context @ result.W_O for result in results]
@@ -53,8 +53,8 @@ def test_senders_after_the_receiver_restore_nothing(pair: tuple[Trace, Trace]) -
     assert patching.restored.shape == ()
     # The head's whole query in the clean run, since only the embedding precedes block 0.
     query = pair[0].head(0, 1).Q
-    patched = measured(pair[1].edited({receiver: query}))
-    ends = measured(pair[0]), measured(pair[1])
+    patched = metric(pair[1].edited({receiver: query}))
+    ends = metric(pair[0]), metric(pair[1])
     assert patching.restored == pytest.approx((patched - ends[1]) / (ends[0] - ends[1]), abs=1e-12)
 
 
@@ -111,7 +111,7 @@ def test_edges_rejects_invalid_arguments(pair: tuple[Trace, Trace], odd: GPT2) -
     with pytest.raises(InvalidValueError, match="in both traces"):
         attnlab.edges(clean, clean, metric=METRIC)
     with pytest.raises(InvalidTypeError, match="exact=True"):
-        attnlab.edges(clean, corrupted, metric=measured)
+        attnlab.edges(clean, corrupted, metric=metric)
     with pytest.raises(InvalidValueError, match="steps must be 1"):
         attnlab.edges(clean, corrupted, metric=METRIC, steps=2, exact=True)
     with pytest.raises(InvalidValueError):
@@ -135,5 +135,5 @@ def test_edges_rejects_invalid_arguments(pair: tuple[Trace, Trace], odd: GPT2) -
 
 def test_a_custom_metric(pair: tuple[Trace, Trace]) -> None:
     named = attnlab.edges(*pair, metric=METRIC, exact=True, progress=False)
-    custom = attnlab.edges(*pair, metric=measured, exact=True, progress=False)
+    custom = attnlab.edges(*pair, metric=metric, exact=True, progress=False)
     np.testing.assert_allclose(custom.effects, named.effects, atol=1e-12)

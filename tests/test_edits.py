@@ -1103,21 +1103,21 @@ def test_ablating_the_head_that_attends_to_the_animal_changes_the_prediction(
         following = {x.text: x.probability for x in trace.edited(edits).next_tokens(200)}
         return following.get(sound, 0.0), following.get(event, 0.0)
 
-    def silenced(head: int) -> tuple[float, float]:
+    def ablated(head: int) -> tuple[float, float]:
         return chances({f"blocks.1.attention.heads.{head}.context": 0})
 
     def evenly(weights: Any) -> Any:
         return causal_mask(len(weights)) / np.arange(1, len(weights) + 1)[:, None]
 
     assert min(chances({})) > 0.2
-    for chance in (silenced(2), chances({"blocks.1.attention.heads.2.weights": evenly})):
+    for chance in (ablated(2), chances({"blocks.1.attention.heads.2.weights": evenly})):
         assert chance[0] < 0.02
         assert chance[1] > 0.85
-    animal, thing = silenced(0)
+    animal, thing = ablated(0)
     assert animal > 0.8
     assert thing < 0.05
     for head in (1, 3):
-        assert min(silenced(head)) > 0.15
+        assert min(ablated(head)) > 0.15
     if "dog" in scene:
         assert chances({}) == pytest.approx((0.43, 0.54), abs=0.02)
-        assert silenced(2) == pytest.approx((0.001, 0.94), abs=0.02)
+        assert ablated(2) == pytest.approx((0.001, 0.94), abs=0.02)

@@ -85,7 +85,7 @@ def answer(
         return response.status, actual, response.read()
 
 
-def traced(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
+def post_trace(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
     body = {"text": text, "ablated": list(ablated)}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
@@ -167,7 +167,7 @@ def test_page_under_localhost(explorer: Explorer) -> None:
 
 
 def test_trace_response(explorer: Explorer) -> None:
-    described = traced(explorer)
+    described = post_trace(explorer)
     assert described["text"] == TEXT
     assert [token["text"] for token in described["tokens"]] == [
         *("The", " dog", " chased", " the", " ball", ",", " but", " it")
@@ -183,11 +183,11 @@ def test_trace_response(explorer: Explorer) -> None:
 
 
 def test_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
-    described = traced(explorer, TEXT, [1, 2])
+    described = post_trace(explorer, TEXT, [1, 2])
     # As in the README.
     assert probabilities(explorer, described)["Ġrolled"] == pytest.approx(0.9416, abs=5e-5)
     assert probabilities(explorer, described)["Ġglowed"] == pytest.approx(0.0078, abs=5e-5)
-    plain = traced(explorer)
+    plain = post_trace(explorer)
     assert described["id"] != plain["id"]
     assert described["ids"] == plain["ids"]
     assert described["edited"] == {"1": {"2": ["context"]}}
@@ -200,7 +200,7 @@ def test_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
-    described = traced(explorer, TEXT, [0, 1], [0], [1], [0, 1])
+    described = post_trace(explorer, TEXT, [0, 1], [0], [1], [0, 1])
     head = pocket.trace(TEXT).head(0, 1)
     expected = pocket.trace(TEXT).edited(
         {
@@ -231,7 +231,7 @@ def test_edited_steps(explorer: Explorer, pocket: GPT2) -> None:
             {"blocks.1.attention.heads.2.mask": by_hand},
         ),
     ):
-        described = traced(explorer, TEXT, *changes)
+        described = post_trace(explorer, TEXT, *changes)
         expected = trace.edited(edits)
         wanted = {
             token.symbol: token.probability
@@ -241,7 +241,7 @@ def test_edited_steps(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_pack_of_numbers(explorer: Explorer, pocket: GPT2) -> None:
-    described, attention = traced(explorer), pocket.trace(TEXT).blocks[1].attention
+    described, attention = post_trace(explorer), pocket.trace(TEXT).blocks[1].attention
     actual = np.frombuffer(numbers(explorer, described["id"], "attention.1"), "<f4")
     np.testing.assert_array_equal(
         actual.reshape(3, 4, 8, 32), [attention.Q, attention.K, attention.V]
@@ -249,7 +249,7 @@ def test_pack_of_numbers(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_generation(explorer: Explorer, pocket: GPT2) -> None:
-    described = traced(explorer)
+    described = post_trace(explorer)
     body = {"trace": described["id"], "count": 6, "temperature": 0}
     status, _, content = answer(explorer, "POST", "/write", body)
     assert status == 200
@@ -268,7 +268,7 @@ def test_generation(explorer: Explorer, pocket: GPT2) -> None:
 
 def test_generation_with_a_seed(explorer: Explorer, pocket: GPT2) -> None:
     settings: Any = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "seed": 7}
-    body = {"trace": traced(explorer)["id"], "count": 9, **settings}
+    body = {"trace": post_trace(explorer)["id"], "count": 9, **settings}
     actual = json.loads(answer(explorer, "POST", "/write", body)[2])
     expected = pocket.generate(TEXT, 9, **settings)
     assert actual["text"] == expected.whole_text
@@ -278,7 +278,7 @@ def test_generation_with_a_seed(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
-    id = traced(explorer, TEXT, [1, 2], [0])["id"]
+    id = post_trace(explorer, TEXT, [1, 2], [0])["id"]
     actual = json.loads(
         answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
     )
@@ -289,7 +289,7 @@ def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> No
 
 
 def test_generation_with_an_edited_mask(explorer: Explorer, pocket: GPT2) -> None:
-    id = traced(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])["id"]
+    id = post_trace(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])["id"]
     _, _, content = answer(explorer, "POST", "/write", {"trace": id, "count": 4, "temperature": 0})
     actual, ids, probabilities = json.loads(content), pocket.trace(TEXT).tokens.ids, list[float]()
     for _ in range(4):  # token by token, without a cache
@@ -324,7 +324,7 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
         _, token = parts_of(explorer)
         _, _, content = answer(explorer, "GET", f"/?token={token}")
         assert b"alert(1)</script>" not in content
-        assert traced(explorer, hostile)["text"] == hostile
+        assert post_trace(explorer, hostile)["text"] == hostile
 
 
 # ---- what it refuses -----------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
 )
 def test_untraceable_texts(explorer: Explorer, body: Any, words: str) -> None:
     assert words in refusal(explorer, "/trace", body)
-    traced(explorer)
+    post_trace(explorer)
 
 
 def test_unpaired_surrogates_get_a_json_response(explorer: Explorer) -> None:
@@ -413,14 +413,14 @@ def test_long_texts_report_how_much_fits(explorer: Explorer) -> None:
     ids=str,
 )
 def test_invalid_generation_settings(explorer: Explorer, changes: Any, words: str) -> None:
-    body = {"trace": traced(explorer)["id"], "count": 2} | changes
+    body = {"trace": post_trace(explorer)["id"], "count": 2} | changes
     assert re.search(words, refusal(explorer, "/write", body))
 
 
 def test_missing_names(explorer: Explorer) -> None:
     assert b"no longer in the cache" in numbers(explorer, "0" * 16, "attention.0", 410)
     assert "no longer in the cache" in refusal(explorer, "/write", {"trace": "", "count": 1}, 410)
-    id = traced(explorer)["id"]
+    id = post_trace(explorer)["id"]
     odd = ("attention", "", "../../etc/passwd", f"pass.{'9' * 5000}")
     for name in ("attention.2", "attention.-1", "attention.x", *odd):
         assert b"unknown pack" in numbers(explorer, id, name, 400)
@@ -436,7 +436,7 @@ def test_oversized_requests(explorer: Explorer) -> None:
             "The text has more than 100,000 bytes; this model reads at most 128 tokens."
         )
     assert "; this model reads at most" in refusal(explorer, "/trace", {"text": "x" * 99_000})
-    traced(explorer)
+    post_trace(explorer)
 
 
 # ---- access --------------------------------------------------------------------------------------
@@ -512,7 +512,7 @@ def test_server_listens_on_loopback_only(explorer: Explorer) -> None:
     port = int(parts_of(explorer)[0].partition(":")[2])
     # The port is free on this machine's other addresses.
     with socket.create_server(("127.0.0.2", port)):
-        traced(explorer)
+        post_trace(explorer)
 
 
 # ---- concurrent and stalled requests -------------------------------------------------------------
@@ -523,7 +523,7 @@ def test_ten_concurrent_requests(explorer: Explorer, pocket: GPT2) -> None:
     texts = [f"The {noun} chased the ball, but it" for noun in nouns]
 
     def look(n: int) -> bool:
-        described = traced(explorer, texts[n], [0, n % 4])
+        described = post_trace(explorer, texts[n], [0, n % 4])
         content = numbers(explorer, described["id"], "attention.1")
         edits = {f"blocks.0.attention.heads.{n % 4}.context": 0}
         Q = pocket.trace(texts[n]).edited(edits).blocks[1].attention.Q
@@ -558,7 +558,7 @@ def test_stalled_requests_block_no_others(
     with contextlib.ExitStack() as connections:
         for _ in range(20):
             connections.enter_context(stalled(explorer, sent))
-        traced(explorer)
+        post_trace(explorer)
         explorer.stop()
         assert not explorer.is_running
 
@@ -567,7 +567,7 @@ def test_incomplete_request_heads_are_closed(pocket: GPT2, monkeypatch: pytest.M
     monkeypatch.setattr(room, "MAX_CONNECTIONS", 5)
     with pocket.explore() as explorer, contextlib.ExitStack() as connections:
         waiting = [connections.enter_context(stalled(explorer, HALF_A_HEAD)) for _ in range(20)]
-        traced(explorer)
+        post_trace(explorer)
         for ended in waiting[:10]:  # closed or reset
             with contextlib.suppress(ConnectionError):
                 assert ended.recv(1) == b""
@@ -585,7 +585,7 @@ def test_a_forked_process_does_not_wait_for_its_parents_thread(pocket: GPT2) -> 
         ended = child.exitcode
         child.kill()
         assert ended == 0
-        traced(explorer)
+        post_trace(explorer)
 
 
 def test_trace_cache_size(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -631,13 +631,13 @@ class SlowModel:
 def test_disconnected_clients_are_not_computed_for(pocket: GPT2) -> None:
     slow = SlowModel(pocket)
     with Explorer(slow) as explorer, ThreadPoolExecutor(2) as tabs:
-        first = tabs.submit(traced, explorer, "The cat")
+        first = tabs.submit(post_trace, explorer, "The cat")
         assert slow.begun.acquire(timeout=PATIENCE)
         body = json.dumps({"text": "The hen"})
         whole = HALF_A_BODY.replace("100", str(len(body))).removesuffix("half")
         leaving = stalled(explorer, whole)
         leaving.sendall(body.encode())
-        second = tabs.submit(traced, explorer, "The bird")
+        second = tabs.submit(post_trace, explorer, "The bird")
         leaving.shutdown(socket.SHUT_RDWR)
         leaving.close()
         assert answer(explorer, "GET", "/nothing")[0] == 404  # the server has noticed by then
@@ -663,9 +663,9 @@ def test_other_requests_are_answered_between_story_parts(
 
     monkeypatch.setattr(overview, "story", story)
     with Explorer(slow) as explorer, ThreadPoolExecutor(1) as tab:
-        story = tab.submit(numbers, explorer, traced(explorer, "The cat")["id"], "story")
+        story = tab.submit(numbers, explorer, post_trace(explorer, "The cat")["id"], "story")
         assert begun.wait(PATIENCE)
-        assert traced(explorer, "The hen")["text"] == "The hen"
+        assert post_trace(explorer, "The hen")["text"] == "The hen"
         assert np.frombuffer(story.result(PATIENCE), "<f4").tolist() == [1]
 
 
@@ -688,7 +688,7 @@ def test_a_pack_is_sent_before_later_requests_are_computed(
     monkeypatch.setattr(room.TraceCache, "numbers", slow_numbers)
     monkeypatch.setattr(overview, "story", story)
     with pocket.explore() as explorer, ThreadPoolExecutor(2) as tabs:
-        id = traced(explorer, "The cat")["id"]
+        id = post_trace(explorer, "The cat")["id"]
         first = tabs.submit(numbers, explorer, id, "logits.1")
         assert begun.wait(PATIENCE)
         second = tabs.submit(numbers, explorer, id, "story")
@@ -721,7 +721,7 @@ def test_shutdown_does_not_wait_for_computations(
 
 def test_old_traces_are_evicted(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     with pocket.explore() as explorer:
-        ids = [traced(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
+        ids = [post_trace(explorer, f"The {noun}")["id"] for noun in ("dog", "cat", "hen")]
         for id in ids:  # a trace's arrays are computed when they are requested
             numbers(explorer, id, "logits.1")
         kept = numbers(explorer, ids[0], "attention.0")
@@ -733,7 +733,7 @@ def test_old_traces_are_evicted(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -
         numbers(explorer, ids[1], "attention.0", 410)
         assert numbers(explorer, ids[0], "attention.0") == kept
         # Requested again, it has the same id.
-        assert traced(explorer, "The cat")["id"] == ids[1]
+        assert post_trace(explorer, "The cat")["id"] == ids[1]
         numbers(explorer, ids[1], "logits.1")
         monkeypatch.setattr(room, "MAX_CACHE_BYTES", 0)
         for _ in range(2):  # the last one stays, however large it is
@@ -756,7 +756,7 @@ def test_parameters_do_not_count_towards_the_cache(pocket: GPT2) -> None:
 
 
 def test_pass_packs_contain_each_positions_numbers(explorer: Explorer, pocket: GPT2) -> None:
-    id = traced(explorer, "The owl saw the cat")["id"]
+    id = post_trace(explorer, "The owl saw the cat")["id"]
     passes = [numbers(explorer, id, f"pass.{position}") for position in range(3)]
     trace = pocket.trace("The owl saw the cat")
     hidden = trace.blocks[1].mlp.hidden.astype("<f4")
@@ -798,11 +798,11 @@ def test_chosen_port(pocket: GPT2) -> None:
         port = int(parts_of(explorer)[0].partition(":")[2])
         with pytest.raises(InvalidValueError, match=f"port {port} can't be used: "):
             pocket.explore(port=port)
-        traced(explorer)
+        post_trace(explorer)
     with pocket.explore(port=port) as again:
         assert parts_of(again)[0] == f"127.0.0.1:{port}"
         assert parts_of(again)[1] != parts_of(explorer)[1]
-        traced(again)
+        post_trace(again)
 
 
 def test_stop_before_start(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -828,7 +828,7 @@ def test_stop_ends_the_server(pocket: GPT2) -> None:
     assert repr(explorer) == "Explorer, stopped"
     assert explorer.url not in explorer._repr_html_()
     with pytest.raises(ConnectionError):
-        traced(explorer)
+        post_trace(explorer)
 
 
 def test_page_can_stop_the_server(pocket: GPT2) -> None:
@@ -880,10 +880,10 @@ def test_unexpected_errors(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> 
         config=pocket.config, tokenizer=pocket.tokenizer, trace=pocket.trace, stream=None
     )
     with Explorer(broken) as explorer:
-        id = traced(explorer)["id"]
+        id = post_trace(explorer)["id"]
         words = refusal(explorer, "/write", {"trace": id, "count": 1}, 500)
         assert words == "Internal error: TypeError. See the terminal for details."
-        traced(explorer)
+        post_trace(explorer)
     stderr = capsys.readouterr().err
     assert "Traceback" in stderr
     assert stderr.count("TypeError") == 1
@@ -919,7 +919,7 @@ def test_ctrl_c() -> None:
     process = start("explore", "the hen", "--no-browser")
     explorer = link_of(process)
     with stalled(explorer, HALF_A_BODY):
-        assert traced(explorer, "the hen")["text"] == "the hen"
+        assert post_trace(explorer, "the hen")["text"] == "the hen"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, err) == (130, f"{NOTICE}Explorer stopped.\n")

@@ -55,7 +55,7 @@ def odd() -> Trace:
     return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64").trace([5, 7, 100, 3])
 
 
-def changed(name: str, to: Path, tensors: Any = None, **settings: Any) -> Path:
+def copy_with(name: str, to: Path, tensors: Any = None, **settings: Any) -> Path:
     """A copy of a saved autoencoder with other settings or tensors."""
     shutil.copytree(SAVED / name, to)
     file = to / "cfg.json"
@@ -84,7 +84,7 @@ def test_features_equal_saelens_values(name: str, tmp_path: Path) -> None:
 
 def test_centered_stream_is_read_without_its_mean(tmp_path: Path) -> None:
     kwargs = {"model_from_pretrained_kwargs": {"center_writing_weights": True}}
-    sae = attnlab.open_sparse_autoencoder(changed("old", tmp_path / "one", **kwargs))
+    sae = attnlab.open_sparse_autoencoder(copy_with("old", tmp_path / "one", **kwargs))
     plain, x = attnlab.open_sparse_autoencoder(SAVED / "old"), np.load(SAVED / "old.npz")["x"]
     centred = x - x.mean(axis=-1, keepdims=True)
     np.testing.assert_allclose(sae.encode(x), plain.encode(centred), atol=1e-12)
@@ -94,9 +94,9 @@ def test_centered_stream_is_read_without_its_mean(tmp_path: Path) -> None:
 
 def test_old_files_may_hold_a_scaling_factor_of_ones(tmp_path: Path) -> None:
     ones, twos = ({"scaling_factor": np.full(17, factor, np.float32)} for factor in (1, 2))
-    attnlab.open_sparse_autoencoder(changed("old", tmp_path / "ones", ones))
+    attnlab.open_sparse_autoencoder(copy_with("old", tmp_path / "ones", ones))
     with pytest.raises(CheckpointError, match="scaling_factor"):
-        attnlab.open_sparse_autoencoder(changed("old", tmp_path / "twos", twos))
+        attnlab.open_sparse_autoencoder(copy_with("old", tmp_path / "twos", twos))
 
 
 @pytest.mark.parametrize(
@@ -118,28 +118,30 @@ def test_unsupported_settings(
     tmp_path: Path, name: str, settings: dict[str, Any], match: str
 ) -> None:
     with pytest.raises(ConfigError, match=match):
-        attnlab.open_sparse_autoencoder(changed(name, tmp_path / "one", **settings))
+        attnlab.open_sparse_autoencoder(copy_with(name, tmp_path / "one", **settings))
 
 
 def test_damaged_files(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"cfg\.json not found. Give the directory"):
         attnlab.open_sparse_autoencoder(tmp_path)
     empty = {"W_enc": (35, 0), "W_dec": (0, 35), "b_enc": (0,)}
-    none = changed("standard", tmp_path / "none", {n: np.zeros(s, "f4") for n, s in empty.items()})
+    none = copy_with(
+        "standard", tmp_path / "none", {n: np.zeros(s, "f4") for n, s in empty.items()}
+    )
     with pytest.raises(CheckpointError, match="of n features; got shapes"):
         attnlab.open_sparse_autoencoder(none)
-    wrong = changed("standard", tmp_path / "wrong", {"b_dec": np.zeros(36, np.float32)})
+    wrong = copy_with("standard", tmp_path / "wrong", {"b_dec": np.zeros(36, np.float32)})
     with pytest.raises(CheckpointError, match=r"got shapes .*\(36,\)"):
         attnlab.open_sparse_autoencoder(wrong)
     for number, tensors in enumerate(
         ({"W_enc": np.zeros(3, np.float32)}, {"threshold": np.zeros(17, np.float32)})
     ):
         with pytest.raises(CheckpointError, match="must have W_dec, W_enc, b_dec, b_enc"):
-            attnlab.open_sparse_autoencoder(changed("old", tmp_path / str(number), tensors))
-    nan = changed("standard", tmp_path / "nan", {"b_dec": np.full(35, np.nan, np.float32)})
+            attnlab.open_sparse_autoencoder(copy_with("old", tmp_path / str(number), tensors))
+    nan = copy_with("standard", tmp_path / "nan", {"b_dec": np.full(35, np.nan, np.float32)})
     with pytest.raises(CheckpointError, match="NaN"):
         attnlab.open_sparse_autoencoder(nan)
-    integers = changed("standard", tmp_path / "integers", {"b_dec": np.zeros(35, np.int64)})
+    integers = copy_with("standard", tmp_path / "integers", {"b_dec": np.zeros(35, np.int64)})
     with pytest.raises(CheckpointError, match="b_dec must have one of the dtypes"):
         attnlab.open_sparse_autoencoder(integers)
     (wrong / "sae_weights.safetensors").unlink()
@@ -148,7 +150,7 @@ def test_damaged_files(tmp_path: Path) -> None:
 
 
 def test_interrupted_save_leaves_no_mismatched_settings(tmp_path: Path) -> None:
-    changed("standard", tmp_path / "one")
+    copy_with("standard", tmp_path / "one")
     weights = tmp_path / "one" / "sae_weights.safetensors"
     weights.unlink()
     weights.mkdir()  # so that it can't be written
@@ -162,7 +164,7 @@ def test_feature_with_a_zero_decoder_row(tmp_path: Path, odd: Trace) -> None:
     W_dec = load_file(SAVED / "topk" / "sae_weights.safetensors")["W_dec"].copy()
     W_dec[4] = 0
     settings = {"rescale_acts_by_decoder_norm": True}
-    directory = changed("topk", tmp_path / "one", {"W_dec": W_dec}, **settings)
+    directory = copy_with("topk", tmp_path / "one", {"W_dec": W_dec}, **settings)
     features = odd.features(attnlab.open_sparse_autoencoder(directory))
     assert np.isfinite(features.reconstruction).all()
     assert (features.shares[:, 4] == 0).all()
@@ -283,10 +285,10 @@ def test_features_reject_invalid_arguments(trace: Trace, odd: Trace, tmp_path: P
     other = trace.edited({"gain": 2.0})
     with pytest.raises(InvalidValueError, match="trained for another model"):
         other.features(sae)
-    weird = changed("standard", tmp_path / "weird", metadata={"hook_name": "blocks.0.hook_weird"})
+    weird = copy_with("standard", tmp_path / "weird", metadata={"hook_name": "blocks.0.hook_weird"})
     with pytest.raises(InvalidValueError, match=r"hook_name in cfg\.json .* 'blocks\.0\.hook_w"):
         odd.features(attnlab.open_sparse_autoencoder(weird))
-    unknown = changed("standard", tmp_path / "one", metadata={})
+    unknown = copy_with("standard", tmp_path / "one", metadata={})
     with pytest.raises(InvalidValueError, match="doesn't say what it reads"):
         odd.features(attnlab.open_sparse_autoencoder(unknown))
     for feature in (256, -257):

@@ -281,12 +281,12 @@ def test_private_files_are_private_while_being_written(
         modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "chmod", refuse(errno.EPERM))  # a file system that has no modes
+    monkeypatch.setattr(os, "chmod", raise_os_error(errno.EPERM))  # a file system that has no modes
     write_atomically(file, b"new")
     assert modes == [0o600]
 
 
-def refuse(number: int) -> Callable[..., None]:
+def raise_os_error(number: int) -> Callable[..., None]:
     def refused(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
@@ -309,7 +309,7 @@ def test_unwritable_files_are_reported(here: Path, monkeypatch: pytest.MonkeyPat
     assert "too long" in refusal("x" * (LONGEST_NAME + 1))
     assert "too long" in refusal("x/" * 3000)
     for name in ("fsync", "replace"):
-        monkeypatch.setattr(os, name, refuse(errno.ENOSPC))
+        monkeypatch.setattr(os, name, raise_os_error(errno.ENOSPC))
         assert refusal("file") == "file can't be written: No space left on device"
         monkeypatch.undo()
         monkeypatch.chdir(here)

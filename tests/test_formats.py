@@ -206,7 +206,7 @@ def test_a_wrong_directory(tmp_path: Path) -> None:
 # The advice
 
 
-def way_from(directory: Path) -> str:
+def suggested_code(directory: Path) -> str:
     """The code in the command at the end of a message."""
     with pytest.raises((MissingFileError, CheckpointError)) as caught:
         GPT2.from_pretrained(directory)
@@ -233,7 +233,7 @@ def test_advice_for_pickles_works(tmp_path: Path) -> None:
         tmp_path,
     )
     (old / WEIGHTS).unlink()
-    walk(python, way_from(old), tmp_path)
+    walk(python, suggested_code(old), tmp_path)
     check_same(tmp_path / "NEW")
 
 
@@ -256,7 +256,7 @@ def test_advice_for_adapters_works(tmp_path: Path) -> None:
     python = python_with("torch", "transformers", "peft")
     copy_model("odd", tmp_path / "BASE")
     walk(python, ADAPT, tmp_path)
-    walk(python, way_from(tmp_path / "OLD"), tmp_path)
+    walk(python, suggested_code(tmp_path / "OLD"), tmp_path)
     logits = GPT2.from_pretrained(tmp_path / "NEW").trace([1, 2, 3]).logits
     assert np.allclose(logits, np.load(tmp_path / "logits.npy"), atol=1e-5)
     original = GPT2.from_pretrained(REFERENCE / "odd").trace([1, 2, 3]).logits
@@ -362,7 +362,7 @@ def test_advice_for_gguf_works(tmp_path: Path) -> None:
     copy_model("odd", tmp_path / "BASE")
     (tmp_path / "OLD").mkdir()
     walk(python, WRITE_GGUF.replace("NAMES", json.dumps(GGUF_NAMES)), tmp_path)
-    walk(python, way_from(tmp_path / "OLD"), tmp_path)
+    walk(python, suggested_code(tmp_path / "OLD"), tmp_path)
     check_same(tmp_path / "NEW")
 
 

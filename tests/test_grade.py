@@ -15,7 +15,7 @@ from grade import MAX_BYTES, arrays_of, events_of, id_of, isolated_command, main
 NBFORMAT = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
 
 
-def handed_in(number: str, audience: str = "learner", language: str = "en") -> dict[str, Any]:
+def notebook_of(number: str, audience: str = "learner", language: str = "en") -> dict[str, Any]:
     """A chapter's notebook as an audience has it."""
     (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
     every = for_audience(cells(edition(chapter, language)), number, audience)
@@ -36,9 +36,9 @@ def cell_of(notebook: dict[str, Any], grade_id: str) -> dict[str, Any]:
     return actual  # type: ignore[no-any-return]
 
 
-def written(number: str, *changes: tuple[str, str], language: str = "en") -> dict[str, Any]:
+def solved(number: str, *changes: tuple[str, str], language: str = "en") -> dict[str, Any]:
     """A chapter's notebook with all functions written, and pieces of them replaced."""
-    notebook = handed_in(number, language=language)
+    notebook = notebook_of(number, language=language)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             cell["source"] = filled("".join(cell["source"]), number)
@@ -47,7 +47,7 @@ def written(number: str, *changes: tuple[str, str], language: str = "en") -> dic
     return notebook
 
 
-def graded(tmp_path: Path, *notebooks: object, seconds: int = 60) -> list[dict[str, str]]:
+def grade_notebooks(tmp_path: Path, *notebooks: object, seconds: int = 60) -> list[dict[str, str]]:
     """The rows of the table for some notebooks, with their feedback."""
     files = []
     for number, notebook in enumerate(notebooks):
@@ -67,7 +67,7 @@ def graded(tmp_path: Path, *notebooks: object, seconds: int = 60) -> list[dict[s
 @pytest.mark.parametrize("solution", sorted(SOLUTIONS.glob("*.py")), ids=lambda file: file.stem)
 def test_reference_solutions_pass(solution: Path, tmp_path: Path) -> None:
     number = solution.stem[-2:]
-    (row,) = graded(tmp_path, written(number))
+    (row,) = grade_notebooks(tmp_path, solved(number))
     tasks = tasks_of(number)
     assert len(tasks) >= 1
     assert row["status"] == "graded"
@@ -78,12 +78,12 @@ def test_reference_solutions_pass(solution: Path, tmp_path: Path) -> None:
 
 
 def test_predictions_score_points(tmp_path: Path) -> None:
-    notebook = handed_in("04")
+    notebook = notebook_of("04")
     label, request = PREDICTION["Exercise"]
     cell_of(notebook, "04-exercise-2")["source"] = f"{label} the ```last``` row"
     cell_of(notebook, "04-exercise-3")["source"] = f"{label} {request}"
     cell_of(notebook, "04-exercise-4")["source"] = "YOUR ANSWER HERE"
-    (row,) = graded(tmp_path, notebook)
+    (row,) = grade_notebooks(tmp_path, notebook)
     assert (row["04-exercise-2"], row["04-exercise-3"], row["04-exercise-4"]) == ("1", "0", "0")
     assert (row["points"], row["mistakes"]) == ("1", "")
     assert "| 04-my_causal_head | 0 of 1 | not written |" in row["page"]
@@ -110,7 +110,7 @@ def test_predictions_score_points(tmp_path: Path) -> None:
 def test_mistakes_are_identified(
     old: str, new: str, points: str, mistake: str, tmp_path: Path
 ) -> None:
-    (row,) = graded(tmp_path, written("10", (old, new)))
+    (row,) = grade_notebooks(tmp_path, solved("10", (old, new)))
     assert row["status"] == "graded"
     assert row["10-my_cross_attention"] == points
     assert mistake in row["page"]
@@ -119,9 +119,9 @@ def test_mistakes_are_identified(
 
 
 def test_a_chinese_notebook_gets_chinese_feedback(tmp_path: Path) -> None:
-    notebook = written("10", ("K.shape[1] ** 0.5", "K.shape[1]"), language="zh")
+    notebook = solved("10", ("K.shape[1] ** 0.5", "K.shape[1]"), language="zh")
     cell_of(notebook, "10-exercise-2")["source"] = "你的预测： 更小"
-    chinese, english = graded(tmp_path, notebook, handed_in("10"))
+    chinese, english = grade_notebooks(tmp_path, notebook, notebook_of("10"))
     assert chinese["notes"] == ""  # cells with Chinese strings are as handed out
     assert chinese["10-my_cross_attention"] == "0.8"
     assert "第 10 章：" in chinese["page"]
@@ -134,17 +134,17 @@ def test_a_chinese_notebook_gets_chinese_feedback(tmp_path: Path) -> None:
 
 def stopping(line: str) -> dict[str, Any]:
     """Chapter 10's notebook, with a line that stops what follows it."""
-    return written("10", ("    scores =", f"    {line}\n    scores ="))
+    return solved("10", ("    scores =", f"    {line}\n    scores ="))
 
 
 @pytest.mark.slow
 def test_ungradable_notebooks_are_reported_and_others_graded(tmp_path: Path) -> None:
-    endless, hungry, crash, fine = graded(
+    endless, hungry, crash, fine = grade_notebooks(
         tmp_path,
         stopping("while True: pass"),
         stopping("hungry = np.ones((1 << 31, 8))"),
         stopping("import os; os._exit(0)"),
-        written("10"),
+        solved("10"),
         seconds=10,
     )
     assert "The function didn't finish within 10 seconds." in endless["mistakes"]
@@ -156,7 +156,7 @@ def test_ungradable_notebooks_are_reported_and_others_graded(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_endless_tasks_do_not_affect_other_tasks(tmp_path: Path) -> None:
     change = ("token_embedding, position_embedding = W_E", "while True: pass\n    a, b = W_E")
-    (row,) = graded(tmp_path, written("08", change), seconds=15)
+    (row,) = grade_notebooks(tmp_path, solved("08", change), seconds=15)
     assert (row["08-my_embedding"], row["08-my_logits"]) == ("0", "2")
     assert "| 08-my_embedding | 0 of 1 | time limit |" in row["page"]
 
@@ -164,15 +164,15 @@ def test_endless_tasks_do_not_affect_other_tasks(tmp_path: Path) -> None:
 @pytest.mark.skipif(not isolated_command(), reason="this system has no namespaces for a user")
 def test_no_network(tmp_path: Path) -> None:
     ask = "import socket; socket.create_connection(('1.1.1.1', 53), 2)"
-    (row,) = graded(tmp_path, stopping(ask))
+    (row,) = grade_notebooks(tmp_path, stopping(ask))
     assert "Network is unreachable" in row["mistakes"]
 
 
 def test_invalid_notebooks(tmp_path: Path) -> None:
-    of_two = handed_in("04")
-    of_two["cells"] += handed_in("08")["cells"]
+    of_two = notebook_of("04")
+    of_two["cells"] += notebook_of("08")["cells"]
     strange = {"cells": [3, {"metadata": 4}, {"metadata": {"nbgrader": {"grade_id": ["04"]}}}]}
-    rows = graded(
+    rows = grade_notebooks(
         tmp_path,
         "",
         "[]",
@@ -182,7 +182,7 @@ def test_invalid_notebooks(tmp_path: Path) -> None:
         NBFORMAT | {"cells": []},
         strange,
         of_two,
-        written("10"),
+        solved("10"),
     )
     statuses = [row["status"] for row in rows]
     assert statuses[:5] == ["not a notebook"] * 5
@@ -201,16 +201,16 @@ def test_missing_notebook(tmp_path: Path) -> None:
 
 def test_tampering(tmp_path: Path) -> None:
     """Changed tests don't run; a replaced check doesn't matter; missing cells are reported."""
-    notebook = written(
+    notebook = solved(
         "10", ("    Q, K, V", "    import attnlab; attnlab.check = print\n    Q, K, V")
     )
     cell_of(notebook, "10-my_cross_attention-check")["source"] = "print('5 of 5 steps agree')"
     notebook["cells"].remove(cell_of(notebook, "10-exercise-1"))
-    stub = written("10", (" / K.shape[1] ** 0.5", ""))
+    stub = solved("10", (" / K.shape[1] ** 0.5", ""))
     cell_of(stub, "10-my_cross_attention-check")["source"] = "pass"
-    missing = written("10")
+    missing = solved("10")
     missing["cells"].remove(cell_of(missing, "10-my_cross_attention"))
-    right, wrong, none = graded(tmp_path, notebook, stub, missing)
+    right, wrong, none = grade_notebooks(tmp_path, notebook, stub, missing)
     assert right["10-my_cross_attention"] == "2"
     assert "10-my_cross_attention-check was changed; the published one was run." in right["notes"]
     assert "The cell 10-exercise-1 is missing." in right["notes"]
@@ -239,8 +239,8 @@ def test_forged_events_are_ignored(tmp_path: Path) -> None:
         f"import json, os; print(*map(json.dumps, {lines}), sep=chr(10), "
         'file=open("events.jsonl", "a"), flush=True); os._exit(0)\n'
     )
-    cheating = written("10", ("    scores =", f"    {added}    scores ="))
-    rows = graded(tmp_path, cheating, written("10"))
+    cheating = solved("10", ("    scores =", f"    {added}    scores ="))
+    rows = grade_notebooks(tmp_path, cheating, solved("10"))
     assert [row[task] for row in rows] == ["0", "2"]
 
 

@@ -146,7 +146,7 @@ def templates_of_errors(source: str) -> set[str]:
     return {str(text.value) for text in texts}
 
 
-def called_in_python(source: str, *functions: str) -> set[str]:
+def string_arguments_in_python(source: str, *functions: str) -> set[str]:
     """The texts passed to functions."""
     return {
         str(node.args[0].value)
@@ -170,7 +170,7 @@ def headers_in_python(source: str) -> set[str]:
 SAID = r"\b(?:say(?:Parts)?|Refusal)\("
 
 
-def said_in_javascript(source: str) -> list[str]:
+def texts_in_javascript(source: str) -> list[str]:
     return [ast.literal_eval(text) for text in re.findall(SAID + r'\s*("[^"]*")', source)]
 
 
@@ -233,13 +233,15 @@ def test_translations_are_complete_and_all_used() -> None:
         if "(Analysis)" in source or file.parent.name == "analysis":
             name = ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
             importlib.import_module(name.removesuffix(".__init__"))
-            labels.update(called_in_python(source, *AXES) - {""})
-        labels.update(called_in_python(source, "say", "Message"), headers_in_python(source))
+            labels.update(string_arguments_in_python(source, *AXES) - {""})
+        labels.update(
+            string_arguments_in_python(source, "say", "Message"), headers_in_python(source)
+        )
         labels.update(templates_of_errors(source))
         texts |= texts_in_python(source)
     for file in VIEWS.rglob("*.js"):
         source = file.read_text(encoding="utf-8")
-        messages = said_in_javascript(source)
+        messages = texts_in_javascript(source)
         assert len(messages) == len(re.findall(SAID, source)), file.name
         labels.update(messages)
     labels.update(

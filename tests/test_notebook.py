@@ -263,7 +263,7 @@ def test_masked_cells_of_all_heads_are_masked(odd: GPT2) -> None:
     assert masked == [f"{query} → {key}: masked" for query, key in later] * 5
 
 
-def decoded(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
+def decode_png(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
     """The palette indices (h, w) of a PNG, and its palette."""
     png = base64.b64decode(source.removeprefix("data:image/png;base64,"))
     chunks, at = {}, 8
@@ -294,7 +294,7 @@ def test_html_of_a_trace(odd: GPT2) -> None:
     images = [a for tag, a in shown.elements if tag == "img"]
     assert [a["class"] for a in images] == ["light", "dark"] * 3
     for n, image in enumerate(images):
-        pixels, colours = decoded(str(image["src"]))
+        pixels, colours = decode_png(str(image["src"]))
         assert pixels.shape == (8 * T, 8 * 5 * (T + 1))
         theme = (LIGHT, DARK)[n % 2]
         assert (colours[0], colours[2], colours[-1]) == (theme.paper, theme.zero, theme.positive)
@@ -436,7 +436,7 @@ RESULTS = (
 
 
 @pytest.fixture(scope="module")
-def drawn(odd: GPT2) -> dict[str, tuple[Any, Any]]:
+def results_to_draw(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     actual = results(odd)
     assert (*actual,) == RESULTS
     return actual
@@ -449,8 +449,8 @@ def numbers_in(shown: Page) -> list[float]:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_html_of_a_result_shows_its_numbers(drawn: Any, name: str) -> None:
-    result, numbers = drawn[name]
+def test_html_of_a_result_shows_its_numbers(results_to_draw: Any, name: str) -> None:
+    result, numbers = results_to_draw[name]
     shown = page(result)
     expected = [float(number) for row in numbers for number in np.ravel(row)]
     np.testing.assert_allclose(numbers_in(shown), expected, rtol=1e-3, atol=1e-8)
@@ -460,9 +460,9 @@ def test_html_of_a_result_shows_its_numbers(drawn: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_html_of_a_result_in_chinese(
-    drawn: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    results_to_draw: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result, _ = drawn[name]
+    result, _ = results_to_draw[name]
     english = page(result)
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     chinese = page(result)
@@ -473,8 +473,8 @@ def test_html_of_a_result_in_chinese(
         assert not set(words.split()) & {"the", "is", "that", "may", "by", "in"}, words
 
 
-def test_comparisons_show_their_table(drawn: Any, odd: GPT2) -> None:
-    result, _ = drawn["compare"]
+def test_comparisons_show_their_table(results_to_draw: Any, odd: GPT2) -> None:
+    result, _ = results_to_draw["compare"]
     shown = page(result)
     for stage in result._shown():
         assert "".join(stage.line()) in shown.text

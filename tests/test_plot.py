@@ -42,7 +42,7 @@ def ticks(axis: Any) -> list[str]:
     return [text.get_text() for text in axis.get_ticklabels()]
 
 
-def drawn(ax: Any) -> Any:
+def image_data(ax: Any) -> Any:
     (image,) = ax.images
     return image.get_array()
 
@@ -50,7 +50,7 @@ def drawn(ax: Any) -> Any:
 def test_weights_of_a_head(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(1, 2)
     ax = head.plot().axes
-    numbers = drawn(ax)
+    numbers = image_data(ax)
     assert np.array_equal(np.ma.getmaskarray(numbers), ~causal_mask(len(head.weights)))
     assert np.allclose(numbers.filled(0), head.weights, atol=1e-6)
     symbols = list(head.tokens.symbols)  # type: ignore[union-attr]
@@ -69,10 +69,10 @@ def test_any_step_and_its_scale(odd: GPT2) -> None:
     assert ax.images[0].cmap(0.0)[:3] == pytest.approx([c / 255 for c in (11, 79, 156)], abs=0.005)
     largest = float(np.abs(head.scores).max())
     assert ax.images[0].get_clim() == (pytest.approx(-largest), pytest.approx(largest))
-    assert not np.ma.getmaskarray(drawn(ax)).any()
+    assert not np.ma.getmaskarray(image_data(ax)).any()
     assert ticks(head.plot("Q").axes.xaxis) == [*map(str, range(7))]
-    assert drawn(head.plot("b_Q").axes).shape == (1, 7)
-    assert np.array_equal(np.ma.getmaskarray(drawn(head.plot("mask").axes)), ~causal_mask(6))
+    assert image_data(head.plot("b_Q").axes).shape == (1, 7)
+    assert np.array_equal(np.ma.getmaskarray(image_data(head.plot("mask").axes)), ~causal_mask(6))
 
 
 def test_drawing_into_existing_axes(odd: GPT2) -> None:
@@ -106,7 +106,7 @@ def test_all_heads(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     T = len(trace.tokens)
     ax = trace.plot().axes
-    numbers = drawn(ax)
+    numbers = image_data(ax)
     assert numbers.shape == (3 * (T + 1), 5 * (T + 1))
     for layer, head in ((0, 0), (1, 4), (2, 3)):
         top, left = layer * (T + 1), head * (T + 1)
@@ -117,7 +117,7 @@ def test_all_heads(odd: GPT2) -> None:
     assert ticks(ax.yaxis) == ["0", "1", "2"]
     assert ticks(ax.xaxis) == ["0", "1", "2", "3", "4"]
     assert ax.get_ylim() == (3 * (T + 1) - 1.5, -0.5)
-    assert drawn(trace.plot("Q").axes).shape == (3 * (T + 1), 5 * 8)
+    assert image_data(trace.plot("Q").axes).shape == (3 * (T + 1), 5 * 8)
 
 
 def test_lines_are_wider_for_larger_weights(odd: GPT2) -> None:
@@ -143,12 +143,12 @@ def test_long_texts_are_cut_with_a_note(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 4)
     T = len(trace.tokens)
     ax = trace.head(0, 1).plot().axes
-    assert drawn(ax).shape == (25, 25)  # and a gap among them
+    assert image_data(ax).shape == (25, 25)  # and a gap among them
     assert f"shown: the first 12 and the last 12 of {T} (key)" in ax.get_title(loc="left")
     assert "tokens=slice(None) shows all" in ax.get_title(loc="left")
     assert [n for n, text in enumerate(ticks(ax.xaxis)) if text == "…"] == [12]
     weights = trace.head(0, 1).weights
-    assert drawn(ax)[-1, -1] == pytest.approx(float(weights[-1, -1]), rel=1e-4)
+    assert image_data(ax)[-1, -1] == pytest.approx(float(weights[-1, -1]), rel=1e-4)
     texts = [text.get_text() for text in trace.plot_tokens(0, 1).axes.texts]
     smallest = np.sort(weights[-1])[:-24]
     assert f"… {T - 24} more, {smallest.sum():.2f} together" in texts
@@ -190,7 +190,7 @@ def png_size(png: bytes) -> tuple[int, int]:
     return int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
 
 
-def closed(img: str) -> str:
+def as_xml(img: str) -> str:
     """An HTML element as XML."""
     return re.sub(r"=(\d+)", r'="\1"', img.replace(">", "/>"))
 
@@ -213,7 +213,7 @@ def test_notebook_pictures_have_high_resolution_and_alt_text(odd: GPT2) -> None:
             (image_metadata["width"], image_metadata["height"]), abs=1
         )
         assert image_metadata["alt"] == data["text/plain"] == repr(picture) == picture.alt
-        (image,) = ElementTree.fromstring(f"<p>{closed(data['text/html'])}</p>")
+        (image,) = ElementTree.fromstring(f"<p>{as_xml(data['text/html'])}</p>")
         assert image.attrib.pop("src") == f"data:image/png;base64,{data['image/png']}"
         assert {name: image.get(name) for name in image_metadata} == {
             name: str(value) for name, value in image_metadata.items()
@@ -325,7 +325,7 @@ def of_length(T: int) -> Attention:
 
 def test_long_texts_show_the_last_tokens() -> None:
     result = of_length(30)
-    numbers = drawn(result.plot().axes)
+    numbers = image_data(result.plot().axes)
     positions = [*range(12), *range(18, 30)]
     kept = np.delete(np.delete(numbers, 12, axis=0), 12, axis=1)
     assert np.allclose(kept, result.weights[np.ix_(positions, positions)])
@@ -348,7 +348,7 @@ def test_long_texts_show_the_last_tokens() -> None:
 def test_chosen_tokens(tokens: slice, positions: range) -> None:
     result = of_length(30)
     picture = result.plot(tokens=tokens)
-    assert np.allclose(drawn(picture.axes), result.weights[np.ix_(positions, positions)])
+    assert np.allclose(image_data(picture.axes), result.weights[np.ix_(positions, positions)])
     title = picture.axes.get_title(loc="left")
     assert ("shown:" in title) == (len(positions) < 30)
     assert "tokens=slice(None)" not in title
@@ -383,7 +383,7 @@ def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
     assert ax.get_title(loc="left").endswith(
         "shown: the first 23 and the last of 40 (Dk)\ntokens=slice(None) shows all"
     )
-    assert drawn(wide.plot("Q", tokens=slice(None)).axes).shape == (4, 40)
+    assert image_data(wide.plot("Q", tokens=slice(None)).axes).shape == (4, 40)
     picture = odd.trace("the hen").head(0, 0).plot(tokens=slice(1, 2))
     assert "shown: 1 of 4 (query), 1; shown: 1 of 4 (key), 1" in picture.alt
 
@@ -391,7 +391,7 @@ def test_omitted_columns_with_a_hint(odd: GPT2) -> None:
 def test_whole_long_texts_fit_in_a_picture() -> None:
     result = of_length(300)
     picture = result.plot(tokens=slice(None))
-    assert drawn(picture.axes).shape == (300, 300)
+    assert image_data(picture.axes).shape == (300, 300)
     assert max(picture.figure.get_size_inches()) < 30
     names = ticks(picture.axes.yaxis)
     assert names == [f"t{i}" for i in picture.axes.get_yticks()]
@@ -400,7 +400,7 @@ def test_whole_long_texts_fit_in_a_picture() -> None:
 
 def test_chosen_tokens_of_all_heads(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
-    numbers = drawn(trace.plot(tokens=slice(-2, None)).axes)
+    numbers = image_data(trace.plot(tokens=slice(-2, None)).axes)
     assert numbers.shape == (3 * 3, 5 * 3)
     assert np.allclose(numbers[3:5, 6:8].filled(0), trace.head(1, 2).weights[-2:, -2:], atol=1e-6)
     assert "shown: 2 of 6 (key)" in trace.plot(tokens=slice(-2, None)).axes.get_title(loc="left")
@@ -582,5 +582,5 @@ def test_titles_beside_long_labels_are_not_cut() -> None:
     rows, columns = named_axis("head", names), named_axis("measure", ("induction", "entropy"))
     picture = plot_table(np.zeros((8, 2)), rows, columns, title, None, None)
     FigureCanvasAgg(picture.figure).draw()
-    (drawn,) = (text for text in picture.axes.findobj(Text) if "second" in text.get_text())
-    assert drawn.get_window_extent().x1 <= picture.figure.bbox.x1
+    (image_data,) = (text for text in picture.axes.findobj(Text) if "second" in text.get_text())
+    assert image_data.get_window_extent().x1 <= picture.figure.bbox.x1

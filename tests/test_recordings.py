@@ -29,7 +29,7 @@ def trace() -> Trace:
     return GPT2.from_pretrained(REFERENCE / "odd").trace(TEXT)
 
 
-def written(trace: Trace, directory: Path) -> Path:
+def record_trace(trace: Trace, directory: Path) -> Path:
     file = directory / "hen.trace"
     trace.record(file)
     return file
@@ -39,7 +39,7 @@ def written(trace: Trace, directory: Path) -> Path:
 @pytest.mark.parametrize("name", MODELS)
 def test_recomputed_steps_are_bitwise_equal(name: str, dtype: str, tmp_path: Path) -> None:
     trace = GPT2.from_pretrained(REFERENCE / name, dtype=dtype).trace(np.arange(60, 72))
-    opened = open_trace(written(trace, tmp_path))
+    opened = open_trace(record_trace(trace, tmp_path))
     assert opened.tokens == trace.tokens
     assert opened.config == trace.config
     for path in ("embedding", "final", "next_logits", "mask"):
@@ -64,14 +64,14 @@ def test_recomputed_steps_are_bitwise_equal(name: str, dtype: str, tmp_path: Pat
 
 
 def test_page_of_a_trace_file(trace: Trace, tmp_path: Path) -> None:
-    pages = (open_trace(written(trace, tmp_path)).to_html(), trace.to_html())
+    pages = (open_trace(record_trace(trace, tmp_path)).to_html(), trace.to_html())
     heads, expected = (re.findall(r'id="trace-0-attention.*</script>', page) for page in pages)
     assert heads == expected
     assert len(heads) == len(trace.blocks)
 
 
 def test_steps_that_need_the_model_raise(trace: Trace, tmp_path: Path) -> None:
-    opened = open_trace(written(trace, tmp_path))
+    opened = open_trace(record_trace(trace, tmp_path))
     for path, parameter in (
         ("logits", "W_E"),
         ("token_embedding", "W_E"),
@@ -113,7 +113,7 @@ def test_edited_traces_keep_their_edits(trace: Trace, tmp_path: Path) -> None:
         "blocks.2.mid": lambda mid: mid + 1,
     }
     edited = trace.edited(edits)
-    opened = open_trace(written(edited, tmp_path))
+    opened = open_trace(record_trace(edited, tmp_path))
     for layer in range(3):
         for step in ("mask", "scale", *FOLLOW):
             path = f"blocks.{layer}.attention.{step}"
@@ -129,13 +129,13 @@ def test_only_joined_traces_of_generations_are_recorded(tmp_path: Path) -> None:
     with pytest.raises(AttnlabError, match=r"the \.trace of its Generation"):
         generated.steps[-1].trace.record(tmp_path / "step.trace")
     assert generated.trace is not None
-    opened = open_trace(written(generated.trace, tmp_path))
+    opened = open_trace(record_trace(generated.trace, tmp_path))
     assert np.allclose(opened.head(2, 1).context, generated.trace.head(2, 1).context, atol=1e-5)
     assert np.array_equal(opened.next_logits, generated.trace.next_logits)
 
 
 def test_every_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
-    file = written(trace, tmp_path)
+    file = record_trace(trace, tmp_path)
     content = file.read_bytes()
     rng = np.random.default_rng(0)
     for position in (*range(0, 64, 7), *rng.integers(0, len(content), 150).tolist()):
@@ -153,7 +153,7 @@ def test_every_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
 
 
 def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
-    file = written(trace, tmp_path)
+    file = record_trace(trace, tmp_path)
     tensors = load_file(file)
     with safe_open(file, "np") as opened:
         metadata = opened.metadata()
@@ -240,7 +240,7 @@ CONFIG = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_h
 def test_forged_files_with_a_correct_checksum_are_refused(
     forged: dict[str, Any], trace: Trace, tmp_path: Path
 ) -> None:
-    file = written(trace, tmp_path)
+    file = record_trace(trace, tmp_path)
     tensors = load_file(file)
     with safe_open(file, "np") as opened:
         metadata = opened.metadata()

@@ -49,7 +49,7 @@ def test_ci_runs_on_each_supported_python() -> None:
 
 
 @pytest.fixture
-def released(tmp_path: Path) -> dict[str, Any]:
+def release_files(tmp_path: Path) -> dict[str, Any]:
     """The release workflow's metadata and README, in a made-up repository."""
     if not SCRIPT.exists():
         lacking("the release's script is in the repository alone")
@@ -62,8 +62,8 @@ def released(tmp_path: Path) -> dict[str, Any]:
     return settings["project"] | {"text": (tmp_path / "README.md").read_text(encoding="utf-8")}
 
 
-def test_release_metadata_links_to_repository_and_book(released: dict[str, Any]) -> None:
-    assert released["urls"] == {
+def test_release_metadata_links_to_repository_and_book(release_files: dict[str, Any]) -> None:
+    assert release_files["urls"] == {
         "Homepage": "https://github.com/Someone/attnlab",
         "Documentation": "https://someone.github.io/attnlab/",
         "Changelog": "https://someone.github.io/attnlab/en/versions.html",
@@ -71,13 +71,13 @@ def test_release_metadata_links_to_repository_and_book(released: dict[str, Any])
         "Issues": "https://github.com/Someone/attnlab/issues",
         **PROJECT["urls"],
     }
-    assert {name: released[name] for name in PROJECT if name != "urls"} == {
+    assert {name: release_files[name] for name in PROJECT if name != "urls"} == {
         name: value for name, value in PROJECT.items() if name != "urls"
     }
 
 
-def test_release_readme_links_to_existing_files(released: dict[str, Any]) -> None:
-    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", released["text"])
+def test_release_readme_links_to_existing_files(release_files: dict[str, Any]) -> None:
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", release_files["text"])
     assert len(links) >= 8
     for is_picture, link in links:
         kind = "raw" if is_picture else "blob"
@@ -87,6 +87,6 @@ def test_release_readme_links_to_existing_files(released: dict[str, Any]) -> Non
             continue
         assert link.startswith(beginning)
         assert (ROOT / link.removeprefix(beginning).partition("#")[0]).exists()
-    relative = released["text"].replace("https://github.com/Someone/attnlab/blob/v9.8.7/", "")
+    relative = release_files["text"].replace("https://github.com/Someone/attnlab/blob/v9.8.7/", "")
     relative = relative.replace("https://github.com/Someone/attnlab/raw/v9.8.7/", "")
     assert relative == (ROOT / "README.md").read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ CONFIG = GPT2Config(vocab_size=256, n_positions=8, n_embd=4, n_layer=1, n_head=1
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, bytes]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Training, bytes]:
     """A run of three steps, and its state."""
     directory = tmp_path_factory.mktemp("finished")
     return small(directory=directory), (directory / STATE).read_bytes()
@@ -62,8 +62,8 @@ def refusal(file: Path) -> str:
 # States that were changed
 
 
-def test_unchanged_state_opens(finished: tuple[Training, bytes], tmp_path: Path) -> None:
-    run, state = finished
+def test_unchanged_state_opens(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
+    run, state = finished_run
     (tmp_path / STATE).write_bytes(state)
     resumed = small(directory=tmp_path)
     assert resumed.losses == run.losses
@@ -73,8 +73,10 @@ def test_unchanged_state_opens(finished: tuple[Training, bytes], tmp_path: Path)
     assert resumed._optimizer.v.tobytes() == run._optimizer.v.tobytes()
 
 
-def test_every_changed_bit_is_detected(finished: tuple[Training, bytes], tmp_path: Path) -> None:
-    run, state = finished
+def test_every_changed_bit_is_detected(
+    finished_run: tuple[Training, bytes], tmp_path: Path
+) -> None:
+    run, state = finished_run
     header = 8 + int.from_bytes(state[:8], "little")
     rng = np.random.default_rng(0)
     positions = [*range(8), *rng.integers(8, header, 150), *rng.integers(header, len(state), 150)]
@@ -101,24 +103,24 @@ def test_checksum_covers_everything() -> None:
     assert checksum({"y": "2", "x": "1"}, numbers) in sums
 
 
-def sealed(file: Path, tensors: Tensors, metadata: Metadata) -> None:
+def write_state(file: Path, tensors: Tensors, metadata: Metadata) -> None:
     """Write a changed state with a correct checksum."""
     run = {name: metadata[name] for name in metadata if name not in ("format", "sha256")}
     write_sealed(file, metadata["format"], tensors, run)
 
 
-def test_state_without_a_checksum(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_state_without_a_checksum(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
     file = tmp_path / STATE
-    file.write_bytes(finished[1])
+    file.write_bytes(finished_run[1])
     tensors, metadata = contents(file)
     save_file(tensors, file, {name: metadata[name] for name in metadata if name != "sha256"})
     assert "its checksum doesn't match" in refusal(file)
 
 
-def test_state_in_the_first_format(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_state_in_the_first_format(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
     """The format before checksums: each value as JSON."""
     file = tmp_path / STATE
-    file.write_bytes(finished[1])
+    file.write_bytes(finished_run[1])
     tensors, _ = contents(file)
     save_file(tensors, file, {"format": "1", "n_layer": "1", "corpus": '"285 tokens"'})
     message = refusal(file)
@@ -128,18 +130,18 @@ def test_state_in_the_first_format(finished: tuple[Training, bytes], tmp_path: P
 
 
 def test_metadata_of_another_run_is_shortened(
-    finished: tuple[Training, bytes], tmp_path: Path
+    finished_run: tuple[Training, bytes], tmp_path: Path
 ) -> None:
     file = tmp_path / STATE
-    file.write_bytes(finished[1])
+    file.write_bytes(finished_run[1])
     tensors, metadata = contents(file)
-    sealed(file, tensors, metadata | {"label_smoothing": "0.1"})
+    write_state(file, tensors, metadata | {"label_smoothing": "0.1"})
     assert "label_smoothing: saved 0.1, current None" in refusal(file)
-    sealed(file, tensors, metadata | {"seed": "\x1b[31m" + "7" * 10_000_000})
+    write_state(file, tensors, metadata | {"seed": "\x1b[31m" + "7" * 10_000_000})
     assert "seed: saved \\x1b[31m777" in refusal(file)
 
 
-def test_invalid_files(finished: tuple[Training, bytes], tmp_path: Path) -> None:
+def test_invalid_files(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
     file = tmp_path / STATE
     os.mkfifo(file)
     assert "it is a pipe, not a regular file" in refusal(file)
@@ -147,7 +149,7 @@ def test_invalid_files(finished: tuple[Training, bytes], tmp_path: Path) -> None
     file.mkdir()
     assert "can't be read" in refusal(file)
     file.rmdir()
-    for start in (b"", b"\xff" * 8, finished[1]):
+    for start in (b"", b"\xff" * 8, finished_run[1]):
         file.write_bytes(start)
         os.truncate(file, 20_000_000_000)
         assert "can't be read" in refusal(file)
@@ -309,15 +311,15 @@ def test_training_on_a_file_system_without_locks(
 
 @pytest.mark.slow
 def test_run_killed_at_any_write_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    finished = subprocess.run(
+    finished_run = subprocess.run(
         [sys.executable, Path(__file__).parent / "killed_run.py", tmp_path],
         capture_output=True,
         text=True,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # it forks
         check=False,
     )
-    assert finished.returncode == 0, finished.stderr
-    states = [tuple(steps) for steps in json.loads(finished.stdout)]
+    assert finished_run.returncode == 0, finished_run.stderr
+    states = [tuple(steps) for steps in json.loads(finished_run.stdout)]
     # Two times five files, each made, locked, written, synced and renamed.
     assert len(states) >= 2 * 5 * 5
     order = [(None, None), (0, None), (0, 0), (2, 0), (2, 2)]

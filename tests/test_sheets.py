@@ -49,7 +49,7 @@ def without_numbers(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def computed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+def workbooks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     """Workbooks by name, as LibreOffice computes them, in one start of it."""
     if shutil.which("soffice") is None:
         lacking("LibreOffice is not installed: apt-get install libreoffice-calc-nogui")
@@ -149,8 +149,8 @@ def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_libreoffice_computes_a_heads_numbers(pocket: Any, computed: Callable[[str], Any]) -> None:
-    head, book = pocket.head(1, 2), computed("head")
+def test_libreoffice_computes_a_heads_numbers(pocket: Any, workbooks: Callable[[str], Any]) -> None:
+    head, book = pocket.head(1, 2), workbooks("head")
     steps = ("Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context", "output")
     for step in steps:
         close(book, step, getattr(head, step))
@@ -158,8 +158,8 @@ def test_libreoffice_computes_a_heads_numbers(pocket: Any, computed: Callable[[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pocket", *RELATIVES])
-def test_libreoffice_computes_the_next_token(name: str, computed: Callable[[str], Any]) -> None:
-    trace, book = trace_of(name), computed(name)
+def test_libreoffice_computes_the_next_token(name: str, workbooks: Callable[[str], Any]) -> None:
+    trace, book = trace_of(name), workbooks(name)
     for layer, block in enumerate(trace.blocks):
         close(book, f"{layer}.attention.weights", block.attention.weights)
         close(book, f"{layer}.mlp.activated", block.mlp.activated)
@@ -174,20 +174,20 @@ def test_libreoffice_computes_the_next_token(name: str, computed: Callable[[str]
 @pytest.mark.slow
 @pytest.mark.parametrize("sheet", CHANGED)
 def test_changed_cells_change_dependent_cells(
-    sheet: str, pocket: Any, computed: Callable[[str], Any]
+    sheet: str, pocket: Any, workbooks: Callable[[str], Any]
 ) -> None:
     _, index, value = CHANGED[sheet]
     edit = getattr(pocket.head(1, 2), sheet).copy()
     edit[index] = value
     edited = pocket.edited({f"blocks.1.attention.heads.2.{sheet}": edit}).head(1, 2)
-    book = computed(sheet)
+    book = workbooks(sheet)
     for step in ("Q", "masked_scores", "weights", "context", "output"):
         close(book, step, getattr(edited, step))
 
 
 @pytest.mark.slow
-def test_workbook_with_a_different_token(computed: Callable[[str], Any]) -> None:
-    ids, book = trace_of(RELATIVES[0]).ids.copy(), computed("ids")
+def test_workbook_with_a_different_token(workbooks: Callable[[str], Any]) -> None:
+    ids, book = trace_of(RELATIVES[0]).ids.copy(), workbooks("ids")
     ids[1] = OTHER_ID
     other = GPT2.from_pretrained(REFERENCE / RELATIVES[0]).trace(ids)
     close(book, "next_logits", other.next_logits)

@@ -31,7 +31,7 @@ def test_byte_symbols() -> None:
     assert [symbols[byte] for byte in "’".encode()] == ["â", "Ģ", "Ļ"]
 
 
-def made_of(*pieces: str | bytes) -> Tokens:
+def tokens_of(*pieces: str | bytes) -> Tokens:
     """Tokens with these texts, symbols as GPT-2 writes them."""
     raw = [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
     return Tokens(
@@ -41,7 +41,7 @@ def made_of(*pieces: str | bytes) -> Tokens:
 
 
 def test_lookup_by_text() -> None:
-    tokens = made_of("The", " dog", " bark", "ed", b" \xe2\x80", b"\x99", " ", "\n", " The", "猫")
+    tokens = tokens_of("The", " dog", " bark", "ed", b" \xe2\x80", b"\x99", " ", "\n", " The", "猫")
     for text, index in (
         (" dog", 1), ("dog", 1), ("Ġdog", 1), ("ed", 3), ("Ļ", 5), (" ", 6), ("Ġ", 6), ("\n", 7),
         ("Ċ", 7), (" The", 8), ("猫", 9)
@@ -66,7 +66,7 @@ def test_lookup_by_text() -> None:
     ],
 )
 def test_lookup_of_text_with_several_tokens(text: str, message: str) -> None:
-    tokens = made_of("The", " dog", " bark", "ed", " The", b" \xe2", b"\x80\x99", "", " ")
+    tokens = tokens_of("The", " dog", " bark", "ed", " The", b" \xe2", b"\x80\x99", "", " ")
     with pytest.raises(InvalidValueError) as error:
         tokens.find(text)
     assert str(error.value).startswith(message)
@@ -74,9 +74,9 @@ def test_lookup_of_text_with_several_tokens(text: str, message: str) -> None:
 
 def test_lookup_errors_list_only_some_tokens() -> None:
     with pytest.raises(InvalidValueError, match=r"1000 tokens: 0 \(a\), .*, …, 999 \(a\)\. "):
-        made_of(*["a"] * 1000).find("a")
+        tokens_of(*["a"] * 1000).find("a")
     with pytest.raises(InvalidTypeError, match="a token's text must be a str"):
-        made_of("3").find(3)  # type: ignore[arg-type]
+        tokens_of("3").find(3)  # type: ignore[arg-type]
 
 
 def test_curly_prompt(gpt2_tokenizer: Tokenizer) -> None:

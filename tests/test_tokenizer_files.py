@@ -35,7 +35,7 @@ WITHOUT_BYTES = ("bert", "bert_cased", "bert_saved", "metaspace", "unigram")
 WITHOUT_END = "trained"
 
 
-def opened(name: str) -> Tokenizer:
+def open_(name: str) -> Tokenizer:
     if name in BY_LIBRARY:
         needs("tokenizers", "tokenizers")
     return Tokenizer.from_directory(REFERENCE / "tokenizers" / name)
@@ -51,7 +51,7 @@ def recorded_values(version: str, name: str) -> list[tuple[str, list[int], list[
     ]
 
 
-def changed(content: dict[str, Any], **values: object) -> dict[str, Any]:
+def edited(content: dict[str, Any], **values: object) -> dict[str, Any]:
     """JSON with other values at paths such as model__vocab__the; ... removes one."""
     content = json.loads(json.dumps(content))
     for path, value in values.items():
@@ -80,7 +80,7 @@ def is_gpt2_here(name: str) -> bool:
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_ids_and_texts_equal_transformers(name: str) -> None:
-    tokenizer = opened(name)
+    tokenizer = open_(name)
     for text, ids, plain, decoded in recorded_values("5", name):
         assert tokenizer.encode(text, special=True) == ids, text
         assert tokenizer.encode(text) == plain, text
@@ -92,40 +92,43 @@ def test_ids_and_texts_equal_transformers(name: str) -> None:
 def test_differences_from_transformers_4() -> None:
     """Where version 4 isn't recorded, it equals version 5."""
     assert sorted(RECORDED["4"]) == ["bos_and_eos", "trained_fast"]
-    both = opened("bos_and_eos")
+    both = open_("bos_and_eos")
     for text, ids, *_ in recorded_values("4", "bos_and_eos"):  # 4 knows no add_eos_token
         assert both.encode(text, special=True) == [*ids, both.encode("")[-1]]
-    spaced = opened("trained")  # version 4 reads add_prefix_space only from tokenizer_config.json
+    spaced = open_("trained")  # version 4 reads add_prefix_space only from tokenizer_config.json
     for text, ids, *_ in recorded_values("4", "trained_fast"):
         if "<" not in text:
             assert spaced.encode(text) == ids
 
 
 def test_files_settings_affect_the_tokens() -> None:
-    assert opened("bos").tokens("the hen").symbols[:2] == (END_OF_TEXT, "Ġthe")
-    assert opened("bos_and_eos").tokens("the").symbols == (END_OF_TEXT, "the", END_OF_TEXT)
-    assert opened("template").tokens("the").symbols[::2] == ("<s>", "</s>")
-    symbols = opened("bert").tokens("猫吃 Unaffable fish").symbols
+    assert open_("bos").tokens("the hen").symbols[:2] == (END_OF_TEXT, "Ġthe")
+    assert open_("bos_and_eos").tokens("the").symbols == (END_OF_TEXT, "the", END_OF_TEXT)
+    assert open_("template").tokens("the").symbols[::2] == ("<s>", "</s>")
+    symbols = open_("bert").tokens("猫吃 Unaffable fish").symbols
     assert " ".join(symbols) == "[CLS] 猫 吃 una ##ff ##able [UNK] [SEP]"
 
 
 def test_tokens_of_words_have_the_bytes_of_their_text() -> None:
-    bert = opened("bert")
+    bert = open_("bert")
     tokens = bert.tokens("猫 unaffable")
     assert tokens.texts == ("[CLS]", "猫", "una", "##ff", "##able", "[SEP]")
     assert tokens.bytes[1] == "猫".encode()
     assert bert.decode(tokens.ids) == "[CLS] 猫 unaffable [SEP]"
     assert bert.decode_bytes(tokens.ids) == bert.decode(tokens.ids).encode()
     assert tokens.part_of == ("",) * 6
-    assert opened("digits").tokens("’").bytes == (b"\xe2\x80", b"\x99")  # symbols represent bytes
+    assert open_("digits").tokens("’").bytes == (
+        b"\xe2\x80",
+        b"\x99",
+    )  # symbols represent bytes
 
 
 def test_added_tokens_are_literal_text() -> None:
     """Where transformers reads their letters as symbols of bytes, and shows �."""
-    settings = opened("two_files").settings
+    settings = open_("two_files").settings
     token = {"id": 301, "content": "garçon", "special": False}
-    changed = {**settings, "added_tokens": [*settings["added_tokens"], token]}
-    tokenizer = Tokenizer(changed)
+    edited = {**settings, "added_tokens": [*settings["added_tokens"], token]}
+    tokenizer = Tokenizer(edited)
     tokens = tokenizer.tokens("the garçon")
     assert tokens[-1].id == 301
     assert tokens.texts[-1] == "garçon"
@@ -133,7 +136,7 @@ def test_added_tokens_are_literal_text() -> None:
 
 
 def test_an_added_token_that_a_merge_makes_keeps_its_bytes() -> None:
-    settings = opened("two_files").settings
+    settings = open_("two_files").settings
     ids = settings["model"]["vocab"]
     tokens = [{"id": ids[symbol], "content": symbol} for symbol in ("Ġthe", "é")]
     tokenizer = Tokenizer({**settings, "added_tokens": tokens})
@@ -142,7 +145,7 @@ def test_an_added_token_that_a_merge_makes_keeps_its_bytes() -> None:
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_saved_tokenizers_open_unchanged(name: str, tmp_path: Path) -> None:
-    tokenizer = opened(name)
+    tokenizer = open_(name)
     tokenizer.save(tmp_path)
     again = Tokenizer.from_directory(tmp_path)
     assert again.settings == tokenizer.settings
@@ -159,7 +162,7 @@ def test_saved_tokenizers_open_in_the_library(tmp_path: Path) -> None:
     needs("tokenizers", "tokenizers")
     import tokenizers
 
-    opened("bos").save(tmp_path)
+    open_("bos").save(tmp_path)
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text, ids, *_ in recorded_values("5", "bos"):
         assert library.encode(text).ids == ids
@@ -206,9 +209,9 @@ def test_non_gpt2_settings_use_the_library(values: dict[str, Any], text: str, sy
     needs("tokenizers", "tokenizers")
     more = ("bĠ", "bx", "#b", "<0x78>", "<>")
     ids = {symbol: id for id, symbol in enumerate([*byte_symbols(), *more])}
-    settings = changed(Tokenizer.from_merges(ids, []).settings, added_tokens=[])
+    settings = edited(Tokenizer.from_merges(ids, []).settings, added_tokens=[])
     settings["added_tokens"] = [{"id": ids["<>"], "content": "<>"}]
-    tokens = Tokenizer(changed(settings, **values)).tokens(text)
+    tokens = Tokenizer(edited(settings, **values)).tokens(text)
     assert " ".join(tokens.symbols) == symbols
 
 
@@ -227,26 +230,26 @@ def test_library_replaces_missing_tiktoken(monkeypatch: pytest.MonkeyPatch) -> N
     needs("tokenizers", "tokenizers")
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     for name in ("two_files", "added", "bos"):
-        tokenizer = opened(name)
+        tokenizer = open_(name)
         for text, ids, plain, _ in recorded_values("5", name):
             assert tokenizer.encode(text, special=True) == ids
             assert tokenizer.encode(text) == plain
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtraError, match=r"tiktoken .* isn't installed"):
-        opened("two_files").encode("the")
+        open_("two_files").encode("the")
 
 
 # ------------------------------------------------------------------------------ invalid files
 
 
-def copied(name: str, directory: Path) -> Path:
+def copy_tokenizer(name: str, directory: Path) -> Path:
     return Path(shutil.copytree(REFERENCE / "tokenizers" / name, directory / name))
 
 
 def change(file: Path, **values: object) -> None:
     """Change a JSON file like `changed`; the file may be missing."""
     content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    file.write_text(json.dumps(changed(content, **values)), encoding="utf-8")
+    file.write_text(json.dumps(edited(content, **values)), encoding="utf-8")
 
 
 def refusal(directory: Path) -> str:
@@ -267,7 +270,7 @@ def refusal(directory: Path) -> str:
     ],
 )
 def test_an_invalid_vocabulary(tmp_path: Path, values: dict[str, object], message: str) -> None:
-    directory = copied("saved_by_4", tmp_path)
+    directory = copy_tokenizer("saved_by_4", tmp_path)
     change(directory / "tokenizer.json", **values)
     with pytest.raises(VocabularyError, match=message):
         Tokenizer.from_directory(directory)
@@ -276,10 +279,10 @@ def test_an_invalid_vocabulary(tmp_path: Path, values: dict[str, object], messag
 
 def test_older_files_beside_a_tokenizer_json_are_not_read(tmp_path: Path) -> None:
     """As in transformers."""
-    directory = copied("saved_by_4", tmp_path)
+    directory = copy_tokenizer("saved_by_4", tmp_path)
     (directory / "vocab.json").write_text("{}", encoding="utf-8")
     (directory / "merges.txt").write_text("no merges", encoding="utf-8")
-    assert Tokenizer.from_directory(directory).encode("the hen") == opened("saved_by_4").encode(
+    assert Tokenizer.from_directory(directory).encode("the hen") == open_("saved_by_4").encode(
         "the hen"
     )
 
@@ -295,7 +298,7 @@ def around(ids: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("file", ["vocab.json", "tokenizer.json"])
 def test_added_tokens_inside_and_outside_the_vocabulary(tmp_path: Path, file: str) -> None:
-    directory = copied("saved_by_4", tmp_path)
+    directory = copy_tokenizer("saved_by_4", tmp_path)
     path = {"vocab.json": "", "tokenizer.json": "model__vocab__"}[file]
     change(directory / file, **{f"{path}{END_OF_TEXT}": ...})
     tokenizer = Tokenizer.from_directory(directory)
@@ -303,13 +306,13 @@ def test_added_tokens_inside_and_outside_the_vocabulary(tmp_path: Path, file: st
 
 
 def test_settings_override_the_special_tokens_map(tmp_path: Path) -> None:
-    directory = copied("saved_by_4", tmp_path)
+    directory = copy_tokenizer("saved_by_4", tmp_path)
     change(directory / "special_tokens_map.json", pad_token="zzz")
-    assert Tokenizer.from_directory(directory).settings == opened("saved_by_4").settings
+    assert Tokenizer.from_directory(directory).settings == open_("saved_by_4").settings
 
 
 def test_maximum_length_of_a_tokenizer_is_ignored(tmp_path: Path) -> None:
-    directory = copied("saved_by_5", tmp_path)
+    directory = copy_tokenizer("saved_by_5", tmp_path)
     cut = {"max_length": 2, "direction": "Right", "strategy": "LongestFirst", "stride": 0}
     change(directory / "tokenizer.json", truncation=cut, normalizer={"type": "NFC"})
     needs("tokenizers", "tokenizers")
@@ -342,23 +345,23 @@ def test_maximum_length_of_a_tokenizer_is_ignored(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_tokenizer_json(tmp_path: Path, values: dict[str, object], message: str) -> None:
-    directory = copied("saved_by_5", tmp_path)
+    directory = copy_tokenizer("saved_by_5", tmp_path)
     change(directory / "tokenizer.json", **values)
     assert message in refusal(directory)
 
 
 def test_merges_as_text_equal_merges_as_pairs(tmp_path: Path) -> None:
-    directory = copied("saved_by_5", tmp_path)
+    directory = copy_tokenizer("saved_by_5", tmp_path)
     file = directory / "tokenizer.json"
     merges = json.loads(file.read_text(encoding="utf-8"))["model"]["merges"]
     change(file, model__merges=[" ".join(pair) for pair in merges])
-    assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
+    assert Tokenizer.from_directory(directory).settings == open_("saved_by_5").settings
 
 
 @pytest.mark.parametrize("name", ["unigram", "digits"])
 def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str) -> None:
     needs("tokenizers", "tokenizers")
-    directory = copied(name, tmp_path)
+    directory = copy_tokenizer(name, tmp_path)
     change(directory / "tokenizer.json", pre_tokenizer={"type": "Tiktokenizer"})
     assert "the tokenizers library can't read this tokenizer.json" in refusal(directory)
     assert "PreTokenizer" in refusal(directory)
@@ -391,13 +394,13 @@ def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str
 def test_damaged_settings(
     tmp_path: Path, file: str, values: dict[str, object], message: str
 ) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     change(directory / file, **values)
     assert message in refusal(directory)
 
 
 def test_a_prepended_token_must_exist(tmp_path: Path) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     change(directory / "tokenizer_config.json", add_bos_token=True)
     change(directory / "vocab.json", **{END_OF_TEXT: ...})
     assert "'<|endoftext|>' is added to every text, but has no id" in refusal(directory)
@@ -433,7 +436,7 @@ def damage(vocabulary: dict[str, Any], merges: list[str], kind: str) -> None:
     ],
 )
 def test_damaged_pairs(tmp_path: Path, kind: str, message: str) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
     head, *pairs = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
     pairs = [line for line in pairs if line]
@@ -444,7 +447,7 @@ def test_damaged_pairs(tmp_path: Path, kind: str, message: str) -> None:
 
 
 def test_special_tokens_need_no_merge(tmp_path: Path) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     change(directory / "vocab.json", **{"<s>": 301, "[X]": 302, "pad": 303})
     assert "1 tokens are neither bytes nor merged nor special" in refusal(directory)
     change(directory / "tokenizer_config.json", pad_token="pad")
@@ -460,7 +463,7 @@ def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
     result = ["".join(letters[: n + 1]) for n in range(1, len(letters))]
     merges = [f"{whole[:-1]} {whole[-1]}" for whole in result]
     assert merges[-1] == "#version :"
-    ids = opened("two_files").settings["model"]["vocab"]
+    ids = open_("two_files").settings["model"]["vocab"]
     ids = {symbol: id for symbol, id in ids.items() if id < 256}
     ids |= {symbol: id for id, symbol in enumerate(result, start=256)}
     (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
@@ -474,15 +477,15 @@ def test_only_the_first_line_of_merges_is_a_heading(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_line_endings(tmp_path: Path, end: str) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     text = (directory / "merges.txt").read_text(encoding="utf-8")
     (directory / "merges.txt").write_bytes(text.replace("\n", end).encode())
-    assert Tokenizer.from_directory(directory).settings == opened("two_files").settings
+    assert Tokenizer.from_directory(directory).settings == open_("two_files").settings
 
 
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt"])
 def test_one_of_two_files_is_missing_or_unreadable(tmp_path: Path, name: str) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     (directory / name).write_bytes(b"\xff\xfe{")
     assert name in refusal(directory)
     (directory / name).unlink()
@@ -499,13 +502,13 @@ def test_no_tokenizer_at_all(tmp_path: Path) -> None:
 
 
 def test_incomplete_pairs_beside_tokenizer_json_are_ignored(tmp_path: Path) -> None:
-    directory = copied("saved_by_5", tmp_path)
+    directory = copy_tokenizer("saved_by_5", tmp_path)
     (directory / "vocab.json").write_text('{"a": 0}')
-    assert Tokenizer.from_directory(directory).settings == opened("saved_by_5").settings
+    assert Tokenizer.from_directory(directory).settings == open_("saved_by_5").settings
 
 
 def test_invalid_word_lists(tmp_path: Path) -> None:
-    directory = copied("bert", tmp_path)
+    directory = copy_tokenizer("bert", tmp_path)
     (directory / "vocab.txt").write_text("a\nb\n[UNK]\n[SEP]\n")
     assert "'[CLS]' is added to every text, but has no id" in refusal(directory)
     shutil.copy(REFERENCE / "tokenizers/bert_saved/tokenizer.json", directory)
@@ -515,7 +518,7 @@ def test_invalid_word_lists(tmp_path: Path) -> None:
 
 def test_word_lists_without_an_unknown_token(tmp_path: Path) -> None:
     needs("tokenizers", "tokenizers")
-    directory = copied("bert", tmp_path)
+    directory = copy_tokenizer("bert", tmp_path)
     change(directory / "tokenizer_config.json", unk_token=None)
     assert Tokenizer.from_directory(directory).tokens("猫").symbols == ("[CLS]", "猫", "[SEP]")
 
@@ -523,28 +526,28 @@ def test_word_lists_without_an_unknown_token(tmp_path: Path) -> None:
 def test_word_lists_need_no_tokenizer_class(tmp_path: Path) -> None:
     """The class selects one of two older formats; a single one needs no class."""
     needs("tokenizers", "tokenizers")
-    directory = copied("bert", tmp_path)
+    directory = copy_tokenizer("bert", tmp_path)
     for name in ("vocab.json", "merges.txt"):
         shutil.copy(REFERENCE / "tokenizers/two_files" / name, directory)
-    assert Tokenizer.from_directory(directory).settings == opened("bert").settings
+    assert Tokenizer.from_directory(directory).settings == open_("bert").settings
     (directory / "tokenizer_config.json").unlink()
-    assert Tokenizer.from_directory(directory).settings == opened("two_files").settings
+    assert Tokenizer.from_directory(directory).settings == open_("two_files").settings
     (directory / "vocab.json").unlink()
     (directory / "merges.txt").unlink()
-    assert Tokenizer.from_directory(directory).settings == opened("bert").settings
+    assert Tokenizer.from_directory(directory).settings == open_("bert").settings
 
 
 def test_bert_settings_come_from_the_config(tmp_path: Path) -> None:
     """Not those in tokenizer.json, like transformers 4 and 5."""
     needs("tokenizers", "tokenizers")
-    directory = copied("bert_saved", tmp_path)
+    directory = copy_tokenizer("bert_saved", tmp_path)
     change(directory / "tokenizer_config.json", do_lower_case=False)
     symbols = Tokenizer.from_directory(directory).tokens("the RUNNING").symbols
     assert symbols == ("[CLS]", "the", "RU", "##NN", "##ING", "[SEP]")
 
 
 def test_a_special_token_without_an_id_comes_after_the_vocabulary(tmp_path: Path) -> None:
-    directory = copied("trained_fast", tmp_path)
+    directory = copy_tokenizer("trained_fast", tmp_path)
     change(directory / "tokenizer_config.json", mask_token="<mask>")
     assert Tokenizer.from_directory(directory).encode("<mask>", special=True) == [303]
 
@@ -559,7 +562,7 @@ def test_merges_of_non_byte_symbols() -> None:
 
 def test_very_many_added_tokens(tmp_path: Path) -> None:
     """Numbered in linear, not quadratic, time."""
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     added = {f"<{n}>": 301 + n for n in range(20_000)}
     (directory / "added_tokens.json").write_text(json.dumps(added))
     tokenizer = Tokenizer.from_directory(directory)
@@ -572,7 +575,7 @@ def test_an_empty_list_of_words(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
-    directory = copied("two_files", tmp_path)
+    directory = copy_tokenizer("two_files", tmp_path)
     with open(directory / "tokenizer_config.json", "wb") as stream:
         stream.truncate(65_000_000)
     assert "larger than" in refusal(directory)
