@@ -64,11 +64,6 @@ def odd() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def it(pocket: GPT2) -> Trace:
     return pocket.trace("The dog chased the ball, but it")
 

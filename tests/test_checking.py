@@ -42,11 +42,6 @@ def ids_of(name: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def odd() -> GPT2:
     return GPT2.from_pretrained(REFERENCE / "odd", dtype="float64")
 

@@ -25,11 +25,6 @@ BLOCK = (
 )
 
 
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
 def ids_of(name: str) -> Any:
     return np.load(REFERENCE / name / "expected.npz")["ids"]
 

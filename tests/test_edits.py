@@ -36,11 +36,6 @@ from attnlab.views.shown import labelled_step
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 # ---- the right numbers -----------------------------------------------------------------------
 
 

@@ -34,11 +34,6 @@ def pocket() -> Trace:
     return GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 # ---- the numbers used ---------------------------------------------------------------------------
 
 ACTIVATIONS: dict[str, Callable[[float], float]] = {

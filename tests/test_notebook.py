@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
 from runs import kept, plant_tokens
 
 import attnlab
@@ -83,11 +82,6 @@ def page(shown: Any) -> Page:
     assert "http" not in html
     assert "url(" not in html
     return parsed
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 def test_tokens_are_chips(gpt2_tokenizer: attnlab.Tokenizer) -> None:

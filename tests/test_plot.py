@@ -24,11 +24,6 @@ def matplotlib() -> None:
     needs("matplotlib", "plot")
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 def with_tokens(*texts: str) -> Attention:
     T = len(texts)
     numbers = np.random.default_rng(0).standard_normal((3, T, 4))

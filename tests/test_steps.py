@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
 from runs import every_step, kept, plant
 
 from attnlab import (
@@ -38,11 +37,6 @@ LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms
 
 def random(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 def heads_of(T: int, **settings: Any) -> MultiHeadAttention:

@@ -44,11 +44,6 @@ def part(trace: ForwardPass, path: str) -> Any:
     return value
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", MODELS + RELATIVES)
 def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
