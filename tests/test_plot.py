@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import plant_tokens
+from runs import replace_tokens
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
@@ -29,7 +29,7 @@ def with_tokens(*texts: str) -> Attention:
     numbers = np.random.default_rng(0).standard_normal((3, T, 4))
     result = attnlab.attention(*numbers, mask=causal_mask(T))
     symbols = Tokens(Token(i, f"S{i}", text, text.encode()) for i, text in enumerate(texts))
-    plant_tokens(result, symbols)
+    replace_tokens(result, symbols)
     return result
 
 
