@@ -163,9 +163,9 @@ pictures.heatmap(linear_weights, rows=words, columns=words, title="weights witho
 # [MLA](later/mla.py) computes it for a whole layer.
 
 # %%
-U, sizes, Vt = np.linalg.svd(K, full_matrices=False)
-rank = max(1, len(sizes) // 2)
-C, W_up = U[:, :rank] * sizes[:rank], Vt[:rank]
+U, singular, Vt = np.linalg.svd(K, full_matrices=False)
+rank = max(1, len(singular) // 2)
+C, W_up = U[:, :rank] * singular[:rank], Vt[:rank]
 low_rank_scores = (Q @ W_up.T) @ C.T / scale
 difference = np.abs(np.where(head.mask, low_rank_scores - head.scores, 0)).max()
 

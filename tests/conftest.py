@@ -216,6 +216,17 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     assert watched.asked <= {file.as_uri()}
 
 
+@pytest.fixture(scope="module")
+def odd() -> GPT2:
+    """The tiny reference model with 5 heads, whose sizes are odd numbers."""
+    return GPT2.from_pretrained(REFERENCE / "odd")
+
+
+@pytest.fixture(scope="module")
+def pocket() -> GPT2:
+    return GPT2.from_pretrained("pocket")
+
+
 @pytest.fixture(scope="session")
 def vocabulary() -> Path:
     """A directory with GPT-2's own vocabulary."""

@@ -9,19 +9,19 @@ from attnlab.equations import identity
 from attnlab.steps import Node, Result, Run, read_only
 
 
-def kept(result: Result) -> set[str]:
+def stored_steps(result: Result) -> set[str]:
     """The paths, relative to the result, of the steps that its run keeps."""
     prefix = result._prefix
     return {path.removeprefix(prefix) for path in result._run.values if path.startswith(prefix)}
 
 
-def plant(result: Result, **values: Any) -> None:
+def replace_steps(result: Result, **values: Any) -> None:
     """Replace steps of a result by arrays."""
     for name, value in values.items():
         result._run.values[result._prefix + name] = read_only(value)
 
 
-def plant_tokens(result: Result, tokens: Any) -> None:
+def replace_tokens(result: Result, tokens: Any) -> None:
     """Set the tokens of a result."""
     result._run.tokens = tokens
 
@@ -36,7 +36,7 @@ def every_step(result: Result) -> Iterator[tuple[Result, str]]:
             yield from every_step(part)
 
 
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def log_computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list to which the paths of all steps computed from now on are added, in any run."""
     paths: list[str] = []
     original = Run._evaluate

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import computed, every_step, kept
+from runs import every_step, log_computed, stored_steps
 
 import attnlab
 from attnlab import (
@@ -61,11 +61,6 @@ def check(actual: Any, name: str, dtype: str) -> None:
 @pytest.fixture(scope="module")
 def odd() -> Trace:
     return trace_of("odd")
-
-
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
 
 
 @pytest.fixture(scope="module")
@@ -650,7 +645,7 @@ def test_patches_of_a_layers_heads_are_batched(
 ) -> None:
     """One product for all patches instead of one for each; earlier steps aren't recomputed."""
     attnlab.patch(it, it_again, metric=5, progress=False)
-    paths = computed(monkeypatch)
+    paths = log_computed(monkeypatch)
     attnlab.patch(it, it_again, metric=5, progress=False)
     assert paths.count("blocks.1.mlp.output") == 2
     assert paths.count("blocks.0.mlp.output") == 1
@@ -661,7 +656,7 @@ def test_patched_runs_share_earlier_steps(
     it: Trace, it_again: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
-    paths = computed(monkeypatch)
+    paths = log_computed(monkeypatch)
     attnlab.patch(it, it_again, "blocks.1.mlp.output", metric=5, progress=False)
     assert {*paths} == {"blocks.1.output", "final"}
 
@@ -1229,7 +1224,7 @@ def test_analyses_do_not_retain_other_steps(pocket: GPT2) -> None:
         lambda: trace.value_weighted(0, 0),
     ):
         analyse()
-    assert not [path for path in kept(trace) if path.endswith(("weights", "scores"))]
+    assert not [path for path in stored_steps(trace) if path.endswith(("weights", "scores"))]
 
 
 def test_analyses_of_a_trace_file(it: Trace, tmp_path: Path) -> None:

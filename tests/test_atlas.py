@@ -51,11 +51,6 @@ from attnlab.views.scale import WEIGHTS
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def alone() -> Atlas:
     return run(None, 20)
 

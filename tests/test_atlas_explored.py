@@ -44,11 +44,6 @@ counted.__name__ = 'a.b"><i>&'
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def atlas(pocket: GPT2) -> Atlas:
     passages_of = [HOSTILE, CUT, *texts(20)]
     return attnlab.atlas(pocket, passages_of, [*MEASURES, counted], window=32, progress=False)

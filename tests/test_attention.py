@@ -11,7 +11,7 @@ from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from runs import kept
+from runs import stored_steps
 
 import attnlab
 from attnlab import (
@@ -165,7 +165,7 @@ def test_rowwise_context_equals_the_textbook_formula(dropout: float) -> None:
     """The context is computed in blocks of rows with fewer keys, or from the weights if kept."""
     layer = heads_of(2 * ROWS + 3, dropout=dropout, rng=1)
     context = layer.context
-    assert not {"raw_scores", "scores", "masked_scores", "weights"} & kept(layer)
+    assert not {"raw_scores", "scores", "masked_scores", "weights"} & stored_steps(layer)
     assert np.shares_memory(layer.concat, context)
     textbook = softmax(np.where(layer.mask, layer.Q @ layer.K.swapaxes(-1, -2) / 2**0.5, -np.inf))
     if layer.dropout_mask is not None:
@@ -253,10 +253,10 @@ def test_tables_and_weights_do_not_retain_scores() -> None:
     result = attention(random(5, 3), random(5, 3), random(5, 2))
     for look in (repr, lambda result: result.weights):
         look(result)
-        assert not {"raw_scores", "scores", "masked_scores"} & kept(result)
+        assert not {"raw_scores", "scores", "masked_scores"} & stored_steps(result)
     large = attention(*np.zeros((3, 2000, 2)))
     assert "not computed yet" in repr(large)
-    assert "weights" not in kept(large)
+    assert "weights" not in stored_steps(large)
 
 
 def test_repr_is_a_table_of_the_steps() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE
-from runs import kept
+from runs import stored_steps
 from student import KNOWN, OTHERS, steps_of
 from test_model import Tensor
 from torch_student import MISTAKES as HALF_MISTAKES
@@ -39,11 +39,6 @@ def every_40th(names: Iterable[str]) -> list[Any]:
 
 def ids_of(name: str) -> Any:
     return np.load(REFERENCE / name / "expected.npz")["ids"]
-
-
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
 
 
 @pytest.fixture(scope="module")
@@ -749,9 +744,9 @@ def test_check_does_not_modify_its_arguments(odd: GPT2) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, "scale_D")
     submitted = {path: array.copy() for path, array in steps.items()}
-    before = kept(trace)
+    before = stored_steps(trace)
     check(submitted, trace)
-    assert kept(trace) == before
+    assert stored_steps(trace) == before
     for path, array in steps.items():
         assert np.array_equal(submitted[path], array)
         assert submitted[path].flags.writeable

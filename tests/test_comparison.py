@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import MODELS, REFERENCE
-from runs import kept
+from runs import stored_steps
 
 import attnlab
 from attnlab import GPT2, GPT2Config, Tokenizer, compare
@@ -23,11 +23,6 @@ BLOCK = (
     *("attention.concat", "attention.output", "mid", "mlp.X", "mlp.hidden", "mlp.activated"),
     *("mlp.output", "output"),
 )
-
-
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
 
 
 def ids_of(name: str) -> Any:
@@ -324,9 +319,9 @@ BLOCK_FROM_QKV = (
 def test_compare_does_not_change_the_traces(pocket: GPT2) -> None:
     trace = pocket.trace(TEXT)
     other = trace.edited({"blocks.0.mlp.hidden": 0})
-    before = kept(trace), kept(other)
+    before = stored_steps(trace), stored_steps(other)
     compare(trace, other)
-    assert (kept(trace), kept(other)) == before
+    assert (stored_steps(trace), stored_steps(other)) == before
 
 
 def test_invalid_arguments_are_refused(pocket: GPT2) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import REFERENCE, needs
 from reference.edit_cases import PLACES, cases, replacement
-from runs import computed, kept, plant
+from runs import log_computed, replace_steps, stored_steps
 
 import attnlab
 from attnlab import (
@@ -34,11 +34,6 @@ from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.views.shown import labelled_step
 
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 # ---- the right numbers -----------------------------------------------------------------------
@@ -382,7 +377,7 @@ BLOCK_STEPS = (
 def test_late_edits_recompute_only_later_blocks(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = odd.trace("the hen in")
     trace.next_tokens()
-    paths = computed(monkeypatch)
+    paths = log_computed(monkeypatch)
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
     edited.next_tokens()
     in_layer = {path for path in paths if path.startswith("blocks.1.attention")}
@@ -397,7 +392,7 @@ def test_late_edits_recompute_only_later_blocks(odd: GPT2, monkeypatch: pytest.M
 
 def test_steps_before_edits_are_computed_once(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edit in the middle doesn't run the base to the end."""
-    paths = computed(monkeypatch)
+    paths = log_computed(monkeypatch)
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.weights": lambda x: x})
     assert not [path for path in paths if path.startswith("blocks.2")]
@@ -443,10 +438,10 @@ def test_repr_of_an_edited_trace_retains_nothing(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     edited = trace.edited({"blocks.1.attention.heads.2.weights": 0})
     for result in (edited, edited.blocks[1], edited.blocks[1].attention, edited.head(1, 2)):
-        held = kept(edited), kept(trace)
+        held = stored_steps(edited), stored_steps(trace)
         assert "edited: blocks.1.attention.heads.2.weights" in repr(result)
         assert result._repr_html_()
-        assert (kept(edited), kept(trace)) == held
+        assert (stored_steps(edited), stored_steps(trace)) == held
 
 
 def test_an_unused_edited_trace_is_freed(odd: GPT2) -> None:
@@ -1007,7 +1002,7 @@ def test_explanations_of_edited_scale_mask_and_context(odd: GPT2) -> None:
 def test_wrong_stored_numbers_are_refused_beside_edits(odd: GPT2) -> None:
     trace, path = odd.trace("the hen"), "blocks.1.attention.heads.2.scores"
     head = trace.edited({"blocks.1.attention.heads.2.weights": 0.25}).head(1, 2)
-    plant(trace, **{path: trace.head(1, 2).scores + 1e-2})
+    replace_steps(trace, **{path: trace.head(1, 2).scores + 1e-2})
     for look in (lambda: head.explain(3, 1), lambda: head.explain(3)):
         with pytest.raises(DisagreementError, match=r"^scores"):
             look()

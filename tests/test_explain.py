@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from runs import kept, plant
+from runs import replace_steps, stored_steps
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Head, causal_mask
@@ -35,7 +35,7 @@ def with_change(attention: Attention, step: str, cell: tuple[int, int], by: floa
         getattr(attention, name)
     array = np.array(getattr(attention, step))
     array[cell] += by
-    plant(attention, **{step: array})
+    replace_steps(attention, **{step: array})
     return attention
 
 
@@ -160,7 +160,7 @@ def test_a_wrong_context_is_refused(toy: Attention) -> None:
 
 def test_a_masked_score_that_is_not_minus_infinity_is_refused() -> None:
     toy = attnlab.attention(*(np.eye(2),) * 3, mask=causal_mask(2))
-    plant(toy, masked_scores=np.array([[0.5**0.5, -5.0], [0.0, 0.5**0.5]]))
+    replace_steps(toy, masked_scores=np.array([[0.5**0.5, -5.0], [0.0, 0.5**0.5]]))
     with pytest.raises(DisagreementError, match="masked_scores"):
         toy.explain(0, 1)
     with pytest.raises(DisagreementError, match="masked_scores of key 1"):
@@ -262,7 +262,7 @@ def test_explanations_retain_no_large_arrays() -> None:
     rng = np.random.default_rng(0)
     result = attnlab.attention(*rng.standard_normal((3, 150, 4)))
     result.explain(100, 3)
-    assert not {"raw_scores", "scores", "masked_scores", "weights"} & kept(result)
+    assert not {"raw_scores", "scores", "masked_scores", "weights"} & stored_steps(result)
 
 
 @pytest.mark.parametrize("scale", [1.0, 30.0, 100.0])

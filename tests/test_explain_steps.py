@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES
-from runs import every_step, kept, plant
+from runs import every_step, replace_steps, stored_steps
 from test_edits import edit_of, editable, random_model
 
 import attnlab
@@ -32,11 +32,6 @@ INDEX_NAMES = ("token", "query", "key", "id", "position", "row", "column", "comp
 @pytest.fixture(scope="module")
 def pocket() -> Trace:
     return GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 # ---- the numbers used ---------------------------------------------------------------------------
@@ -496,10 +491,10 @@ def test_ambiguous_token_text() -> None:
 
 def test_explanations_retain_nothing(odd: GPT2) -> None:
     trace = odd.trace([5, 80, 5])
-    before = kept(trace)
+    before = stored_steps(trace)
     for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
         trace.explain(path)
-    assert {path for path in kept(trace) - before if not path.endswith(".n_head")} == set()
+    assert {path for path in stored_steps(trace) - before if not path.endswith(".n_head")} == set()
 
 
 # ---- what is wrong, or edited --------------------------------------------------------------------
@@ -521,7 +516,7 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
             continue
         for other in (*part.steps, *getattr(part, "parts", ())):
             getattr(part, other)  # its inputs are unchanged
-        plant(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
+        replace_steps(part, **{name: stored + 1e-2 if name != "scale" else stored + 1e-4})
         column = None if name == "scale" else int(step.axes.split()[-1:] == ["Tk"])
         with pytest.raises(DisagreementError, match=f"^{name} is stored as"):
             part._explain(name, None, column)

@@ -48,11 +48,6 @@ PATIENCE = 60
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def explorer(pocket: GPT2) -> Iterator[Explorer]:
     with pocket.explore() as explorer:
         yield explorer

@@ -41,11 +41,6 @@ PATHS = {
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def trace(pocket: GPT2) -> Trace:
     return pocket.trace(TEXT)
 

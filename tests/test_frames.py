@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, needs
+from conftest import needs
 
 import attnlab
 from attnlab import GPT2, AttnlabError
@@ -15,11 +15,6 @@ from attnlab import GPT2, AttnlabError
 def libraries() -> None:
     needs("pandas", "frames")
     needs("xarray", "frames")
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 def test_data_frame_by_position_and_by_symbol(odd: GPT2) -> None:

@@ -23,11 +23,6 @@ VECTORS = sorted({name.split(".")[1] for name in ARRAYS.files if name.startswith
 STEPS = ("X", "Q", "K", "V", "raw_scores", "scores", "masked_scores", "weights", "context")
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_continuations_equal_transformers(name: str, dtype: str) -> None:

@@ -55,11 +55,6 @@ SYSTEM_ERRORS = (
 )
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [

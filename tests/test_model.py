@@ -674,11 +674,6 @@ def test_invalid_tokenizers(wrong: Any) -> None:
 # What scripts pass
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 IDS = [71, 259, 3]
 
 # transformers' BatchEncoding is such a dict.

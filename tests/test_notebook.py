@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
-from runs import kept, plant_tokens
+from runs import replace_tokens, stored_steps
 
 import attnlab
 from attnlab import GPT2, Token, Tokens, causal_mask
@@ -83,11 +82,6 @@ def page(shown: Any) -> Page:
     assert "http" not in html
     assert "url(" not in html
     return parsed
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 def test_tokens_are_chips(gpt2_tokenizer: attnlab.Tokenizer) -> None:
@@ -196,14 +190,14 @@ def test_all_heads_at_once(odd: GPT2) -> None:
 def test_views_compute_no_extra_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert repr(trace).partition("\n")[2].partition("\n.")[0] in page(trace).text
-    assert kept(trace) == kept(odd.trace("the hen"))
+    assert stored_steps(trace) == stored_steps(odd.trace("the hen"))
     for shown in (trace.blocks[2], trace.blocks[0].mlp):
         assert repr(shown).partition("\n")[2].partition("\n.")[0] in page(shown).text
-    assert "output" not in kept(trace.blocks[0])
+    assert "output" not in stored_steps(trace.blocks[0])
     large = np.zeros((2, 1024, 2))
     result = attnlab.attention(large, large, large)
     assert "weights haven't been computed yet" in page(result).text
-    assert "weights" not in kept(result)
+    assert "weights" not in stored_steps(result)
 
 
 def test_batches_are_shown_as_a_table() -> None:
@@ -222,7 +216,7 @@ def test_hostile_tokens_are_escaped() -> None:
     tokens = hostile_tokens()
     T = len(tokens)
     result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
-    plant_tokens(result, tokens)
+    replace_tokens(result, tokens)
     for shown in (tokens, result):
         html = shown._repr_html_()
         assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
@@ -309,11 +303,11 @@ def test_html_of_a_trace(odd: GPT2) -> None:
 
 def test_html_of_a_long_trace_computes_nothing(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
-    before = kept(trace)
+    before = stored_steps(trace)
     shown = page(trace)
     assert "The heads aren't shown for a long text" in shown.text
     assert not [tag for tag, _ in shown.elements if tag == "img"]
-    assert kept(trace) == before
+    assert stored_steps(trace) == before
 
 
 def test_html_of_predictions_and_generations(odd: GPT2) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import every_step, kept
+from runs import every_step, stored_steps
 
 import attnlab
 from attnlab import (
@@ -434,7 +434,7 @@ def test_long_heads_are_views_or_bitwise_equal(name: str, cross: bool) -> None:
     for h, head in enumerate(whole.heads):
         assert np.shares_memory(getattr(head, name), of_layer)
         assert np.array_equal(getattr(alone.heads[h], name), of_layer[h])
-    assert name in "QKV" or name not in kept(alone)
+    assert name in "QKV" or name not in stored_steps(alone)
     assert np.array_equal(getattr(alone, name), of_layer)
 
 

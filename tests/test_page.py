@@ -38,7 +38,7 @@ from pages import (
     to_cell,
     until,
 )
-from runs import plant
+from runs import replace_steps
 
 from attnlab import GPT2, AttnlabError, Head, Token, Tokens, Trace, attention, causal_mask
 from attnlab.forward.forward_pass import KeyValueCache
@@ -204,7 +204,7 @@ def test_a_page_is_known_by_its_beginning(odd: GPT2, tmp_path: Path) -> None:
 def test_numbers_that_float32_can_not_hold() -> None:
     trace = GPT2.from_pretrained(REFERENCE / "float64", dtype="float64").trace("the hen")
     chain = trace.blocks[1].attention
-    plant(chain, Q=np.full(chain.Q.shape, 1e300))
+    replace_steps(chain, Q=np.full(chain.Q.shape, 1e300))
     with pytest.raises(AttnlabError, match="overflow float32"):
         trace.to_html()
 
@@ -495,7 +495,7 @@ def test_a_small_maps_pixel_is_the_strongest_of_its_cells(odd: GPT2, open_page: 
     traces = [gpt2_shaped(odd, T, n_layer=1) for _ in "AB"]
     for trace in traces:
         chain = trace.blocks[0].attention
-        plant(chain, Q=rng.normal(0, 2, chain.Q.shape), K=rng.normal(0, 2, chain.K.shape))
+        replace_steps(chain, Q=rng.normal(0, 2, chain.Q.shape), K=rng.normal(0, 2, chain.K.shape))
     page = open_page(*traces, viewport={"width": 1280, "height": 1200})
     until(page, "grids.every(({ maps }) => maps.every((map) => map.values))")
     a, b = (seen(trace, 0, 3, "weights") for trace in traces)

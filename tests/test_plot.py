@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from conftest import REFERENCE, needs
-from runs import plant_tokens
+from runs import replace_tokens
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Token, Tokens, causal_mask
@@ -24,17 +24,12 @@ def matplotlib() -> None:
     needs("matplotlib", "plot")
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 def with_tokens(*texts: str) -> Attention:
     T = len(texts)
     numbers = np.random.default_rng(0).standard_normal((3, T, 4))
     result = attnlab.attention(*numbers, mask=causal_mask(T))
     symbols = Tokens(Token(i, f"S{i}", text, text.encode()) for i, text in enumerate(texts))
-    plant_tokens(result, symbols)
+    replace_tokens(result, symbols)
     return result
 
 

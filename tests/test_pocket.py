@@ -25,11 +25,6 @@ PROMPT = "It’s very hot in summer. Swimming is"
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def losses(pocket: GPT2) -> HeldOut:
     return held_out(pocket)
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import REFERENCE
-from runs import every_step, kept, plant
+from runs import every_step, replace_steps, stored_steps
 
 from attnlab import (
     GPT2,
@@ -38,11 +37,6 @@ LENGTHS = (7, ROWS + 3)  # by the equations, and by the fast forms
 
 def random(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape)
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 def heads_of(T: int, **settings: Any) -> MultiHeadAttention:
@@ -219,9 +213,9 @@ def test_values_may_have_extra_leading_axes(T: int, leading: tuple[int, ...]) ->
 def test_weights_of_a_head_compute_only_their_inputs(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert trace.head(1, 2).weights.shape == (4, 4)
-    assert not kept(trace.blocks[2])
-    assert not {"context", "concat", "output", "W_O"} & kept(trace.blocks[1].attention)
-    assert "blocks.0.output" in kept(trace)
+    assert not stored_steps(trace.blocks[2])
+    assert not {"context", "concat", "output", "W_O"} & stored_steps(trace.blocks[1].attention)
+    assert "blocks.0.output" in stored_steps(trace)
 
 
 # ---- what a run reports --------------------------------------------------------------------------
@@ -275,10 +269,10 @@ def test_non_finite_numbers_are_located(T: int, changed: dict[str, Any], message
     forward = ForwardPass(np.arange(T), parameters(**changed))
     with pytest.raises(AttnlabError, match=message):
         _ = forward.logits
-    before = kept(forward)
+    before = stored_steps(forward)
     with pytest.raises(AttnlabError, match=message):
         _ = forward.logits
-    assert kept(forward) == before
+    assert stored_steps(forward) == before
 
 
 @pytest.mark.parametrize("T", LENGTHS)
@@ -325,10 +319,10 @@ def test_overflowing_products_are_reported(
 def test_computed_steps_are_reused() -> None:
     """Planted numbers are used by later steps."""
     long = heads_of(LENGTHS[1])
-    plant(long, weights=np.zeros(long._scores_shape))
+    replace_steps(long, weights=np.zeros(long._scores_shape))
     assert not long.context.any()
     mlp = ForwardPass(np.arange(LENGTHS[1]), parameters()).blocks[0].mlp
-    plant(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))
+    replace_steps(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))
     assert np.array_equal(mlp.output, np.broadcast_to(mlp.b_2, mlp.output.shape))
 
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import MODELS, REFERENCE, RELATIVES, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from runs import kept
+from runs import stored_steps
 
 import attnlab
 from attnlab import (
@@ -42,11 +42,6 @@ def part(trace: ForwardPass, path: str) -> Any:
     for name in path.split("."):
         value = value[int(name)] if name.isdigit() else getattr(value, name)
     return value
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -109,18 +104,18 @@ def test_long_prompts_by_rows_equal_the_textbook_chain() -> None:
 def test_reading_computes_only_needed_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen in a thin inn")
     assert trace.head(0, 0).weights.shape == (12, 12)
-    assert not {"mid", "output"} & kept(trace.blocks[0])
-    assert not {path for path in kept(trace.blocks[0]) if path.startswith("mlp")}
-    assert not kept(trace.blocks[1])
+    assert not {"mid", "output"} & stored_steps(trace.blocks[0])
+    assert not {path for path in stored_steps(trace.blocks[0]) if path.startswith("mlp")}
+    assert not stored_steps(trace.blocks[1])
     assert trace.blocks[2].output.shape == (12, 35)
     for block in trace.blocks:
-        assert not set(STEPS[:3]) & kept(block.attention)
-        assert kept(block.mlp) <= {"epsilon", "activation"}
+        assert not set(STEPS[:3]) & stored_steps(block.attention)
+        assert stored_steps(block.mlp) <= {"epsilon", "activation"}
         assert block.mlp.output.shape == (12, 35)
-        assert not {"hidden", "activated"} & kept(block.mlp)
-    assert not {"logits", "token_embedding", "position_embedding"} & kept(trace)
+        assert not {"hidden", "activated"} & stored_steps(block.mlp)
+    assert not {"logits", "token_embedding", "position_embedding"} & stored_steps(trace)
     assert len(trace.next_tokens(3)) == 3
-    assert "logits" not in kept(trace)
+    assert "logits" not in stored_steps(trace)
 
 
 def test_X_is_retained_only_after_it_is_read(odd: GPT2) -> None:
@@ -130,7 +125,7 @@ def test_X_is_retained_only_after_it_is_read(odd: GPT2) -> None:
     assert "\nX " in repr(attention)
     assert "memory" not in repr(attention)
     assert attention.axes_of("W_K") == "D H·Dk"
-    assert not {"X", "memory"} & kept(attention)
+    assert not {"X", "memory"} & stored_steps(attention)
     copied = copy.deepcopy(attention)
     assert attention.memory is attention.X
     assert np.array_equal(copied.X, attention.X)
@@ -213,7 +208,7 @@ def test_reprs_compute_only_quick_steps(odd: GPT2, walkthrough_directory: Path) 
     trace = odd.trace("the hen")
     for result in (trace, *trace.blocks):
         assert "not computed yet" not in repr(result)
-    assert "output" not in kept(trace.blocks[0])
+    assert "output" not in stored_steps(trace.blocks[0])
     assert f"{trace.next_logits.min():.4g} … {trace.next_logits.max():.4g}" in repr(trace)
 
     trace = GPT2.from_pretrained(walkthrough_directory).trace([5, 6, 7])

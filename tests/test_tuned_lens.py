@@ -16,11 +16,6 @@ from attnlab.training.tuned_lens import POCKET_LENS, loss_and_gradients
 TEXT = "The dog chased the ball, but it"
 
 
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
 def texts_of(seed: int, count: int) -> list[str]:
     return [sample.text for sample in corpus(seed, count).samples]
 
