@@ -188,7 +188,7 @@ print(
 print(f"\nThis head's keys with {rank} numbers per token instead of {Dh}:")
 print(f"scores change by at most {difference:.2f}; they range from ", end="")
 print(f"{head.scores[head.mask].min():.2f} to {head.scores[head.mask].max():.2f}")
-pictures.curves({"K": sizes}, x_name="number", y_name="singular value")
+pictures.curves({"K": singular}, x_name="number", y_name="singular value")
 
 # %% [markdown]
 # ## 17.6 Position as a rotation
