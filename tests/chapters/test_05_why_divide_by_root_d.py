@@ -28,9 +28,9 @@ CHANGES: Changes = {
 }
 
 OF_FIGURES: Changes = {
-    "scores that are equal": {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0.7, 0.7])\nt"},
-    "one score": {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "-3])\nt"},
-    "scores of zeros": {"0.1, -0.2, 0.3, -0.2, 0.5])\nt": "0, 0, 0])\nt"},
+    "scores that are equal": {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "0.7, 0.7])\nf"},
+    "one score": {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "-3])\nf"},
+    "scores of zeros": {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "0, 0, 0])\nf"},
     "other factors": {"factors = (1, 8, 64)": "factors = (0, -2, 1000, 5)"},
 }
 
