@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import unicodedata
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CHROMIUM, MODELS, REFERENCE, RELATIVES, Watched
+from numpy.typing import NDArray
 from pages import LOADED, to_cell, until
 from safetensors.numpy import load_file, save_file
 
@@ -63,9 +65,20 @@ def opened(page: Any, trace: Trace, changes: list[Any]) -> None:
     )
 
 
-def numbers_of(page: Any, name: str) -> Any:
-    numbers = page.evaluate("async (name) => [...(await source.pack(made, name))]", name)
-    return np.array(numbers, dtype=np.float64)
+def packs_of(page: Any, *names: str) -> list[NDArray[np.float64]]:
+    """Packs of the open trace."""
+    packs = page.evaluate(
+        """async (names) => {
+            const packs = [];
+            for (const name of names) {
+                const { buffer, byteOffset, byteLength } = await source.pack(made, name);
+                packs.push(new Uint8Array(buffer, byteOffset, byteLength).toBase64());
+            }
+            return packs;
+        }""",
+        list(names),
+    )
+    return [np.frombuffer(b64decode(pack), "<f4").astype(np.float64) for pack in packs]
 
 
 def off(actual: Any, expected: Any) -> float:
@@ -132,7 +145,8 @@ def test_a_tensor_that_is_read_in_parts(
     assert page.locator("#status").inner_text() == ""
     expected = GPT2.from_pretrained(tmp_path / "large").trace(TEXT)
     opened(page, expected, [])
-    assert off(numbers_of(page, "logits.5"), expected.logits[5]) < 1e-5
+    (logits,) = packs_of(page, "logits.5")
+    assert off(logits, expected.logits[5]) < 1e-5
 
 
 def test_reading_survives_garbage_collection(browser: Any, pocket: GPT2, tmp_path: Path) -> None:
@@ -200,9 +214,9 @@ def check_numbers(
             *(f"columns.blocks.{layers - 1}.{name}.1.3" for name in WITH_COLUMNS),
             "columns.W_U.3.5",
         ]
-        for pack_ in names:
-            expected = np.frombuffer(pack(trace, pack_), "<f4").astype(np.float64)
-            assert off(numbers_of(page, pack_), expected) < 1e-5, (changes, pack_)
+        for name, actual in zip(names, packs_of(page, *names), strict=True):
+            expected = np.frombuffer(pack(trace, name), "<f4").astype(np.float64)
+            assert off(actual, expected) < 1e-5, (changes, name)
         described = page.evaluate(
             "(({ runs, packs, graph, names, mask, ...described }) => described)(made)"
         )
@@ -842,7 +856,7 @@ def test_the_lens_and_the_attribution_are_the_librarys(name: str, play: Play) ->
         trace = model.trace(TEXT).edited(edits) if edits else model.trace(TEXT)
         opened(page, trace, changes)
         for position, id in ((len(trace.tokens) - 1, 7), (1, model.config.vocab_size - 1)):
-            actual = numbers_of(page, f"attribution.{position}.{id}")
+            (actual,) = packs_of(page, f"attribution.{position}.{id}")
             lens, contributions = (
                 actual[: 4 * (2 * L + 1)].reshape(-1, 4),
                 actual[4 * (2 * L + 1) :],
