@@ -647,7 +647,7 @@ class Words:
         tokens = [token for axis in axes for token in axis.tokens if token is not None]
         texts = [title, *(name for axis in axes for name in axis.names), *map(readable, tokens)]
         texts += translations().values() if language_of() == CHINESE else []
-        self.fonts, self._missing = fonts_for(frozenset("".join(texts)) - {"\n"})
+        self.fonts, self._missing = fonts_for(frozenset("".join(texts)))
         notes = [_font_note.get()] if _font_note.get() else []
         if self._missing:
             notes.append(say("characters missing from the fonts are shown as symbols"))
@@ -682,7 +682,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Font families for the characters, the default first, and the characters without a font."""
     families = list(rcParams["font.family"])
     default = font_manager.findfont(font_manager.FontProperties(family=families))
-    missing = characters - _characters(default)
+    missing = characters - _characters(default) - {"\n"}
     for find in (_known_fonts, _new_fonts):
         for entry in find() if missing else ():
             covered = missing & _characters(entry.fname)

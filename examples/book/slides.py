@@ -11,6 +11,7 @@ down, or continues on the next.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -105,7 +106,8 @@ DRAWING = re.compile("<!-- drawing: (\\w+) -->")
 def page(chapter: Path, language: str) -> str:
     """A chapter's slides; runs the chapter."""
     notebook = jupytext.reads(lesson(chapter, language, "slides"), fmt="py:percent")
-    NotebookClient(notebook, kernel_name="python3", timeout=None).execute()
+    client = NotebookClient(notebook, kernel_name="python3", timeout=None)
+    client.execute(env={**os.environ, "ATTNLAB_LANGUAGE": language})
     numbers, number = [], 0
     for cell in notebook.cells:
         number += cell.metadata["slideshow"]["slide_type"] != "notes"
