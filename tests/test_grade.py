@@ -126,7 +126,7 @@ def test_a_chinese_notebook_gets_chinese_feedback(tmp_path: Path) -> None:
     assert chinese["10-my_cross_attention"] == "0.8"
     assert "第 10 章：" in chinese["page"]
     assert "| 10-my_cross_attention | 0.8 / 2 | 有误 |" in chinese["page"]
-    assert "没有开平方，或者 √Dk 除了两次。请除以 √Dk，只除一次。" in chinese["page"]
+    assert "没有开平方，或者重复除以了 √Dk。请除以 √Dk，只除一次。" in chinese["page"]
     assert "**答案**" in chinese["page"]
     assert (english["points"], english["mistakes"]) == ("0", "")
     assert "| 10-my_cross_attention | 0 of 2 | not written |" in english["page"]

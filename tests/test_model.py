@@ -97,7 +97,7 @@ def test_arrays_by_parameter_paths(model: str) -> None:
         (lambda m: m.trace(None), "expected a text or token ids; got None"),
         (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "'temprature'; settings are temperature"),
-        (lambda m: m.trace("the hen").tokens.index("n"), r"tokens.find\(text\) finds one"),
+        (lambda m: m.trace("the hen").tokens.index("n"), r"use tokens.find\(text\)"),
         (lambda m: m.trace("the hen").tokens.index("n", "t"), "start must be an integer"),
         (
             lambda m: m.trace("the hen").explain("blocks.1.attention.scores"),
