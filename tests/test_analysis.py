@@ -913,8 +913,8 @@ def test_tokens_that_a_head_reads_and_writes(odd: Trace) -> None:
     read = odd.reads(layer, head, id, 7)
     assert np.array_equal(read.ids, np.argsort(-scores)[:7])
     assert np.allclose(read.numbers, np.sort(scores)[::-1][:7])
-    written = V[id] @ p[f"{block}.W_O"].reshape(H, D // H, D)[head]
-    logits = ((written - written.mean()) * p["gain"]) @ odd.W_U
+    output = V[id] @ p[f"{block}.W_O"].reshape(H, D // H, D)[head]
+    logits = ((output - output.mean()) * p["gain"]) @ odd.W_U
     wrote = odd.writes(layer, head, id, 7)
     assert np.array_equal(wrote.ids, np.argsort(-logits)[:7])
     assert np.allclose(wrote.numbers, np.sort(logits)[::-1][:7])

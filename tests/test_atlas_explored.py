@@ -101,8 +101,8 @@ def test_passages_reopen_with_their_ids(explorer: Explorer, atlas: Atlas, pocket
         assert fragment == f"layer={layer}&head={head}"
         trace, passage = opened(explorer, address), passages[key]
         assert trace["ids"] == list(passage.ids)
-        where = f"{passage.text}, from token {passage.start}; {name} {passage.value:.3f}"
-        assert trace["atlas"] == where
+        heading = f"{passage.text}, from token {passage.start}; {name} {passage.value:.3f}"
+        assert trace["atlas"] == heading
 
 
 def test_links_open_tabs_from_a_notebook_frame(explorer: Explorer) -> None:

@@ -460,10 +460,10 @@ def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:
     assert "wasn't written by attnlab. Use --force" in err
     assert page.read_text() == "<title>attnlab: mine</title>"
     run(*arguments, "--force")
-    written = page.read_text(encoding="utf-8")
-    assert "the hen" in written
+    content = page.read_text(encoding="utf-8")
+    assert "the hen" in content
     json_output("html", "in", "-o", str(page))  # it replaces its own files without asking
-    assert page.read_text(encoding="utf-8") != written
+    assert page.read_text(encoding="utf-8") != content
 
 
 @posix
@@ -670,13 +670,13 @@ def run_in_terminal(*arguments: str, **changes: str) -> str:
         env=environment(TERM="xterm-256color", **changes),
     )
     os.close(theirs)
-    written = b""
+    content = b""
     with contextlib.suppress(OSError):  # on Linux, the other end is closed
         while piece := os.read(ours, 4096):
-            written += piece
+            content += piece
     os.close(ours)
     assert process.wait() == 0
-    return written.decode()
+    return content.decode()
 
 
 @posix
@@ -803,8 +803,8 @@ def test_edits_that_are_refused(edit: str, message: str) -> None:
 def test_check(tmp_path: Path) -> None:
     trace = GPT2.from_pretrained(ODD).trace("the hen in")
     attention = trace.blocks[1].attention
-    wrong, right = attention.raw_scores / 35**0.5, attention.weights
-    np.savez(tmp_path / "layer.npz", K=attention.K[None], scores=wrong)
+    incorrect, correct = attention.raw_scores / 35**0.5, attention.weights
+    np.savez(tmp_path / "layer.npz", K=attention.K[None], scores=incorrect)
     layer = str(tmp_path / "layer.npz")
     content = json_output("check", layer, "--text", "the hen in", "--layer", "1", status=1)
     assert content["agrees"] is False
@@ -813,9 +813,9 @@ def test_check(tmp_path: Path) -> None:
     assert [item["formula"] for item in content["mistakes"]] == ["scores = raw_scores / √D"]
     assert content["mistakes"][0]["lines"] == ["scores = raw_scores / math.sqrt(Dk)"]
     assert content["further"] == content["cells"] == []
-    context = trace.edited({"blocks.1.attention.scores": wrong}).blocks[1].attention.context
+    context = trace.edited({"blocks.1.attention.scores": incorrect}).blocks[1].attention.context
     concat = context.transpose(1, 0, 2).reshape(6, 35)  # and W_O left out
-    np.savez(tmp_path / "two.npz", scores=wrong, output=concat)
+    np.savez(tmp_path / "two.npz", scores=incorrect, output=concat)
     two = str(tmp_path / "two.npz")
     content = json_output("check", two, "--text", "the hen in", "--layer", "1", status=1)
     assert [item["formula"] for item in content["mistakes"]] == ["scores = raw_scores / √D"]
@@ -827,12 +827,12 @@ def test_check(tmp_path: Path) -> None:
     narrow, _ = run("check", layer, "--text", "the hen in", "--layer", "1", status=1, COLUMNS="40")
     assert all(map(fits_in_forty, narrow.splitlines()))
     assert re.search(r"^step +x rounding$", narrow, re.MULTILINE)  # no row is broken
-    np.savez(tmp_path / "head.npz", weights=right[2])
+    np.savez(tmp_path / "head.npz", weights=correct[2])
     head = str(tmp_path / "head.npz")
     options = ("--text", "the hen in", "--layer", "1", "--head", "2")
     assert json_output("check", head, *options)["agrees"] is True
     path = "blocks.1.attention.masked_scores"
-    np.savez(tmp_path / "model.npz", **{path: np.where(attention.mask, wrong * 0, -np.inf)})
+    np.savez(tmp_path / "model.npz", **{path: np.where(attention.mask, incorrect * 0, -np.inf)})
     model = str(tmp_path / "model.npz")
     content = json_output("check", model, "--text", "the hen in", status=1)
     assert content["first"] == path

@@ -159,9 +159,9 @@ def in_picture(trace: Trace, step: str) -> list[str]:
     from matplotlib.image import imread
 
     picture = trace.head(1, 3).plot(step)
-    written = io.BytesIO()
-    picture.figure.savefig(written, format="png", dpi=100)
-    pixels = (255 * imread(io.BytesIO(written.getvalue()))[..., :3]).round().astype(int)
+    buffer = io.BytesIO()
+    picture.figure.savefig(buffer, format="png", dpi=100)
+    pixels = (255 * imread(io.BytesIO(buffer.getvalue()))[..., :3]).round().astype(int)
     T, to_paper = len(trace.tokens), picture.axes.transData.transform
     points = [to_paper((j, i)) * 100 / picture.figure.dpi for i in range(T) for j in range(T)]
     colours = [pixels[-1 - round(y), round(x)] for x, y in points]

@@ -74,8 +74,8 @@ def test_missing_settings_have_gpt2_defaults() -> None:
 
 
 def test_defaults_equal_those_of_transformers() -> None:
-    written = json.loads((REFERENCE / "odd" / "config.json").read_text())
-    assert {name: written[name] for name in GPT2S} == GPT2S
+    recorded = json.loads((REFERENCE / "odd" / "config.json").read_text())
+    assert {name: recorded[name] for name in GPT2S} == GPT2S
 
 
 def test_unrelated_keys_are_ignored() -> None:
@@ -100,10 +100,10 @@ def test_supported_variants_of_settings(name: str, tmp_path: Path) -> None:
 def test_saved_config_is_readable_by_transformers(tmp_path: Path) -> None:
     GPT2Config(**SIZES | {"activation_function": "relu", "n_inner": 9}).save(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
-    written = json.loads((REFERENCE / "odd" / "config.json").read_text())
-    assert saved.keys() <= written.keys()
+    recorded = json.loads((REFERENCE / "odd" / "config.json").read_text())
+    assert saved.keys() <= recorded.keys()
     assert saved["model_type"] == "gpt2"
-    assert saved["architectures"] == written["architectures"]
+    assert saved["architectures"] == recorded["architectures"]
     assert (saved["activation_function"], saved["n_inner"]) == ("relu", 9)
 
 

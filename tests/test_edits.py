@@ -127,8 +127,8 @@ class ByHand(dict[str, Any]):
         for letter, third in zip("QKV", np.split(W, 3, axis=-1), strict=True):
             columns = np.split(self.put(f"{prefix}.{name}_{letter}", third), self.H, axis=-1)
             of_heads = [
-                self.put(f"{prefix}.heads.{h}.{name}_{letter}", one)
-                for h, one in enumerate(columns)
+                self.put(f"{prefix}.heads.{h}.{name}_{letter}", part)
+                for h, part in enumerate(columns)
             ]
             self[f"{prefix}.{name}_{letter}"] = np.concatenate(of_heads, axis=-1)
             result.append(self[f"{prefix}.{name}_{letter}"])
@@ -152,7 +152,7 @@ class ByHand(dict[str, Any]):
             QKV[:, h] = projected.reshape(len(X), 3, H, -1)[:, :, h].swapaxes(0, 1)
         QKV = self.put(f"{prefix}.QKV", QKV.transpose(2, 0, 1, 3).reshape(len(X), -1))
         QKV = QKV.reshape(len(X), 3, H, -1).transpose(1, 2, 0, 3)
-        Q, K, V = (self.of_heads(prefix, *one) for one in zip("QKV", QKV, strict=True))
+        Q, K, V = (self.of_heads(prefix, name, x) for name, x in zip("QKV", QKV, strict=True))
         scale = self.put(f"{prefix}.scale", np.sqrt(Q.shape[-1]))
         scales = np.array([self.put(f"{head}.scale", scale) for head in heads])
         mask = self.of_heads(prefix, "mask", mask)
@@ -164,7 +164,8 @@ class ByHand(dict[str, Any]):
         concat = self.put(f"{prefix}.concat", np.hstack([*context]))
         W_O = self.put(f"{prefix}.W_O", params[f"{prefix}.W_O"])
         of_heads = [
-            self.put(f"{head}.W_O", one) for head, one in zip(heads, np.split(W_O, H), strict=True)
+            self.put(f"{head}.W_O", rows)
+            for head, rows in zip(heads, np.split(W_O, H), strict=True)
         ]
         W_O = self[f"{prefix}.W_O"] = np.vstack(of_heads)
         output = concat @ W_O + self.put(f"{prefix}.b_O", params[f"{prefix}.b_O"])
@@ -197,8 +198,8 @@ def all_paths(trace: Trace) -> list[str]:
         for name in result._children:
             part = getattr(result, name)
             if isinstance(part, tuple):
-                for n, one in enumerate(part):
-                    yield from below(one, f"{prefix}{name}.{n}.")
+                for n, child in enumerate(part):
+                    yield from below(child, f"{prefix}{name}.{n}.")
             else:
                 yield from below(part, f"{prefix}{name}.")
 
@@ -311,12 +312,14 @@ def test_simultaneous_and_successive_edits_agree(T: int) -> None:
 
 def test_later_edits_of_a_step_override_earlier_ones(odd: GPT2) -> None:
     trace = odd.trace("the hen")
-    path, one = "blocks.1.attention.context", "blocks.1.attention.heads.2.context"
-    twice = trace.edited({one: 1}).edited({path: lambda x: x + 2})
+    path, head_path = "blocks.1.attention.context", "blocks.1.attention.heads.2.context"
+    twice = trace.edited({head_path: 1}).edited({path: lambda x: x + 2})
     assert (twice.head(1, 2).context == 3).all()
     assert np.array_equal(twice.head(1, 1).context, trace.head(1, 1).context + 2)
-    assert (trace.edited({path: 2}).edited({one: lambda x: x + 1}).head(1, 2).context == 3).all()
-    assert (trace.edited({one: lambda x: x + 1, path: 2}).head(1, 2).context == 3).all()
+    assert (
+        trace.edited({path: 2}).edited({head_path: lambda x: x + 1}).head(1, 2).context == 3
+    ).all()
+    assert (trace.edited({head_path: lambda x: x + 1, path: 2}).head(1, 2).context == 3).all()
     both = trace.edited({"logits": 1}).edited({"next_logits": lambda x: x + 1})
     assert (both.logits[:-1] == 1).all()
     assert (both.logits[-1] == 2).all()
@@ -352,7 +355,7 @@ def test_unaffected_steps_share_arrays(odd: GPT2, first: str) -> None:
     """In whichever of the two traces it is read first."""
     trace = odd.trace("the hen in")
     edited = trace.edited({"blocks.1.attention.heads.2.context": 0})
-    one, other = (trace, edited) if first == "the base" else (edited, trace)
+    source, other = (trace, edited) if first == "the base" else (edited, trace)
     after = ("context", "concat", "output")
     for path in all_paths(trace):
         words = path.split(".")
@@ -362,7 +365,7 @@ def test_unaffected_steps_share_arrays(odd: GPT2, first: str) -> None:
             or (words[:3] == ["blocks", "1", "mlp"] and words[-1] in ("X", "hidden", "activated"))
             or (words[:2] == ["blocks", "2"] and words[-1] in (*BLOCK_STEPS, *after))
         )
-        actual = attnlab.at(one, path)
+        actual = attnlab.at(source, path)
         if isinstance(actual, np.ndarray):
             assert (actual is attnlab.at(other, path)) == (not depends), path
 
@@ -492,8 +495,8 @@ def test_copies_and_pickles_of_edited_traces(odd: GPT2) -> None:
 
 def test_pickles_contain_each_array_once(odd: GPT2) -> None:
     """Views aren't pickled beside their array; of a cache, only the used part is."""
-    written = odd.generate("the hen", 3, temperature=0, trace=True, edits={"embedding": 1})
-    for trace in (odd.trace("the hen"), written.trace, written.steps[0].trace):
+    generation = odd.generate("the hen", 3, temperature=0, trace=True, edits={"embedding": 1})
+    for trace in (odd.trace("the hen"), generation.trace, generation.steps[0].trace):
         trace.logits  # noqa: B018 (runs all blocks)
         for layer in range(3):
             trace.blocks[layer].attention.context  # noqa: B018
@@ -523,7 +526,7 @@ def test_threads_reading_an_edited_trace(odd: GPT2) -> None:
         with ThreadPoolExecutor(8) as pool:
             looked = list(pool.map(look, range(0, 80, 10)))
         for result in zip(*looked, strict=True):
-            assert all(one is result[0] or one == result[0] for one in result)
+            assert all(value is result[0] or value == result[0] for value in result)
 
 
 def test_copying_an_edited_trace_while_a_thread_reads_it(odd: GPT2) -> None:
@@ -534,7 +537,9 @@ def test_copying_an_edited_trace_while_a_thread_reads_it(odd: GPT2) -> None:
         for _ in range(10):
             edited = odd.trace("the hen").edited({"blocks.0.attention.heads.2.output": 0})
             with ThreadPoolExecutor(1) as pool:
-                looked = pool.submit(lambda one=edited: [attnlab.at(one, path) for path in paths])
+                looked = pool.submit(
+                    lambda trace=edited: [attnlab.at(trace, path) for path in paths]
+                )
                 while not looked.done():
                     copy.deepcopy(edited)
                 looked.result()
@@ -598,13 +603,13 @@ ROW_BY_ROW = {
 def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> None:
     """The rows of one edited trace of all tokens, including cached keys."""
     edits = ROW_BY_ROW if path == "all" else {path: ROW_BY_ROW[path]}
-    written = odd.generate("the hen", 5, temperature=0, trace=True, edits=edits)
-    whole = odd.trace(written.tokens).edited(edits)
-    assert written.trace is not None
-    check_close(written.trace, whole)
-    assert written.trace.title == whole.title
-    assert [step.computed for step in written.steps] == [4, 1, 1, 1, 1, 1]
-    for step in written.steps:
+    generation = odd.generate("the hen", 5, temperature=0, trace=True, edits=edits)
+    whole = odd.trace(generation.tokens).edited(edits)
+    assert generation.trace is not None
+    check_close(generation.trace, whole)
+    assert generation.trace.title == whole.title
+    assert [step.computed for step in generation.steps] == [4, 1, 1, 1, 1, 1]
+    for step in generation.steps:
         rows, keys = slice(step.cached, step.cached + step.computed), step.cached + step.computed
         for layer in range(3):
             actual, expected = (trace.blocks[layer].attention for trace in (step.trace, whole))
@@ -617,9 +622,9 @@ def test_each_step_of_generation_is_an_edited_trace(odd: GPT2, path: str) -> Non
         if step.token is not None:
             assert step.token.id == whole.logits[keys - 1].argmax()
     without = odd.generate("the hen", 5, temperature=0)
-    assert [token.logit for token in without.chosen] != [token.logit for token in written.chosen]
+    assert [token.logit for token in without.chosen] != [token.logit for token in generation.chosen]
     streamed = odd.stream("the hen", 5, temperature=0, edits=edits)
-    assert [token.id for token in streamed] == [token.id for token in written.chosen]
+    assert [token.id for token in streamed] == [token.id for token in generation.chosen]
 
 
 def check_close(actual: Any, expected: Any) -> None:
@@ -631,24 +636,24 @@ def check_close(actual: Any, expected: Any) -> None:
 
 def test_edits_apply_after_the_oldest_tokens_are_dropped(odd: GPT2) -> None:
     edits = {"blocks.1.mlp.output": 0}
-    written = odd.generate("the hen", 20, temperature=0, drop_oldest=True, edits=edits)
-    last = odd.trace(written.tokens.ids[-18:-1]).edited(edits)
-    assert written.chosen[-1].id == last.next_logits.argmax()
-    assert written.chosen[-1].logit == pytest.approx(float(last.next_logits.max()))
+    generation = odd.generate("the hen", 20, temperature=0, drop_oldest=True, edits=edits)
+    last = odd.trace(generation.tokens.ids[-18:-1]).edited(edits)
+    assert generation.chosen[-1].id == last.next_logits.argmax()
+    assert generation.chosen[-1].logit == pytest.approx(float(last.next_logits.max()))
 
 
 def test_editing_a_step_of_generation_leaves_the_others_unchanged(odd: GPT2) -> None:
     """Cached keys are shared; new ones are its own."""
-    written = odd.generate("the hen", 4, temperature=0, trace=True)
-    step = written.steps[2].trace
-    others = [one.trace.blocks[1].attention.K.copy() for one in written.steps]
+    generation = odd.generate("the hen", 4, temperature=0, trace=True)
+    step = generation.steps[2].trace
+    keys = [x.trace.blocks[1].attention.K.copy() for x in generation.steps]
     edits = {"blocks.0.mlp.output": lambda x: -x, "blocks.1.attention.heads.1.K": lambda x: x / 2}
     expected = step.edited(edits)
-    assert not np.array_equal(expected.blocks[1].attention.K, others[2])
-    for one, K in zip(written.steps, others, strict=True):
-        assert np.array_equal(one.trace.blocks[1].attention.K, K)
+    assert not np.array_equal(expected.blocks[1].attention.K, keys[2])
+    for unedited, K in zip(generation.steps, keys, strict=True):
+        assert np.array_equal(unedited.trace.blocks[1].attention.K, K)
     for copied in (copy.deepcopy(step), pickle.loads(pickle.dumps(step))):
-        assert np.array_equal(copied.blocks[1].attention.K, others[2])
+        assert np.array_equal(copied.blocks[1].attention.K, keys[2])
         check_same(copied.edited(edits), expected)
         check_same(copy.deepcopy(copied.edited(edits)), expected)
 
@@ -932,14 +937,14 @@ def test_every_edited_step_has_an_explanation(T: int) -> None:
     for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):
         head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
         for query, key in ((T - 1, 2), (1, T - 1)):
-            one, row = head.explain(query, key), head.explain(query)
-            assert path in one.title
+            cell, row = head.explain(query, key), head.explain(query)
+            assert path in cell.title
             for name in ("raw_scores", "scores", "masked_scores", "weights"):
                 stored = getattr(head, name)[query]
-                assert one.numbers[name] == stored[key], path
+                assert cell.numbers[name] == stored[key], path
                 assert row.numbers[name] == stored.tolist(), path
             assert row.numbers["context"] == head.context[query].tolist()
-            assert ("edited here" in str(one)) <= (path.rpartition(".")[0] in head.path)
+            assert ("edited here" in str(cell)) <= (path.rpartition(".")[0] in head.path)
 
 
 @pytest.mark.parametrize("prefix", ["", ".heads.2"], ids=["layer", "head"])
@@ -950,7 +955,7 @@ def test_explanations_stop_at_edits_and_resume_after_them(
     trace = odd.trace("the hen")
     head = trace.edited({f"blocks.1.attention{prefix}.{name}": lambda x: x / 4}).head(1, 2)
     key = int(trace.head(1, 2).weights[3].argmax())
-    numbers = (float(getattr(one, name)[3, key]) for one in (trace.head(1, 2), head))
+    numbers = (float(getattr(result, name)[3, key]) for result in (trace.head(1, 2), head))
     was, now = (f"{number:#.5g}" for number in numbers)
     explanation = head.explain(3, key)
     lines = str(explanation).splitlines()
@@ -1050,7 +1055,7 @@ def test_edits_of_masked_cells_are_visible(odd: GPT2) -> None:
     edited = trace.edited({"blocks.1.attention.heads.2.weights": 0.25})
     scored = trace.edited({"blocks.1.attention.masked_scores": 1.5})
     put = trace.edited({"blocks.1.attention.heads.2.weights": lambda w: w + np.eye(4, k=2)})
-    for one, name, masked in (
+    for result, name, masked in (
         (trace, "weights", hidden),
         (edited, "weights", hidden & False),
         (edited, "masked_scores", hidden),
@@ -1059,7 +1064,7 @@ def test_edits_of_masked_cells_are_visible(odd: GPT2) -> None:
         (put, "weights", hidden & (np.eye(4, k=2) == 0)),
         (put, "mask", hidden),
     ):
-        assert np.array_equal(labelled_step(one.head(1, 2), name).masked, masked)
+        assert np.array_equal(labelled_step(result.head(1, 2), name).masked, masked)
     assert trace.head(1, 2)._repr_html_().count("masked") > edited.head(1, 2)._repr_html_().count(
         "masked"
     )

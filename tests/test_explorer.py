@@ -304,10 +304,10 @@ def test_generation_up_to_the_last_position(pocket: GPT2) -> None:
         status, _, content = answer(explorer, "POST", "/trace", {"ids": [1] * 15})
         body = {"trace": json.loads(content)["id"], "count": 100}
         status, _, content = answer(explorer, "POST", "/write", body)
-        written = json.loads(content)
+        generation = json.loads(content)
         assert status == 200
-        assert len(written["chosen"]) == 2
-        status, _, content = answer(explorer, "POST", "/trace", {"ids": written["ids"]})
+        assert len(generation["chosen"]) == 2
+        status, _, content = answer(explorer, "POST", "/trace", {"ids": generation["ids"]})
         body["trace"] = json.loads(content)["id"]
         words = refusal(explorer, "/write", body)
         assert words == "The text fills all 17 positions of the model; no tokens can be added."
@@ -463,9 +463,9 @@ def test_no_access_without_the_token(explorer: Explorer, method: str, path: str)
 
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%C3%BF%ff", "?Token={token}"])
 def test_page_requires_its_token(explorer: Explorer, token: str) -> None:
-    _, right = parts_of(explorer)
+    _, token_of_this_explorer = parts_of(explorer)
     # Even with a header that gives access to the rest.
-    assert answer(explorer, "GET", f"/{token.format(token=right)}")[0] == 403
+    assert answer(explorer, "GET", f"/{token.format(token=token_of_this_explorer)}")[0] == 403
 
 
 @pytest.mark.parametrize(("method", "path"), REQUESTS, ids=str)

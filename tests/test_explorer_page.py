@@ -31,11 +31,6 @@ Open = Callable[..., Any]
 REFUSED = "Failed to load resource: "
 
 
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
 @pytest.fixture
 def explorer(pocket: GPT2) -> Iterator[Explorer]:
     with pocket.explore() as explorer:

@@ -191,10 +191,10 @@ def test_step_equals_features_plus_bias_plus_error(odd: Trace) -> None:
         np.testing.assert_allclose(parts, 1, atol=1e-9)
         scale = {"layer_norm": x.std(axis=-1, ddof=1), "topk": np.sqrt((x**2).mean(axis=-1))}
         feature = int(features.activations[2].argmax())
-        written = (
+        directions = (
             features.activations[2, feature] * sae.W_dec[feature] * scale.get(name, np.ones(4))[2]
         )
-        share = written @ x[2] / (x[2] @ x[2])
+        share = directions @ x[2] / (x[2] @ x[2])
         assert features.shares[2, feature] == pytest.approx(share)
 
 
@@ -227,8 +227,8 @@ def test_logit_contribution_of_a_feature(odd: Trace) -> None:
     x = odd.blocks[-1].output[1]
     direct = features.activations[1, feature] * per_activation / np.sqrt(x.var() + odd.epsilon)
     final = (x - x.mean()) / np.sqrt(x.var() + odd.epsilon)
-    written = sae.W_dec[feature].astype(float)
-    along = features.activations[1, feature] * (written - written.mean()) @ final / len(x)
+    directions = sae.W_dec[feature].astype(float)
+    along = features.activations[1, feature] * (directions - directions.mean()) @ final / len(x)
     through = along * (final * odd.gain) @ odd.W_U / np.sqrt(x.var() + odd.epsilon)
     change = (edited.logits[1] - odd.logits[1]) / step
     np.testing.assert_allclose(change, direct - through, atol=1e-3 * np.abs(direct).max())

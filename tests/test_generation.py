@@ -201,9 +201,9 @@ def test_stop_text_inside_a_token() -> None:
     first = next(i for i, text in enumerate(texts) if len(text) > 3)
     stop = texts[first][-3:-1]
     length = next(n for n in range(7) if stop in "".join(texts[:n]))
-    written = model.generate("The", 6, temperature=0, stop=stop).new.texts
-    assert written == texts[:length]
-    assert not written[-1].endswith(stop)
+    generated = model.generate("The", 6, temperature=0, stop=stop).new.texts
+    assert generated == texts[:length]
+    assert not generated[-1].endswith(stop)
 
 
 def test_stop_text_that_cannot_occur(odd: GPT2) -> None:
@@ -389,7 +389,7 @@ def test_eight_threads_share_a_model() -> None:
     prompts = [[i, 2 * i, 80, i + 7] for i in range(8)]
     alone = GPT2.from_pretrained(REFERENCE / "sharded")
     expected = [alone.trace(prompt).logits for prompt in prompts]
-    written = [alone.generate(prompt, 8, seed=1).new.ids.tolist() for prompt in prompts]
+    generated = [alone.generate(prompt, 8, seed=1).new.ids.tolist() for prompt in prompts]
     shared = GPT2.from_pretrained(REFERENCE / "sharded")
     one_trace = shared.trace(prompts[0])
     actual: list[Any] = [None] * 8
@@ -411,7 +411,7 @@ def test_eight_threads_share_a_model() -> None:
         logits, weights, ids = actual[i]
         assert np.array_equal(logits, expected[i])
         assert np.array_equal(weights, alone.trace(prompts[0]).blocks[2].attention.weights)
-        assert ids == written[i]
+        assert ids == generated[i]
 
 
 @pytest.mark.parametrize("name", ["trace", "drop_oldest"])

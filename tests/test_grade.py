@@ -17,7 +17,7 @@ NBFORMAT = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
 
 def notebook_of(number: str, audience: str = "learner", language: str = "en") -> dict[str, Any]:
     """A chapter's notebook as an audience has it."""
-    (chapter,) = (one for one in CHAPTERS if one.name.startswith(number))
+    (chapter,) = (path for path in CHAPTERS if path.name.startswith(number))
     every = for_audience(cells(edition(chapter, language)), number, audience)
     return NBFORMAT | {
         "cells": [
@@ -73,7 +73,7 @@ def test_reference_solutions_pass(solution: Path, tmp_path: Path) -> None:
     assert row["status"] == "graded"
     assert row["mistakes"] == row["notes"] == ""
     assert {task: row[task] for task in tasks} == {
-        task: str(one.points) for task, one in tasks.items()
+        task: str(item.points) for task, item in tasks.items()
     }
 
 

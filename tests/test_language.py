@@ -547,8 +547,8 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     chinese = [view._repr_html_() for view in views]
     cells = re.compile(r"--v:[\d.]+")
     assert [*map(cells.findall, chinese)] == [*map(cells.findall, english)]
-    said = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|src=\S*", "", "".join(chinese), flags=re.S)
-    read = re.findall(r'(?:title|alt|aria-label)="([^"]*)"|>([^<>]+)<', said)
+    text = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|src=\S*", "", "".join(chinese), flags=re.S)
+    read = re.findall(r'(?:title|alt|aria-label)="([^"]*)"|>([^<>]+)<', text)
     words = re.compile(r"[A-Za-z]{3,}")
     head, origin = trace.head(0, 0), pocket.parameters.origin
     calls = ".tokens .blocks[layer] .head(layer, head) .attention .mlp .show tokens=slice(None)"
@@ -663,9 +663,9 @@ def test_tools_that_show_errors_in_chinese(
         trace.head(7, 0)
     except attnlab.AttnlabError:
         kind, error, at = sys.exc_info()
-        shown = ultratb.VerboseTB(theme_name="nocolor").text(kind, error, at)
-    assert "there is no layer 7; layers are 0 to 2\n" in shown
-    assert chinese in shown
+        text = ultratb.VerboseTB(theme_name="nocolor").text(kind, error, at)
+    assert "there is no layer 7; layers are 0 to 2\n" in text
+    assert chinese in text
 
 
 def test_the_commands_help_in_chinese(
@@ -711,12 +711,12 @@ def test_the_help_of_every_option_is_in_chinese(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     monkeypatch.setenv("COLUMNS", "80")
     root = parser()
-    (commands,) = (one.choices for one in root._actions if isinstance(one.choices, dict))
+    (commands,) = (action.choices for action in root._actions if isinstance(action.choices, dict))
     for command in commands.values():
         for option in command._actions:
-            shown = command._get_formatter()._expand_help(option)
-            assert re.search(r"[\u4e00-\u9fff]", shown), shown
-    lines = [line for one in commands.values() for line in one.format_help().splitlines()]
+            text = command._get_formatter()._expand_help(option)
+            assert re.search(r"[\u4e00-\u9fff]", text), text
+    lines = [line for action in commands.values() for line in action.format_help().splitlines()]
     assert max(map(display_width, lines)) <= 80
 
 

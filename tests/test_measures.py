@@ -83,8 +83,8 @@ def in_loops(trace: Trace) -> dict[str, Any]:
         W = head.weights.astype(np.float64)
         length = [math.sqrt(sum(float(x) ** 2 for x in row)) for row in head.V @ head.W_O]
         stream = np.sqrt((block.input.astype(np.float64) ** 2).sum(axis=1))
-        written = np.sqrt(((head.context @ head.W_O).astype(np.float64) ** 2).sum(axis=1))
-        actual["size"][:, layer, h] = (written / stream).sum(), T
+        outputs = np.sqrt(((head.context @ head.W_O).astype(np.float64) ** 2).sum(axis=1))
+        actual["size"][:, layer, h] = (outputs / stream).sum(), T
         for q in range(1, T):
             copies = [k for k in range(q) if ids[k] == ids[q]]
             jobs = {

@@ -63,8 +63,8 @@ class Page(HTMLParser):
         return [str(a["title"]) for t, a in self.elements if t == tag and "title" in a]
 
 
-def page(shown: Any) -> Page:
-    html: str = shown._repr_html_()
+def page(view: Any) -> Page:
+    html: str = view._repr_html_()
     html.encode("utf-8")
     parsed = Page(html)
     tags = {tag for tag, _ in parsed.elements}
@@ -85,15 +85,15 @@ def page(shown: Any) -> Page:
 
 
 def test_tokens_are_chips(gpt2_tokenizer: attnlab.Tokenizer) -> None:
-    shown = page(gpt2_tokenizer.tokens("It’s hot"))
-    assert shown.titles("span") == [
+    view = page(gpt2_tokenizer.tokens("It’s hot"))
+    assert view.titles("span") == [
         "token 0 · symbol It · text 'It' · bytes 49 74 · id 1026",
         "token 1 · symbol âĢ · text '�' · bytes e2 80 · id 447 · part of ’",
         "token 2 · symbol Ļ · text '�' · bytes 99 · id 247 · part of ’",
         "token 3 · symbol s · text 's' · bytes 73 · id 82",
         "token 4 · symbol Ġhot · text ' hot' · bytes 20 68 6f 74 · id 3024",
     ]
-    assert shown.text == "5 tokensIt 1026 âĢ 447 Ļ 247 s 82 Ġhot 3024"
+    assert view.text == "5 tokensIt 1026 âĢ 447 Ļ 247 s 82 Ġhot 3024"
 
 
 def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
@@ -102,8 +102,8 @@ def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
     expected /= expected.sum(axis=1, keepdims=True)
     symbols = head.tokens.symbols if head.tokens else ()
     T = len(symbols)
-    shown = page(head)
-    cells = [a for t, a in shown.elements if t == "td" and "title" in a][: T * T]
+    view = page(head)
+    cells = [a for t, a in view.elements if t == "td" and "title" in a][: T * T]
     for cell, (i, j) in zip(cells, np.ndindex(T, T), strict=True):
         if j > i:
             assert cell["title"] == f"{symbols[i]} → {symbols[j]}: masked"
@@ -115,31 +115,31 @@ def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
         assert value == pytest.approx(float(expected[i, j]), rel=1e-3)
     for i in range(T):
         row = ("-" if j > i else f"{expected[i, j]:.2f}" for j in range(T))
-        assert "".join((symbols[i], *row)) in shown.text
-    names = [title for title in shown.titles("th") if title.startswith(("query", "key"))]
+        assert "".join((symbols[i], *row)) in view.text
+    names = [title for title in view.titles("th") if title.startswith(("query", "key"))]
     assert names[0] == "key 0 · symbol the · text 'the' · bytes 74 68 65 · id 260"
-    assert "weights = softmax(masked_scores)" in shown.text
-    assert "1, colour by √weight \xa0-\xa0 masked" in shown.text
+    assert "weights = softmax(masked_scores)" in view.text
+    assert "1, colour by √weight \xa0-\xa0 masked" in view.text
     # The other steps are there too, collapsed, and the table of all steps.
-    folded = [a for t, a in shown.elements if t == "details"]
+    folded = [a for t, a in view.elements if t == "details"]
     assert len(folded) == 7
-    assert "scores = raw_scores / scale" in shown.text
-    assert repr(head).partition("\n")[2] in shown.text
+    assert "scores = raw_scores / scale" in view.text
+    assert repr(head).partition("\n")[2] in view.text
 
 
 def test_signed_colours_and_scale() -> None:
     """Scores 2, -4 over √1; the colours go from -4 to 4."""
     result = attnlab.attention([[1.0]], [[2.0], [-4.0]], [[1.0], [1.0]])
-    shown = page(result)
+    view = page(result)
     styles = {
         str(a["title"]).partition(": ")[2]: str(a["style"])
-        for t, a in shown.elements
+        for t, a in view.elements
         if t == "td" and str(a.get("title", "")).startswith("0 → ")
     }
     assert f"background:{LIGHT.negative};" in styles["-4"]
     assert f"--d:{DARK.negative}" in styles["-4"]
-    assert re.search("-4 \xa0+ 4, 0 in the middle", shown.text)
-    assert "masked" not in shown.text.replace("masked_scores", "")
+    assert re.search("-4 \xa0+ 4, 0 in the middle", view.text)
+    assert "masked" not in view.text.replace("masked_scores", "")
 
 
 @pytest.mark.parametrize("cause", ["mask", "underflow"])
@@ -158,13 +158,13 @@ def test_long_texts_are_cut_with_a_note(walkthrough_model: GPT2) -> None:
     T = len(trace.tokens)
     html = trace.head(0, 1)._repr_html_()
     assert len(html) < 400_000
-    shown = page(trace.head(0, 1))
-    weights = [title for title in shown.titles("td") if " → " in title][: 24 * 24]
+    view = page(trace.head(0, 1))
+    weights = [title for title in view.titles("td") if " → " in title][: 24 * 24]
     assert weights[23].startswith("the → Ġ: ")
-    assert f"the first 12 and the last 12 of {T} (query)" in shown.text
-    assert f"the first 12 and the last 12 of {T} (key)" in shown.text
-    assert "tokens=slice(None) shows all" in shown.text
-    assert "the first 15 and the last of 64 (Dk)" in shown.text
+    assert f"the first 12 and the last 12 of {T} (query)" in view.text
+    assert f"the first 12 and the last 12 of {T} (key)" in view.text
+    assert "tokens=slice(None) shows all" in view.text
+    assert "the first 15 and the last of 64 (Dk)" in view.text
     assert f"… {T - 64} more …" in page(trace).text
     assert len(trace.blocks[0].attention._repr_html_()) < 400_000
 
@@ -178,10 +178,10 @@ def test_cut_is_counted_from_the_first_token() -> None:
 
 def test_all_heads_at_once(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
-    shown = page(trace.blocks[1].attention)
-    assert [f"head {h}" in shown.text for h in range(6)] == [True] * 5 + [False]
+    view = page(trace.blocks[1].attention)
+    assert [f"head {h}" in view.text for h in range(6)] == [True] * 5 + [False]
     T = len(trace.tokens)
-    values = [title for title in shown.titles("td") if " → " in title]
+    values = [title for title in view.titles("td") if " → " in title]
     assert len(values) == 5 * T * T
     weights = trace.head(1, 4).weights
     assert float(values[-1].rpartition(" ")[2]) == pytest.approx(float(weights[-1, -1]), rel=1e-3)
@@ -191,8 +191,8 @@ def test_views_compute_no_extra_steps(odd: GPT2) -> None:
     trace = odd.trace("the hen")
     assert repr(trace).partition("\n")[2].partition("\n.")[0] in page(trace).text
     assert stored_steps(trace) == stored_steps(odd.trace("the hen"))
-    for shown in (trace.blocks[2], trace.blocks[0].mlp):
-        assert repr(shown).partition("\n")[2].partition("\n.")[0] in page(shown).text
+    for view in (trace.blocks[2], trace.blocks[0].mlp):
+        assert repr(view).partition("\n")[2].partition("\n.")[0] in page(view).text
     assert "output" not in stored_steps(trace.blocks[0])
     large = np.zeros((2, 1024, 2))
     result = attnlab.attention(large, large, large)
@@ -217,10 +217,10 @@ def test_hostile_tokens_are_escaped() -> None:
     T = len(tokens)
     result = attnlab.attention(*np.random.default_rng(0).standard_normal((3, T, 4)))
     replace_tokens(result, tokens)
-    for shown in (tokens, result):
-        html = shown._repr_html_()
+    for view in (tokens, result):
+        html = view._repr_html_()
         assert not re.search(r"[\x00-\x09\x0b-\x1f\u202a-\u202e\ud800-\udfff]", html)
-        parsed = page(shown)  # which has no element <script> or <img>, and no attribute onerror
+        parsed = page(view)  # which has no element <script> or <img>, and no attribute onerror
         assert len(html) < 90_000
     chips = page(tokens)
     assert "<script>alert(1)</scrip…" in chips.text
@@ -279,13 +279,13 @@ def decode_png(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
 def test_html_of_a_trace(odd: GPT2) -> None:
     """Tokens, the prediction, and the weights of all heads, decoded from the picture."""
     trace = odd.trace("the hen in")
-    shown = page(trace)
+    view = page(trace)
     T = len(trace.tokens)
     for token in trace.next_tokens():
-        assert f"{token.probability:.4f}" in shown.text
-    assert "not computed yet" not in shown.text
-    assert len([title for title in shown.titles("span") if title.startswith("token ")]) == T
-    images = [a for tag, a in shown.elements if tag == "img"]
+        assert f"{token.probability:.4f}" in view.text
+    assert "not computed yet" not in view.text
+    assert len([title for title in view.titles("span") if title.startswith("token ")]) == T
+    images = [a for tag, a in view.elements if tag == "img"]
     assert [a["class"] for a in images] == ["light", "dark"] * 3
     for n, image in enumerate(images):
         pixels, colours = decode_png(str(image["src"]))
@@ -304,9 +304,9 @@ def test_html_of_a_trace(odd: GPT2) -> None:
 def test_html_of_a_long_trace_computes_nothing(walkthrough_model: GPT2) -> None:
     trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
     before = stored_steps(trace)
-    shown = page(trace)
-    assert "The heads aren't shown for a long text" in shown.text
-    assert not [tag for tag, _ in shown.elements if tag == "img"]
+    view = page(trace)
+    assert "The heads aren't shown for a long text" in view.text
+    assert not [tag for tag, _ in view.elements if tag == "img"]
     assert stored_steps(trace) == before
 
 
@@ -314,16 +314,16 @@ def test_html_of_predictions_and_generations(odd: GPT2) -> None:
     trace = odd.trace("the hen in")
     numbers = re.findall(r"[\d.]+", repr(trace.next_tokens()))
     assert all(number in page(trace.next_tokens()).text for number in numbers)
-    written = odd.generate("the hen in", 3, seed=1)
-    shown = page(written).text
-    assert f"{written.prompt.texts[0]}" in shown
-    assert "sampled with" in shown
-    written = odd.generate("the hen in", 3, seed=1, temperature=0.5)
-    shown = page(written).text
-    for token in written.chosen:
+    generation = odd.generate("the hen in", 3, seed=1)
+    view = page(generation).text
+    assert f"{generation.prompt.texts[0]}" in view
+    assert "sampled with" in view
+    generation = odd.generate("the hen in", 3, seed=1, temperature=0.5)
+    view = page(generation).text
+    for token in generation.chosen:
         assert token.share != token.probability
-        assert f"{token.share:.4f}" in shown
-        assert f"{token.probability:.4f}" in shown
+        assert f"{token.share:.4f}" in view
+        assert f"{token.probability:.4f}" in view
     for explained in (trace.head(1, 2).explain(3, 1), trace.head(1, 2).explain(3)):
         words = [word for word in repr(explained).split() if re.fullmatch(r"-?[\d.]+", word)]
         assert len(words) > 20
@@ -436,19 +436,19 @@ def results_to_draw(odd: GPT2) -> dict[str, tuple[Any, Any]]:
     return actual
 
 
-def numbers_in(shown: Page) -> list[float]:
+def numbers_in(view: Page) -> list[float]:
     """The numbers in a view's tooltips, row by row."""
-    cells = [title for title in shown.titles("td") if " → " in title]
+    cells = [title for title in view.titles("td") if " → " in title]
     return [float(cell.rpartition(" ")[2]) for cell in cells]
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_html_of_a_result_shows_its_numbers(results_to_draw: Any, name: str) -> None:
     result, numbers = results_to_draw[name]
-    shown = page(result)
+    view = page(result)
     expected = [float(number) for row in numbers for number in np.ravel(row)]
-    np.testing.assert_allclose(numbers_in(shown), expected, rtol=1e-3, atol=1e-8)
-    assert " ".join(repr(result).split()) in " ".join(shown.text.split())  # the same as print
+    np.testing.assert_allclose(numbers_in(view), expected, rtol=1e-3, atol=1e-8)
+    assert " ".join(repr(result).split()) in " ".join(view.text.split())  # the same as print
     assert len(result._repr_html_()) < 90_000
 
 
@@ -469,18 +469,18 @@ def test_html_of_a_result_in_chinese(
 
 def test_comparisons_show_their_table(results_to_draw: Any, odd: GPT2) -> None:
     result, _ = results_to_draw["compare"]
-    shown = page(result)
+    view = page(result)
     for stage in result._shown():
-        assert "".join(stage.line()) in shown.text
+        assert "".join(stage.line()) in view.text
     same = page(attnlab.compare(odd.trace("the hen"), odd.trace("the hen")))
     assert "steps agree: rounding explains every difference." in same.text
 
 
 def test_cells_of_tokens_and_of_numbers(odd: GPT2) -> None:
     lens = odd.trace("the hen in").logit_lens()
-    shown = page(lens)
+    view = page(lens)
     for row in lens.tokens:
-        assert "".join(label(token.symbol, 12) for token in row) in shown.text
+        assert "".join(label(token.symbol, 12) for token in row) in view.text
     rows, columns = numbered_axis("layer", 2), numbered_axis("head", 2)
     assert "0.50-1.00" in page(Numbers([[0.5, -1], [0, 0.25]], rows, columns)).text
 
@@ -509,14 +509,14 @@ def test_large_results_are_cut_with_a_count(odd: GPT2) -> None:
     numbers = rng.standard_normal((144, 400))
     numbers[[3, 140]] *= 100
     large = Numbers(numbers, heads_axis("head", 12, 12), tokens)
-    shown = page(large)
-    assert "the 32 of 144 (head) with the largest numbers" in shown.text
-    assert "the first 12 and the last 12 of 400 (position)" in shown.text
+    view = page(large)
+    assert "the 32 of 144 (head) with the largest numbers" in view.text
+    assert "the first 12 and the last 12 of 400 (position)" in view.text
     largest = np.sort(np.argsort(-np.abs(numbers).max(axis=1))[:32])
     assert {3, 140} <= {*largest}
     ends = [*range(12), *range(388, 400)]
     expected = numbers[np.ix_(largest, ends)]
-    np.testing.assert_allclose(numbers_in(shown), expected.ravel(), rtol=1e-3)
+    np.testing.assert_allclose(numbers_in(view), expected.ravel(), rtol=1e-3)
     assert len(large._repr_html_()) < 200_000
 
 
@@ -525,10 +525,10 @@ def test_hostile_tokens_in_results() -> None:
     T = len(tokens)
     axis = Axis("position", range(T), tuple(tokens))
     numbers = np.arange(T * T).reshape(T, T)
-    shown = page(Numbers(numbers, axis, axis, [tuple(tokens)] * T))  # knows no <script>, no onerror
-    np.testing.assert_allclose(numbers_in(shown), numbers.ravel(), rtol=1e-3)
-    assert "<script>" in shown.text
-    assert "\u202e" not in shown.text
+    view = page(Numbers(numbers, axis, axis, [tuple(tokens)] * T))  # knows no <script>, no onerror
+    np.testing.assert_allclose(numbers_in(view), numbers.ravel(), rtol=1e-3)
+    assert "<script>" in view.text
+    assert "\u202e" not in view.text
 
 
 # The elements and attributes that JupyterLab 4 keeps in an untrusted notebook.
@@ -582,8 +582,8 @@ def test_html_of_untrusted_notebooks_is_readable(odd: GPT2, browser: Any) -> Non
     assert rows[0].inner_text().split() == [*symbols]
     weights = trace.head(1, 2).weights
     for i, row in enumerate(rows[1:]):
-        shown = [f"{weight:.2f}" for weight in weights[i, : i + 1]] + ["-"] * (T - 1 - i)
-        assert row.inner_text().split() == [symbols[i], *shown]
+        view = [f"{weight:.2f}" for weight in weights[i, : i + 1]] + ["-"] * (T - 1 - i)
+        assert row.inner_text().split() == [symbols[i], *view]
     first = rows[1].locator("td").first
     levels = [int(LIGHT.positive[n : n + 2], 16) for n in (1, 3, 5)]
     colours = "(cell) => [getComputedStyle(cell).backgroundColor, getComputedStyle(cell).color]"
@@ -591,6 +591,6 @@ def test_html_of_untrusted_notebooks_is_readable(odd: GPT2, browser: Any) -> Non
     attribution = trace.attribution(trace.tokens[-1].id)
     page.set_content(Sanitised(attribution._repr_html_()).html)
     for n, row in enumerate(page.locator("table").first.locator("tr").all()[1:]):
-        shown = [f"{number:z.2f}" for number in (*attribution.heads[n], attribution.mlps[n])]
-        assert row.inner_text().split() == [str(n), *shown]
+        view = [f"{number:z.2f}" for number in (*attribution.heads[n], attribution.mlps[n])]
+        assert row.inner_text().split() == [str(n), *view]
     page.close()

@@ -637,15 +637,15 @@ def test_the_paths_of_other_tools_names_exist() -> None:
 
 def test_bracketed_paths_suggest_dotted_paths() -> None:
     trace = odd().trace("the hen")
-    written = "in a path, write numbers between dots, from 0: "
+    advice = "in a path, write numbers between dots, from 0: "
     for look in (
         lambda: attnlab.at(trace, "blocks[1].mid"),
         lambda: trace.explain("blocks[1].mid"),
         lambda: trace.edited({"blocks[1].mid": 0}),
     ):
-        with pytest.raises(AttnlabError, match=f"'blocks.1..mid'.*; {written}blocks.1.mid$"):
+        with pytest.raises(AttnlabError, match=f"'blocks.1..mid'.*; {advice}blocks.1.mid$"):
             look()
     with pytest.raises(AttnlabError, match=r"similar ones are blocks.1.mid, "):
         trace.edited({"blocks[1].mid": 0})
-    with pytest.raises(AttnlabError, match=f"similar ones are blocks.2.mid, .*; {written}such as "):
+    with pytest.raises(AttnlabError, match=f"similar ones are blocks.2.mid, .*; {advice}such as "):
         trace.edited({"blocks[-1].mid": 0})

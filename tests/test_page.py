@@ -79,11 +79,6 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 # ---- without a browser -------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REFERENCE, Open, lacking, needs
+from conftest import Open, lacking, needs
 from pages import OTHER, TEXT, to_cell, until
 
 from attnlab import GPT2
@@ -25,11 +25,6 @@ def axe() -> str:
         lacking('axe-core comes with: pip install "attnlab[browsers]"')
     package = Path(axe_playwright_python.__path__[0])
     return (package / "axe.min.js").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
 
 
 def found(page: Any, axe: str) -> list[tuple[str, str]]:

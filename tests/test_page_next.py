@@ -19,11 +19,6 @@ from attnlab.views.page.packs import embedded, pack
 from attnlab.views.page.prediction import POSITIONS, SLIDERS, TEMPERATURES, TOKENS, description
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 def with_logits(logits: NDArray[Any]) -> Trace:
     """A trace of three tokens with these logits (vocab,) at the first and the last."""
     config = GPT2Config(vocab_size=logits.size, n_positions=4, n_embd=4, n_layer=1, n_head=2)

@@ -49,11 +49,6 @@ Look = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
-@pytest.fixture(scope="module")
 def ball(pocket: GPT2) -> Trace:
     return pocket.trace(BALL)
 

@@ -37,11 +37,6 @@ ROWS = """async ([number, position]) => {
 POSITIONS = "traces[0].tokens.map((_, i) => i).filter((i) => source.has(traces[0], `pass.${i}`))"
 
 
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 def row_of(trace: Trace, path: str, position: int) -> NDArray[Any]:
     """A token's row of a step, by the library; heads concatenated."""
     step = at(trace, path)

@@ -38,12 +38,6 @@ from attnlab.pocket.jobs import head_jobs
 from attnlab.views.colours import LIGHT
 from attnlab.views.page.page import HERE
 
-
-@pytest.fixture(scope="module")
-def odd() -> GPT2:
-    return GPT2.from_pretrained(REFERENCE / "odd")
-
-
 # ---- arithmetic beside the map -----------------------------------------------------------------
 
 

@@ -334,11 +334,6 @@ def ask(page: Any, text: str) -> None:
     idle(page)
 
 
-@pytest.fixture(scope="module")
-def pocket() -> GPT2:
-    return GPT2.from_pretrained("pocket")
-
-
 def written(page: Any, ids: list[int], **how: Any) -> list[int]:
     answer = page.evaluate(
         "async ([ids, how]) => (await source.generate({ ids, ablated: [] }, how)).ids", [ids, how]

@@ -168,15 +168,15 @@ def test_tokens_are_drawn_literally(tmp_path: Path) -> None:
     hostile = ("$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "\x1b[0m", "\u202eabc", "\n", "z" * 999)
     picture = with_tokens(*hostile).plot()
     ax = picture.axes
-    shown = ["$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "ě[0m", r"\u202eabc", "Ċ"]
-    assert ticks(ax.xaxis)[:8] == shown
+    texts_shown = ["$x_1^2$", r"$\frac$", "a_b", "x^2", "<b>&", "ě[0m", r"\u202eabc", "Ċ"]
+    assert ticks(ax.xaxis)[:8] == texts_shown
     assert len(ticks(ax.xaxis)[8]) == 16
     picture.save(tmp_path / "hostile.svg")
     root = ElementTree.fromstring((tmp_path / "hostile.svg").read_bytes())
     texts = [
         "".join(element.itertext()) for element in root.iter() if element.tag.endswith("}text")
     ]
-    assert set(shown) <= set(texts)  # text, not outlines, and unchanged
+    assert set(texts_shown) <= set(texts)  # text, not outlines, and unchanged
 
 
 def png_size(png: bytes) -> tuple[int, int]:
@@ -245,10 +245,10 @@ def test_files(odd: GPT2, tmp_path: Path, ending: str) -> None:
     picture = odd.trace("the hen").plot_tokens(0, 0)
     file = tmp_path / f"picture.{ending}"
     picture.save(file)
-    written = file.read_bytes()
-    assert written.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
+    content = file.read_bytes()
+    assert content.startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
     if ending != "pdf":
-        assert b"Lines of Layer 0, attention, head 0" in written
+        assert b"Lines of Layer 0, attention, head 0" in content
     assert [*tmp_path.iterdir()] == [file]
 
 

@@ -46,7 +46,7 @@ def test_files_are_few_and_small() -> None:
 def test_opens_without_network_from_any_directory(tmp_path: Path) -> None:
     (tmp_path / "pocket").mkdir()  # a directory with that name isn't used
     code = "import attnlab; print(attnlab.GPT2.from_pretrained('pocket'))"
-    shown = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         encoding="utf-8",
@@ -54,7 +54,7 @@ def test_opens_without_network_from_any_directory(tmp_path: Path) -> None:
         env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
         check=True,
     ).stdout
-    assert shown.endswith(f"from {Path('attnlab', 'pocket')}\n")
+    assert result.endswith(f"from {Path('attnlab', 'pocket')}\n")
 
 
 def test_pocket_has_no_revision() -> None:

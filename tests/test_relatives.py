@@ -177,10 +177,10 @@ def test_score_scales_of_long_texts(T: int) -> None:
 @pytest.mark.parametrize("name", RELATIVES)
 def test_cached_runs_equal_uncached_runs(name: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name, dtype="float64")
-    written = model.generate([5, 9, 2], 8, temperature=0, trace=True)
-    assert written.trace is not None
-    whole = model.trace(written.tokens.ids)
-    assert np.allclose(written.trace.logits, whole.logits, rtol=1e-10, atol=1e-10)
+    generation = model.generate([5, 9, 2], 8, temperature=0, trace=True)
+    assert generation.trace is not None
+    whole = model.trace(generation.tokens.ids)
+    assert np.allclose(generation.trace.logits, whole.logits, rtol=1e-10, atol=1e-10)
     assert whole.next_logits == pytest.approx(whole.logits[-1])
 
 
@@ -242,8 +242,8 @@ def test_saved_variants_open_unchanged(name: str, tmp_path: Path) -> None:
     again = GPT2.from_pretrained(tmp_path)
     assert again.config == model.config
     assert np.array_equal(again.trace([7, 8, 9]).logits, model.trace([7, 8, 9]).logits)
-    written = load_file(tmp_path / "model.safetensors")
-    assert ("lm_head.weight" in written) == (name == "silu")
+    stored = load_file(tmp_path / "model.safetensors")
+    assert ("lm_head.weight" in stored) == (name == "silu")
 
 
 def test_unpickled_traces_of_variants_can_compute() -> None:

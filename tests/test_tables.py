@@ -34,8 +34,8 @@ def test_labels_with_line_breaks_stay_on_one_line() -> None:
 
 def test_settings_may_be_numpy_integers() -> None:
     limits = {"decimals": np.int64(2), "max_rows": np.int64(3), "max_columns": np.int64(2)}
-    shown = table([[1, 2, 3]] * 3, **limits)
-    assert [line.split() for line in shown.splitlines()] == [
+    text = table([[1, 2, 3]] * 3, **limits)
+    assert [line.split() for line in text.splitlines()] == [
         ["0", "…", "2"],
         *([f"{row}", "1.00", "…", "3.00"] for row in range(3)),
     ]

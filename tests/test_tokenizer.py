@@ -35,8 +35,8 @@ def tokens_of(*pieces: str | bytes) -> Tokens:
     """Tokens with these texts, symbols as GPT-2 writes them."""
     raw = [piece if isinstance(piece, bytes) else piece.encode() for piece in pieces]
     return Tokens(
-        Token(i, "".join(byte_symbols()[b] for b in one), one.decode(errors="replace"), one)
-        for i, one in enumerate(raw)
+        Token(i, "".join(byte_symbols()[b] for b in data), data.decode(errors="replace"), data)
+        for i, data in enumerate(raw)
     )
 
 

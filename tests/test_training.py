@@ -143,8 +143,8 @@ def test_corpus_of_20_lines_is_memorised() -> None:
     # Windows begin anywhere, so their first tokens are unpredictable: about 4 bits in 24 letters.
     assert np.mean(run.losses[-20:]) < 0.35
     for line in LINES:
-        written = run.model.generate(line[:5], len(line) - 5, temperature=0).text
-        assert (line[:5] + written)[: len(line)] in LINES
+        generated = run.model.generate(line[:5], len(line) - 5, temperature=0).text
+        assert (line[:5] + generated)[: len(line)] in LINES
 
 
 def test_runs_with_equal_seeds_are_bitwise_equal() -> None:
@@ -707,10 +707,10 @@ def test_unwritable_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_progress_bar_shows_loss_and_speed(capfd: pytest.CaptureFixture[str]) -> None:
     run = quick(progress=True)
-    shown = capfd.readouterr().err
-    assert "8/8" in shown
-    assert f"loss {run.losses[-1]:.3f}" in shown
-    assert "tokens/s" in shown
+    stderr = capfd.readouterr().err
+    assert "8/8" in stderr
+    assert f"loss {run.losses[-1]:.3f}" in stderr
+    assert "tokens/s" in stderr
     quick(progress=False)
     assert capfd.readouterr().err == ""
 

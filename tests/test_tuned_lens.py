@@ -77,13 +77,13 @@ def test_gradients_equal_finite_differences(pocket: GPT2) -> None:
 
 def test_lens_of_a_text(pocket: GPT2) -> None:
     lens, trace = attnlab.open_tuned_lens("pocket"), pocket.trace(TEXT)
-    shown = lens.of(trace)
-    assert shown.ids.shape == (3, 8)
-    np.testing.assert_array_equal(shown.ids[-1], trace.logits.argmax(axis=-1))
+    result = lens.of(trace)
+    assert result.ids.shape == (3, 8)
+    np.testing.assert_array_equal(result.ids[-1], trace.logits.argmax(axis=-1))
     logits = lens.logits(trace, "embedding")[2].astype(float)
     probabilities = np.exp(logits) / np.exp(logits).sum()
-    assert shown.probabilities[0, 2] == pytest.approx(probabilities.max(), rel=1e-4)
-    assert "Tuned lens: the most probable token" in repr(shown)
+    assert result.probabilities[0, 2] == pytest.approx(probabilities.max(), rel=1e-4)
+    assert "Tuned lens: the most probable token" in repr(result)
     assert "2 maps (128 x 128)" in repr(lens)
 
 

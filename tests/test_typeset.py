@@ -65,7 +65,7 @@ def test_the_page_has_every_equation(language: str) -> None:
     assert re.findall(r'<span id="(\w+)">', text) == functions
     assert len(re.findall(r"^## ", text, re.MULTILINE)) == len(SECTIONS)
     without = set(functions) - {
-        one for one, rest in re.findall(r'id="(\w+)"></span>\n```\n\n```(\{math\}|python)', text)
+        name for name, rest in re.findall(r'id="(\w+)"></span>\n```\n\n```(\{math\}|python)', text)
         if rest == "{math}"
     }  # fmt: skip
     assert without == {

@@ -35,8 +35,8 @@ def test_chapter_runs_with_other_numbers(change: str) -> None:
 
 def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[str, float]:
     """The tokens that the last token attends to most."""
-    one = chapter[trace]
-    return dict(zip(one.tokens.symbols, one.head(*head).weights[-1].tolist(), strict=True))
+    result = chapter[trace]
+    return dict(zip(result.tokens.symbols, result.head(*head).weights[-1].tolist(), strict=True))
 
 
 def test_what_it_refers_to() -> None:

@@ -36,8 +36,8 @@ def test_chapter_runs_with_other_numbers(change: str) -> None:
 
 
 def line(chapter: Chapter, beginning: str) -> str:
-    (found,) = (one for one in chapter.printed.splitlines() if one.startswith(beginning))
-    return " ".join(found.split())
+    (match,) = (row for row in chapter.printed.splitlines() if row.startswith(beginning))
+    return " ".join(match.split())
 
 
 def test_edits() -> None:

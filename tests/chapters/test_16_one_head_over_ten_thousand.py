@@ -57,7 +57,7 @@ def test_many_sentences() -> None:
     chapter = run_unchanged(CHAPTER)
     assert (chapter["TEXTS"], chapter["N"]) == (1600, 1373)
     first, second = np.array(chapter["rows"])[:, :2], np.array(chapter["rows"])[:, 2:]
-    assert [round(one, 2) for one in (first[-1, 0], second[-1, 0])] == [0.02, 0.67]
+    assert [round(mean, 2) for mean in (first[-1, 0], second[-1, 0])] == [0.02, 0.67]
     # Four times as many sentences halve the error, up to sampling error.
     for errors in (first[:, 1], second[:, 1]):
         assert np.allclose(errors[:-1] / errors[1:], 2, atol=0.4)
@@ -88,11 +88,11 @@ def test_the_atlas_equals_the_chapters_calculation() -> None:
 def test_ten_thousand_sentences() -> None:
     rng = np.random.default_rng(99)
     texts = (sample(rng).text for _ in range(10_000))
-    found = attnlab.atlas("pocket", texts, ["induction"], progress=False)["induction"]
-    assert f"{found.mean[PREVIOUS]:.3f} ± {found.error[PREVIOUS]:.3f}" == "0.024 ± 0.001"
-    assert f"{found.mean[INDUCTION]:.3f} ± {found.error[INDUCTION]:.3f}" == "0.665 ± 0.005"
+    induction = attnlab.atlas("pocket", texts, ["induction"], progress=False)["induction"]
+    assert f"{induction.mean[PREVIOUS]:.3f} ± {induction.error[PREVIOUS]:.3f}" == "0.024 ± 0.001"
+    assert f"{induction.mean[INDUCTION]:.3f} ± {induction.error[INDUCTION]:.3f}" == "0.665 ± 0.005"
     fewer = run_unchanged(CHAPTER)["measured"].error[INDUCTION]
-    assert fewer / found.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
+    assert fewer / induction.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
 
 
 def test_after_the_last_comma_comes_the_previous_number() -> None:
@@ -187,7 +187,7 @@ def test_two_atlases() -> None:
 def test_attention_is_not_importance() -> None:
     chapter = run_unchanged(CHAPTER)
     first, needed = chapter["atlas"]["first"].mean, chapter["rise"]
-    order = [divmod(int(one), 4) for one in np.argsort(-first, axis=None)]
+    order = [divmod(int(index), 4) for index in np.argsort(-first, axis=None)]
     assert order[:2] == [RESTING, IDLE]
     assert [round(float(first[head]), 2) for head in order[:2]] == [0.37, 0.28]
     assert divmod(int(needed.mean.argmax()), 4) == RESTING
@@ -196,7 +196,7 @@ def test_attention_is_not_importance() -> None:
     for passage in needed.least(1, 3):
         trace = chapter["pocket"].trace(passage.ids)
         without = trace.edited({"blocks.1.attention.heads.3.context": 0})
-        losses = [cross_entropy(one.logits[:-1], one.ids[1:])[0] for one in (trace, without)]
+        losses = [cross_entropy(t.logits[:-1], t.ids[1:])[0] for t in (trace, without)]
         assert losses[1] - losses[0] == pytest.approx(passage.value, abs=1e-5)
         assert passage.value < 0
 

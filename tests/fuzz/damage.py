@@ -1,23 +1,24 @@
 """Model directories as values, and ways to damage them, from a flipped bit to a pipe as a file.
 
-Each function in `CHANGES` changes one thing. Some leave a model sound, so that a reader that
-refuses everything is detected too. If there is nothing to change, nothing changes.
+Each function in `CHANGES` makes one change with Hypothesis's `draw`. Some leave a model sound,
+so that a reader that refuses everything is detected too. If there is nothing to change, nothing
+changes.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from json.encoder import encode_basestring_ascii as quoted
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import oracle
+from hypothesis import strategies as st
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 TOKENIZERS = sorted(path for path in (REFERENCE / "tokenizers").glob("*") if path.is_dir())
@@ -34,62 +35,64 @@ BASES: dict[str, dict[str, bytes]] = {
     for config in sorted(REFERENCE.glob("*/config.json"))
 }
 
-# Odd values, names and numbers
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+def pick(draw: Draw, *options: Any) -> Any:
+    return draw(st.sampled_from(options))
+
+
+def is_drawn(draw: Draw, percent: int) -> bool:
+    """Whether something that happens in `percent` of the cases happens now."""
+    return bool(draw(st.integers(1, 100)) <= percent)
+
+
+# Odd values
 
 CLIPBOARD = "\x1b]52;c;Zm9v\x07"  # copies "foo" to the clipboard in some terminals
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+SETTINGS = [*oracle.DEFAULTS, *oracle.FLAGS, "n_inner", "layer_norm_epsilon"]
+SETTINGS += ["activation_function", "model_type"]
+DTYPES = ["BOOL", "U8", "F8_E5M2", "F4", "I16", "F16", "BF16", "F32", "I64", "F64", "C64", "F33"]
+
+# Prefixes of names in files of wrapped models, and names of added heads.
+WRAPPERS = ["_orig_mod.", "module.transformer.", "base_model.model.transformer.", "model.module."]
+HEADS = ["score.weight", "classifier.bias", "qa_outputs.weight", "v_head.summary.weight", "score"]
 
 
 class Raw(str):
     """A piece of JSON that is written unchanged."""
 
 
-HUGE = [0, -1, 1, 2, 3, 7, 255, 256, 257, 10**6, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 10**18]
-HUGE += [2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), 10**30]
-NAMES = [
-    *("", "a", "é", "猫", "🙈", ".", "..", "/", "a/b", "../a", "/etc", "C:\\a", "a\0b", " ", "\n"),
-    *(CLIPBOARD, "\x1b[2J", "\x9b31m", "\u202eabc", "\u2028", "\ufeff", "%s{0}", "<b>a</b>"),
-    *("x" * 300, "x" * 5000, "h.0.attn.bias", "h.٣.attn.bias", "h.99.attn.masked_bias"),
-    *("__metadata__", "transformer.", "transformer.wte.weight", "wte.weight", "lm_head.weight"),
-    *("nan", "null", "-1", "<|endoftext|>", "Ġ", "th", "ÿ"),
-]
-ODD_JSON = ["NaN", "Infinity", "-Infinity", "1e400", "1E2", "-0", "01", "1_0", "0x10", "'a'", "//"]
-ODD_JSON += ['"\\ud800"', '"\\udc80\\ud800"', '"\\u001b]52;c;Zm9v\\u0007"', "undefined", "9" * 5000]
-ODD_JSON += ["[" * 200 + "]" * 200, "[" * 100_000, '{"a":' * 3000, "1.0e-400", "3.0"]
-ODD = [
-    *(None, True, False, 0.0, -0.0, 1.5, 2.0, 1e-5, 1e308, -1.0, "", "1", "gelu", "gpt2", "true"),
-    *("relu", "quick_gelu", "gelu_10", "mish", [], [1], [[1]], {}, {"a": 1}, [None], "x" * 5000),
-    *([0] * 2000, CLIPBOARD, "a\0b", *HUGE, *map(Raw, ODD_JSON)),
-]
-NUMBERS = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-320, 1e-40, 1e-8, 65504.0, 65520.0, 1e10, 1e30]
-NUMBERS += [-1e30, 3.4e38, 3.5e38, -1e300, 1.0, -1.0]
-DTYPES = ["BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F4", "F6_E2M3", "I16", "U16", "F16", "BF16"]
-DTYPES += ["I32", "U32", "F32", "I64", "U64", "F64", "C64", "f32", "F128", "F33", "", "float32"]
-DTYPES += ["C128", CLIPBOARD, "U7"]
-MERGED = ["", " ", "a", "a b c", "a  b", " a b", "a b ", "a\tb", "t h", "h e", "Ġ Ġ", "#version: 9"]
-MERGED += ["a\u00a0b", "a\u2028b", "th e ", "t he", CLIPBOARD, "x" * 5000, "\ufeff", "é é", "q \0"]
+INTEGERS = st.integers(-2, 300) | st.integers() | st.sampled_from([2**31, 2**53 + 1, 2**63, 2**64])
+NAMES = st.text(st.characters(), max_size=5) | st.sampled_from(
+    [
+        *("", ".", "..", "/", "a/b", "../a", "/etc", "C:\\a", "a\0b", "x" * 300, "x" * 5000),
+        *(CLIPBOARD, "\x9b31m", "\u202eabc", "h.0.attn.bias", "h.٣.attn.bias", "nan", "Ġ", "th"),
+        *("__metadata__", "transformer.", "transformer.wte.weight", "wte.weight", "lm_head.weight"),
+        *("<|endoftext|>", "h.99.attn.masked_bias", *SETTINGS),
+    ]
+)
+INVALID_JSON = st.sampled_from(
+    [
+        *("1e400", "1E2", "-0", "01", "0x10", "'a'", "undefined", "9" * 5000, "1.0e-400", "3.0"),
+        *("[" * 200 + "]" * 200, "[" * 100_000, '{"a":' * 3000, '"\\udc80\\ud800"'),
+    ]
+).map(Raw)
+JSON = st.recursive(
+    st.none() | st.booleans() | INTEGERS | st.floats() | NAMES | INVALID_JSON,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=4,
+) | st.sampled_from(["1", "true", "mish", 2.0, [0] * 2000, {"a": 1}, {CLIPBOARD: CLIPBOARD}])
+NUMBERS = st.floats() | st.sampled_from([65504.0, 65520.0, 1e30, 3.4e38, 3.5e38, -1e300])
+MERGE_LINES = st.text("thean Ġé\t\u00a0\u2028\ufeff\0", max_size=6) | st.sampled_from(
+    ["t h", "h e", "Ġ Ġ", "#version: 9", "th e ", CLIPBOARD, "x" * 5000]
+)
 DIRECTORIES = ["a b", "é猫", CLIPBOARD, "\x1b[2J", "a\nb", os.fsdecode(b"\xff\xfe"), "x" * 255]
 DIRECTORIES += ["-x", "\u202e", "{0}"]
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
-
-# Prefixes of names in files of wrapped models, and names of added heads.
-AROUND = ["_orig_mod.", "module.transformer.", "base_model.model.transformer.", "model.module."]
-HEADS = ["score.weight", "classifier.bias", "qa_outputs.weight", "v_head.summary.weight", "score"]
 
 
 # JSON as text, so that it can be invalid
-
-
-def dumps(value: Any) -> str:
-    if isinstance(value, Raw):
-        return str(value)
-    if isinstance(value, dict):
-        pairs = (f"{quoted(str(key))}: {dumps(item)}" for key, item in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    if isinstance(value, Pairs):
-        return "{" + ", ".join(f"{quoted(key)}: {dumps(item)}" for key, item in value) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(dumps, value))}]"
-    return str(value) if type(value) is int else json.dumps(value)
 
 
 class Pairs(list[tuple[str, Any]]):
@@ -103,6 +106,64 @@ class Pairs(list[tuple[str, Any]]):
         except (ValueError, RecursionError):
             value = {}
         return cls(value.items() if isinstance(value, dict) else ())
+
+
+def dumps(value: Any) -> str:
+    if isinstance(value, Raw):
+        return str(value)
+    if isinstance(value, dict | Pairs):
+        pairs = value.items() if isinstance(value, dict) else value
+        texts = (f"{encode_basestring_ascii(key)}: {dumps(item)}" for key, item in pairs)
+        return "{" + ", ".join(texts) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(dumps, value))}]"
+    return str(value) if type(value) is int else json.dumps(value)
+
+
+def similar(value: Any) -> st.SearchStrategy[Any]:
+    """Values like this one."""
+    if type(value) is int:
+        near = [value - 1, value + 1, value + 4, 2 * value, -value, value + 2**64]
+        return st.sampled_from([*near, float(value), str(value)])
+    if isinstance(value, str):
+        return st.sampled_from([*oracle.ACTIVATIONS, *DTYPES, value + " ", value.lower()])
+    return st.booleans()
+
+
+def change_json(value: Any, draw: Draw) -> Any:
+    """JSON with one change somewhere."""
+    is_object = isinstance(value, dict | Pairs)
+    items = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(items, list) or not items or is_drawn(draw, 10):
+        return draw(similar(value) | JSON)
+    items = list(items)
+    i, j = draw(st.integers(0, len(items) - 1)), draw(st.integers(0, len(items) - 1))
+    kind = pick(draw, *["inside"] * 6, "remove", "repeat", "add", "exchange", "copy", "rename")
+    if kind == "remove":
+        del items[i]
+    elif kind == "repeat":
+        items.insert(j, items[i])
+    elif not is_object:
+        if kind == "inside":
+            items[i] = change_json(items[i], draw)
+        elif kind in ("exchange", "copy"):
+            items[i], items[j] = items[j], items[i]
+        else:
+            items.insert(j + pick(draw, 0, 1), draw(st.just(1) | JSON))
+        return items
+    elif kind == "add":
+        items.insert(j, (draw(NAMES), draw(JSON)))
+    else:
+        (key, item), (other_key, other) = items[i], items[j]
+        if kind == "inside":
+            items[i] = key, change_json(item, draw)
+        elif kind == "rename":
+            items[i] = draw(NAMES | st.sampled_from([f"transformer.{key}", key + " "])), item
+        else:
+            items[i] = key, other
+            if kind == "exchange":
+                items[j] = other_key, item
+    return Pairs(items) if is_object else items
 
 
 # Directories and files
@@ -140,7 +201,7 @@ class Folder:
     name: str = "model"
 
     def write(self, parent: Path) -> Path:
-        """Create it below `place`, the current directory."""
+        """Create it in `parent`, the current directory."""
         path = parent / self.name
         path.mkdir()
         os.chdir(path)
@@ -193,205 +254,48 @@ class Tensors:
         head = before + dumps(self.header).encode("utf-8", "surrogatepass") + after
         return (len(head) if length is None else length).to_bytes(8, "little") + head + self.data
 
-    def entries(self) -> list[int]:
-        """The positions of well-formed tensors in the header."""
-        return [
-            i
-            for i, (name, info) in enumerate(self.header)
-            if name != "__metadata__"
-            and isinstance(info, dict)
-            and isinstance(info.get("shape"), list)
-            and isinstance(info.get("data_offsets"), list)
-            and len(info["data_offsets"]) == 2
-            and all(map(oracle.is_count, info["data_offsets"]))
-        ]
-
     def arrays(self) -> Arrays:
-        found = {}
-        for name, info in (self.header[i] for i in self.entries()):
-            begin, end = info["data_offsets"]
-            found[name] = (info.get("dtype"), info["shape"], self.data[begin:end])
-        return found
+        """The well-formed tensors."""
+        arrays: Arrays = {}
+        for name, info in self.header:
+            offsets = info.get("data_offsets") if isinstance(info, dict) else None
+            is_pair = isinstance(offsets, list) and len(offsets) == 2
+            if (
+                is_pair
+                and all(map(oracle.is_count, offsets))
+                and isinstance(info.get("shape"), list)
+            ):
+                begin, end = offsets
+                arrays[name] = (info.get("dtype"), info["shape"], self.data[begin:end])
+        return arrays
 
 
-# Changes of bytes, of JSON and of tensors
-
-
-def damaged(content: bytes, rng: random.Random) -> bytes:
+def damaged(content: bytes, draw: Draw) -> bytes:
     """Bytes with some of them changed; the first ones, in headers, more often."""
     size = len(content)
-    at = rng.randrange(min(size, rng.choice([8, 64, 1000, size])) or 1)
-    length = rng.choice([1, 1, 2, 7, 100])
-    noise = rng.choice([rng.randbytes(length), b"\0" * length, b"\xff" * length, b" " * length])
-    bit = bytes([content[at] ^ (1 << rng.randrange(8))]) if size else b""
-    return rng.choice(
-        [
-            content[:at] + bit + content[at + 1 :],
-            content[:at] + noise + content[at + length :],
-            content[:at] + noise + content[at:],
-            content[:at] + content[at + length :],
-            content[: at + length] + content[at:],
-            content[: rng.randrange(size + 1)],
-            content + noise,
-            b"",
-        ]
-    )
+    start = min(draw(st.integers(0, 64) | st.integers(0, size)), size)
+    end = start + pick(draw, 1, 2, 7, 100)
+    before, middle, after = content[:start], content[start:end], content[end:]
+    noise = draw(st.binary(max_size=100)) or pick(draw, b"\0", b"\xff", b" ") * len(middle)
+    flipped = bytes([middle[0] ^ 1 << draw(st.integers(0, 7))]) if middle else b""
+    variants = [flipped + middle[1:], noise, noise + middle, b"", middle * 2]
+    return bytes(pick(draw, *(before + part + after for part in variants), before, content + noise))
 
 
-def change_pair(pairs: Pairs, rng: random.Random) -> None:
-    """One item removed, renamed, duplicated, moved, or with another value."""
-    at, to = (rng.randrange(len(pairs) or 1) for _ in range(2))
-    key, value = pairs[at] if pairs else ("a", 1)
-    odd, name = rng.choice(ODD), rng.choice([*NAMES, *(k for k, _ in pairs[:50])])
-    kind = rng.choice(["value", "value", "value", "remove", "rename", "double", "move", "add"])
-    if kind in ("value", "remove", "rename", "move"):
-        del pairs[at : at + 1]
-    if kind == "value":
-        pairs.insert(at, (key, odd))
-    elif kind == "rename":
-        pairs.insert(at, (name, value))
-    elif kind == "double":
-        pairs.insert(to, (key, rng.choice([value, odd])))
-    elif kind == "move":
-        pairs.insert(to, (key, value))
-    elif kind == "add":
-        pairs.insert(to, (name, odd))
-
-
-def change_tree(value: Any, rng: random.Random) -> Any:
-    """JSON with one change somewhere."""
-    if isinstance(value, dict):
-        pairs = Pairs(value.items())
-        if pairs and rng.random() < 0.7:
-            at = rng.randrange(len(pairs))
-            pairs[at] = (pairs[at][0], change_tree(pairs[at][1], rng))
-        else:
-            change_pair(pairs, rng)
-        return pairs
-    if isinstance(value, list) and value and rng.random() < 0.8:
-        at = rng.randrange(len(value))
-        one = value[at]
-        changed = rng.choice([[change_tree(one, rng)], [], [one] * 2, [rng.choice(ODD)]])
-        return [*value[:at], *changed, *value[at + 1 :]]
-    return rng.choice(ODD)
-
-
-def odd_shape(shape: list[Any], rng: random.Random) -> Any:
-    *others, last = shape or [1]
-    last = last if isinstance(last, int) else 1
-    endings = (last + 1, -last, float(last), 0, rng.choice(HUGE))
-    shapes = [shape[::-1], [*shape, 1], [1, *shape], others, *([*others, end] for end in endings)]
-    shapes += [[2**32, 2**32], [2**63, 2], [2**64 + last], [0, 2**64], [1] * 100, [1] * 5000]
-    return rng.choice([*shapes, [True, *shape], rng.choice(ODD)])
-
-
-def odd_offsets(offsets: list[int], rng: random.Random) -> Any:
-    b, e = offsets
-    changed = [[e, b], [b, b], [b + 1, e + 1], [b, e + 4], [b - 1, e], [b + 4, e], [0, e]]
-    changed += [[0, e - b], [float(b), float(e)], [b + 2**64, e + 2**64], [b], [b, e, e]]
-    changed += [[-8, e - b - 8], [b, rng.choice(HUGE)], [rng.choice(HUGE), rng.choice(HUGE)]]
-    return rng.choice([*changed, rng.choice(ODD)])
-
-
-def change_header(content: bytes, rng: random.Random) -> bytes:
-    """Change one field of a tensor, or one tensor, in the header."""
-    stored = Tensors.of(content)
-    header = stored.header
-    if not (entries := stored.entries()):
-        return content
-    at, other = rng.choice(entries), rng.choice(entries)
-    (name, info), (other_name, other_info) = header[at], header[other]
-    kinds = ["shape", "shape", "dtype", "offsets", "offsets", "name", "exchange", "field"]
-    if rng.random() < 0.25:
-        kinds = ["pair", "double", "metadata", "swap"]
-    kind = rng.choice(kinds)
-    if kind == "shape":
-        header[at] = name, info | {"shape": odd_shape(info["shape"], rng)}
-    elif kind == "dtype":
-        header[at] = name, info | {"dtype": rng.choice([*DTYPES, rng.choice(ODD)])}
-    elif kind == "offsets":
-        header[at] = name, info | {"data_offsets": odd_offsets(info["data_offsets"], rng)}
-    elif kind == "name":
-        near = [f"transformer.{name}", name.removeprefix("transformer."), name + " "]
-        header[at] = rng.choice([*NAMES, *near]), info
-    elif kind == "exchange":  # another tensor's bytes
-        header[at] = name, info | {"data_offsets": other_info["data_offsets"]}
-    elif kind == "field":
-        fields = Pairs(info.items())
-        change_pair(fields, rng)
-        header[at] = name, fields
-    elif kind == "pair":
-        change_pair(header, rng)
-    elif kind == "double":
-        header.insert(other, (name, rng.choice([info, other_info])))
-    elif kind == "metadata":
-        texts = [{"a": "b"}, {"a": 1}, {"a": None}, {CLIPBOARD: CLIPBOARD}]
-        header.insert(rng.choice([0, at]), ("__metadata__", rng.choice([*ODD, *texts])))
-    else:  # two tensors swapped, which is sound if their shapes agree
-        header[at], header[other] = (name, other_info), (other_name, info)
-    return stored.content()
-
-
-def change_frame(content: bytes, rng: random.Random) -> bytes:
-    """Change the bytes around the header."""
-    stored = Tensors.of(content)
-    length = len(content) - 8 - len(stored.data)
-    lengths = [length + d for d in (-1, 1, 2, 8, len(stored.data), len(stored.data) + 1)]
-    lengths += [0, 1, 2, 10**8, 10**8 + 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 8]
-    spaces = [b" " * n for n in (1, 8, 100)]
-    odd = [b"\n", b"\t", b"\r\n  ", b"\0", b"\x0b"]
-    padded = Tensors(stored.header, b"\0" * rng.choice([1, 8]) + stored.data)
-    return rng.choice(
-        [
-            stored.content(after=rng.choice(spaces)),
-            stored.content(after=rng.choice(odd)),
-            stored.content(before=rng.choice([b" ", b"\n", b"\xef\xbb\xbf", b"[", b"\0"])),
-            stored.content(length=max(rng.choice(lengths), 0)),
-            Tensors(Pairs(), rng.choice([b"", stored.data])).content(),
-            content + content,
-            padded.content(),
-        ]
-    )
-
-
-def change_numbers(content: bytes, rng: random.Random) -> bytes:
-    """Change some numbers of a tensor."""
-    stored = Tensors.of(content)
-    reals = [i for i in stored.entries() if str(stored.header[i][1].get("dtype")) in oracle.REALS]
-    if not reals:
-        return content
-    info = stored.header[rng.choice(reals)][1]
-    begin, end = info["data_offsets"]
-    part = stored.data[begin:end]
-    dtype = np.dtype(oracle.REALS[info["dtype"]])
-    numbers = np.frombuffer(part[: len(part) // dtype.itemsize * dtype.itemsize], dtype).copy()
-    if not numbers.size:
-        return content
-    value = rng.choice(NUMBERS)
-    at = rng.choice([0, numbers.size - 1, rng.randrange(numbers.size)])
-    with np.errstate(all="ignore"):
-        if info["dtype"] == "BF16":
-            value = np.float32(value).view(np.uint32) >> 16
-        numbers[at : at + rng.choice([1, 1, 1, 5, numbers.size])] = value
-    whole = numbers.tobytes().ljust(end - begin, b"\0")
-    stored.data = stored.data[:begin] + whole + stored.data[end:]
-    return stored.content()
-
-
-def special(folder: Folder, name: str, rng: random.Random) -> Special:
+def special(folder: Folder, name: str, draw: Draw) -> Special:
     """Put something other than a regular file in a file's place."""
     content = folder[name]
-    kind = rng.choice(["pipe", "directory", "link", "socket", "sparse", "sparse"])
-    target = rng.choice([name, "nowhere", "..", ".", some_file(folder, rng), "x" * 300])
-    head = rng.choice([b"", content, content[:8], (90_000_000).to_bytes(8, "little") + b"{"])
+    kind = pick(draw, "pipe", "directory", "link", "socket", "sparse", "sparse")
+    target = pick(draw, name, "nowhere", "..", ".", *sorted(folder.files), "x" * 300)
+    head = pick(draw, b"", content, content[:8], (90_000_000).to_bytes(8, "little") + b"{")
     huge = 10**12 if is_text(name) else 10**9  # files that can be memory-mapped
-    size = len(head) + rng.choice([1, 1000, 10**6, 300 * 10**6, huge])
+    size = len(head) + pick(draw, 1, 1000, 10**6, 300 * 10**6, huge)
     return Special(kind, target, head, size)
 
 
 # Changes of a folder
 
-Change = Callable[[Folder, random.Random], None]
+Change = Callable[[Folder, Draw], None]
 CHANGES: list[Change] = []
 
 
@@ -400,12 +304,12 @@ def change(function: Change) -> Change:
     return function
 
 
-def some_file(folder: Folder, rng: random.Random) -> str:
-    return rng.choice(sorted(folder.files))
+def some_file(folder: Folder, draw: Draw) -> str:
+    return str(pick(draw, *sorted(folder.files)))
 
 
-def some_weights(folder: Folder, rng: random.Random) -> str:
-    return rng.choice(sorted(folder.weight_files()) or [WEIGHTS])
+def some_weights(folder: Folder, draw: Draw) -> str:
+    return str(pick(draw, *sorted(folder.weight_files()) or [WEIGHTS]))
 
 
 def is_text(name: str) -> bool:
@@ -413,181 +317,200 @@ def is_text(name: str) -> bool:
 
 
 @change
-def damage_bytes(folder: Folder, rng: random.Random) -> None:
-    name = some_file(folder, rng)
-    folder[name] = damaged(folder[name], rng)
+def damage_bytes(folder: Folder, draw: Draw) -> None:
+    name = some_file(folder, draw)
+    folder[name] = damaged(folder[name], draw)
 
 
 @change
-def remove_file(folder: Folder, rng: random.Random) -> None:
+def remove_file(folder: Folder, draw: Draw) -> None:
     if len(folder.files) > 1:
-        del folder.files[some_file(folder, rng)]
+        del folder.files[some_file(folder, draw)]
 
 
 @change
-def put_special_file(folder: Folder, rng: random.Random) -> None:
-    name = some_file(folder, rng)
-    folder.files[name] = special(folder, name, rng)
+def put_special_file(folder: Folder, draw: Draw) -> None:
+    name = some_file(folder, draw)
+    folder.files[name] = special(folder, name, draw)
 
 
 @change
-def link_file(folder: Folder, rng: random.Random) -> None:
-    name = some_file(folder, rng)
+def link_file(folder: Folder, draw: Draw) -> None:
+    name = some_file(folder, draw)
     folder.files[f"really {name}"] = folder.files[name]
     folder.files[name] = Special("link", f"really {name}")
 
 
 @change
-def swap_files(folder: Folder, rng: random.Random) -> None:
-    name, other = some_file(folder, rng), some_file(folder, rng)
-    another_model = BASES[rng.choice(sorted(BASES))]
-    if rng.random() < 0.5 and name in another_model:
+def swap_files(folder: Folder, draw: Draw) -> None:
+    name, other = some_file(folder, draw), some_file(folder, draw)
+    another_model = BASES[pick(draw, *BASES)]
+    if is_drawn(draw, 50) and name in another_model:
         folder[name] = another_model[name]
     else:
         folder.files[name], folder.files[other] = folder.files[other], folder.files[name]
 
 
 @change
-def keep_only_pickled_weights(folder: Folder, rng: random.Random) -> None:
+def keep_only_pickled_weights(folder: Folder, draw: Draw) -> None:
     for name in folder.weight_files():
         del folder.files[name]
-    odd = rng.choice(["", "-00001-of-00002", CLIPBOARD, "\n", "é", "x" * 200])
-    folder[f"pytorch_model{odd}.bin"] = b"PK\x03\x04"
+    suffix = pick(draw, "", "-00001-of-00002", CLIPBOARD, "\n", "é", "x" * 200)
+    folder[f"pytorch_model{suffix}.bin"] = b"PK\x03\x04"
 
 
 @change
-def leave_a_failed_download(folder: Folder, rng: random.Random) -> None:
+def leave_a_failed_download(folder: Folder, draw: Draw) -> None:
     answers = [POINTER, b"<!DOCTYPE html><html></html>", b"Entry not found"]
-    folder[some_file(folder, rng)] = rng.choice(answers)
+    folder[some_file(folder, draw)] = pick(draw, *answers)
 
 
 @change
-def rename_directory(folder: Folder, rng: random.Random) -> None:
-    folder.name = rng.choice(DIRECTORIES)
+def rename_directory(folder: Folder, draw: Draw) -> None:
+    folder.name = pick(draw, *DIRECTORIES)
 
 
 @change
-def damage_text(folder: Folder, rng: random.Random) -> None:
-    name = rng.choice([name for name in sorted(folder.files) if is_text(name)] or [CONFIG])
+def damage_text(folder: Folder, draw: Draw) -> None:
+    name = pick(draw, *[name for name in sorted(folder.files) if is_text(name)] or [CONFIG])
     content = folder[name]
     text = content.decode("utf-8", errors="replace")
-    folder[name] = rng.choice(
-        [
-            b"\xef\xbb\xbf" + content,
-            text.encode("utf-16"),
-            text.encode("latin-1", errors="replace"),
-            content.replace(b"\n", b"\r\n"),
-            content.replace(b"\n", b"\r"),
-            content.rstrip(b"\n"),
-            b" \n\t" + content + b"\n\n  ",
-            *(content.replace(b"e", other, 1) for other in (b"\xc3", b"\xc1\xa5", b"\xed\xa0\x80")),
-            b"[" + content + b"]",
-            content + content,
-            content.replace(b"}", b",}"),
-            dumps(rng.choice(ODD)).encode(),
-            b'{"a":' * 100_000,
-            b"\0" * len(content),
-            content.replace(b"\n", "\u2028".encode(), 2),
-        ]
+    folder[name] = pick(
+        draw,
+        b"\xef\xbb\xbf" + content,
+        text.encode("utf-16"),
+        text.encode("latin-1", errors="replace"),
+        content.replace(b"\n", b"\r\n"),
+        content.replace(b"\n", b"\r"),
+        content.rstrip(b"\n"),
+        b" \n\t" + content + b"\n\n  ",
+        *(content.replace(b"e", other, 1) for other in (b"\xc3", b"\xc1\xa5", b"\xed\xa0\x80")),
+        b"[" + content + b"]",
+        content + content,
+        content.replace(b"}", b",}"),
+        dumps(draw(JSON)).encode(),
+        b'{"a":' * 100_000,
+        b"\0" * len(content),
+        content.replace(b"\n", "\u2028".encode(), 2),
     )
 
 
-def change_json(folder: Folder, name: str, rng: random.Random) -> None:
-    if pairs := Pairs.of(folder[name]):
-        change_pair(pairs, rng)
-        folder[name] = pairs
+@change
+def change_json_file(folder: Folder, draw: Draw) -> None:
+    name = pick(
+        draw, *[name for name in sorted(folder.files) if name.endswith(".json")] or [CONFIG]
+    )
+    folder[name] = dumps(change_json(Pairs.of(folder[name]), draw))
 
 
 @change
-def change_setting(folder: Folder, rng: random.Random) -> None:
-    """Change the config; sizes and settings of equations more often than the rest."""
-    if rng.random() < 0.3:
-        return change_json(folder, CONFIG, rng)
-    pairs = Pairs.of(folder[CONFIG])
-    keys = [*oracle.DEFAULTS, "n_inner", "layer_norm_epsilon", "activation_function", "model_type"]
-    key = rng.choice([*keys, *oracle.FLAGS])
-    near = [v + d for k, v in pairs if k == key and isinstance(v, int) for d in (-1, 1, -v, v)]
-    fits = [*oracle.ACTIVATIONS, "gelu_10"] if key == "activation_function" else [True, False]
-    value = rng.choice([rng.choice(ODD), rng.choice(near or ODD), rng.choice(fits)])
+def change_setting(folder: Folder, draw: Draw) -> None:
+    """Change or add one of the settings that equations and sizes depend on."""
+    pairs, key = Pairs.of(folder[CONFIG]), pick(draw, *SETTINGS)
+    likely = similar(dict(pairs).get(key))
+    value = draw(likely | likely | JSON)
     folder[CONFIG] = Pairs([*((k, v) for k, v in pairs if k != key), (key, value)])
-    return None
 
 
 @change
-def change_token(folder: Folder, rng: random.Random) -> None:
+def exchange_ids(folder: Folder, draw: Draw) -> None:
+    """Exchange two tokens' ids, give both the same, or one an id that is too large."""
     pairs = Pairs.of(folder[VOCABULARY])
-    if not pairs or rng.random() < 0.5:
-        return change_json(folder, VOCABULARY, rng)
-    i, j = rng.randrange(len(pairs)), rng.randrange(len(pairs))
-    (one, id), (other, id_of_other) = pairs[i], pairs[j]
-    if rng.random() < 0.7:
-        pairs[i], pairs[j] = (one, id_of_other), (other, id)
-    else:
-        pairs[i] = (one, rng.choice([id_of_other, len(pairs), -1, float(id), str(id)]))
+    if not pairs:
+        return
+    i, j = (draw(st.integers(0, len(pairs) - 1)) for _ in range(2))
+    (token, id), (other, other_id) = pairs[i], pairs[j]
+    pairs[i], pairs[j] = (token, other_id), (other, pick(draw, id, id, other_id, len(pairs)))
     folder[VOCABULARY] = pairs
-    return None
 
 
 @change
-def change_merge(folder: Folder, rng: random.Random) -> None:
+def change_merge(folder: Folder, draw: Draw) -> None:
     lines = folder[MERGES].decode("utf-8", errors="replace").split("\n")
-    at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
-    whole = lines[at].replace(" ", "")
-    cut = rng.randrange(len(whole) + 1)
-    kind = rng.choice(["exchange", "remove", "double", "replace", "insert", "split"])
+    i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
+    symbol = lines[i].replace(" ", "")
+    cut = draw(st.integers(0, len(symbol)))
+    kind = pick(draw, "exchange", "remove", "repeat", "replace", "insert", "split")
     if kind == "exchange":
-        lines[at], lines[other] = lines[other], lines[at]
+        lines[i], lines[j] = lines[j], lines[i]
     elif kind == "remove":
-        del lines[at]
-    elif kind == "double":
-        lines.insert(other, lines[at])
+        del lines[i]
+    elif kind == "repeat":
+        lines.insert(j, lines[i])
     elif kind == "replace":
-        lines[at] = rng.choice(MERGED)
+        lines[i] = draw(MERGE_LINES)
     elif kind == "insert":
-        lines.insert(at, rng.choice(MERGED))
+        lines.insert(i, draw(MERGE_LINES))
     else:  # the same token from other parts
-        lines[at] = f"{whole[:cut]} {whole[cut:]}"
+        lines[i] = f"{symbol[:cut]} {symbol[cut:]}"
     folder[MERGES] = "\n".join(lines)
 
 
 @change
-def change_index(folder: Folder, rng: random.Random) -> None:
-    pairs = Pairs.of(folder[INDEX])
-    file_of_tensor = dict(pairs).get("weight_map")
-    if not pairs:  # one beside or instead of the weights
+def change_index(folder: Folder, draw: Draw) -> None:
+    """Name another file for a tensor, or add an index beside or instead of the weights."""
+    shards = dict(Pairs.of(folder[INDEX])).get("weight_map")
+    if isinstance(shards, dict) and shards:
+        files = folder.weight_files()
+        names = st.sampled_from([*files, *(f"./{name}" for name in files)]) | NAMES
+        shards[pick(draw, *shards)] = draw(names)
+        folder[INDEX] = dumps({"metadata": {}, "weight_map": shards})
+    else:
         folder[INDEX] = dumps({"weight_map": {"wte.weight": WEIGHTS}})
-        if rng.random() < 0.5:
+        if is_drawn(draw, 50):
             folder["a.safetensors"] = folder[WEIGHTS]
             folder.files.pop(WEIGHTS, None)
-    elif not isinstance(file_of_tensor, dict) or not file_of_tensor or rng.random() < 0.2:
-        change_json(folder, INDEX, rng)
-    else:
-        inner = Pairs(file_of_tensor.items())
-        if rng.random() < 0.5:
-            change_pair(inner, rng)
-        else:
-            at, files = rng.randrange(len(inner)), folder.weight_files()
-            file = rng.choice([*files, *NAMES, *(f"./{name}" for name in files)])
-            inner[at] = (inner[at][0], file)
-        folder[INDEX] = Pairs((k, inner if k == "weight_map" else v) for k, v in pairs)
 
 
 @change
-def damage_header(folder: Folder, rng: random.Random) -> None:
-    name = some_weights(folder, rng)
-    folder[name] = change_header(folder[name], rng)
+def damage_header(folder: Folder, draw: Draw) -> None:
+    name = some_weights(folder, draw)
+    stored = Tensors.of(folder[name])
+    stored.header = change_json(stored.header, draw)
+    folder[name] = stored.content()
 
 
 @change
-def damage_around_header(folder: Folder, rng: random.Random) -> None:
-    name = some_weights(folder, rng)
-    folder[name] = change_frame(folder[name], rng)
+def damage_around_header(folder: Folder, draw: Draw) -> None:
+    name = some_weights(folder, draw)
+    content = folder[name]
+    stored = Tensors.of(content)
+    size = len(stored.data)
+    length = len(content) - 8 - size
+    near = [max(length + n, 0) for n in (-1, 1, 2, 8, size, size + 1)]
+    lengths = [*near, 0, 1, 2, 10**8, 10**8 + 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 8]
+    folder[name] = pick(
+        draw,
+        stored.content(after=b" " * pick(draw, 1, 8, 100)),
+        stored.content(after=pick(draw, b"\n", b"\t", b"\r\n  ", b"\0", b"\x0b")),
+        stored.content(before=pick(draw, b" ", b"\n", b"\xef\xbb\xbf", b"[", b"\0")),
+        stored.content(length=pick(draw, *lengths)),
+        Tensors(Pairs(), pick(draw, b"", stored.data)).content(),
+        content + content,
+        Tensors(stored.header, b"\0" * pick(draw, 1, 8) + stored.data).content(),
+    )
 
 
 @change
-def damage_numbers(folder: Folder, rng: random.Random) -> None:
-    name = some_weights(folder, rng)
-    folder[name] = change_numbers(folder[name], rng)
+def change_numbers(folder: Folder, draw: Draw) -> None:
+    """Change some numbers of a tensor."""
+    file = some_weights(folder, draw)
+    arrays = Tensors.of(folder[file]).arrays()
+    names = [name for name, (dtype, _, data) in arrays.items() if dtype in oracle.REALS and data]
+    if not names:
+        return
+    name = pick(draw, *names)
+    dtype, shape, data = arrays[name]
+    stored_as = np.dtype(oracle.REALS[dtype])
+    numbers = np.frombuffer(data[: len(data) // stored_as.itemsize * stored_as.itemsize], stored_as)
+    numbers, start = numbers.copy(), draw(st.integers(0, max(numbers.size - 1, 0)))
+    value = draw(NUMBERS)
+    with np.errstate(all="ignore"):
+        if dtype == "BF16":
+            value = np.float32(value).view(np.uint32) >> 16
+        numbers[start : start + pick(draw, 1, 5, len(numbers))] = value
+    arrays[name] = (dtype, shape, numbers.tobytes().ljust(len(data), b"\0"))
+    folder[file] = Tensors.holding(arrays).content()
 
 
 # Changes that leave a model sound
@@ -595,14 +518,14 @@ def damage_numbers(folder: Folder, rng: random.Random) -> None:
 
 def all_arrays(folder: Folder) -> Arrays:
     """Every tensor of the weights, whole or in shards."""
-    found: Arrays = {}
+    arrays: Arrays = {}
     for name in folder.weight_files():
-        found |= Tensors.of(folder[name]).arrays()
-    return found
+        arrays |= Tensors.of(folder[name]).arrays()
+    return arrays
 
 
 def write_weights(folder: Folder, arrays: Arrays, files: int = 1) -> None:
-    """All tensors as new weights, in `count` files."""
+    """Replace the weights by these tensors, in several files."""
     for name in [*folder.weight_files(), INDEX]:
         folder.files.pop(name, None)
     if files == 1:
@@ -618,42 +541,40 @@ def write_weights(folder: Folder, arrays: Arrays, files: int = 1) -> None:
 
 
 @change
-def rearrange_weights(folder: Folder, rng: random.Random) -> None:
+def rearrange_weights(folder: Folder, draw: Draw) -> None:
     """Other dtypes, another order, another number of files, other prefixes."""
-    items = list(all_arrays(folder).items())
-    rng.shuffle(items)
-    wider = rng.random() < 0.5
-    prefix = rng.choice(["", "transformer.", None, *AROUND])
+    is_wider = is_drawn(draw, 50)
+    prefix = pick(draw, "", "transformer.", None, *WRAPPERS)
     arranged: Arrays = {}
-    for name, (dtype, shape, content) in items:
-        if wider and dtype in ("F32", "F16"):
+    for name, (dtype, shape, content) in draw(st.permutations(list(all_arrays(folder).items()))):
+        if is_wider and dtype in ("F32", "F16"):
             with np.errstate(invalid="ignore"):
                 content = np.frombuffer(content, oracle.REALS[dtype]).astype("<f8").tobytes()
             dtype = "F64"
         bare = name.removeprefix("transformer.")
-        before = rng.choice(["", "transformer."]) if prefix is None else prefix
+        before = pick(draw, "", "transformer.") if prefix is None else prefix
         if bare == "lm_head.weight":
             before = before.removesuffix("transformer.")
         arranged[before + bare] = (dtype, shape, content)
-    if rng.random() < 0.2:
-        arranged[rng.choice(["", *AROUND]) + rng.choice(HEADS)] = ("F32", [1], b"\0\0\xc0\x7f")
-    write_weights(folder, arranged, rng.choice([1, 1, 2, 5]))
+    if is_drawn(draw, 20):
+        arranged[pick(draw, "", *WRAPPERS) + pick(draw, *HEADS)] = ("F32", [1], b"\0\0\xc0\x7f")
+    write_weights(folder, arranged, pick(draw, 1, 1, 2, 5))
 
 
 @change
-def add_old_buffers(folder: Folder, rng: random.Random) -> None:
+def add_old_buffers(folder: Folder, draw: Draw) -> None:
     """Add mask buffers, and a second copy of the output matrix."""
     arrays = all_arrays(folder)
     prefix = "transformer." if "transformer.wte.weight" in arrays else ""
     for layer in range(2):
-        dtype, data = rng.choice([("BOOL", b"\1"), ("U8", b"\0"), ("F32", b"\0\0\xc0\x7f")])
-        name = f"{prefix}h.{layer}.attn.{rng.choice(['bias', 'masked_bias'])}"
-        arrays[name] = (dtype, rng.choice([[], [1, 1, 1]]), data)
+        dtype, data = pick(draw, ("BOOL", b"\1"), ("U8", b"\0"), ("F32", b"\0\0\xc0\x7f"))
+        name = f"{prefix}h.{layer}.attn.{pick(draw, 'bias', 'masked_bias')}"
+        arrays[name] = (dtype, pick(draw, [], [1, 1, 1]), data)
     embedding = arrays.get(f"{prefix}wte.weight")
-    if embedding is not None and rng.random() < 0.7:
+    if embedding is not None and is_drawn(draw, 70):
         dtype, shape, content = embedding
-        if rng.random() < 0.3:
-            content = damaged(content, rng).ljust(len(content), b"\0")[: len(content)]
+        if is_drawn(draw, 50):
+            content = damaged(content, draw).ljust(len(content), b"\0")[: len(content)]
         arrays["lm_head.weight"] = (dtype, shape, content)
     write_weights(folder, arrays)
 
@@ -680,15 +601,15 @@ def set_rows(folder: Folder, count: int) -> bool:
 
 
 @change
-def add_merges(folder: Folder, rng: random.Random) -> None:
+def add_merges(folder: Folder, draw: Draw) -> None:
     """Add merges of existing tokens, with the new tokens and rows of the embedding."""
     tokens = Pairs.of(folder[VOCABULARY])
     lines = folder[MERGES].decode("utf-8", errors="replace").rstrip("\n").split("\n")
     symbols = {token for token, _ in tokens}
     pieces = [s for s in (*"tehinaĠ", "th", "he", "in", "the", "Ġth", "Ġa") if s in symbols]
     added: list[str] = []
-    for _ in range(rng.choice([1, 5, 20, 60]) if pieces else 0):
-        first, second = rng.choice([*pieces, *added]), rng.choice([*pieces, *added])
+    for _ in range(pick(draw, 1, 5, 20, 60) if pieces else 0):
+        first, second = (pick(draw, *pieces, *added) for _ in range(2))
         if first + second not in symbols and len(first + second) < 12:
             symbols.add(first + second)
             added.append(first + second)
@@ -700,7 +621,7 @@ def add_merges(folder: Folder, rng: random.Random) -> None:
 
 
 @change
-def replace_tokenizer(folder: Folder, rng: random.Random) -> None:
+def replace_tokenizer(folder: Folder, draw: Draw) -> None:
     """A reference tokenizer with matching rows of the embedding, unchanged or with one change.
 
     Its ids aren't checked here: they are compared with transformers' elsewhere.
@@ -709,27 +630,19 @@ def replace_tokenizer(folder: Folder, rng: random.Random) -> None:
         return
     for name in (VOCABULARY, MERGES):
         folder.files.pop(name, None)
-    files = {file.name: file.read_bytes() for file in sorted(rng.choice(TOKENIZERS).iterdir())}
+    files = {file.name: file.read_bytes() for file in sorted(pick(draw, *TOKENIZERS).iterdir())}
     folder.files.update(files)
-    name = rng.choice(sorted(files))
-    if (pairs := Pairs.of(files[name])) and rng.random() < 0.8:
-        folder[name] = dumps(change_tree(dict(pairs), rng))
+    name = pick(draw, *sorted(files))
+    if (pairs := Pairs.of(files[name])) and is_drawn(draw, 80):
+        folder[name] = dumps(change_json(pairs, draw))
 
 
 @change
-def change_nothing(folder: Folder, rng: random.Random) -> None:
+def change_nothing(folder: Folder, draw: Draw) -> None:
     """Changes that keep a sound model sound."""
 
 
 # The most error-prone parts are changed more often.
 CHANGES += [damage_header] * 4
-CHANGES += [
-    change_setting,
-    change_token,
-    change_merge,
-    change_index,
-    damage_numbers,
-    rearrange_weights,
-    add_merges,
-] * 2
-CHANGES += [replace_tokenizer] * 2
+CHANGES += [change_setting, exchange_ids, change_merge, change_index, change_numbers] * 2
+CHANGES += [rearrange_weights, add_old_buffers, add_merges, replace_tokenizer] * 2

@@ -23,7 +23,7 @@ import attnlab
 linux = pytest.mark.skipif(sys.platform != "linux", reason="limits by means of /proc")
 
 SECONDS = 8.0  # products in several threads take their time on a busy machine
-MEMORY = 200 << 20  # plus twice the size of the given files,
+MEMORY = 200 << 20  # plus twice the size of the input files,
 LARGEST = 1 << 30  # but never more than this
 
 # The growth of the address space beyond the allowed memory: file maps and stacks.
@@ -36,10 +36,10 @@ LONGEST_MESSAGE = 2000
 
 def examples(count: int) -> Any:
     """Settings for this many examples, reproducible; FUZZ_EXAMPLES overrides them."""
-    asked = int(os.environ.get("FUZZ_EXAMPLES", 0))
+    override = int(os.environ.get("FUZZ_EXAMPLES", 0))
     return settings(
-        max_examples=asked or count,
-        derandomize=not asked,
+        max_examples=override or count,
+        derandomize=not override,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
@@ -50,11 +50,11 @@ def directory() -> Iterator[Path]:
     """An empty subdirectory as the working directory."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as root:
-        place = Path(root).resolve() / "place" / "here"
-        place.mkdir(parents=True)
-        os.chdir(place)
+        path = Path(root).resolve() / "outer" / "inner"
+        path.mkdir(parents=True)
+        os.chdir(path)
         try:
-            yield place
+            yield path
         finally:
             os.chdir(before)
 
@@ -99,8 +99,8 @@ def limits(memory: int, seconds: float) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, outside)
 
 
-def unfit(message: str, given: Sequence[str]) -> str:
-    """What is wrong with an error's message; "" if nothing is."""
+def problem_of(message: str, inputs: Sequence[str]) -> str:
+    """What is wrong with an error's message, or ""."""
     try:
         message.encode("utf-8")
     except UnicodeEncodeError:
@@ -110,18 +110,18 @@ def unfit(message: str, given: Sequence[str]) -> str:
     if len(message) > LONGEST_MESSAGE:
         return f"has more than {LONGEST_MESSAGE} characters"
     for start in range(len(message) - LONGEST_QUOTE):
-        if any(message[start : start + LONGEST_QUOTE + 1] in text for text in given):
-            return f"quotes more than {LONGEST_QUOTE} characters of what was given"
+        if any(message[start : start + LONGEST_QUOTE + 1] in text for text in inputs):
+            return f"quotes more than {LONGEST_QUOTE} characters of the input"
     return ""
 
 
-def outcome(attack: Callable[[], Any], given: Callable[[], Sequence[str]], size: int = 0) -> Any:
+def outcome(attack: Callable[[], Any], inputs: Callable[[], Sequence[str]], size: int = 0) -> Any:
     """What `attack` returns, or the AttnlabError that it raises; anything else is a failure.
 
     Parameters
     ----------
-    given : texts that a message must not quote at length
-    size : bytes of the files that are given
+    inputs : texts that a message must not quote at length
+    size : bytes of the input files
     """
     result, refused = None, None
     memory = min(MEMORY + 2 * size, LARGEST)
@@ -137,6 +137,6 @@ def outcome(attack: Callable[[], Any], given: Callable[[], Sequence[str]], size:
     assert status_of("VmHWM") - before <= memory, f"takes more than {memory >> 20} MB"
     if refused is not None:
         message = str(refused)
-        wrong = unfit(message, given() if len(message) > LONGEST_QUOTE else ())
-        assert not wrong, f"{type(refused).__name__} {wrong}: {message[:160]!a}"
+        problem = problem_of(message, inputs() if len(message) > LONGEST_QUOTE else ())
+        assert not problem, f"{type(refused).__name__} {problem}: {message[:160]!a}"
     return result if refused is None else refused

@@ -12,11 +12,12 @@ import fractions
 import importlib
 import json
 import math
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import attnlab
 
@@ -113,12 +114,12 @@ class Rows(list):  # type: ignore[type-arg]
     """A subclass of list."""
 
 
-class Own(np.ndarray):
+class Subclass(np.ndarray):
     """A subclass of ndarray."""
 
 
-def own(value: Any) -> Any:
-    return np.asarray(value).view(Own)
+def subclass(value: Any) -> Any:
+    return np.asarray(value).view(Subclass)
 
 
 def numbers(*shape: int) -> Any:
@@ -161,7 +162,7 @@ NAMES: dict[str, Any] = {
     **{
         item.__name__: item
         for item in (
-            *(raising, cyclic, nested, Duck, Liar, Index, FsPath, Text, Number, Rows, own),
+            *(raising, cyclic, nested, Duck, Liar, Index, FsPath, Text, Number, Rows, subclass),
             *(numbers, axes, vocabulary, merges, structured, masked, BoomError),
         )
     },
@@ -174,62 +175,75 @@ def texts(block: str) -> list[str]:
 
 
 # Numbers so large that repeating something that often never ends.
-BIG = texts(
-    r"""
-    10**6  2**31 - 1  2**31  2**63 - 1  2**63  2**64  10**18  10**400  1e18  1e300  math.inf
-    np.uint64(2**64 - 1)  np.int64(2**63 - 1)  np.float64(1e18)  Number(10**18)  Index(10**18)
-    fractions.Fraction(10**18)  decimal.Decimal(10**18)
-    """
+BIG = st.sampled_from(
+    texts(
+        """
+        10**6  2**31  2**63 - 1  2**63  10**18  10**400  1e18  1e300  math.inf  Number(10**18)
+        np.uint64(2**64 - 1)  np.int64(2**63 - 1)  np.float64(1e18)  Index(10**18)
+        fractions.Fraction(10**18)  decimal.Decimal(10**18)
+        """
+    )
 )
 
-ODD = texts(
-    r"""
-    None  True  False  ...  NotImplemented  object()  int  len  math  slice(1)  KeyError
-    0  -1  1  2  3  -(2**63)  -(10**18)  0.0  -0.0  0.5  1.0  1e-320  -1e308  3.0000001  1 + 1e-12
-    math.nan  -math.inf  1j  complex(math.nan, 0)  decimal.Decimal('NaN')  fractions.Fraction(1, 3)
-    np.int8(-128)  np.int8(127)  np.uint8(3)  np.uint8(255)  np.float16(1)
-    np.float32(0.5)  np.longdouble(1)  np.bool_(True)
-    np.str_('a')  np.bytes_(b'a')  np.void(b'ab')  np.complex64(1j)  np.datetime64('NaT')
-    np.datetime64('2024-01-01')  np.timedelta64(1, 's')  datetime.date(2024, 1, 1)
+SCALARS = (
+    st.integers(-(2**63), 9).map(repr)
+    | st.floats(allow_infinity=False).map("float('{!r}')".format)
+    | st.text(st.characters(), max_size=9).map(ascii)
+    | st.binary(max_size=9).map(repr)
+    | st.sampled_from(["None", "True", "False", "'weights'", "'a'", "b'weights'", "1e-320"])
+)
+OBJECTS = st.sampled_from(
+    texts(
+        r"""
+        ...  NotImplemented  object()  int  len  math  slice(1)  KeyError  3.0000001  1 + 1e-12
+        -math.inf  1j  complex(math.nan, 0)  decimal.Decimal('NaN')  fractions.Fraction(1, 3)
+        np.int8(-128)  np.uint8(255)  np.float16(1)  np.float32(0.5)  np.longdouble(1)
+        np.bool_(True)  np.str_('a')  np.bytes_(b'a')  np.void(b'ab')  np.complex64(1j)
+        np.datetime64('NaT')  np.timedelta64(1, 's')  datetime.date(2024, 1, 1)
 
-    ''  'a'  ' '  'weights'  'pocket'  '1'  'nan'  'float32'  'gpt2'  '-h'  '--model'  'no/such'
-    'a/b'  '../a'  'a\nb'  'file://a'  '\0'  'a\0b'  '\ud800'  '\udcff'  '\n\r\t'  '\ufeffa'
-    '\x1b]52;c;Zm9v\x07'  '\x1b[2J'  '\x9b31m'  '\u202eabc'  '\u2028'  '🙈猫é’'  '<b>a</b>'
-    '<|endoftext|>'  '{0.__class__}'  '%s%n'  'a' * 300  'a' * 100_000  ' ' * 100_000  '\x1b' * 500
-    Text('weights')  b''  b'weights'  b'\xff' * 1000  bytearray(b'a')  memoryview(b'ab')
-    Path()  Path('a')  Path('a\0b')  Path('\ud800')  Path('a' * 300)  Path('\x1b]52;c;Zm9v\x07')
-    FsPath('a')  FsPath(b'a')  FsPath(3)
+        'pocket'  'float32'  'gpt2'  '--model'  'no/such'  '../a'  'file://a'  'a\0b'
+        '\ud800'  '\x1b]52;c;Zm9v\x07'  '\x9b31m'  '\u202eabc'  '<b>a</b>'  '<|endoftext|>'
+        '{0.__class__}'  '%s%n'  'a' * 300  'a' * 100_000  ' ' * 100_000  '\x1b' * 500
+        Text('weights')  b'\xff' * 1000  bytearray(b'a')  memoryview(b'ab')
+        Path()  Path('a\0b')  Path('\ud800')  Path('a' * 300)  Path('\x1b]52;c;Zm9v\x07')
+        FsPath('a')  FsPath(b'a')  FsPath(3)
 
-    []  ()  {}  set()  [[]]  [None]  [1, 2, 3]  [0.5]  [[1, 2], [3]]  ['a']  ['']  [1, 'a']
-    [True, False]  [10**30]  [-1]  [2**63]  [b'a']  [['a'], ['b']]  {'a': 1}  {1: 2}  {'weights'}
-    range(3)  range(-3, 0)  iter([1, 2])  iter([])  (i for i in range(3))  map(int, 'ab')
-    [math.nan] * 3  [1] * 100_000  ['a'] * 10_000  Rows([1, 2])  [object()]  [raising('__repr__')]
-    cyclic()  [cyclic(), cyclic()]  nested(10)  nested(70)  nested(10_000)  {'a': nested(3000)}
-    ['\x1b[2J', '\ud800', 'a\nb']
+        ()  {}  set()  [[]]  {'a': 1}  {1: 2}  {'weights'}  ['a'] * 10_000  [1] * 100_000
+        range(3)  range(-3, 0)  iter([1, 2])  iter([])  (i for i in range(3))  map(int, 'ab')
+        [math.nan] * 3  Rows([1, 2])  [object()]  [raising('__repr__')]  [10**30]
+        cyclic()  [cyclic(), cyclic()]  nested(70)  nested(10_000)  {'a': nested(3000)}
 
-    np.empty(0)  np.empty((0, 4))  np.empty((3, 0))  np.array(1.0)  np.array(2)  np.array(None)
-    np.zeros((3, 4))  np.zeros((3, 4), int)  np.ones((3, 4), bool)  np.zeros((1,) * 30)
-    np.arange(3)  np.arange(3, dtype='>i4')  np.array([-1])  np.array([2**63], np.uint64)
-    np.array([[71, 3]])  np.array([0.5])  np.array(['a', 'b'])  np.array([b'a'])
-    np.array([{}, None])  np.array([[1, 2], [3, 4]], object)  np.array([np.datetime64('NaT')])
-    np.zeros(3, 'f4,i4')  np.rec.array([(1, 2.0)])  np.matrix([[1.0, 2.0], [3.0, 4.0]])
-    np.ma.masked  np.ma.masked_all((3, 4))  Duck([71, 3])  Duck(numbers(3, 4))
-    Duck(numbers(3, 4), error=True)  Liar([1, 2])  Liar('a')  Liar(None)
+        np.array(None)  np.zeros((1,) * 30)  np.array([2**63], np.uint64)  np.array([[71, 3]])
+        np.array([{}, None])  np.array([[1, 2], [3, 4]], object)  np.zeros(3, 'f4,i4')
+        np.rec.array([(1, 2.0)])  np.matrix([[1.0, 2.0], [3.0, 4.0]])  np.ma.masked
+        np.ma.masked_all((3, 4))  Duck([71, 3])  Duck(numbers(3, 4))
+        Duck(numbers(3, 4), error=True)  Liar([1, 2])  Liar('a')  Liar(None)
 
-    Index(1)  Index(-1)  Number(2)  lambda *a, **k: None  BoomError('boom')  axes()
-    raising('__array__')  raising('__len__')  raising('__index__')  raising('__str__')
-    raising('__repr__')  raising('__str__', '__repr__')  raising('__iter__')  raising('__eq__')
-    raising('__hash__')  raising('__bool__')  raising('__float__')  raising('__fspath__')
-    raising('__getattr__')  raising('__len__', '__getitem__')  raising('__format__')
-    raising('__call__')
-    attnlab  attnlab.GPT2  attnlab.attention  attnlab.AttnlabError('a')
-    """
+        Index(1)  Index(-1)  Number(2)  lambda *a, **k: None  BoomError('boom')  axes()
+        raising('__str__', '__repr__')  raising('__len__', '__getitem__')
+        attnlab  attnlab.GPT2  attnlab.attention  attnlab.AttnlabError('a')
+        """
+    )
+)
+RAISING = st.sampled_from(
+    texts("array  len  index  str  repr  iter  eq  hash  bool  float  fspath  getattr  call")
+).map("raising('__{}__')".format)
+LISTS = st.lists(SCALARS | st.integers(0, 9).map(repr), max_size=3).map(", ".join)
+ARRAYS = st.builds(
+    "np.{}({}, '{}')".format,
+    st.sampled_from(["zeros", "ones"]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    hnp.scalar_dtypes().map(lambda dtype: dtype.str),
+)
+ODD = st.one_of(
+    *(SCALARS, LISTS.map("[{}]".format), st.builds("[[{}], [{}]]".format, LISTS, LISTS)),
+    *(ARRAYS, RAISING, OBJECTS, OBJECTS, OBJECTS),
 )
 
 # Variants of a valid value `{}`: the same numbers in another type, or with one thing wrong.
 NEAR_ARRAY = texts(
     """
-    np.matrix({})  masked({})  own({})  structured({})  Duck({})  Duck({}, error=True)
+    np.matrix({})  masked({})  subclass({})  structured({})  Duck({})  Duck({}, error=True)
     np.asarray({}).astype(object)  np.asarray({}).astype('f2')  np.asarray({}).astype('f4')
     np.asarray({}).astype('g')  np.asarray({}).astype(complex)  np.asarray({}).astype('>f8')
     np.asarray({}).astype(int)  np.asarray({}).astype(bool)  np.asarray({}).astype(str)
@@ -262,21 +276,20 @@ NEAR_TEXT = texts(
 NEAR = texts("[{}]  ({},)  {{'a': {}}}  iter([{}])  lambda: {}  type({})  str({})  [{}, None]")
 
 
-def near(text: str, rng: random.Random, names: dict[str, Any]) -> str:
-    """A variant of a valid value."""
-    value = made(text, names)
+def variants(text: str, names: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Expressions for variants of a valid value."""
+    value = evaluate(text, names)
     if isinstance(value, str):
-        choice = NEAR_TEXT
+        forms = NEAR_TEXT
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        choice = NEAR_NUMBER
+        forms = NEAR_NUMBER
     elif isinstance(value, np.ndarray) or (isinstance(value, list) and value):
-        choice = NEAR_ARRAY
+        forms = NEAR_ARRAY
     else:
-        choice = NEAR
-    shape = rng.choice([choice, choice, choice, NEAR])
-    return rng.choice(shape).format(*[text] * 2)
+        forms = NEAR
+    return st.sampled_from([*forms * 3, *NEAR]).map(lambda form: form.format(*[text] * 2))
 
 
-def made(text: str, names: dict[str, Any] = NAMES) -> Any:
+def evaluate(text: str, names: dict[str, Any] = NAMES) -> Any:
     """Evaluate an expression."""
     return eval(text, dict(names))

@@ -161,6 +161,8 @@ def safetensors(path: Path, doubts: list[str]) -> tuple[dict[str, Stored], dict[
         raise UnsoundError(f"{name}: {error}") from None
     text = content[8 : 8 + int.from_bytes(content[:8], "little")].decode("utf-8")
     header = parsed(text, name, doubts)
+    if not text.startswith("{"):  # the format forbids it, the library allows white space
+        doubts.append(f"{name}: white space before the header")
     if text.rstrip(" ") != text.rstrip():
         doubts.append(f"{name}: white space other than spaces ends the header")
     if re.search(r"\\u[dD][89a-fA-F]", text):

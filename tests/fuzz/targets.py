@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from guarded import LARGEST, SECONDS, LateError, directory, limits
-from odd import NAMES, made, texts
+from odd import NAMES, evaluate, texts
 
 import attnlab
 
@@ -167,8 +167,8 @@ class Target:
         parts = []
         for p in self.parameters:
             if p.name in arguments:
-                by_place = p.kind in ("POSITIONAL_ONLY", "VAR_POSITIONAL")
-                parts.append(arguments[p.name] if by_place else f"{p.name}={arguments[p.name]}")
+                positional = p.kind in ("POSITIONAL_ONLY", "VAR_POSITIONAL")
+                parts.append(arguments[p.name] if positional else f"{p.name}={arguments[p.name]}")
         return f"{self.callee}({', '.join(parts)})"
 
 
@@ -208,7 +208,7 @@ class Finder:
         self._classes: set[type] = set()
         self._lines: set[str] = set()
         for text in ROOTS:
-            self._add_object(made(text), text)
+            self._add_object(evaluate(text), text)
         for name in attnlab.__all__:
             value = getattr(attnlab, name)
             if inspect.isclass(value):
@@ -315,7 +315,7 @@ class Finder:
 def allowed(text: str, words: list[str]) -> bool:
     """Whether an annotation may allow a value."""
     try:
-        value = made(text)
+        value = evaluate(text)
     except Exception:
         return False
     kinds = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
@@ -329,15 +329,15 @@ def allowed(text: str, words: list[str]) -> bool:
 @contextlib.contextmanager
 def beside_a_model() -> Iterator[None]:
     """Work in a directory that has the small GPT-2 as `model`, which calls refer to."""
-    with directory() as place:
-        (place / "model").mkdir()
+    with directory() as path:
+        (path / "model").mkdir()
         for file in (*("config.json", "vocab.json", "merges.txt"), "model.safetensors"):
-            (place / "model" / file).write_bytes((REFERENCE / file).read_bytes())
+            (path / "model" / file).write_bytes((REFERENCE / file).read_bytes())
         yield
 
 
 @cache
-def found_targets() -> Finder:
+def finder() -> Finder:
     """All targets, with a working call if there is one."""
     with beside_a_model():
         return Finder()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import random
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -20,8 +19,8 @@ import pytest
 from guarded import LONGEST_QUOTE, examples, linux, outcome
 from hypothesis import given, note
 from hypothesis import strategies as st
-from odd import BIG, ODD, made, near
-from targets import REFERENCE, Target, beside_a_model, found_targets
+from odd import BIG, ODD, evaluate, variants
+from targets import REFERENCE, Target, beside_a_model, finder
 
 import attnlab
 
@@ -31,10 +30,10 @@ pytestmark = [linux, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 REPEATS = ("steps", "max_new_tokens", "samples")
 
 # Callbacks, whose own errors pass through.
-CALLED_BACK = ("watch", "metric")
+CALLBACKS = ("watch", "metric")
 
 # Longer lists aren't inspected further.
-LOOKED_AT = 5
+INSPECTED = 5
 
 Arrays = Callable[[str], Any]
 
@@ -51,7 +50,7 @@ def is_real(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iuf"
 
 
-def exact(values: dict[str, Any], names: str) -> Iterator[Any]:
+def real_arrays(values: dict[str, Any], names: str) -> Iterator[Any]:
     """Arguments as arrays of real numbers; None where there is none."""
     for name in names.split():
         value = values.get(name)
@@ -65,11 +64,11 @@ def as_type(dtype: str, *arrays: Any) -> list[Any]:
     return [None if array is None else array.astype(dtype) for array in arrays]
 
 
-def simple(equation: Callable[..., Any], names: str) -> Callable[[dict[str, Any]], Arrays]:
+def of_arrays(equation: Callable[..., Any], names: str) -> Callable[[dict[str, Any]], Arrays]:
     """An equation of arrays alone."""
 
     def equation_of(values: dict[str, Any]) -> Arrays:
-        arrays = list(exact(values, names))
+        arrays = list(real_arrays(values, names))
         return lambda dtype: equation(*as_type(dtype, *arrays))
 
     return equation_of
@@ -80,13 +79,13 @@ def affine(x: Any, W: Any, b: Any) -> Any:
 
 
 def layer_norm(values: dict[str, Any]) -> Arrays:
-    arrays, eps = list(exact(values, "x gain bias")), float(values.get("eps", 1e-5))
+    arrays, eps = list(real_arrays(values, "x gain bias")), float(values.get("eps", 1e-5))
     oracle.require(0 <= eps < np.inf, f"eps is {eps}")
     return lambda dtype: oracle.layer_norm(*as_type(dtype, *arrays), eps)
 
 
 def split_heads(values: dict[str, Any]) -> Arrays:
-    (x,) = exact(values, "x")
+    (x,) = real_arrays(values, "x")
     return lambda dtype: oracle.heads_of(x.astype(dtype), int(values["n_head"]))
 
 
@@ -100,14 +99,14 @@ def attention(values: dict[str, Any]) -> Arrays:
     """The context of one head, the output of several."""
     if values.get("dropout", 0):
         raise ValueError("dropout is random")
-    x, W_Q, W_K, W_V, W_O = exact(values, "X W_Q W_K W_V W_O")
-    b_Q, b_K, b_V, b_O = exact(values, "b_Q b_K b_V b_O")
-    memory, mask, *given = exact(values, "memory mask Q K V")
+    x, W_Q, W_K, W_V, W_O = real_arrays(values, "X W_Q W_K W_V W_O")
+    b_Q, b_K, b_V, b_O = real_arrays(values, "b_Q b_K b_V b_O")
+    memory, mask, *projections = real_arrays(values, "memory mask Q K V")
     memory = x if memory is None else memory
 
     def equation_of(dtype: str) -> Any:
         if x is None:
-            return oracle.attended(*as_type(dtype, *given), mask)[1]
+            return oracle.attended(*as_type(dtype, *projections), mask)[1]
         sources = ((x, W_Q, b_Q), (memory, W_K, b_K), (memory, W_V, b_V))
         inputs = [affine(*as_type(dtype, *source)) for source in sources]
         if W_O is None:
@@ -125,7 +124,7 @@ def small_model() -> oracle.Model:
 
 def rows(values: dict[str, Any]) -> Arrays:
     """Rows of the small model's token embedding."""
-    (ids,) = exact(values, "rows")
+    (ids,) = real_arrays(values, "rows")
     matrix = small_model().parameters["wte.weight"]
     oracle.require(bool(np.all((ids >= 0) & (ids < len(matrix)))), "there are no such rows")
     return lambda dtype: matrix[ids].astype(dtype)
@@ -133,12 +132,12 @@ def rows(values: dict[str, Any]) -> Arrays:
 
 # By target name: the expected result. Of a record, its `context` or `output` is compared.
 EQUATIONS: dict[str, Callable[[dict[str, Any]], Arrays]] = {
-    "attnlab.softmax": simple(oracle.softmax, "x"),
-    "attnlab.gelu": simple(oracle.gelu, "x"),
-    "attnlab.linear": simple(affine, "x W b"),
+    "attnlab.softmax": of_arrays(oracle.softmax, "x"),
+    "attnlab.gelu": of_arrays(oracle.gelu, "x"),
+    "attnlab.linear": of_arrays(affine, "x W b"),
     "attnlab.layer_norm": layer_norm,
     "attnlab.split_heads": split_heads,
-    "attnlab.merge_heads": simple(oracle.joined, "x"),
+    "attnlab.merge_heads": of_arrays(oracle.joined, "x"),
     "attnlab.causal_mask": causal_mask,
     "Rows.__getitem__": rows,
     "attnlab.attention": attention,
@@ -164,7 +163,7 @@ def compare_equation(name: str, values: dict[str, Any], value: Any) -> None:
 
 
 def ids_in(values: dict[str, Any]) -> list[int]:
-    """The ids of a text, or given ids, possibly as a batch of one."""
+    """The ids of a text, or the ids passed, possibly as a batch of one."""
     text = values.get("text", values.get("text_or_ids"))
     if isinstance(text, str):
         vocabulary = small_model().vocabulary
@@ -177,7 +176,7 @@ def ids_in(values: dict[str, Any]) -> list[int]:
     return list((array[0] if array.ndim == 2 and len(array) == 1 else array).tolist())
 
 
-def compare_words(name: str, values: dict[str, Any], value: Any) -> None:
+def compare_tokens(name: str, values: dict[str, Any], value: Any) -> None:
     try:
         ids = ids_in(values)
     except Exception:  # an argument that raises when accessed
@@ -195,11 +194,11 @@ def compare_words(name: str, values: dict[str, Any], value: Any) -> None:
 def shown(value: Any) -> Iterator[str]:
     """Everything that a result shows; computes what is computed on access."""
     if isinstance(value, Iterator):
-        for _, item in zip(range(LOOKED_AT), value, strict=False):
+        for _, item in zip(range(INSPECTED), value, strict=False):
             yield from shown(item)
         return
     if isinstance(value, tuple | list) and type(value).__module__ == "builtins":
-        for item in value[:LOOKED_AT]:
+        for item in value[:INSPECTED]:
             yield from shown(item)
     cls = type(value)
     if cls.__module__.split(".")[0] != "attnlab" or isinstance(value, BaseException):
@@ -217,13 +216,13 @@ def shown(value: Any) -> Iterator[str]:
 def with_library_errors(function: Callable[..., Any]) -> Callable[..., Any]:
     """A callback whose errors count as refusals by the library."""
 
-    def called(*args: Any) -> Any:
+    def wrapper(*args: Any) -> Any:
         try:
             return function(*args)
         except Exception as error:
             raise attnlab.AttnlabError("the callback raised") from error
 
-    return called
+    return wrapper
 
 
 def quotable(values: dict[str, Any]) -> list[str]:
@@ -241,44 +240,41 @@ def weight_of(target: Target) -> int:
     return 4 if target.name in EQUATIONS or target.name in BY_VOCABULARY else 1
 
 
-def arguments_of(target: Target, rng: random.Random) -> dict[str, str]:
-    """Arguments as texts: those of a working call, some replaced by odd ones."""
+@st.composite
+def arguments_of(draw: Any, target: Target) -> dict[str, str]:
+    """Arguments as expressions: those of a working call, some replaced by odd ones."""
     arguments, parameters = dict(target.works), target.parameters
     for p in parameters:
-        likely = 0.1 if p.must else 0.3
-        if p.kind != "VAR_POSITIONAL" and rng.random() < likely:
-            arguments[p.name] = rng.choice(p.fitting)
+        if p.kind != "VAR_POSITIONAL" and draw(st.integers(1, 10)) <= (1 if p.must else 3):
+            arguments[p.name] = draw(st.sampled_from(p.fitting))
     if parameters:
-        count = rng.choice([0, 0, 1, 1, 1, 1, 1, 2, 2, len(parameters)])
-        for p in rng.sample(parameters, min(count, len(parameters))):
-            if rng.random() < 0.5:
-                arguments[p.name] = near(
-                    arguments.get(p.name, p.fitting[0]), rng, found_targets().live
-                )
-            else:
-                modest = p.name in REPEATS or rng.random() < 0.8
-                arguments[p.name] = rng.choice(ODD if modest else BIG)
+        count = draw(st.sampled_from([0, 0, 1, 1, 1, 1, 1, 2, 2, len(parameters)]))
+        for p in draw(st.permutations(parameters))[:count]:
+            valid = arguments.get(p.name, p.fitting[0])
+            odd = ODD if p.name in REPEATS else ODD | BIG
+            is_variant = draw(st.booleans())
+            arguments[p.name] = draw(variants(valid, finder().live) if is_variant else odd)
     return arguments
 
 
-def called(target: Target, rng: random.Random) -> None:
-    arguments = arguments_of(target, rng)
+def check_call(target: Target, arguments: dict[str, str]) -> None:
     note(target.call(arguments))
-    live = found_targets().live
-    origin = found_targets().origins.get(target.callee.split(".")[0], "")
-    note(f"where {target.callee} is of {origin}")
+    live = finder().live
+    name = target.callee.split(".")[0]
+    if name in finder().origins:
+        note(f"{name} = {finder().origins[name]}")
     try:
-        values = {name: made(text, live) for name, text in arguments.items()}
+        values = {name: evaluate(text, live) for name, text in arguments.items()}
     except Exception:  # it has no variants
         return
     copies = {n: np.array(v) if type(v) is np.ndarray else v for n, v in values.items()}
-    names = live | {f"given_{name}": value for name, value in values.items()}
-    for name in CALLED_BACK:
+    names = live | {f"argument_{name}": value for name, value in values.items()}
+    for name in CALLBACKS:
         if callable(values.get(name)):
-            names[f"given_{name}"] = with_library_errors(values[name])
+            names[f"argument_{name}"] = with_library_errors(values[name])
 
     def attack() -> Any:
-        result = eval(target.call({name: f"given_{name}" for name in values}), names)
+        result = eval(target.call({name: f"argument_{name}" for name in values}), names)
         return result, list(shown(result))
 
     result = outcome(attack, lambda: quotable(values))
@@ -288,55 +284,54 @@ def called(target: Target, rng: random.Random) -> None:
     for text in texts:
         assert text.replace("\n", "").isprintable()
     if target.name in BY_VOCABULARY:
-        compare_words(target.name, copies, value)
+        compare_tokens(target.name, copies, value)
     elif target.name in EQUATIONS:
         compare_equation(target.name, copies, value)
 
 
-def attack_calls(targets: list[Target], count: int) -> None:
+def fuzz_calls(targets: list[Target], count: int) -> None:
     choices = [target for target in targets for _ in range(weight_of(target))]
 
     @examples(count)
-    @given(target=st.sampled_from(choices), rng=st.randoms(use_true_random=True))
-    def attacked(target: Target, rng: random.Random) -> None:
+    @given(data=st.data())
+    def test(data: st.DataObject) -> None:
+        target = data.draw(st.sampled_from(choices))
         with beside_a_model():
-            called(target, rng)
+            check_call(target, data.draw(arguments_of(target)))
 
-    attacked()
+    test()
 
 
-def test_the_public_interface_is_found() -> None:
-    names = set(found_targets().targets)
+def test_the_public_interface_is_discovered() -> None:
+    names = set(finder().targets)
     assert {*EQUATIONS, *BY_VOCABULARY} <= names
     assert len(names) > 120
-    assert all(
-        t.works or not any(p.must for p in t.parameters) for t in found_targets().targets.values()
-    )
+    assert all(t.works or not any(p.must for p in t.parameters) for t in finder().targets.values())
 
 
-def test_an_odd_call_is_refused_or_right() -> None:
-    attack_calls(list(found_targets().targets.values()), 1500)
+def test_odd_arguments_are_refused_or_give_the_equations_numbers() -> None:
+    fuzz_calls(list(finder().targets.values()), 1500)
 
 
-# Planted faults must be found
+# Injected faults must be detected
 
 
 @pytest.mark.parametrize(
-    ("name", "fault", "sign"),
+    ("name", "fault", "message"),
     [
         ("attnlab.softmax", lambda result: result * 1.001, "not what the equation gives"),
         ("Tokenizer.encode", lambda result: result[:-1], "other ids"),
         ("attnlab.gelu", lambda result: {}[result.shape], "KeyError"),
     ],
 )
-def test_a_planted_fault_is_found(
-    monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, sign: str
+def test_injected_faults_are_detected(
+    monkeypatch: pytest.MonkeyPatch, name: str, fault: Any, message: str
 ) -> None:
-    target = found_targets().targets[name]
+    target = finder().targets[name]
     module, attribute = name.split(".")
     owner = attnlab if module == "attnlab" else getattr(attnlab, module)
     method = getattr(owner, attribute)
-    monkeypatch.setattr(owner, attribute, lambda *args, **named: fault(method(*args, **named)))
+    monkeypatch.setattr(owner, attribute, lambda *args, **kwargs: fault(method(*args, **kwargs)))
     with pytest.raises((AssertionError, KeyError)) as error:
-        attack_calls([target], 60)
-    assert sign in repr(error.value)
+        fuzz_calls([target], 60)
+    assert message in repr(error.value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import shutil
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import guarded
 import numpy as np
 import oracle
 import pytest
-from damage import BASES, CHANGES, CONFIG, REFERENCE, Folder
+from damage import BASES, CHANGES, CONFIG, REFERENCE, Draw, Folder, is_drawn, pick
 from guarded import directory, examples, linux, outcome
 from hypothesis import given, note
 from hypothesis import strategies as st
@@ -31,7 +30,7 @@ TEXTS = ["the thin the", "in a heath, than  then \n\tin", "é’猫🙈 don't 12
 
 
 @pytest.mark.parametrize("model", BASES)
-def test_the_oracle_computes_what_transformers_does(model: str) -> None:
+def test_the_oracles_logits_are_those_of_transformers(model: str) -> None:
     expected = np.load(REFERENCE / model / "expected.npz")
     read = oracle.read(REFERENCE / model, "float64", 17)
     assert read.doubts == []
@@ -39,7 +38,7 @@ def test_the_oracle_computes_what_transformers_does(model: str) -> None:
     assert np.abs(logits - expected["logits"]).max() < 1e-10
 
 
-def test_the_oracle_cuts_texts_as_transformers_does(vocabulary: Path) -> None:
+def test_the_oracles_tokens_are_those_of_transformers(vocabulary: Path) -> None:
     doubts: list[str] = []
     words = oracle.vocabulary(vocabulary, 50257, doubts)
     assert words is not None
@@ -51,13 +50,13 @@ def test_the_oracle_cuts_texts_as_transformers_does(vocabulary: Path) -> None:
 # Cases
 
 
-def damaged_folder(rng: random.Random) -> Folder:
-    base = rng.choice([*BASES])
+def damaged_folder(draw: Draw) -> Folder:
+    base = pick(draw, *BASES)
     folder = Folder(dict(BASES[base]))
-    for _ in range(rng.choice([1, 1, 1, 1, 2, 2, 3])):
-        change = rng.choice(CHANGES)
+    for _ in range(pick(draw, 1, 1, 1, 1, 2, 2, 3)):
+        change = pick(draw, *CHANGES)
         note(f"{base}: {change.__name__}")
-        change(folder, rng)
+        change(folder, draw)
     return folder
 
 
@@ -79,22 +78,25 @@ def size_of(path: Path) -> int:
 @linux
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("count", [40, pytest.param(1500, marks=pytest.mark.slow)])
-def test_a_damaged_directory_is_refused_or_right(count: int) -> None:
+def test_damaged_directories_are_refused_or_give_the_oracles_numbers(count: int) -> None:
     @examples(count)
-    @given(rng=st.randoms(use_true_random=False))
-    def attacked(rng: random.Random) -> None:
-        folder = damaged_folder(rng)
-        with directory() as directory_path:
-            opened(folder.write(directory_path), rng)
+    @given(data=st.data())
+    def test(data: st.DataObject) -> None:
+        folder = damaged_folder(data.draw)
+        with directory() as parent:
+            path = folder.write(parent)
+            text = data.draw(st.text("tehina ", max_size=200))
+            dtype = pick(data.draw, "float32", "float64")
+            compare_with_oracle(path, dtype, text, is_drawn(data.draw, 10), is_drawn(data.draw, 30))
 
-    attacked()
+    test()
 
 
-def opened(path: Path, rng: random.Random) -> None:
-    """Open a model and compute ids, logits and a continuation; sometimes save it."""
-    dtype = rng.choice(["float32", "float64"])
-    random_text = "".join(rng.choice("tehinaa  ") for _ in range(rng.choice([0, 20, 200])))
-    saved = path.parent / "saved" if rng.random() < 0.1 else None
+def compare_with_oracle(
+    path: Path, dtype: str, drawn_text: str, saves: bool, generates: bool
+) -> None:
+    """Open a model and compute ids and logits; if asked, save it or generate a continuation."""
+    saved = path.parent / "saved" if saves else None
     positions, vocab = 4, 256
     expected: oracle.Model | None = None
     try:
@@ -104,19 +106,19 @@ def opened(path: Path, rng: random.Random) -> None:
     except oracle.UnsoundError as reason:
         note(f"unsound: {str(reason)!a}")
     ids = [n % vocab for n in (71, 259, 3, 71)[:positions]]
-    more = 2 if positions == 4 and rng.random() < 0.3 else 0
+    max_new_tokens = 2 if positions == 4 and generates else 0
 
     def attack() -> Any:
         model = attnlab.GPT2.from_pretrained(path, dtype=dtype)
         repr(model)
-        encoded = {text: list(model.tokenizer.encode(text)) for text in [*TEXTS, random_text]}
+        encoded = {text: list(model.tokenizer.encode(text)) for text in [*TEXTS, drawn_text]}
         decoded = {text: model.tokenizer.decode_bytes(ids) for text, ids in encoded.items()}
         trace = model.trace(ids)
         logits = np.array(trace.logits), np.array(trace.next_logits)
         if saved is not None:
             model.save(saved)
-        written = model.generate(ids[:2], more, temperature=0).new.ids
-        return encoded, decoded, logits, np.array(written).tolist()
+        generated = model.generate(ids[:2], max_new_tokens, temperature=0).new.ids
+        return encoded, decoded, logits, np.array(generated).tolist()
 
     result = outcome(attack, lambda: texts_of(path), size_of(path))
     expected_logits = expected.logits(ids, dtype) if expected else None
@@ -125,7 +127,7 @@ def opened(path: Path, rng: random.Random) -> None:
         assert not strict, f"refused, and is sound: {result}"
         return
     assert expected is not None, "opened, and is unsound"
-    encoded, decoded, (logits, next_logits), written = result
+    encoded, decoded, (logits, next_logits), generated = result
     if expected.vocabulary is not None:
         for text, tokens in encoded.items():
             assert tokens in expected.vocabulary.encoded(text), text
@@ -135,16 +137,16 @@ def opened(path: Path, rng: random.Random) -> None:
     assert expected_logits.holds(logits)
     assert oracle.Range(expected_logits.numbers[-1], expected_logits.tolerance).holds(next_logits)
     if expected.vocabulary and not expected.doubts:  # a token for each row
-        continued(expected, ids[:2], written, dtype)
+        check_greedy(expected, ids[:2], generated, dtype)
     if saved is not None:
         reread = oracle.read(saved, dtype, len(ids)).logits(ids, dtype)
         assert reread is not None
-        assert expected_logits.holds(reread.numbers), "what is saved is another model"
+        assert expected_logits.holds(reread.numbers), "the saved model differs"
 
 
-def continued(expected: oracle.Model, ids: list[int], written: list[int], dtype: str) -> None:
-    """Each id that was generated is the most probable one."""
-    for id in written:
+def check_greedy(expected: oracle.Model, ids: list[int], generated: list[int], dtype: str) -> None:
+    """Check that each generated id is the most probable one."""
+    for id in generated:
         logits = expected.logits(ids, dtype)
         if logits is None:
             return
@@ -155,15 +157,15 @@ def continued(expected: oracle.Model, ids: list[int], written: list[int], dtype:
         ids = [*ids, id]
 
 
-# Planted faults must be found
+# Injected faults must be detected
 
 
-def reversed_ids(model: Any, ids: Any, **named: Any) -> Any:
-    return TRACE(model, list(ids)[::-1], **named)
+def reversed_ids(model: Any, ids: Any, **kwargs: Any) -> Any:
+    return TRACE(model, list(ids)[::-1], **kwargs)
 
 
-def all_but_the_last(tokenizer: Any, text: str, **named: Any) -> Any:
-    return ENCODE(tokenizer, text, **named)[:-1]
+def without_last_token(tokenizer: Any, text: str, **kwargs: Any) -> Any:
+    return ENCODE(tokenizer, text, **kwargs)[:-1]
 
 
 def refusing(*_: object, **__: object) -> Any:
@@ -171,7 +173,7 @@ def refusing(*_: object, **__: object) -> Any:
 
 
 def failing(*_: object, **__: object) -> Any:
-    raise TypeError("planted")
+    raise TypeError("injected")
 
 
 def hanging(*_: object, **__: object) -> Any:
@@ -180,9 +182,9 @@ def hanging(*_: object, **__: object) -> Any:
             time.sleep(60)
 
 
-def eating(*given: Any, **named: Any) -> Any:
+def allocating(*args: Any, **kwargs: Any) -> Any:
     assert b"\1" * (400 << 20)
-    return TRACE(*given, **named)
+    return TRACE(*args, **kwargs)
 
 
 TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
@@ -191,23 +193,23 @@ TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
 @linux
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("owner", "name", "fault", "sign"),
+    ("owner", "name", "fault", "message"),
     [
         (attnlab.GPT2, "trace", reversed_ids, "expected_logits.holds(logits)"),
-        (attnlab.Tokenizer, "encode", all_but_the_last, "tokens in"),
+        (attnlab.Tokenizer, "encode", without_last_token, "tokens in"),
         (attnlab.GPT2, "from_pretrained", refusing, "refused, and is sound"),
-        (attnlab.GPT2, "from_pretrained", failing, "planted"),
+        (attnlab.GPT2, "from_pretrained", failing, "injected"),
         (attnlab.GPT2, "trace", hanging, "hangs"),
-        (attnlab.GPT2, "trace", eating, "takes more than"),
+        (attnlab.GPT2, "trace", allocating, "takes more than"),
     ],
 )
-def test_a_planted_fault_is_found(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, fault: Any, sign: str
+def test_injected_faults_are_detected(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, fault: Any, message: str
 ) -> None:
     monkeypatch.setattr(owner, name, fault)
     monkeypatch.setattr(guarded, "SECONDS", 0.3 if fault is hanging else guarded.SECONDS)
-    with directory() as directory_path:
-        shutil.copytree(REFERENCE / "odd", directory_path / "odd")
+    with directory() as parent:
+        shutil.copytree(REFERENCE / "odd", parent / "odd")
         with pytest.raises((AssertionError, TypeError)) as error:
-            opened(directory_path / "odd", random.Random(0))
-    assert sign in str(error.value) or sign in str(error.traceback[-1].statement)
+            compare_with_oracle(parent / "odd", "float64", "the thin", False, False)
+    assert message in f"{error.value} {error.traceback[-1].statement}"
