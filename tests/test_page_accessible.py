@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Open, lacking, needs
+from conftest import Open, Watched, lacking, needs
 from pages import OTHER, TEXT, to_cell, until
 
 from attnlab import GPT2
@@ -67,11 +67,11 @@ def test_no_violations_with_two_texts(odd: GPT2, open_page: Open, axe: str, lang
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_no_violations_in_the_explorer(browser: Any, axe: str, scheme: str, width: int) -> None:
+def test_no_violations_in_the_explorer(watched: Watched, axe: str, scheme: str, width: int) -> None:
     needs("uvicorn", "explore")
     with GPT2.from_pretrained("pocket").explore() as explorer:
-        page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 800})
-        page.goto(explorer.url)
+        size = {"width": width, "height": 800}
+        page = watched.open(f"{explorer.url}#depth=look", color_scheme=scheme, viewport=size)
         until(page, "picture.nextTokens.length > 0")
         assert found(page, axe) == []
         page.locator(".mini").first.click()
@@ -81,4 +81,3 @@ def test_no_violations_in_the_explorer(browser: Any, axe: str, scheme: str, widt
         page.locator("#prompt").press("Enter")
         until(page, "document.querySelector('#status').textContent !== ''")
         assert found(page, axe) == []
-        page.close()

@@ -524,7 +524,9 @@ def test_other_sizes(T: int, layers: int, D: int, look: Look) -> None:
         assert places[-3:] == [T - 3, T - 2, T - 1]
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         # No map covers another one or a token's line.
-        boxes = [one.bounding_box() for one in page.locator(".mini canvas").all()]
+        boxes = page.locator(".mini canvas").evaluate_all(
+            "all => all.map((canvas) => canvas.getBoundingClientRect().toJSON())"
+        )
         corners = {(round(box["x"]), round(box["y"])) for box in boxes}
         assert len(corners) == len(boxes)
         top = page.locator("#picture .line").first.bounding_box()["y"]

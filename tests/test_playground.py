@@ -306,11 +306,14 @@ def random_texts(count: int) -> list[str]:
 def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> None:
     page = browser.new_page()
     page.add_script_tag(content=source("bpe.js"))
-    page.evaluate("(data) => { window.made = new Tokenizer(data); }", gpt2_tokenizer.as_data())
+    made = "(data) => { window.made = new Tokenizer(JSON.parse(data)); }"
+    page.evaluate(made, json.dumps(gpt2_tokenizer.as_data()))
     texts = [*HOSTILE, *random_texts(10_000)]
-    actual = page.evaluate("(texts) => texts.map((text) => made.encode(text))", texts)
+    encode = "(texts) => JSON.stringify(JSON.parse(texts).map((text) => made.encode(text)))"
+    actual = json.loads(page.evaluate(encode, json.dumps(texts)))
     assert actual == [gpt2_tokenizer.encode(text) for text in texts]
-    shown = page.evaluate("(all) => all.map((ids) => made.tokens(ids))", actual[:2000])
+    split = "(all) => JSON.stringify(JSON.parse(all).map((ids) => made.tokens(ids)))"
+    shown = json.loads(page.evaluate(split, json.dumps(actual[:2000])))
     for text, tokens in zip(texts, shown, strict=False):
         expected = gpt2_tokenizer.tokens(text)
         assert [(one["symbol"], one["text"], one["bytes"]) for one in tokens] == [

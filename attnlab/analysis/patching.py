@@ -167,8 +167,9 @@ class MeanPatching(Patching):
     sums over n pairs
 
     As a ratio of means, it isn't dominated by a pair whose metric hardly differs. Its standard
-    error, by linearisation, is √(Σ e² / (n (n - 1))) / |mean of (metric(clean) -
-    metric(corrupted))|, where e = effect - restored · (metric(clean) - metric(corrupted)).
+    error, by linearisation, is √(Σ e² / (n (n - 1))) divided by the absolute mean of
+    metric(clean) - metric(corrupted), where
+    e = effect - restored · (metric(clean) - metric(corrupted)).
 
     Attributes
     ----------
