@@ -38,7 +38,7 @@ def test_where_next() -> None:
     assert np.allclose(chapter["linear_weights"].sum(axis=1), 1)
     assert np.allclose(chapter["stepwise"], chapter["linear_weights"] @ chapter["V"], atol=1e-5)
     assert list(chapter["cache"].values()) == [8192, 2048, 256, 512]
-    exact = chapter["U"] * chapter["sizes"] @ chapter["Vt"]
+    exact = chapter["U"] * chapter["singular"] @ chapter["Vt"]
     assert np.allclose(exact, head.K, atol=1e-4)
     first, second, third, other = chapter["products"]
     assert np.allclose([second, third], first)
