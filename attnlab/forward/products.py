@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
 from attnlab.support.checks import as_floats
-from attnlab.support.messages import say
-from attnlab.support.messages import Message
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Document, Heading, Paragraph, Table
 
 if TYPE_CHECKING:
