@@ -513,6 +513,14 @@ def test_plots_of_your_own_arrays_in_chinese(monkeypatch: pytest.MonkeyPatch) ->
     assert curve.alt == "曲线：a 从 0 处的 1 到 0 处的 1"
 
 
+def test_a_line_break_needs_no_font() -> None:
+    """Translations have some; pictures would be in English if it counted as missing."""
+    needs("matplotlib", "plot")
+    from attnlab.views.plot import fonts_for
+
+    assert fonts_for(frozenset("key\n"))[1] == frozenset()
+
+
 def test_english_where_no_font_has_chinese(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("matplotlib", "plot")
     from attnlab.views import plot

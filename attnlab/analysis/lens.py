@@ -31,7 +31,7 @@ from attnlab.views.scale import PROBABILITIES
 from attnlab.views.shown import Axis, Grid, label
 
 EDIT_AFTER_STREAM = (
-    "The edit of {} comes after the residual stream, so the last row isn't the edited model's "
+    "The edit of {steps} comes after the residual stream, so the last row isn't the edited model's "
     "prediction."
 )
 
@@ -102,7 +102,7 @@ class Lens(Analysis):
         yield from super().pieces()
         edited = [name for name in ("final", "logits") if self._trace.is_edited(name)]
         if edited:
-            yield Paragraph(EDIT_AFTER_STREAM.format(" and ".join(edited)))
+            yield Paragraph(EDIT_AFTER_STREAM, steps=", ".join(edited))
 
     def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels

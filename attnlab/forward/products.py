@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
 from attnlab.support.checks import as_floats
-from attnlab.support.messages import say
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import Document, Heading, Paragraph, Table
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Product(Document):
         yield Heading(self.title)
         yield self.table()
         yield Paragraph(self.note)
-        yield f"Source: {self.source}"
+        yield Message("Source: {source}", source=self.source)
 
     def plot(self, ax: Axes | None = None) -> Picture:
         """Plot the singular values.

@@ -267,7 +267,7 @@ class Result(ReadOnly, StdoutSafe):
         return align(lines, left=(0, 1, 2, 3, 4))
 
     def __repr__(self) -> str:
-        return "\n".join(map(str, filter(None, (self.title, self._table(), self._hint))))
+        return "\n".join(map(str, filter(None, (self.title, self._table(), Message(self._hint)))))
 
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import result_view

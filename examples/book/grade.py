@@ -58,7 +58,7 @@ SANDBOX = Path(__file__).parent / "sandbox.py"
 # What feedback on a Chinese notebook says.
 IN_CHINESE = {
     "Not graded: {status}.": "未评分：{status}。",
-    "Chapter {number}: {points} of {of} points.": "第 {number} 章：{of} 分中得 {points} 分。",
+    "Chapter {number}: {points} of {of} points.": "第 {number} 章：得 {points} 分，满分 {of} 分。",
     "points": "得分",
     "{points} of {of}": "{points} / {of}",
     "correct": "正确",
