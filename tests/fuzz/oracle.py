@@ -66,9 +66,9 @@ class UnsoundError(Exception):
     """Why a directory must not be opened."""
 
 
-def require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise UnsoundError(otherwise)
+def require(condition: bool, reason: str) -> None:
+    if not condition:
+        raise UnsoundError(reason)
 
 
 # Files
@@ -80,8 +80,8 @@ def content_of(path: Path) -> bytes:
         status = os.stat(path)
     except OSError as error:
         raise UnsoundError(f"{path.name}: {error.strerror}") from None
-    require(stat.S_ISREG(status.st_mode), f"{path.name} is no regular file")
-    require(status.st_size <= LARGEST_FILE, f"{path.name} is filled up with zeros")
+    require(stat.S_ISREG(status.st_mode), f"{path.name} is not a regular file")
+    require(status.st_size <= LARGEST_FILE, f"{path.name} is too large")
     return path.read_bytes()
 
 
@@ -186,7 +186,7 @@ def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
         files, file_of_tensor = [whole.name], None
     else:
         if os.path.lexists(whole):
-            doubts.append("model.safetensors is there, but no regular file")
+            doubts.append("model.safetensors is not a regular file")
         file_of_tensor = json_object(index, doubts).get("weight_map")
         require(
             isinstance(file_of_tensor, dict)
@@ -208,12 +208,12 @@ def weights(directory: Path, doubts: list[str]) -> dict[str, Stored]:
         try:
             results, _ = safetensors(directory / file, doubts)
         except (UnicodeEncodeError, OSError) as error:
-            raise UnsoundError(f"{file!r} is no file name: {error}") from None
+            raise UnsoundError(f"{file!r} is not a file name: {error}") from None
         for name, stored in results.items():
             wrapped = WRAPPED.fullmatch(name)
             before, bare = wrapped.groups() if wrapped else ("", name)
             if before not in ("", "transformer."):
-                doubts.append(f"{before!r} stands before {bare!r}")
+                doubts.append(f"{bare!r} has the prefix {before!r}")
             require(bare not in tensors, f"{bare} appears twice")
             tensors[bare] = stored
             if file_of_tensor is not None and file_of_tensor.get(name) != file:
@@ -286,9 +286,7 @@ def sizes(path: Path, doubts: list[str]) -> Sizes:
         require(flags[key] == NEEDED.get(key, flags[key]), f"{key} is {value!r}")
         if type(value) is not type(usual):
             doubts.append(f"{key} is {value!r}")
-    doubts += [
-        f"{key} is there" for key in settings if "quant" in key.lower() or "tokenizer" in key
-    ]
+    doubts += [f"{key} is set" for key in settings if "quant" in key.lower() or "tokenizer" in key]
 
     def count(key: str, default: int | None) -> int | None:
         if key not in settings and default is not None:
@@ -356,7 +354,7 @@ def parameters(
     for name in tensors.keys() - shapes.keys() - tied.keys():
         buffer = re.fullmatch(r"h\.(\d+)\.attn\.(bias|masked_bias)", name, re.ASCII)
         if not buffer or int(buffer[1]) >= sizes.n_layer:
-            doubts.append(f"{name!r} is no part of GPT-2")
+            doubts.append(f"{name!r} is not a tensor of GPT-2")
     return results
 
 
@@ -436,7 +434,7 @@ def vocabulary(directory: Path, vocab_size: int, doubts: list[str]) -> Vocabular
         doubts.append(f"a tokenizer of its own, {others[0]}")
         return None
     ids = json_object(directory / "vocab.json", doubts)
-    require(all(map(is_count, ids.values())), "an id is no integer of at least 0")
+    require(all(map(is_count, ids.values())), "an id is not a non-negative integer")
     require(len(set(ids.values())) == len(ids), "two tokens have the same id")
     require(max(ids.values(), default=0) < vocab_size, "a token has no row of the embedding")
     if sorted(ids.values()) != list(range(vocab_size)):
@@ -560,7 +558,7 @@ class Range:
     numbers: Array
     tolerance: float
 
-    def holds(self, others: Any) -> bool:
+    def contains(self, others: Any) -> bool:
         others = np.asarray(others)
         if others.shape != self.numbers.shape or others.dtype.kind not in "biuf":
             return False

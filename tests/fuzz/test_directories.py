@@ -134,14 +134,16 @@ def compare_with_oracle(
             assert decoded[text] == text.encode()
     if expected_logits is None:  # numbers too large to compare
         return
-    assert expected_logits.holds(logits)
-    assert oracle.Range(expected_logits.numbers[-1], expected_logits.tolerance).holds(next_logits)
+    assert expected_logits.contains(logits)
+    assert oracle.Range(expected_logits.numbers[-1], expected_logits.tolerance).contains(
+        next_logits
+    )
     if expected.vocabulary and not expected.doubts:  # a token for each row
         check_greedy(expected, ids[:2], generated, dtype)
     if saved is not None:
         reread = oracle.read(saved, dtype, len(ids)).logits(ids, dtype)
         assert reread is not None
-        assert expected_logits.holds(reread.numbers), "the saved model differs"
+        assert expected_logits.contains(reread.numbers), "the saved model differs"
 
 
 def check_greedy(expected: oracle.Model, ids: list[int], generated: list[int], dtype: str) -> None:
@@ -195,7 +197,7 @@ TRACE, ENCODE = attnlab.GPT2.trace, attnlab.Tokenizer.encode
 @pytest.mark.parametrize(
     ("owner", "name", "fault", "message"),
     [
-        (attnlab.GPT2, "trace", reversed_ids, "expected_logits.holds(logits)"),
+        (attnlab.GPT2, "trace", reversed_ids, "expected_logits.contains(logits)"),
         (attnlab.Tokenizer, "encode", without_last_token, "tokens in"),
         (attnlab.GPT2, "from_pretrained", refusing, "refused, and is sound"),
         (attnlab.GPT2, "from_pretrained", failing, "injected"),
