@@ -5,7 +5,7 @@
 # matrix do to a vector? In two dimensions you can draw it: it moves every point of a grid. This
 # chapter draws such maps, decomposes matrices, and then looks at `W_Q` and `W_K`.
 #
-# Change any name in capitals below.
+# Change any value with a name in capitals below.
 #
 # * **Objective**: Read a matrix as a map of the plane, and take it apart into rotations and
 #   stretches.
@@ -35,8 +35,8 @@ LAYER, HEAD = 1, 0  # of the model
 def svd(M: Array) -> tuple[Array, Array, Array]:
     """The SVD of a 2 x 2 matrix; U is a rotation by at most a right angle."""
     U, stretches, Vt = np.linalg.svd(M)
-    signs = np.array([1.0, np.sign(np.linalg.det(U))])  # a reflection in U is moved to Vᵀ
-    signs = signs if np.trace(U * signs) >= 0 else -signs  # and so is half a turn
+    signs = np.array([1.0, np.sign(np.linalg.det(U))])  # if U reflects, let Vᵀ reflect instead
+    signs = signs if np.trace(U * signs) >= 0 else -signs  # half a turn moves to Vᵀ too
     return U * signs, stretches, Vt * signs[:, None]
 
 
@@ -150,8 +150,8 @@ pictures.plane({"M": M}, points=directions)
 #
 # A matrix leaves the origin where it is. Moving the origin takes a **bias**, a vector that is
 # added: [`affine`](../attnlab/equations.py), x W + b. PyTorch calls that layer `Linear`, but
-# strictly it is affine: a linear map of a sum is the sum of the maps, but a bias would be added
-# twice.
+# strictly it is affine. A linear map of u + v is the map of u plus the map of v; with a bias, that
+# sum has the bias twice.
 
 # %%
 u, v = POINT, np.array([1.0, 0.0])
@@ -173,8 +173,8 @@ pictures.plane({"x M": M, "x M + b": (M, SHIFT)}, points={"x": POINT})
 #
 # Take two words with two numbers each. Their dot product is the same from the cat to the fish and
 # from the fish to the cat. Now apply two maps: `W_Q` rotates by a right angle, `W_K` stretches.
-# Each word then has two vectors, one for asking and one for answering, and the two directions now
-# differ.
+# Each word then has two vectors, one for asking and one for answering, and the dot product from the
+# cat to the fish no longer equals that from the fish to the cat.
 
 # %%
 words = ["cat", "fish"]

@@ -148,7 +148,7 @@ example = [1.0, 0.5, 0.1]
 
 
 def shift_rows(scores: Array) -> Array:
-    """The scores, with rows shifted whose powers of e would be too large or too small."""
+    """Shift the rows of scores whose powers of e would be too large or too small."""
     largest = scores.max(axis=-1, keepdims=True)
     shifted: Array = scores - (largest - np.clip(largest, -700, 700))
     return shifted
@@ -205,10 +205,10 @@ print(f"  largest difference  {difference:.7f}")
 #
 # Each word collects the values of all words, in proportion to its weights:
 # [`context`](../attnlab/equations.py) `= weights V`. This weighted sum is what the head passes on.
-# All steps from Q, K and V to here are called **scaled dot-product attention**.
-# In "The cat ate the fish because it was hungry" the context of "it" can be mostly the value of
-# "cat"; every value is added once, the words' weights sum to 1. In the picture each value is an
-# arrow, scaled by its weight; head to tail they lead to the context of the first word.
+# All steps from Q, K and V to here are called **scaled dot-product attention**. In "The cat ate the
+# fish because it was hungry" the context of "it" can be mostly the value of "cat". Every value
+# takes part, scaled by its weight, and the weights sum to 1. In the picture each scaled value is an
+# arrow; head to tail they lead to the context of the first word.
 
 # %%
 print("\n3.5 context = weights V")
@@ -330,7 +330,7 @@ print(attnlab.table(rows, rows=names, columns=sentence, decimals=2))
 # %%
 kinds = ["name", "verb", "name", "pronoun", "verb"]
 X_kinds = np.array([[kind == other for other in ("name", "verb", "pronoun")] for kind in kinds])
-W_Q_names = np.array([[0, 0, 0], [0, 0, 0], [10, 0, 0]])  # the pronoun does
+W_Q_names = np.array([[0, 0, 0], [0, 0, 0], [10, 0, 0]])  # only pronouns ask, for names
 pronoun_weights = attnlab.self_attention(1.0 * X_kinds, W_Q_names, np.eye(3), np.eye(3)).weights[3]
 print("\n李华看见张明，他笑了: what 他 attends to")
 print(

@@ -2,7 +2,7 @@
 # # 8. A token's journey
 #
 # A text goes in, and the next word comes out. Attention is only a step in between. This chapter
-# follows the whole path, from characters to a sampled token, and at the end what a model learns
+# follows the whole path, from characters to a sampled token, and ends with what a model learns
 # from.
 #
 #     text -> ids -> vectors -> block 0 -> block 1 -> ... -> logits -> probabilities -> a token
@@ -232,7 +232,7 @@ draws = 1000
 
 
 def at_temperature(temperature: float) -> Array:
-    """The probabilities; at 0 the best token has all of it."""
+    """The probabilities; at temperature 0 the best token has probability 1."""
     scaled = logits / (temperature or 1e-9)
     powers = np.exp(scaled - scaled.max())
     probabilities: Array = powers / powers.sum()
@@ -341,8 +341,8 @@ best_probabilities = np.stack(
 )
 
 print("\nProbability of the two best next tokens, by number of tokens seen")
-first = [f"{n} from {symbols[-n]}" for n in tokens_seen]
-print(attnlab.table(best_probabilities, rows=first, columns=names[:2]))
+labels = [f"{n} from {symbols[-n]}" for n in tokens_seen]
+print(attnlab.table(best_probabilities, rows=labels, columns=names[:2]))
 pictures.curves(
     dict(zip(names[:2], best_probabilities.T, strict=True)),
     x=list(tokens_seen),
@@ -381,9 +381,9 @@ pictures.curves(
 #
 # <details><summary>Answer</summary>
 #
-# The line of "it", whose target it is: " rolled" had a probability of 0.542, a loss of 0.613; "
-# meowed" has 0.0001, a loss of 9.23, as there is no cat in the text. Earlier positions don't see
-# it. The line after it could change, but after " meowed" a full stop is just as certain.
+# The line of "it", which has " meowed" as its target: " rolled" had a probability of 0.542, a loss
+# of 0.613; " meowed" has 0.0001, a loss of 9.23, as there is no cat in the text. Earlier positions
+# don't see it. The line after it could change, but after " meowed" a full stop is just as certain.
 #
 # </details>
 #

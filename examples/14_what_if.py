@@ -47,9 +47,9 @@ print(words)
 # %% [markdown]
 # ## 14.1 Edit a step
 #
-# `trace.edited({path: value})` runs the same text with one step changed. The path is the one by
-# which you look at the step; the value is an array, a number, or a function of the original value.
-# What comes before the edit is shared with the trace, what depends on it is recomputed.
+# `trace.edited({path: value})` runs the same text with one step changed. The path names the step,
+# as in `attnlab.at(trace, path)`; the value is an array, a number, or a function of the original
+# value. What comes before the edit is shared with the trace, what depends on it is recomputed.
 #
 # Head 2 of layer 1 attends to the dog. What if it wrote nothing (**zero ablation**)? If it wrote
 # its mean over other texts (**mean ablation**)? If it could not see the dog (`mask`)? If it had to
@@ -88,7 +88,7 @@ edits = {
 
 # %%
 def print_predictions(trace: attnlab.Trace, edits: dict[str, dict[str, Any]]) -> None:
-    """What follows, with each of some edits."""
+    """Print the most probable next tokens with each edit."""
     lines = []
     for name, edit in edits.items():
         best = trace.edited(edit).next_tokens(3)
@@ -267,7 +267,7 @@ corrupted = pocket.trace(OTHER)
 
 
 def patch_parts(parts: str, by_position: bool = False) -> Any:
-    """What each part restores, or None and why it can't be asked of these two texts."""
+    """What each part restores; None, and a line that says why, if these texts can't be patched."""
     try:
         return attnlab.patch(
             trace, corrupted, parts, metric=SOUNDS, by_position=by_position, progress=False
@@ -281,7 +281,7 @@ print("\n14.4 Patching: layers down, heads across\n")
 heads = patch_parts("blocks.*.attention.heads.*.context")
 if heads:
     print(heads.table())
-heads and heads.plot()
+heads.plot() if heads else None
 
 # %% [markdown]
 # With the texts above, head 2 of layer 1 alone restores 0.99 of it. No other head affects which
@@ -292,7 +292,7 @@ print("\nThe stream after each layer, at each position\n")
 stream = patch_parts("blocks.*.output", by_position=True)
 if stream:
     print(stream.table())
-stream and stream.plot()
+stream.plot() if stream else None
 
 # %% [markdown]
 # So the information takes this path: after layer 0 it is at the animal, after layer 1 at "it". Head
@@ -301,10 +301,10 @@ stream and stream.plot()
 # Swap the two texts, or change the things instead of the animals, and see whether the result is the
 # same.
 #
-# **What patching can't tell.** A part that restores much is one that the difference passes through.
-# That need not be where the decision is made, and parts that only work together may each do
-# nothing. What both texts have in common stays invisible: that there is an "it", that an animal is
-# asked for.
+# **What patching can't tell.** A part that restores a lot is one that the difference passes
+# through. That need not be where the decision is made, and parts that only work together may each
+# do nothing. What both texts have in common stays invisible: that there is an "it", that an animal
+# is asked for.
 
 # %% [markdown]
 # ## 14.5 An estimate from one backward pass
@@ -320,7 +320,7 @@ estimate = None
 if heads:
     estimate = attnlab.attribution_patch(trace, corrupted, metric=SOUNDS)
     print(estimate.table())
-estimate and estimate.plot()
+estimate.plot() if estimate else None
 
 # %% [markdown]
 # With the texts above, it finds the right head and says 0.82 where 0.99 was measured. **What the
@@ -338,7 +338,7 @@ estimate and estimate.plot()
 # | attribution | what does this part write directly to the logit? | what this part is needed for |
 # | patching | does the difference between two texts pass through here? | where it is decided |
 #
-# Trust a finding on which two of them agree more than a strong one from a single tool.
+# If two of them agree on a finding, trust it more than a strong finding from a single tool.
 
 # %% [markdown]
 # ## 14.7 Predict, change, see

@@ -114,8 +114,8 @@ for mistake, attempt in mistakes.items():
     print(f"\n{mistake}: {verdict.reasons or 'no difference'}")
 
 # %% [markdown]
-# A mistake often shows in a picture, too. Masked after the softmax, rows of weights no longer sum
-# to 1: the future got a weight, which is then thrown away.
+# A mistake often shows in a picture, too. If the mask is applied after the softmax, rows no longer
+# sum to 1: later tokens were given some weight, which the mask then discards.
 
 # %%
 pictures.heatmap(
@@ -212,7 +212,7 @@ for attempt in (
 # and the two additions that form the residual stream. Names are paths here, as in a whole trace.
 # The variance is over all D, and epsilon is inside the root.
 #
-# **Task 3 (hard).** Write `my_block`. `attention_params` and `mlp_params` hold them by name:
+# **Task 3 (hard).** Write `my_block`. `attention_params` and `mlp_params` are parameters by name:
 # `gain` and `bias` of a LayerNorm, then `W_QKV`, `b_QKV`, `W_O` and `b_O`, or `W_1`, `b_1`, `W_2`
 # and `b_2`. Return `attention.X`, `attention.output`, `mid`, `mlp.hidden`, `mlp.activated`,
 # `mlp.output` and `output`.

@@ -79,11 +79,11 @@ print(anecdote.jobs().table())
 # ## 16.2 Many sentences
 #
 # Draw sentences, and measure the two heads in each. A token allows induction if it occurred earlier
-# in its sentence; its row of [`weights`](../attnlab/equations.py) says how much goes to the token
-# that came after it then. For each sentence keep the sum of these weights, s, and the number of
-# such tokens, n. (The anecdote has a single one, its second comma: n is 1, and s is 0.97 for one
-# head, 0.02 for the other.) The mean over all such tokens is r = Σ s / Σ n. Sentences in which
-# nothing occurs twice are left out.
+# in its sentence. Its row of [`weights`](../attnlab/equations.py) says how much weight goes to the
+# token that came after that earlier occurrence. For each sentence keep the sum of these weights, s,
+# and the number of such tokens, n. (The anecdote has a single one, its second comma: n is 1, and s
+# is 0.97 for one head, 0.02 for the other.) The mean over all such tokens is r = Σ s / Σ n.
+# Sentences in which nothing occurs twice are left out.
 #
 # How different might r be with other sentences? Each sentence deviates from what r predicts by s -
 # r n. If sentences are drawn independently, such deviations partly cancel, and their squares add
@@ -276,8 +276,8 @@ for passage in (*measured.most(*HEAD_B), *measured.least(*HEAD_B)):
 
 # %% [markdown]
 # With the sentences above, it is lowest where creatures do things. What repeats there is mostly
-# `Ġa`. What came after `Ġa` the last time was another creature's adjective, and attending to that
-# would not help: this one's is drawn independently.
+# `Ġa`. What came after `Ġa` the last time was another creature's adjective. Attending to it would
+# not help, since each creature's adjective is drawn independently.
 #
 # The three highest are not the recitals of chapter 7. Each has a single token that allows
 # induction, the second `Ġthe`, and a single token reaches 0.97 by chance more easily than the mean
@@ -396,9 +396,9 @@ print(
 
 # %% [markdown]
 # With the sentences above, nearly all heads differ from untrained ones, in nearly all jobs. An
-# untrained head attends to all tokens equally, and so has 0.045 where induction would attend.
-# Compared with that, the 0.024 of head 1 of layer 0 is not "a little induction". It has learned to
-# attend elsewhere. **Without a baseline, a number is neither large nor small.**
+# untrained head attends to all tokens equally, and so gives 0.045 to the tokens that an induction
+# head attends to. Compared with that, the 0.024 of head 1 of layer 0 is not "a little induction".
+# It has learned to attend elsewhere. **Without a baseline, a number is neither large nor small.**
 #
 # (Two models over the same texts, such as one before and after fine-tuning, share what is peculiar
 # to each text. Then `compare` uses the differences text by text.)
@@ -447,9 +447,9 @@ for passage in rise.least(*HEADS[-1]):
 # The last lines again show single sentences that contradict the many: without head 3 of layer 1 the
 # model does better on them. On average it does worse, by 0.14 ± 0.03.
 #
-# **What this can't tell.** It says what follows when a head writes a 0, a state that the model is
-# never in; chapter 14 has a head for which a 0 costs everything, and a mean nothing. And it is
-# itself a mean.
+# **What this can't tell.** The rise says what follows when a head writes a 0, a state that the
+# model is never in; chapter 14 has a head for which a 0 costs everything, and a mean nothing. And
+# the rise is itself a mean.
 
 # %% [markdown]
 # ## 16.9 Predict, change, see
@@ -516,9 +516,11 @@ def my_even_head(mask: Array, V: Array) -> dict[str, Array]:
 
 # %%
 print("\n16.9 Your own head that attends evenly")
-idle = anecdote.head(*HEAD_A)
-even = attnlab.attention(np.zeros_like(idle.Q), idle.K, idle.V, mask=idle.mask)
-print(checked(even, my_even_head, idle.mask, idle.V))
+anecdote_head = anecdote.head(*HEAD_A)
+even = attnlab.attention(
+    np.zeros_like(anecdote_head.Q), anecdote_head.K, anecdote_head.V, mask=anecdote_head.mask
+)
+print(checked(even, my_even_head, anecdote_head.mask, anecdote_head.V))
 
 # %% [markdown]
 # <details><summary>Hint 1</summary>

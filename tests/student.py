@@ -92,7 +92,7 @@ KNOWN = {
     "K_is_Q": "K = X W_Q + b_Q",
     "context_of_keys": "context = weights K",
     "split_dh_first": SPLIT_DH_FIRST,
-    "merge_dh_first": "concat = the heads' columns in turn, reshape(T, Dh, H)",
+    "merge_dh_first": "concat = the heads' columns interleaved, reshape(T, Dh, H)",
     "split_and_merge_dh_first": f"{SPLIT_DH_FIRST}; concat merged the same way",
     "heads_reversed": "Q, K, V = the heads, the last one first",
     "concat_reversed": "concat = the heads side by side, the last one first",

@@ -27,7 +27,7 @@ from attnlab import (
 )
 from attnlab.analysis.base import Analysis
 from attnlab.analysis.jobs import JOBS
-from attnlab.analysis.patching import HEADS, has_tokens
+from attnlab.analysis.patching import HEADS, has_row_per_token
 from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.forward.edits import FIXED, editable
 from attnlab.forward.parameters import ParameterVector, parameter_count
@@ -609,7 +609,7 @@ def test_batched_patches_equal_separate_patches(
     forms = editable(other._run.graph)
     for n, form in enumerate(forms if dtype == "float64" else forms[::4]):
         parts = form.replace("#", "*")
-        rows = has_tokens(other._run.graph, form.replace("#", "0"))
+        rows = has_row_per_token(other._run.graph, form.replace("#", "0"))
         for by_position in (False, True) if rows and n % 2 and "heads" not in parts else (False,):
             expected = patch_one_by_one(clean, other, parts, by_position)
             settings: Any = {"by_position": by_position, "progress": False}

@@ -34,7 +34,7 @@ from attnlab.errors import InvalidValueError
 from attnlab.support import language
 from attnlab.support.formats import FORMATS
 from attnlab.support.language import language_of, using_language
-from attnlab.support.messages import MODEL, Message, recognise, say, translations
+from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise, say, translations
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
@@ -257,7 +257,7 @@ def test_translations_are_complete_and_all_used() -> None:
 
 # Messages from elsewhere, such as `say(...)`, which are templates too.
 OTHER_TEXTS = {
-    *("reason", "message", "NO_PAGE", "text.fault", "no_gradient(edited)", "not_npz"),
+    *("reason", "message", "UNSUPPORTED_BY_PAGES", "text.fault", "no_gradient(edited)", "not_npz"),
     "join_messages(*problems, separator=SEMICOLON)",
 }
 
@@ -316,9 +316,9 @@ def test_a_message_repr_has_its_template_and_values() -> None:
     for again in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
         assert again == head
         assert say(again, "zh") == say(head, "zh")
-    plain = recognise("GPT2: 3 layers of 5 heads, width 35, 55 parameters, float32", MODEL)
+    plain = recognise("GPT2: 3 layers of 5 heads, width 35, 55 parameters, float32", MODEL_TEMPLATE)
     assert say(plain, "zh") == "GPT2：3 层，每层 5 个头，宽度 35，55 个参数，float32"
-    assert recognise("of my own", MODEL) == "of my own"
+    assert recognise("of my own", MODEL_TEMPLATE) == "of my own"
 
 
 def test_placeholders_are_filled() -> None:

@@ -17,7 +17,7 @@ from attnlab.errors import InvalidValueError, ResumeError
 from attnlab.pocket import make
 from attnlab.pocket.grammar import KINDS
 from attnlab.pocket.jobs import JOBS, head_jobs
-from attnlab.pocket.losses import HeldOut, held_out
+from attnlab.pocket.losses import HeldOut, held_out_losses
 
 FILES = ("config.json", "model.safetensors", "vocab.json", "merges.txt", "MODEL_CARD.md")
 CARD = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ PROMPT = "It’s very hot in summer. Swimming is"
 
 @pytest.fixture(scope="module")
 def losses(pocket: GPT2) -> HeldOut:
-    return held_out(pocket)
+    return held_out_losses(pocket)
 
 
 def card_table(heading: str) -> list[list[str]]:
@@ -161,7 +161,7 @@ def test_training_command_writes_all_files(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(make, "SAMPLES", 300)
     monkeypatch.setattr(make, "STEPS", 3)
     monkeypatch.setattr(make, "WARMUP", 1)
-    monkeypatch.setattr(make, "held_out", lambda model: held_out(model, 20))
+    monkeypatch.setattr(make, "held_out_losses", lambda model: held_out_losses(model, 20))
     card = make.make(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == set(FILES)
     assert card == (tmp_path / "MODEL_CARD.md").read_text(encoding="utf-8")

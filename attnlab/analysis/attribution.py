@@ -70,7 +70,7 @@ class Attribution(Analysis):
     ) -> None:
         self.target = target = Target.from_names(trace, token, against, position)
         self.title = Message(
-            "Direct logit attribution{title}: {target}", title=trace._note, target=target.message
+            "Direct logit attribution{note}: {target}", note=trace._note, target=target.message
         )
         self._trace, self._position = trace, target.position
         self.total = target.value(trace)

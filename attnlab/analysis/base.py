@@ -65,7 +65,9 @@ class Analysis(Document):
     def _tables(self) -> Iterator[str | Table]:
         """The table, and lines of text."""
         numbers, rows, columns = self._grid()
-        yield matrix_table(numbers, rows.labels, columns.labels, self.decimals, 100, 16)
+        yield matrix_table(
+            numbers, rows.labels, columns.labels, self.decimals, max_rows=100, max_columns=16
+        )
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
@@ -126,7 +128,7 @@ class TraceSequence(Sequence[Trace]):
 
     @abstractmethod
     def groups(self) -> list[list[int]]:
-        """The indices of the texts that are computed side by side; a group has one length."""
+        """The indices of texts that are computed side by side; in a group, lengths are equal."""
 
 
 def fingerprint(trace: Trace) -> str:
@@ -196,11 +198,13 @@ class Target:
         return cls(first, second, row)
 
     def difference(self, logits: Array) -> Array:
-        """The token's logit minus the other's, (..., vocab) -> (...); also for W_U."""
+        """The token's logit minus the other's, (..., vocab) -> (...).
+
+        For W_U, the token's column minus the other's.
+        """
         logits = as_floats(logits, "logits")
-        if not logits.ndim or logits.shape[-1] <= max(
-            self.token.id, getattr(self.against, "id", 0)
-        ):
+        ids = [token.id for token in (self.token, self.against) if token is not None]
+        if not logits.ndim or logits.shape[-1] <= max(ids):
             raise InvalidValueError(
                 "logits must have shape (..., vocab); got {shape}", shape=logits.shape
             )
@@ -208,7 +212,7 @@ class Target:
         return logit if self.against is None else logit - logits[..., self.against.id]
 
     def value(self, trace: Trace) -> float:
-        """The target in a trace; other logits are computed only if they are edited."""
+        """The target's value in a trace, without computing all logits unless they are edited."""
         T = len(at(trace, "ids"))
         position = checked_index(self.position, "position", T)
         if position == T - 1 and trace.is_edited("next_logits"):

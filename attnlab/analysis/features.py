@@ -1,4 +1,4 @@
-"""The features of a text by a sparse autoencoder, what they write, and the error."""
+"""The features that a sparse autoencoder finds in a text, what each writes, and the error."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Features(Analysis):
     )
     note: ClassVar[str] = (
         "The error is what the features don't explain; the model uses it too. A feature is a "
-        "direction that helps to write many vectors as sums of a few: the model need not use it, "
-        "it need not have one meaning, and training again finds others."
+        "direction, trained so that sums of a few approximate many vectors: the model need not use "
+        "it, it need not have one meaning, and another training run finds others."
     )
     source: ClassVar[str] = SOURCE
 
@@ -77,16 +77,16 @@ class Features(Analysis):
         self.sae, self._trace = sae, trace
         self.path, x = sae.read(trace, path)
         self.title = Message(
-            "Features of {path}{title}: fraction of each token's vector",
+            "Features of {path}{note}: fraction of each token's vector",
             path=self.path,
-            title=trace._note,
+            note=trace._note,
         )
         self.x, self.activations = x, read_only(sae.encode(x))
         self.reconstruction = read_only(sae.decode(self.activations, x))
         self.error = read_only(x - self.reconstruction)
         norms = np.square(x).sum(axis=-1)
         products = self.activations * sae.scale(x) * (x @ sae.W_dec.T.astype(x.dtype))
-        bias = sae.decode(0 * self.activations, x)
+        bias = sae.decode(np.zeros_like(self.activations), x)  # b_dec
         with np.errstate(invalid="ignore"):  # NaN where x is 0
             self.shares = read_only(products / norms[..., np.newaxis])
             self.bias_share = read_only((bias * x).sum(axis=-1) / norms)
@@ -282,7 +282,7 @@ class FeatureEvaluation(Analysis):
             squares += float(np.square(rows).sum())
             unexplained += float(np.square(x - reconstruction).sum(dtype=np.float64))
             counts += np.count_nonzero(activations.reshape(-1, n), axis=0)
-            bias = sae.decode(0 * activations, x)
+            bias = sae.decode(np.zeros_like(activations), x)  # b_dec
             runs = trace, *(trace.edited({at_path: value}) for value in (reconstruction, bias))
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, run in enumerate(runs):

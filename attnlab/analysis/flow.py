@@ -45,12 +45,12 @@ class Rollout(Analysis):
                 "rollout needs a trace of a whole text; got a step of generation"
             )
         self.title = Message(
-            "Attention rollout through {L} layers{title}", L=trace.config.n_layer, title=trace._note
+            "Attention rollout through {L} layers{note}", L=trace.config.n_layer, note=trace._note
         )
         self._tokens = positions_of(trace)
         rollout = np.eye(len(trace.tokens), dtype=trace.embedding.dtype)
         layers = []
-        for block in trace.fork().blocks:
+        for block in trace.fork().blocks:  # a fork, so that the trace keeps no steps
             weights = block.attention.weights.mean(axis=0)
             mixed = weights + np.eye(len(weights), dtype=weights.dtype)
             rollout = mixed / mixed.sum(axis=-1, keepdims=True) @ rollout
@@ -113,7 +113,7 @@ class ValueWeightedHeads(Analysis):
         heads = [[weighted_value_norms(head) for head in block.attention.heads] for block in blocks]
         self.lengths = read_only(np.array(heads))
         self._queries, self._keys = axes_of(trace, self.lengths)
-        self._plot_title = Message("Norms of each head's weighted values{title}", title=trace._note)
+        self._plot_title = Message("Norms of each head's weighted values{note}", note=trace._note)
         self.title = Message("{title}: for the last token", title=self._plot_title)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:

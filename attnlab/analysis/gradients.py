@@ -86,8 +86,7 @@ class GradientRun(Run):
         return super()._input(path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
-        layer, separator, _ = path.rpartition(".")[0].rpartition(".heads.")
-        is_in_head = bool(separator)
+        layer, is_in_head, _ = path.rpartition(".heads.")
         if node.step.name == "memory":  # another name of X
             return self._input(path.removesuffix("memory") + "X")
         if is_in_head and node.step.name == "output":  # the layer's output is the sum of the heads'
@@ -180,10 +179,10 @@ class GradientRun(Run):
 class Gradients(ForwardPass):
     """Gradients with respect to every step, as `Trace.gradients` returns them.
 
-    Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
-    gradient of `blocks.1.attention.residual` is the part of that of `blocks.1.input` that flows
-    through attention. The gradient of a head's X is the part that flows through that head; that of
-    W_E includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show
+    Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. What
+    flows to `blocks.1.input` through attention is the gradient of `blocks.1.attention.residual`.
+    The gradient of a head's X is the part that flows through that head. The gradient of W_E
+    includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show
     their values.
 
     In an edited trace, edited values are constants: no gradient flows through them.
@@ -196,8 +195,8 @@ class Gradients(ForwardPass):
     Raises
     ------
     InvalidValueError
-        If a trace of one token has no loss; or, when a gradient is read, if it would flow through
-        an edit that is a function, or that edits a step of a single head.
+        If the target is the loss and the trace has one token. When a gradient is read: if it
+        would flow through an edit that is a function, or an edit of a step that only heads have.
     """
 
     _hint: ClassVar[str] = (
@@ -252,9 +251,9 @@ def possible_consumers(graph: Graph, prefix: str) -> Iterator[str]:
         _, layer, *_ = prefix.split(".")
         block = f"blocks.{layer}"
         prefixes = ["", block, f"{block}.attention", f"{block}.mlp", f"blocks.{int(layer) + 1}"]
-    for start in prefixes:
-        parts = start.split(".") if start else []
-        if len(parts) > 1 and int(parts[1]) == graph.n_layer:
+    for prefix in prefixes:
+        names = prefix.split(".") if prefix else []
+        if len(names) > 1 and int(names[1]) == graph.n_layer:
             continue
-        for name in graph.kind_at(parts).steps:
-            yield f"{start}.{name}" if start else name
+        for name in graph.class_at(names).steps:
+            yield f"{prefix}.{name}" if prefix else name

@@ -42,8 +42,8 @@ COLUMNS_SHOWN = 12
 class Lens(Analysis):
     """Tokens with their ranks and probabilities, one row for each point of the residual stream.
 
-    The points, called stops in names, are the embedding and the stream after each attention and
-    each MLP.
+    The points are the embedding and the stream after each attention and each MLP; `stops` has their
+    paths.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Lens(Analysis):
         self, title: str, trace: Trace, columns: Axis, numbers: tuple[AnyArray, AnyArray, AnyArray]
     ) -> None:
         """Set the numbers: ids, ranks and probabilities."""
-        self.title, self.stops, self._trace, self._columns = title, stops_of(trace), trace, columns
+        self.title, self.stops, self._trace, self._columns = title, points_of(trace), trace, columns
         self.ids, self.ranks, self.probabilities = map(read_only, numbers)
 
     @Part
@@ -94,9 +94,9 @@ class Lens(Analysis):
     def _grids(self) -> list[Grid]:
         return [replace(grid, fixed_scale=PROBABILITIES) for grid in super()._grids()]
 
-    def _cell(self, stop: int, column: int) -> str:
-        symbol = label(self.tokens[stop][column].symbol)
-        return f"{symbol} {self.probabilities[stop, column]:.2f}"
+    def _cell(self, row: int, column: int) -> str:
+        symbol = label(self.tokens[row][column].symbol)
+        return f"{symbol} {self.probabilities[row, column]:.2f}"
 
     def pieces(self) -> Iterator[str | Table]:
         yield from super().pieces()
@@ -108,13 +108,13 @@ class Lens(Analysis):
         labels = self._columns.labels
         columns = elide(len(labels), COLUMNS_SHOWN)
         lines = [["", *(ELLIPSIS if j is None else labels[j] for j in columns)]]
-        for i, stop in enumerate(self.stops):
-            lines.append([stop, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
+        for i, point in enumerate(self.stops):
+            lines.append([point, *(ELLIPSIS if j is None else self._cell(i, j) for j in columns)])
         yield Table(lines)
 
 
 class OneToken(Lens):
-    """The rank and probability of one token in every row and position."""
+    """The rank and probability of one token at every point and position."""
 
     meaning: ClassVar[str] = (
         "Each number is the token's probability decoded from a point of the residual stream: "
@@ -124,8 +124,8 @@ class OneToken(Lens):
     def _cell_tokens(self) -> tuple[tuple[Token, ...], ...]:
         return ()  # the title names the token
 
-    def _cell(self, stop: int, column: int) -> str:
-        return f"{self.probabilities[stop, column]:.2f} #{self.ranks[stop, column]}"
+    def _cell(self, row: int, column: int) -> str:
+        return f"{self.probabilities[row, column]:.2f} #{self.ranks[row, column]}"
 
 
 class LogitLens(Lens):
@@ -136,7 +136,7 @@ class LogitLens(Lens):
     """
 
     def __init__(self, trace: Trace) -> None:
-        title = Message("Logit lens{title}: the most probable token", title=trace._note)
+        title = Message("Logit lens{note}: the most probable token", note=trace._note)
         self._trace = trace
         ids, probabilities = self._most_probable(1, slice(None))
         numbers = ids[..., 0], np.ones(ids.shape[:2], np.int64), probabilities[..., 0]
@@ -174,8 +174,8 @@ class LogitLens(Lens):
         ranks, probabilities = self._measure_points(measure, slice(None))
         numbers = np.full(ranks.shape, target.id), ranks, probabilities
         title = Message(
-            "Logit lens{title}: probability and rank of {token}",
-            title=self._trace._note,
+            "Logit lens{note}: probability and rank of {token}",
+            note=self._trace._note,
             token=target.symbol,
         )
         return OneToken(title, self._trace, positions_of(self._trace), numbers)
@@ -193,8 +193,8 @@ class LogitLens(Lens):
         ids, probabilities = self._most_probable(k, slice(row, row + 1))
         ranks = np.broadcast_to(np.arange(1, k + 1), ids[:, 0].shape).copy()
         title = Message(
-            "Logit lens{title}: the most probable tokens at position {position}",
-            title=self._trace._note,
+            "Logit lens{note}: the most probable tokens at position {position}",
+            note=self._trace._note,
             position=row,
         )
         columns = named_axis("rank", tuple(f"#{rank}" for rank in range(1, k + 1)))
@@ -212,18 +212,18 @@ class LogitLens(Lens):
     def _measure_points(
         self, measure: Callable[[Array], tuple[AnyArray, AnyArray]], rows: slice
     ) -> tuple[AnyArray, AnyArray]:
-        """Two measures of the logits of each point, (S, n, ...).
+        """Apply `measure`, which returns two arrays, to the logits of every point, (S, n, ...).
 
         Rows of all points are computed in batches, as each product reads all of W_U.
         """
-        streams = np.stack([at(self._trace, stop)[rows] for stop in stops_of(self._trace)])
+        streams = np.stack([at(self._trace, point)[rows] for point in points_of(self._trace)])
         S, n, D = streams.shape
         stream = streams.reshape(S * n, D)
-        parts = [
+        batches = [
             measure(decode_stream(self._trace, stream[start : start + ROWS]))
             for start in range(0, len(stream), ROWS)
         ]
-        first, second = (np.concatenate(part) for part in zip(*parts, strict=True))
+        first, second = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
         return first.reshape(S, n, *first.shape[1:]), second.reshape(S, n, *second.shape[1:])
 
 
@@ -233,7 +233,7 @@ def decode_stream(trace: Trace, stream: Array) -> Array:
     return equations.logits(final, trace.W_U)
 
 
-def stops_of(trace: Trace) -> tuple[str, ...]:
+def points_of(trace: Trace) -> tuple[str, ...]:
     """The paths of the points that the lens decodes."""
     layers = range(trace.config.n_layer)
     return ("embedding", *(f"blocks.{n}.{name}" for n in layers for name in ("mid", "output")))
@@ -247,26 +247,26 @@ def ranks_and_probabilities(ids: Ids, logits: Array) -> tuple[AnyArray, Array]:
 
 def probabilities_of(ids: Ids, logits: Array) -> Array:
     """softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
-    shifted, sums = _shift(ids, logits)
+    shifted, sums = _shift_by_max(ids, logits)
     probabilities: Array = np.exp(shifted) / sums
     return probabilities
 
 
 def log_probabilities_of(ids: Ids, logits: Array) -> Array:
     """log softmax(logits) at some ids of each row, (n, k); overwrites the logits."""
-    shifted, sums = _shift(ids, logits)
+    shifted, sums = _shift_by_max(ids, logits)
     return shifted - np.log(sums)
 
 
-def _shift(ids: Ids, logits: Array) -> tuple[Array, Array]:
-    """Logits minus the row's largest at some ids (n, k), and Σ exp of all (n, 1)."""
+def _shift_by_max(ids: Ids, logits: Array) -> tuple[Array, Array]:
+    """logits[ids] - max(logits), (n, k), and Σ exp(logits - max(logits)), (n, 1), by row."""
     selected, largest = np.take_along_axis(logits, ids, -1), logits.max(axis=-1, keepdims=True)
     logits -= largest
     return selected - largest, np.exp(logits, out=logits).sum(axis=-1, keepdims=True)
 
 
 def best_of(logits: Array) -> Ids:
-    """The most probable id of each row, the lowest of equals, (n, vocab) -> (n, 1)."""
+    """The most probable id of each row, (n, vocab) -> (n, 1); ties go to the lowest id."""
     ids: Ids = logits.argmax(axis=-1)[:, np.newaxis]
     return ids
 

@@ -22,7 +22,7 @@ from attnlab.analysis.base import (
     named_axis,
     number_of_texts,
 )
-from attnlab.analysis.lens import OneToken, decode_stream, ranks_and_probabilities, stops_of
+from attnlab.analysis.lens import OneToken, decode_stream, points_of, ranks_and_probabilities
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import at, read_only
@@ -119,7 +119,7 @@ class MeanLens(Analysis):
     def __init__(
         self, traces: TraceSequence, token: TokenLike | list[TokenLike] | None, position: int
     ) -> None:
-        self.stops, vocabulary = stops_of(traces[0]), traces[0].vocabulary
+        self.stops, vocabulary = points_of(traces[0]), traces[0].vocabulary
         tokens = value_for_each(token, len(traces), "token")
         ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
         each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks

@@ -54,9 +54,9 @@ from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 
-# The maximum number of rows in a batch of patched runs, and a number that is enough for fast matrix
-# products. A batch is computed from the first row that any of its patches changes, so when it has
-# enough rows, a patch that starts at another row begins a new batch.
+# Patched runs are computed in batches of at most MAX_ROWS rows, from the first row that any patch
+# of the batch changes. Once a batch has ENOUGH_ROWS for fast matrix products, a patch whose first
+# row differs starts a new batch.
 MAX_ROWS, ENOUGH_ROWS = 1024, 128
 
 # Parts that a table names with their standard errors.
@@ -82,8 +82,8 @@ class Patching(Analysis):
         "Each number is how much of the metric one patch restores: 0 is nothing, 1 is everything."
     )
     note: ClassVar[str] = (
-        "A step that restores much carries the difference between these two texts; it may be "
-        "neither the only one nor the origin of the difference. Steps that matter only together "
+        "A step that restores a lot carries the difference between these two texts. Others may "
+        "carry it too, and it may originate in an earlier step. Steps that matter only together "
         "may each restore nothing."
     )
     source: ClassVar[str] = (
@@ -107,8 +107,8 @@ class Patching(Analysis):
     ) -> None:
         """Set the numbers: effects (patches,), and the metric in the clean and corrupted trace.
 
-        For n pairs, effects have shape (n, patches), each of the baselines (n,), and the trace is
-        that of any text.
+        For n pairs, effects have shape (n, patches) and each of the two baselines (n,); any of
+        the traces may be passed.
         """
         title = Message(self.titles[by_position], parts=parts, target=metric)
         self.title = Message("{title}{note}", title=title, note=trace._note)
@@ -134,11 +134,13 @@ class Patching(Analysis):
             numbered_axis("layer" if kind == "block" else kind, count)
             for kind, count in zip(kinds, self.restored.shape, strict=False)
         ]
-        axes += [self._positions] if self._positions else []
-        if len(axes) == 3:
+        if self._positions:
+            axes.append(self._positions)
+        if len(axes) == 3:  # layers, heads and positions: a row for each head
             L, H, _ = self.restored.shape
             axes = [heads_axis("head", L, H), axes[-1]]
-        axes += [named_axis("", ("restored",))] * (2 - len(axes))
+        while len(axes) < 2:
+            axes.append(named_axis("", ("restored",)))
         rows, columns = axes
         return self.restored.reshape(len(rows.positions), -1), rows, columns
 
@@ -185,10 +187,10 @@ class MeanPatching(Patching):
         "is everything."
     )
     note: ClassVar[str] = (
-        "A step that restores much carries the difference between the texts of a pair; it may be "
-        "neither the only one nor the origin of the difference. Steps that matter only together "
-        "may each restore nothing. Standard errors say how much the mean would vary with other "
-        "pairs drawn as these were; they don't cover other kinds of texts."
+        "A step that restores a lot carries the difference between the texts of a pair. Others "
+        "may carry it too, and it may originate in an earlier step. Steps that matter only "
+        "together may each restore nothing. Standard errors say how much the mean would vary with "
+        "other pairs drawn as these were; they don't cover other kinds of texts."
     )
     source: ClassVar[str] = (
         f"{Patching.source}; Cochran, “Sampling Techniques” (1977), chapter 6, ratio of means"
@@ -277,7 +279,7 @@ def patch(
 
     Notes
     -----
-    A step that restores much carries the difference between the texts; it need not be its origin.
+    A step that restores a lot carries the difference between the texts; it need not be its origin.
     Steps that matter only together may each restore nothing.
 
     Source: Meng et al., "Locating and Editing Factual Associations in GPT" (2022).
@@ -323,7 +325,8 @@ def patch_pairs(
 ) -> MeanPatching:
     """`patch` for pairs of traces."""
     check_pairs(clean, corrupted)
-    metrics, targets = value_for_each(metric, len(clean), "metric"), []
+    metrics = value_for_each(metric, len(clean), "metric")
+    targets: list[Any] = []  # a Target each, or None for a function
     for i, pair_metric in enumerate(metrics):
         with in_pair(i):
             targets.append(parse_metric(clean[i], pair_metric)[2])
@@ -340,8 +343,7 @@ def patch_pairs(
             clean_trace, corrupted_trace = (
                 traces.side_by_side(indices)[0] for traces in (clean, corrupted)
             )
-            group_targets = [target for target in (targets[i] for i in indices) if target]
-            directions = np.stack([target.difference(clean_trace.W_U) for target in group_targets])
+            directions = np.stack([targets[i].difference(clean_trace.W_U) for i in indices])
             for row, trace in enumerate((clean_trace, corrupted_trace)):
                 baselines[row, indices] = (trace.final[..., -1, :] * directions).sum(axis=-1)
             for batch, final in patched_rows(clean_trace, corrupted_trace, patches):
@@ -360,7 +362,7 @@ def can_be_batched(trace: Trace, parts: str) -> bool:
     graph = trace._run.graph
     changed = {changed_step(graph, path) for path in expand(trace, parts)}
     return not (trace.tokens_before or trace.edited_steps) and all(
-        has_tokens(graph, step) and graph[step].step.name != "mask" for step in changed
+        has_row_per_token(graph, step) and graph[step].step.name != "mask" for step in changed
     )
 
 
@@ -394,9 +396,10 @@ def batches_of(
         patched = with_rows(at(corrupted, path), at(clean, path), rows)
         value = edit_run(corrupted._run, {path: patched}).value(step)
         first = first_change(value, original)
-        is_full = (T - min(start, first)) * texts * (len(batch) + 1) > MAX_ROWS
-        is_enough = first != start and (T - start) * texts * len(batch) >= ENOUGH_ROWS
-        if batch and (is_full or is_enough):
+        rows_in_batch = len(batch) * texts * (T - start)
+        rows_with_patch = (len(batch) + 1) * texts * (T - min(start, first))
+        has_enough = first != start and rows_in_batch >= ENOUGH_ROWS
+        if batch and (has_enough or rows_with_patch > MAX_ROWS):
             yield batch, values, start
             batch, values, start = [], [], T - 1
         batch.append(i)
@@ -483,9 +486,12 @@ def check_parts(trace: Trace, parts: str, by_position: bool) -> None:
     """Raise unless the parts can be patched."""
     path, *_ = expand(trace, parts)
     T = len(trace.tokens)
-    if by_position and (not has_tokens(trace._run.graph, path) or at(trace, path).shape[-2] != T):
+    if by_position and (
+        not has_row_per_token(trace._run.graph, path) or at(trace, path).shape[-2] != T
+    ):
         raise InvalidValueError(
-            "by_position needs one row for each of {T} positions; {path} doesn't have them",
+            "by_position needs one row for each of {T} positions; {path} doesn't have them. "
+            "Choose other parts, or leave out by_position",
             T=T,
             path=path,
         )
@@ -528,7 +534,7 @@ def patches_of(trace: Trace, parts: str, by_position: bool) -> list[Patch]:
     return [*product(expand(trace, parts), rows)]
 
 
-def has_tokens(graph: Graph, path: str) -> bool:
+def has_row_per_token(graph: Graph, path: str) -> bool:
     """Whether a step has a row for each token."""
     return graph[path].step.axes.split()[-2:-1] in (["T"], ["Tq"], ["Tk"])
 

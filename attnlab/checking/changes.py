@@ -1,4 +1,4 @@
-"""Which parts of a model changed in training: how much swapping each back restores."""
+"""Compare a model with its base: how much swapping each part back restores."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Changes(Analysis):
         restored, below 0 if the models then differ more
     standard_errors : of `restored`, as those of a ratio of means; NaN for one text
     divergences : (texts, parts), D for each text with the part swapped back
-    before : (texts,), D for each text without a swap
+    before : (texts,), D for each text before any swap
     """
 
     meaning: ClassVar[str] = (
@@ -55,7 +55,7 @@ class Changes(Analysis):
         "swapping one part back: 0 is nothing, 1 is everything."
     )
     note: ClassVar[str] = (
-        "A part that restores much was changed in a way that matters in these texts. One that "
+        "A part that restores a lot was changed in a way that matters in these texts. One that "
         "restores nothing may have changed together with another: parts that learned to work "
         "together may each restore nothing, or make things worse, when swapped alone."
     )
@@ -123,6 +123,7 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
         for indices in group_equal([len(text) for text in base_traces.texts], group_size):
             reference = log_probabilities(base_traces.side_by_side(indices)[0])
             trace, _ = tuned_traces.side_by_side(indices)
+            # A fork, so that `trace` keeps no steps.
             before[indices] = divergence(reference, log_probabilities(trace.fork()))
             for column, edits in enumerate(swaps.values()):
                 divergences[indices, column] = before[indices]
@@ -138,7 +139,7 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
 
 
 def swaps_of(base: Trace, tuned: Trace) -> dict[str, dict[str, Array]]:
-    """The parameters of each part that differ, by path, with the values of the base."""
+    """For each part, the base model's values of the parameters that differ, by path."""
     config = base.config
     untied = () if config.tie_word_embeddings else ("W_U",)
     paths = {"embedding": ["W_E", "W_P", *untied]}

@@ -39,8 +39,8 @@ from attnlab.equations import (
 )
 from attnlab.support.messages import Message
 
-# By step, such as `attention.scores`, `mlp.X` or `final`; see `replaced.node_with_equation` for the
-# parameters of an equation.
+# By step, such as `attention.scores`, `mlp.X` or `final`. An equation's parameters are named after
+# steps, or have a step's path as their default; see `replaced.node_with_equation`.
 Equations: TypeAlias = dict[str, Equation]
 
 
@@ -113,7 +113,7 @@ def merged_by_reshape(context: Array) -> Array:
 def projection(
     name: str, parameters: str = "", split: Callable[[Array, int], Array] = split_heads
 ) -> Equation:
-    """Q, K or V, with the parameters of another one or split into heads by another function."""
+    """Q, K or V computed with another's parameters, or split into heads by another function."""
 
     def mistaken(
         x: Any = "X" if name == "Q" else "memory",
@@ -132,7 +132,7 @@ def projections(split: Callable[[Array, int], Array]) -> Equations:
 
 
 def heads_of_QKV(heads: Callable[[Array, int, int], Array]) -> Equations:
-    """Q, K and V, the parts 0, 1 and 2, by a function of QKV, n_head and the part."""
+    """Q, K and V as `heads(QKV, n_head, part)`, with part 0, 1 and 2."""
 
     def equation(part: int) -> Equation:
         def mistaken(QKV: Array, n_head: int) -> Array:
@@ -288,7 +288,7 @@ STEP_LINES = {
     "logits": "logits = final @ W_U",
 }
 
-# The line of a step also corrects its parameters, and steps that it computes together.
+# A step's line also corrects its parameters and the other steps on that line.
 LINES = STEP_LINES | {
     name: STEP_LINES[step]
     for step, names in {
@@ -463,7 +463,7 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
 
         return {"positions": mistaken}
 
-    def without(is_hidden: Callable[[Any, Any], Any]) -> Equations:
+    def hiding(is_hidden: Callable[[Any, Any], Any]) -> Equations:
         def change(mask: Mask) -> Mask:
             query, key = np.ogrid[: mask.shape[-2], : mask.shape[-1]]
             allowed: Mask = mask & ~((query >= first) & is_hidden(query, key))
@@ -478,9 +478,9 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
         ("W_P[0]", positions(lambda value: 0)),
     ]
     hidden_keys = [
-        ("the query's own key", without(lambda query, key: query == key)),
-        ("the key before the query", without(lambda query, key: key == query - 1)),
-        ("the first key", without(lambda query, key: key == 0)),
+        ("the query's own key", hiding(lambda query, key: query == key)),
+        ("the key before the query", hiding(lambda query, key: key == query - 1)),
+        ("the first key", hiding(lambda query, key: key == 0)),
     ]
     return (
         *(
@@ -723,7 +723,7 @@ MISTAKES = (
         ),
     ),
     Mistake(
-        "concat = the heads' columns in turn, reshape(T, Dh, H)",
+        "concat = the heads' columns interleaved, reshape(T, Dh, H)",
         "Heads lie side by side in concat. Swap the first two axes of context, then reshape.",
         MERGED_COLUMNS_FIRST,
     ),

@@ -1,4 +1,4 @@
-"""The rules for a model's directory as tables, so that a page can open one.
+"""Tables with which a page opens a model's directory.
 
 `opening.js` uses them to read the config, the tensors and the tokenizer.
 """
@@ -22,7 +22,7 @@ from attnlab.text import bpe, tokenizer, tokenizer_files
 from attnlab.text.tokens import BYTES, END_OF_TEXT
 
 # A config with distinct sizes, so that each axis of a shape can be identified.
-PLAIN = GPT2Config(vocab_size=2, n_positions=3, n_embd=5, n_layer=1, n_head=1, n_inner=7)
+EXAMPLE = GPT2Config(vocab_size=2, n_positions=3, n_embd=5, n_layer=1, n_head=1, n_inner=7)
 SIZES = {2: "vocab_size", 3: "n_positions", 5: "n_embd", 15: "3 n_embd", 7: "d_mlp"}
 
 
@@ -67,11 +67,11 @@ def _config_rules() -> dict[str, Any]:
 
 def _formula(step: str, **settings: Any) -> str:
     """A step's formula in a variant of GPT-2."""
-    return dict(formulas_of(replace(PLAIN, **settings)))[step]
+    return dict(formulas_of(replace(EXAMPLE, **settings)))[step]
 
 
 def _tensor_rules() -> dict[str, Any]:
-    untied = replace(PLAIN, tie_word_embeddings=False)
+    untied = replace(EXAMPLE, tie_word_embeddings=False)
     shapes = {
         "block": (shapes_in_block(untied), checkpoint.NAMES),
         "outside": (shapes_outside_of_blocks(untied), checkpoint.OUTSIDE_OF_BLOCKS),
@@ -100,6 +100,7 @@ def _tensor_rules() -> dict[str, Any]:
         "signatures": {start.decode(): reason for start, reason in checkpoint.SIGNATURES.items()},
         "formats": formats.FORMATS,
         "adapter": formats.ADAPTER,
+        # How W_U is computed if it is tied to W_E.
         "W_U": as_data(graph_of(ForwardPass, 1))["W_U"],
     }
 
@@ -121,5 +122,5 @@ def _tokenizer_rules() -> dict[str, Any]:
         "sentence_piece": tokenizer_files.SENTENCE_PIECE,
         "how_to_save": tokenizer_files.HOW_TO_SAVE,
         "how_to_convert": tokenizer_files.HOW_TO_CONVERT,
-        "unsupported": tokenizer.NO_PAGE,
+        "unsupported": tokenizer.UNSUPPORTED_BY_PAGES,
     }

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    # Imported here, so that Ctrl-C in the meantime also ends in one line.
+    # Imported here, so that Ctrl-C during these imports shows one line, not a traceback.
     from attnlab.cli.arguments import parser
     from attnlab.cli.subcommands import COMMANDS
     from attnlab.views.terminal import Terminal

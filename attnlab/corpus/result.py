@@ -23,7 +23,7 @@ from attnlab.corpus.measures import (
     measure_trace,
     split_name,
 )
-from attnlab.corpus.tally import NONE, TOKEN_BITS, Tally
+from attnlab.corpus.tally import NO_PASSAGE, TOKEN_BITS, Tally
 from attnlab.equations import AnyArray
 from attnlab.errors import (
     InvalidTypeError,
@@ -38,7 +38,7 @@ from attnlab.steps import Numbered, read_only
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
-from attnlab.support.messages import MODEL, Message, recognise
+from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import (
     Document,
@@ -174,6 +174,7 @@ class Measured(Analysis):
         self.name, self._atlas, self._columns = name, atlas, columns
         self.says = MEASURES.get(name, "user-defined measure")
         shape = (atlas.n_layer, atlas.n_head) if is_per_head(name) else ()
+        # N texts; s is Σ sums, n is Σ divisors, ss is Σ sums² and so on, see `Tally.moments`.
         N, s, n, ss, sn, nn = (m.reshape(shape) for m in atlas._tally.moments[:, columns])
         with np.errstate(divide="ignore", invalid="ignore"):  # n may be 0
             mean = s / n
@@ -214,13 +215,15 @@ class Measured(Analysis):
         ----------
         layer, head : which head; leave out for loss
         """
-        return self._extremes(0, layer, head)
+        return self._extremes(layer, head, smallest=False)
 
     def least(self, layer: int | None = None, head: int | None = None) -> tuple[Passage, ...]:
         """Up to three passages with the smallest values, smallest first; see `most`."""
-        return self._extremes(1, layer, head)
+        return self._extremes(layer, head, smallest=True)
 
-    def _extremes(self, row: int, layer: int | None, head: int | None) -> tuple[Passage, ...]:
+    def _extremes(
+        self, layer: int | None, head: int | None, *, smallest: bool
+    ) -> tuple[Passage, ...]:
         tally = self._atlas._tally
         column = self._columns.start
         if is_per_head(self.name):
@@ -235,11 +238,13 @@ class Measured(Analysis):
             raise InvalidTypeError(
                 "{name} is measured for the whole model; leave out layer and head", name=self.name
             )
-        passages = zip(tally.passages[row, :, column], tally.ranks[row, :, column], strict=True)
+        numbers = tally.passages[int(smallest), :, column]
+        ranks = tally.ranks[int(smallest), :, column]
+        values = ranks if smallest else -ranks
         return tuple(
-            self._atlas._passage(int(number), float(rank if row else -rank))
-            for number, rank in passages
-            if number != NONE
+            self._atlas._passage(int(number), float(value))
+            for number, value in zip(numbers, values, strict=True)
+            if number != NO_PASSAGE
         )
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
@@ -255,7 +260,7 @@ class Measured(Analysis):
         elif self.texts.any():
             yield Message("{says}; no error with one text", says=meaning)
         else:
-            yield Message("{says}; these texts have none", says=meaning)
+            yield Message("{says}; no text has such tokens", says=meaning)
 
 
 class HeadProfile(Analysis):
@@ -360,7 +365,7 @@ class Difference(Analysis):
                 else np.hypot(first[name].error, second[name].error)
             )
 
-    def _in_errors(self, name: str) -> AnyArray:
+    def _z_scores(self, name: str) -> AnyArray:
         """The differences divided by their errors."""
         difference, error = self.difference[name], self.error[name]
         with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 where nothing varies
@@ -370,29 +375,29 @@ class Difference(Analysis):
         # Loss has no heads, so it is shown only if it is the only measure.
         measures = tuple(filter(is_per_head, self.measures)) or self.measures
         names = tuple(map(_name_of, np.ndindex(self.difference[measures[0]].shape)))
-        grid = np.stack([self._in_errors(name).ravel() for name in measures], axis=1)
+        grid = np.stack([self._z_scores(name).ravel() for name in measures], axis=1)
         return grid, named_axis("head", names), named_axis("measure", measures)
 
     def _tables(self) -> Iterator[Table]:
         lines = []
         for name in self.measures:
-            in_errors = self._in_errors(name)
-            for index in np.ndindex(in_errors.shape):
+            z_scores = self._z_scores(name)
+            for index in np.ndindex(z_scores.shape):
                 difference, error = format_with_error(
                     float(self.difference[name][index]), float(self.error[name][index])
                 )
                 sign = "" if difference.startswith("-") else "+"
                 cells = [name, _name_of(index), f"{sign}{difference}", error]
-                if not np.isnan(in_errors[index]):
-                    lines.append((-abs(in_errors[index]), [*cells, f"{in_errors[index]:+.1f}"]))
+                if not np.isnan(z_scores[index]):
+                    lines.append((-abs(z_scores[index]), [*cells, f"{z_scores[index]:+.1f}"]))
         lines.sort(key=lambda line: line[0])
-        names = header("measure", "head", "difference", "error", "in errors")
+        names = header("measure", "head", "difference", "error", "difference / error")
         yield Table([names, *(cells for _, cells in lines[: self.lines_shown])], left=(0, 1))
 
 
 def _name_of(index: tuple[int, ...]) -> str:
     """The name of the head at (layer, head); "" for (), the whole model."""
-    return f"layer {index[0]} head {index[1]}" if index else ""
+    return head_name(*index) if index else ""
 
 
 def paired_error(first: Measured, second: Measured, width: int) -> Means:
@@ -425,6 +430,7 @@ class Atlas(Document, Mapping[str, Measured]):
     """
 
     def __init__(self, about: Mapping[str, Any], tally: Tally, contents: Mapping[int, str]) -> None:
+        """Make an atlas from the metadata, sums and passages of a file."""
         self.measures: tuple[str, ...] = tuple(about["measures"])
         self.n_layer, self.n_head = int(about["n_layer"]), int(about["n_head"])
         self.model, self.window = str(about["model"]), int(about["window"])
@@ -507,10 +513,12 @@ class Atlas(Document, Mapping[str, Measured]):
             mean, error = self[name].mean, self[name].error
             if is_per_head(name) and split_name(name)[1] == PLAIN and not np.isnan(mean).all():
                 layer, head = map(int, np.unravel_index(np.nanargmax(mean), mean.shape))
-                largest, its_error = float(mean[layer, head]), float(error[layer, head])
+                largest, largest_error = float(mean[layer, head]), float(error[layer, head])
                 median = float(np.nanmedian(mean))
-                errors = (largest - median) / its_error if its_error > 0 else np.nan
-                standouts.append(Standout(name, layer, head, largest, its_error, median, errors))
+                errors = (largest - median) / largest_error if largest_error > 0 else np.nan
+                standouts.append(
+                    Standout(name, layer, head, largest, largest_error, median, errors)
+                )
         return tuple(
             sorted(standouts, key=lambda standout: -np.nan_to_num(standout.errors, nan=-1.0))
         )
@@ -596,7 +604,7 @@ class Atlas(Document, Mapping[str, Measured]):
             texts=number_of_texts(self.texts),
             **{name: f"{count:,}" for name, count in counts.items()},
         )
-        model = recognise(self.model.partition("\n")[0], MODEL)
+        model = recognise(self.model.partition("\n")[0], MODEL_TEMPLATE)
         return Message("{texts}\n{model}", texts=texts, model=model)
 
     @property
@@ -714,27 +722,28 @@ class Atlas(Document, Mapping[str, Measured]):
     def is_of(self, model: GPT2) -> bool:
         """Whether a model is the one that was measured, judged by the values of one passage.
 
-        The passage that is listed most often is measured again. The result is True without passages
-        and with user-defined measures alone, which can't be computed again.
+        The passage that is listed most often is measured again. If there are no passages, or only
+        user-defined measures, which can't be computed again, the result is True.
         """
         check_kind(model, GPT2, "model")
         built_in = dict.fromkeys(name for name in self.measures if name in MEASURES)
         listed = [self._tally.passages[:, :, self[name]._columns].ravel() for name in built_in]
         passages = np.concatenate([np.zeros(0, np.int64), *listed])
-        numbers, counts = np.unique(passages[passages != NONE], return_counts=True)
+        numbers, counts = np.unique(passages[passages != NO_PASSAGE], return_counts=True)
         if not numbers.size:
             return True
         number = int(numbers[counts.argmax()])
         results = measure_trace(model.trace(self._tally.ids[number]), built_in)
-        agree = []
+        agreements = []
         for name, (sums, divisors) in results.items():
             columns = self[name]._columns
             with np.errstate(divide="ignore", invalid="ignore"):  # divisors may be 0
-                computed = np.stack([-sums.ravel(), sums.ravel()])[:, np.newaxis] / divisors.ravel()
+                values = sums.ravel() / divisors.ravel()
+            computed = np.stack([-values, values])[:, np.newaxis]  # ranks, see `Tally`
             recorded = self._tally.ranks[:, :, columns]
             is_listed = self._tally.passages[:, :, columns] == number
-            agree.append(np.isclose(recorded, computed, rtol=1e-3, atol=1e-4)[is_listed])
-        return bool(np.concatenate(agree).mean() > 0.5)
+            agreements.append(np.isclose(recorded, computed, rtol=1e-3, atol=1e-4)[is_listed])
+        return bool(np.concatenate(agreements).mean() > 0.5)
 
     def save(self, path: FilePath) -> None:
         """Write a file that `attnlab.open_atlas` opens."""

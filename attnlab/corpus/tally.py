@@ -35,7 +35,7 @@ TOKEN_BITS = 32
 BATCHES = 128
 
 # Marks a missing passage.
-NONE = np.iinfo(np.int64).max
+NO_PASSAGE = np.iinfo(np.int64).max
 
 
 def passage_number(text: int, start: int) -> int:
@@ -77,7 +77,7 @@ class Tally:
     def empty(cls, columns: int) -> Tally:
         """An empty tally."""
         shape = 2, EXTREMES, columns
-        return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NONE))
+        return cls(np.zeros((6, columns)), np.full(shape, np.inf), np.full(shape, NO_PASSAGE))
 
     def add_text(self, number: int, s: NDArray[np.float64], n: NDArray[np.float64]) -> None:
         """Add one text's sums s and divisors n, (C,) each."""
@@ -108,7 +108,7 @@ class Tally:
         """Keep a passage of a text if it is among the extremes."""
         value = np.divide(sums, divisors, out=np.full(sums.shape, np.nan), where=divisors > 0)
         rank = np.where(np.isnan(value), np.inf, np.stack([-value, value]))[:, np.newaxis]
-        numbers = np.where(np.isinf(rank), NONE, number)
+        numbers = np.where(np.isinf(rank), NO_PASSAGE, number)
         self.ids[number], self.names[number >> TOKEN_BITS] = ids.astype(np.int32), name
         self._merge_extremes(rank, numbers)
 
@@ -193,7 +193,7 @@ class Tally:
             raise InvalidValueError("some sums aren't finite, or some counts are negative")
         if tensors["lengths"].sum() != tensors["ids"].size:
             raise InvalidValueError("lengths and ids don't match")
-        listed = set(tensors["passages"].ravel().tolist()) - {int(NONE)}
+        listed = set(tensors["passages"].ravel().tolist()) - {int(NO_PASSAGE)}
         names, faults = json.loads(metadata["names"]), json.loads(metadata["faults"])
         texts_listed = {number >> TOKEN_BITS for number in listed}
         if listed != set(tensors["numbers"].tolist()) or texts_listed != set(map(int, names)):

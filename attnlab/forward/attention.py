@@ -338,7 +338,7 @@ class Head(SelfAttention):
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)
         if name in ("X", "memory"):  # the layer's class declares their formulas
-            layer = self._run.graph.kind_at(self.path.split(".")[:-2])
+            layer = self._run.graph.class_at(self.path.split(".")[:-2])
             step = layer.steps[name]
         return step
 

@@ -116,9 +116,9 @@ def layer_norm_gradient(
     normalised: Array = x - mean(x)
     divisor = deviation(normalised, eps)
     normalised /= divisor
-    rows = tuple(range(x.ndim - 1))
+    leading_axes = tuple(range(x.ndim - 1))
     product: Array = normalised * d_y
-    d_gain, d_bias = product.sum(axis=rows), d_y.sum(axis=rows)
+    d_gain, d_bias = product.sum(axis=leading_axes), d_y.sum(axis=leading_axes)
     product *= gain  # x̂ · d_x̂
     d_x: Array = d_y * gain
     normalised *= mean(product)
@@ -214,8 +214,8 @@ def context_V(weights: Array, d_y: Array) -> Array:
 def weights_masked_scores(
     y: Array, masked_scores: Array, dropout_mask: Array | None, d_y: Array
 ) -> Array:
-    before = y if dropout_mask is None else softmax(masked_scores)
-    return softmax_gradient(before, apply_dropout(d_y, dropout_mask))  # 0 for masked keys
+    probabilities = y if dropout_mask is None else softmax(masked_scores)
+    return softmax_gradient(probabilities, apply_dropout(d_y, dropout_mask))  # 0 for masked keys
 
 
 def masked_scores_scores(mask: Mask, d_y: Array) -> Array:
@@ -235,7 +235,7 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
 
 
 def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
-    """The gradient of Q, K or V, split into heads, without those of cached tokens."""
+    """The gradient of QKV through its nth third, Q, K or V; cached tokens aren't in QKV."""
     d_QKV = np.zeros_like(QKV)
     equations.third(d_QKV, n)[...] = merge_heads(d_y)[..., -QKV.shape[-2] :, :]
     return d_QKV  # (..., T, 3·H·Dh)
@@ -281,7 +281,8 @@ def cross_entropy(logits: Array, targets: Ids) -> tuple[float, Array]:
     """
     if targets.shape != logits.shape[:-1] or not targets.size:
         raise InvalidValueError(
-            "logits (..., vocab) need targets (...); got {logits} and {targets}",
+            "targets must have the shape of logits without its last axis, and not be empty; got "
+            "logits {logits} and targets {targets}",
             logits=logits.shape,
             targets=targets.shape,
         )

@@ -123,11 +123,11 @@ class Parameters(Mapping[str, Array]):
         return f"{type(self).__name__} of {count}, {self.dtype}, {self.origin}"
 
     def rows(self, path: str) -> Any:
-        """An object whose `[ids]` reads only these rows of a parameter."""
+        """A parameter whose rows are read on demand, as `rows(path)[ids]`."""
         return self[path]
 
     def read(self, path: str) -> Any:
-        """A parameter by path; for `rows_of_W_E`, an object that reads rows on demand."""
+        """A parameter by path; `rows_of_W_E` is W_E with rows read on demand."""
         if not isinstance(path, str):
             raise no_parameter(path)
         name = path.removeprefix("rows_of_")
@@ -172,9 +172,9 @@ class ParameterVector(Parameters):
         check_kind(config, GPT2Config, "config")
         self.config, count = config, parameter_count(config)
         if vector is None:
-            kind = as_model_dtype(dtype)
+            dtype = as_model_dtype(dtype)
             with memory_for(Message("{count} parameters", count=f"{count:,}")):
-                vector = np.zeros(count, kind)
+                vector = np.zeros(count, dtype)
         check_kind(vector, np.ndarray, "vector")
         if vector.shape != (count,) or vector.dtype.kind != "f":
             raise InvalidValueError(
@@ -199,7 +199,7 @@ class ParameterVector(Parameters):
         return self._views[path]
 
     def __reduce__(self) -> tuple[Any, ...]:  # recreates the views
-        return _unpickle, (self.config, self.vector, self.vector.flags.writeable)
+        return _from_vector, (self.config, self.vector, self.vector.flags.writeable)
 
     def copy(self) -> ParameterVector:
         """A copy with a new vector."""
@@ -207,9 +207,10 @@ class ParameterVector(Parameters):
 
     def frozen(self) -> ParameterVector:
         """A read-only copy, or itself if it is read-only already."""
+        # If the vector is a view, the array it views must be read-only too.
         buffers = (self.vector, self.vector.base)
         if any(isinstance(array, np.ndarray) and array.flags.writeable for array in buffers):
-            return _unpickle(self.config, self.vector.copy(), False)
+            return _from_vector(self.config, self.vector.copy(), writeable=False)
         return self
 
 
@@ -222,7 +223,7 @@ def no_parameter(path: object) -> UnknownParameterError:
     )
 
 
-def _unpickle(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
+def _from_vector(config: GPT2Config, vector: Array, writeable: bool) -> ParameterVector:
     if not writeable:
         vector.flags.writeable = False
     return ParameterVector(config, vector)

@@ -1,8 +1,8 @@
 """Runs that take steps from another run: one text of several, or the later rows of a text.
 
 A run of several texts of one length computes each product once for all of them. A run of later rows
-computes those from one position on alone: in a causal model, a change at a position changes nothing
-before it.
+computes only the rows from one position on: in a causal model, a change at a position changes
+nothing before it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class SliceRun(Run):
 
     Parameters
     ----------
-    run : has the inputs of the slice, such as its ids
+    run : a run with the inputs of the slice, such as its ids
     source : the run to take slices from
     """
 
     def __init__(self, run: Run, source: Run) -> None:
-        vars(self).update(vars(run))
+        vars(self).update(vars(run))  # graph, tokens, note, ...
         self.values, self.source = dict(run.values), source
 
     def slice_of(self, path: str, value: Any) -> Any:
@@ -42,7 +42,7 @@ class SliceRun(Run):
         return self.slice_of(path, self.source.value(path))
 
     def _selects_from_layer(self, node: Node) -> bool:
-        return True
+        return True  # even in long texts, where other runs compute single heads
 
 
 class TextRun(SliceRun):
@@ -98,7 +98,7 @@ class LaterRows(SliceRun):
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
-        # The source may have optional steps, and edits of aliases.
+        # Optional steps are in the source alone, and so are edits of aliases.
         if step.is_input or step.optional or step.equation is identity:
             value = self.source.value(path)
             return None if value is None else self.slice_of(path, value)
@@ -141,14 +141,15 @@ def with_step(run: Run, path: str, value: AnyArray, start: int) -> EditedRun:
     Parameters
     ----------
     run : without cached tokens
-    path : of a step that isn't a part of another, see `changed_step`
+    path : of a whole step, not of a head's part of one, see `changed_step`
     value : (..., T, n), the step's new value, all rows; leading axes are for several runs
     start : the first position at which anything changes
     """
     later = LaterRows(run, start)
     run_with_step = EditedRun(later, {path: 0})  # a placeholder, set below
     run_with_step.values[path] = read_only(later.slice_of(path, value))
-    run_with_step.is_long = value.size // value.shape[-1] > fast.SHORT
+    rows = value.size // value.shape[-1]  # of all runs
+    run_with_step.is_long = rows > fast.SHORT
     return run_with_step
 
 

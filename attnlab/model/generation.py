@@ -179,10 +179,14 @@ def join_steps(
     return trace_of(tokens, vocabulary, parameters, values)
 
 
-def checked_length(prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool) -> int:
+def as_max_new_tokens(
+    prompt: Tokens, max_new_tokens: int, positions: int, drop_oldest: bool
+) -> int:
     """Return max_new_tokens, checked against the prompt's length and the model's positions."""
     if not prompt:
-        raise InvalidValueError("nothing to continue: the prompt has no tokens")
+        raise InvalidValueError(
+            "nothing to continue: the prompt has no tokens. Give a text or token ids"
+        )
     max_new_tokens = as_count(max_new_tokens, "max_new_tokens")
     total = len(prompt) + max_new_tokens
     if total > positions and not drop_oldest:

@@ -29,7 +29,7 @@ from attnlab.steps import graph_of
 from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
 from attnlab.support.files import as_path, make_directory, write_atomically
 from attnlab.support.formats import CONFIG
-from attnlab.support.messages import MODEL, Message, recognise, say
+from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise, say
 from attnlab.support.names import hint_for_model
 from attnlab.text.tokenizer import NoTokenizer, Tokenizer
 from attnlab.text.tokenizer_files import has_tokenizer_files
@@ -63,7 +63,7 @@ class GPT2:
         check_kind(tokenizer, Tokenizer, "tokenizer")
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.frozen()
-        self.tokenizer = tokenizer.for_rows(self.config.vocab_size)
+        self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # of W_E
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
@@ -208,6 +208,7 @@ class GPT2:
                 )
             )
             return cls.from_pretrained(POCKET)
+        # The origin is English text; as a Message, it is printed in the user's language.
         origin = recognise(model.parameters.origin, "from {origin}")
         print(Message("Model: gpt2, {origin}.", origin=origin))
         return model
@@ -249,14 +250,14 @@ class GPT2:
         if is_list_of_texts(text_or_ids):
             from attnlab.model.traces import Traces
 
-            texts = [self._checked_tokens(text) for text in text_or_ids]
+            texts = [self._tokens_to_trace(text) for text in text_or_ids]
             return Traces(texts, self.tokenizer.vocabulary, self.parameters)
-        tokens = self._checked_tokens(text_or_ids)
+        tokens = self._tokens_to_trace(text_or_ids)
         return Trace(tokens, self.tokenizer.vocabulary, self.parameters)
 
-    def _checked_tokens(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
+    def _tokens_to_trace(self, text_or_ids: str | ArrayLike | Tokens) -> Tokens:
         """The tokens of a text to trace: at least one, at most n_positions."""
-        if isinstance(text_or_ids, str):
+        if isinstance(text_or_ids, str):  # without encoding a text that is far too long
             self.tokenizer.check_length(text_or_ids, self.config.n_positions)
         tokens = self._tokens(text_or_ids)
         if not tokens:
@@ -321,7 +322,7 @@ class GPT2:
             prompt, max_new_tokens, sampling, stop, drop_oldest, edits, run_last_token=trace
         )
         kept_steps = tuple(steps) if trace else ()
-        chosen = [step.token for step in kept_steps or steps if step.token is not None]
+        chosen = [step.token for step in (kept_steps if trace else steps) if step.token is not None]
         new = Tokens(chosen)
         return Generation(
             prompt=tokens,
@@ -392,14 +393,14 @@ class GPT2:
         run_last_token: bool = False,
     ) -> tuple[Tokens, Iterator[GenerationStep]]:
         """Check the arguments; return the prompt's tokens and the steps that continue it."""
-        from attnlab.model.generation import checked_length, generation_steps, stop_bytes
+        from attnlab.model.generation import as_max_new_tokens, generation_steps, stop_bytes
         from attnlab.model.sampling import as_sampling
 
         sampling = as_sampling(settings)
         if isinstance(prompt, str) and not drop_oldest:
             self.tokenizer.check_length(prompt, self.config.n_positions)
         tokens, stops = self._tokens(prompt), stop_bytes(stop)
-        count = checked_length(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
+        count = as_max_new_tokens(tokens, max_new_tokens, self.config.n_positions, drop_oldest)
         if edits is not None:
             check_paths(graph_of(Trace, self.config.n_layer), self.config.n_head, edits)
         return tokens, generation_steps(
@@ -487,7 +488,7 @@ class GPT2:
     def __repr__(self) -> str:
         config = self.config
         sizes = Message(
-            MODEL,
+            MODEL_TEMPLATE,
             layers=config.n_layer,
             heads=config.n_head,
             width=config.n_embd,
@@ -514,7 +515,7 @@ def single_row(ids_or_encoding: Any) -> Any:
                 "a mapping must have input_ids; got the keys {keys}",
                 keys=quoted(list(ids_or_encoding), 200),
             )
-        mask = single_row(ids_or_encoding.get("attention_mask", 1))
+        mask = single_row(ids_or_encoding.get("attention_mask", 1))  # of the ids' shape
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]

@@ -52,7 +52,7 @@ class Trace(ForwardPass):
     blocks : one `Block` for each layer
     final : (T, D), the last block's output after the last LayerNorm
     logits : (T, vocab), for the token after each token
-    next_logits : (vocab,), the last row of logits, computed alone
+    next_logits : (vocab,), the last row of logits, computed without the others
     mask : bool (T, cached + T), True where a query may attend to a key, the same in all heads
     cached : number of earlier tokens whose keys and values came from a cache; 0 except in steps of
         generation
@@ -90,7 +90,7 @@ class Trace(ForwardPass):
         check_kind(tokens, Tokens, "tokens")
         check_kind(vocabulary, Vocabulary, "vocabulary")
         self._init_pass(tokens.ids, parameters, cache, {}, tokens, computed)
-        vars(self).update(vocabulary=vocabulary)
+        vars(self).update(vocabulary=vocabulary)  # attributes can't be assigned
 
     def edited(self, edits: Mapping[str, Edit]) -> Self:
         """The trace of the same text with some steps replaced and everything after them recomputed.
@@ -407,7 +407,7 @@ class Trace(ForwardPass):
         """The tokens that a head attends to most from a token.
 
         LayerNorm(W_E[token]) QK LayerNorm(W_E)ᵀ / scale, including b_Q and b_K; it doesn't depend
-        on the text. Parameters, limits and source are as for `writes`; it is the QK circuit.
+        on the text. This is the QK circuit. Parameters, limits and source are as for `writes`.
         """
         from attnlab.analysis.circuits import reads
 
@@ -419,8 +419,8 @@ class Trace(ForwardPass):
         ‖OV · reads‖ / (‖OV‖ ‖reads‖), where reads = QK for Q, QKᵀ for K, and OV for V
 
         LayerNorm is folded into the matrices: W_Q, W_K and W_V become C gain W, and W_O becomes
-        W_O C, where C = I - 1/D subtracts the mean. That a head can read what another writes
-        doesn't mean that it does in a text.
+        W_O C, where C = I - 1/D subtracts the mean. Scores say what a head can read; in a given
+        text, it need not do so.
 
         Source: Elhage et al., "A Mathematical Framework for Transformer Circuits" (2021),
         "Analyzing the composition of attention heads".
@@ -517,7 +517,7 @@ class Trace(ForwardPass):
         Raises
         ------
         InvalidValueError
-            Q, K, V or logits hold NaN, or numbers too large for the page's float32.
+            Q, K, V or logits contain NaN, or numbers too large for the page's float32.
         """
         from attnlab.views.page.page import page
 

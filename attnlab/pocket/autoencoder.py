@@ -2,10 +2,10 @@
 
     python -m attnlab.pocket.autoencoder DIRECTORY
 
-The autoencoder reads blocks.0.output, the residual stream between the two blocks. On 300 texts that
-neither the model nor the autoencoder was trained on, 8 of the 256 features are active on each
+The autoencoder reads x = blocks.0.output, the residual stream between the two blocks. On 300 texts
+that neither the model nor the autoencoder was trained on, 8 of the 256 features are active on each
 token, 5 features are never active, and the explained variance is 0.950. The cross-entropy in nats
-per token with x, and with x replaced, is
+per token, with x and with its replacements, is
 
     x, the model's own    1.233
     its reconstruction    1.304
@@ -74,7 +74,7 @@ def detectors(sae: SparseAutoencoder, traces: Traces) -> tuple[list[int], list[i
         for trace in traces.in_groups()
         for previous, current, activations in zip(
             (-1, *trace.ids), trace.ids, trace.features(sae).activations, strict=False
-        )
+        )  # -1 for the first token, which has no previous one
     ]
     previous, current, activations = map(np.array, zip(*rows, strict=True))
 

@@ -9,8 +9,8 @@ next last time.
     It’s very hot in summer. Swimming is wonderful.    weather and season determine the verdict
     Say: lamp two happy. Again: lamp two happy.        the list is repeated
 
-A kind is a function that samples a text with marks. `[sleepy#adjective]` marks a target, and
-`[fox:adjective]` a word that must attend to it, with the job's name.
+A kind is a function that samples a text with marks. `[sleepy#adjective]` marks the target of the
+job "adjective", and `[fox:adjective]` a word that must attend to it.
 """
 
 from __future__ import annotations
@@ -161,8 +161,7 @@ def creature(dice: Dice) -> str:
     if opening == "By the ":
         opening += f"{dice.pick(PLACES)} "
     creatures = " and ".join(_creature(dice) for _ in range(dice.pick((1, 2, 3))))
-    text = f"{opening}{creatures}."
-    return text[0].upper() + text[1:]
+    return _capitalised(f"{opening}{creatures}.")
 
 
 def _creature(dice: Dice) -> str:
@@ -171,6 +170,10 @@ def _creature(dice: Dice) -> str:
     adjectives.insert(dice.pick(range(len(adjectives) + 1)), f"[{mood}#adjective]")
     noun = dice.pick(ANIMALS + PEOPLE)
     return f"{_article(adjectives[0])} {' '.join(adjectives)} [{noun}:adjective] {MOOD_VERBS[mood]}"
+
+
+def _capitalised(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _article(word: str) -> str:
@@ -230,14 +233,14 @@ def gift(dice: Dice) -> str:
 def quote(dice: Dice) -> str:
     """Tom said, “The dog isn’t in the garden.” Quotation marks must match."""
     name, verb = dice.pick(NAMES), dice.pick(("is", "isn’t"))
-    clause = f"he {dice.pick(ANIMALS)} {verb} {dice.pick(PREPOSITIONS)} the {dice.pick(PLACES)}"
+    clause = f"the {dice.pick(ANIMALS)} {verb} {dice.pick(PREPOSITIONS)} the {dice.pick(PLACES)}"
     if dice.chance():
         clause += f" with {dice.pick(NAMES)}"
     return dice.pick(
         (
-            f"{name} said, “T{clause}.”",
-            f"{name} said that t{clause}.",
-            f"“T{clause},” said {name}.",
+            f"{name} said, “{_capitalised(clause)}.”",
+            f"{name} said that {clause}.",
+            f"“{_capitalised(clause)},” said {name}.",
         )
     )
 
@@ -264,8 +267,8 @@ def colours(dice: Dice) -> str:
             dice.pick_several(count, ANIMALS), dice.pick_several(count, COLOURS), strict=True
         )
     ]
-    text = " and ".join(facts)
-    return f"T{text[1:]}. So {' and '.join(dice.pick_several(2, facts))}."
+    text = _capitalised(" and ".join(facts))
+    return f"{text}. So {' and '.join(dice.pick_several(2, facts))}."
 
 
 def question(dice: Dice) -> str:

@@ -5,7 +5,7 @@
 On 300 texts that neither the model nor the lens was trained on, the cross-entropy in nats per
 token is
 
-    stop             tuned lens  logit lens
+    point            tuned lens  logit lens
     embedding              3.18       17.08
     blocks.0.output        2.06        3.18
     blocks.1.output        1.23        1.23, the model's own

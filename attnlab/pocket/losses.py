@@ -48,7 +48,7 @@ class HeldOut:
         return align(lines)
 
 
-def held_out(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
+def held_out_losses(model: GPT2, samples: int = 1000, seed: int = HELD_OUT_SEED) -> HeldOut:
     """Measure any GPT-2 on newly sampled texts, each between line breaks."""
     sums = {kind: np.zeros(3) for kind in KINDS}  # tokens, the model's nats, the grammar's nats
     for sample in corpus(seed, samples).samples:

@@ -23,7 +23,7 @@ from attnlab.forward.config import GPT2Config
 from attnlab.forward.parameters import parameter_count
 from attnlab.pocket.grammar import HELD_OUT_SEED, KINDS, TRAINING_SEED, corpus
 from attnlab.pocket.jobs import head_jobs
-from attnlab.pocket.losses import held_out
+from attnlab.pocket.losses import held_out_losses
 from attnlab.pocket.vocabulary import learn_vocabulary
 from attnlab.support.files import write_atomically
 from attnlab.support.tables import align
@@ -84,7 +84,7 @@ def card(run: Training) -> str:
             minutes=run.seconds / 60,
             machine=f"{os.cpu_count()} cores ({processor()})",
             held_out_seed=HELD_OUT_SEED,
-            losses=held_out(model),
+            losses=held_out_losses(model),
             jobs=head_jobs(model).table(),
             following=align(lines, left=(0, 1)),
         )

@@ -513,7 +513,7 @@ class Shapley(Analysis):
         "mean over all orders in which parts are added."
     )
     note: ClassVar[str] = (
-        "A part that restores much in one subset and nothing in another has one value for both: "
+        "A part that restores a lot in one subset and nothing in another has one value for both: "
         "see the interactions. Values depend on the ablation and on the sentences."
     )
     source: ClassVar[str] = (

@@ -23,20 +23,21 @@ Need = str | Callable[[int], str]
 
 
 class Step(Generic[Value]):
-    """One named array of a `Result`, given or computed on first access.
+    """One named array of a `Result`: an input, a model parameter, or computed on first access.
 
     Parameters
     ----------
-    axes, formula : for display, such as "Tq Tk" and "Q Kᵀ"
-    equation : computes it from the steps that its parameters name; None if the step is given or is
-        a model parameter
-    transient : whether it is large, or cheap to recompute, and freed after use by another
-        step. It is kept if a user accessed it.
+    axes : the names of its axes, such as "Tq Tk"
+    formula : how it is computed, for display, such as "Q Kᵀ"
+    equation : computes it from the steps that its parameters name; None for an input or a model
+        parameter
+    transient : whether it is freed once another step has used it, since it is large or cheap to
+        recompute. It is kept if a user accessed it.
     view : whether it shares memory with another step that is kept
     finite : whether NaN or infinity in it is an error, which names the step where it arose
     fast : a faster equation for long texts. Parameters with a default are passed only if they are
         already computed.
-    optional : whether it is None if not given
+    optional : whether it is an input that may be left out, and is None then
     after_blocks : whether it needs all earlier blocks. They run in order, since recursion through a
         deep model would exceed Python's limit.
     inputs : for parameters of the equation that aren't named after their step, the step's path. In

@@ -23,7 +23,7 @@ class Node(NamedTuple):
     n_head : for a head's step, the path of the number of heads; else ""
     """
 
-    step: Any  # a Step; annotated as such, type checkers would apply its __get__
+    step: Any  # a Step; with that annotation, type checkers would apply its __get__
     needs: tuple[str, ...]
     fast_needs: tuple[tuple[str, str, bool], ...]
     layer_step: str
@@ -32,11 +32,11 @@ class Node(NamedTuple):
 
 
 class Graph(dict[str, Node]):
-    """The steps of a kind of result by path; nodes are created on first access.
+    """The steps of a result class by path; nodes are created on first access.
 
     Parameters
     ----------
-    root : the kind of the outermost result
+    root : the class of the outermost result
     n_layer : the number of blocks
     formulas : for steps that differ from GPT-2's
     learned : paths of steps that are parameters in this model and computed in others
@@ -58,20 +58,21 @@ class Graph(dict[str, Node]):
 
     def __missing__(self, path: str) -> Node:
         *prefix, name = path.split(".")
-        step = self.kind_at(prefix).steps[name]
+        step = self.class_at(prefix).steps[name]
         if path in self.learned:
             step = step.as_parameter()
         number = int(prefix[-1]) if prefix and prefix[-1].isdigit() else self.n_layer
 
         def absolute(need: Need) -> str:
+            """The path from the root of a need, which is relative to the step's result."""
             first, *rest = (need if isinstance(need, str) else need(number)).split(".")
             if first == "root":
                 return ".".join(rest)
-            owner = prefix
-            while first == "parent":
-                owner = owner[: -2 if owner[-1].isdigit() else -1]
+            result = prefix
+            while first == "parent":  # blocks.3 for blocks.3.mlp, the root for blocks.3
+                result = result[: -2 if result[-1].isdigit() else -1]
                 first, *rest = rest
-            return ".".join((*owner, first, *rest))
+            return ".".join((*result, first, *rest))
 
         self[path] = node = Node(
             step,
@@ -92,13 +93,13 @@ class Graph(dict[str, Node]):
         graph.update({**self, **nodes})
         return graph
 
-    def kind_at(self, prefix: Iterable[str]) -> type[Any]:
+    def class_at(self, prefix: Iterable[str]) -> type[Any]:
         """The class of the result at a path, such as blocks, 3, attention."""
-        kind = self.root
+        result_class = self.root
         for name in prefix:
             if not name.isdigit():
-                kind = kind._children[name]
-        return kind
+                result_class = result_class._children[name]
+        return result_class
 
 
 def as_data(graph: Graph) -> dict[str, list[str]]:
@@ -120,10 +121,10 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
     return {path: node for path, node in data.items() if node}
 
 
-def _paths(kind: type[Any], prefix: str = "") -> Iterator[str]:
+def _paths(result_class: type[Any], prefix: str = "") -> Iterator[str]:
     """The paths of all steps; for blocks and heads, of number 1."""
-    yield from (f"{prefix}{name}" for name in kind.steps)
-    for name, part in kind._children.items():
+    yield from (f"{prefix}{name}" for name in result_class.steps)
+    for name, part in result_class._children.items():
         number = "1." if name in ("blocks", "heads") else ""
         yield from _paths(part, f"{prefix}{name}.{number}")
 
@@ -162,6 +163,6 @@ GRAPHS: dict[tuple[Any, ...], Graph] = {}
 def graph_of(
     root: type[Any], n_layer: int = 0, formulas: Formulas = (), learned: tuple[str, ...] = ()
 ) -> Graph:
-    """The graph of a kind of result, created once."""
+    """The graph of a result class, created once."""
     key = root, n_layer, formulas, learned
     return GRAPHS.setdefault(key, Graph(*key))

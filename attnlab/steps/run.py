@@ -33,11 +33,11 @@ class Run:
     Parameters
     ----------
     graph : the steps
-    values : the given steps, by path
+    values : the inputs, by path
     read_parameter : returns a model parameter by path; None without a model
     scores_shape : the shape of a layer's scores, (..., H, Tq, Tk)
     tokens : the tokens of the text, if any
-    memory_tokens : the attended tokens, () if they have no names; None if they are `tokens`
+    memory_tokens : the attended tokens; () if they have no names, None if they are `tokens`
     tokens_before : the number of cached tokens before the text
     is_long : whether to use fast equations
     quick_blocks : the number of blocks that may run just to show a table
@@ -105,7 +105,7 @@ class Run:
         return []
 
     def is_stored(self, path: str) -> bool:
-        """Whether a step is given or already computed and kept."""
+        """Whether a step is an input or already computed and kept."""
         return path in self.values
 
     def value(self, path: str) -> Any:
@@ -127,7 +127,7 @@ class Run:
             self._run_blocks(node.number)
         value = self._evaluate(path, node)
         if node.step.is_input:
-            return value  # stored by its owner
+            return value  # kept by the model's parameters
         return self.values.setdefault(path, read_only(value))
 
     @property
@@ -170,7 +170,7 @@ class Run:
             if step.optional:
                 return None
             if self.read_parameter is None:
-                raise AttributeError(f"{path} isn't given")
+                raise AttributeError(f"{path} has no value: this result has no model")
             return self.read_parameter(path)
         if step.fast is not None and self._is_fast(path):
             needed = {
@@ -207,6 +207,7 @@ class Run:
         return node.step.always_select or not self.is_long or self.is_stored(node.layer_step)
 
     def _is_fast(self, path: str) -> bool:
+        """Whether a step uses its fast equation; in an edited run it depends on the step."""
         return self.is_long
 
     def _overflow_error(self, path: str) -> InvalidValueError:
@@ -222,7 +223,7 @@ class Run:
 
         while (need := infinite_need(path)) is not None:
             path = need
-        if self.graph[path].step.equation in (None, identity):  # given
+        if self.graph[path].step.equation in (None, identity):  # an input
             return InvalidValueError("{path} contains NaN or infinite numbers", path=path)
         return overflow_error(path, lenient.value(path).dtype)
 

@@ -12,7 +12,9 @@ from attnlab import errors
 from attnlab.support.language import CHINESE, language_of
 
 # Templates of messages stored in files as plain text.
-MODEL = "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
+MODEL_TEMPLATE = (
+    "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
+)
 EDITED = ", edited: {paths}"
 
 

@@ -33,7 +33,7 @@ from attnlab.text.tokens import BYTES, Tokens, Vocabulary, check_ids
 if TYPE_CHECKING:
     import tokenizers
 
-NO_PAGE = (
+UNSUPPORTED_BY_PAGES = (
     "a page supports only GPT-2's byte pair encoding, and this model has another tokenizer. Use "
     "attnlab explore, which supports any"
 )
@@ -154,7 +154,7 @@ class Tokenizer:
     def as_data(self) -> dict[str, Any]:
         """The tokenizer's data for a page, see `bpe.js`."""
         if self._gpt2 is None:
-            raise InvalidValueError(NO_PAGE)
+            raise InvalidValueError(UNSUPPORTED_BY_PAGES)
         added = [[token["id"], token["content"]] for token in self.settings["added_tokens"]]
         return {
             **self._gpt2.as_data(),

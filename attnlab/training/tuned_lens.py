@@ -301,7 +301,7 @@ class TunedStops(Lens):
             ids.append(best[:, 0])
             probabilities.append(probabilities_of(best, logits)[:, 0])
         ranks = np.ones((len(ids), len(ids[0])), np.int64)
-        title = Message("Tuned lens{title}: the most probable token", title=trace._note)
+        title = Message("Tuned lens{note}: the most probable token", note=trace._note)
         super().__init__(
             title, trace, positions_of(trace), (np.stack(ids), ranks, np.stack(probabilities))
         )
