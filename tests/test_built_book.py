@@ -1,6 +1,6 @@
 """The built book: every page of both editions, opened in a browser without network.
 
-Slow, since all chapters are executed: at full size in English, at a small one in Chinese.
+Slow, since all chapters are executed, with smaller sizes; `chapters/` runs them in full.
 """
 
 import json
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,7 @@ import build
 from book import FASTER, changed
 
 def lesson(chapter, language, audience, whole=build.lesson):
-    changes = FASTER.get(chapter.name[:2], {{}}) if language == "zh" else {{}}
-    return changed(whole(chapter, language, audience), changes)
+    return changed(whole(chapter, language, audience), FASTER.get(chapter.name[:2], {{}}))
 
 build.lesson = lesson
 """
@@ -103,6 +103,14 @@ def book(work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def page(browser: Any) -> Iterator[Any]:
+    """A page in which tests open the book's pages."""
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
 class Page(HTMLParser):
     """A page's links, and its anchors."""
 
@@ -159,29 +167,27 @@ def test_every_page_names_the_version(book: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("chosen", ["auto", "light", "dark"])
-def test_the_pages_theme(book: Path, browser: Any, scheme: str, chosen: str) -> None:
+def test_the_pages_theme(book: Path, page: Any, scheme: str, chosen: str) -> None:
     """Colours of theme.css, chosen or the system's; pictures on the page's own paper."""
     css = (Path(attnlab.__file__).parent / "views" / "page" / "theme.css").read_text("utf-8")
     colours = {
         name: pair for name, *pair in re.findall(r"--(\w+): light-dark\(#(\w+), #(\w+)\)", css)
     }
     is_dark = (scheme if chosen == "auto" else chosen) == "dark"
-    page = browser.new_page(color_scheme=scheme)
+    page.emulate_media(color_scheme=scheme)
     page.goto((book / "en" / f"{CHAPTERS[2].stem}.html").as_uri())
     page.evaluate("theme => { document.body.dataset.theme = theme }", chosen)
-    page.wait_for_timeout(500)  # furo's transitions
     for selector, what, name in (
         ("body", "backgroundColor", "paper"),
         ("article", "color", "ink"),
         ("article p a", "color", "accent"),
     ):
-        look = f"element => getComputedStyle(element).{what}"
+        look = f"getComputedStyle(document.querySelector('{selector}')).{what}"
         levels = ", ".join(str(level) for level in bytes.fromhex(colours[name][is_dark]))
-        assert page.locator(selector).first.evaluate(look) == f"rgb({levels})", selector
+        until(page, f"{look} === 'rgb({levels})'")  # after transitions
     blend = "element => getComputedStyle(element).mixBlendMode"
     for picture in page.locator(".cell_output img:not(.attnlab img)").all():
         assert picture.evaluate(blend) == ("screen" if is_dark else "multiply")
-    page.close()
 
 
 def test_llms_txt_lists_every_english_page(book: Path) -> None:
@@ -219,8 +225,8 @@ CHINESE = ("掩码", "残差流", "注意力权重", "因果掩码", "归纳头"
 @pytest.mark.parametrize(
     ("language", "word"), [("en", "softmax"), *(("zh", word) for word in CHINESE)]
 )
-def test_search_and_the_other_language(book: Path, browser: Any, language: str, word: str) -> None:
-    page = browser.new_page()
+def test_search_and_the_other_language(book: Path, page: Any, language: str, word: str) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.goto((book / "index.html").as_uri())
     page.click(f"a[href^={language}]")
     page.fill("input[name=q]", word)
@@ -231,11 +237,10 @@ def test_search_and_the_other_language(book: Path, browser: Any, language: str, 
     page.click(f"a[hreflang={other}]")
     assert page.url.endswith(f"/{other}/03_one_head_by_hand.html")
     assert page.locator("html").get_attribute("lang").startswith(other)
-    page.close()
 
 
-def test_answers_open_after_a_prediction(book: Path, browser: Any) -> None:
-    page = browser.new_page()
+def test_answers_open_after_a_prediction(book: Path, page: Any) -> None:
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.goto((book / "en" / "03_one_head_by_hand.html").as_uri())
     answers = page.locator("details", has_text="Answer")
     assert answers.count() >= 2
@@ -247,7 +252,6 @@ def test_answers_open_after_a_prediction(book: Path, browser: Any) -> None:
     answers.first.locator("summary").click()
     assert text.is_visible()
     assert not answers.nth(1).locator("p").first.is_visible()
-    page.close()
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -260,9 +264,9 @@ def test_chapters_show_the_playground(book: Path, language: str) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_playground_in_a_chapter(book: Path, browser: Any, width: int) -> None:
+def test_a_playground_in_a_chapter(book: Path, page: Any, width: int) -> None:
     """Loaded when the reader comes to it, as tall as what it shows, with what its link edits."""
-    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.set_viewport_size({"width": width, "height": 800})
     page.goto((book / "en" / "05_why_divide_by_root_d.html").as_uri())
     frame = page.locator("iframe.playground")
     frame.scroll_into_view_if_needed()
@@ -279,7 +283,6 @@ def test_a_playground_in_a_chapter(book: Path, browser: Any, width: int) -> None
     inside.locator("#ablated button").first.click()
     until(inside, "!document.querySelector('#ablated button')")
     until(inside, f"innerHeight < {before}")
-    page.close()
 
 
 # Of each chapter's playground: the sentence, and what is pressed or replaced in the text.
@@ -297,9 +300,9 @@ KNOBS = {
 
 
 @pytest.mark.parametrize("chapter", KNOBS)
-def test_a_knob_changes_the_sentence_beside_it(book: Path, browser: Any, chapter: str) -> None:
+def test_a_knob_changes_the_sentence_beside_it(book: Path, page: Any, chapter: str) -> None:
     sentence, knob = KNOBS[chapter]
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.set_viewport_size({"width": 1280, "height": 800})
     (file,) = (book / "zh").glob(f"{chapter}_*.html")
     page.goto(file.as_uri())
     frame = page.locator("iframe.playground")
@@ -316,11 +319,10 @@ def test_a_knob_changes_the_sentence_beside_it(book: Path, browser: Any, chapter
     else:
         inside.locator(knob).first.click()
     until(inside, f"{said} !== {json.dumps(before)}")
-    page.close()
 
 
-def test_tables_of_output_do_not_break_on_a_phone(book: Path, browser: Any) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 800})
+def test_tables_of_output_do_not_break_on_a_phone(book: Path, page: Any) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
     page.goto((book / "en" / "03_one_head_by_hand.html").as_uri())
     outputs = page.locator(".cell_output pre")
     looks = outputs.evaluate_all(
@@ -331,7 +333,6 @@ def test_tables_of_output_do_not_break_on_a_phone(book: Path, browser: Any) -> N
     page.set_viewport_size({"width": 1280, "height": 800})
     widths = "outputs => outputs.every(one => one.scrollWidth <= one.clientWidth)"
     assert outputs.evaluate_all(widths)
-    page.close()
 
 
 def test_slides_are_quiet_and_alone(tmp_path: Path, browser: Any) -> None:
