@@ -470,10 +470,10 @@ class GPT2:
         from attnlab.checkpoints.rules import rules
         from attnlab.support.language import language_of
         from attnlab.views.notebook import frame
-        from attnlab.views.page.page import START, checked_file
+        from attnlab.views.page.page import START, as_page_path
         from attnlab.views.page.playground import playground
 
-        file = None if path is None else checked_file(path)
+        file = None if path is None else as_page_path(path)
         language, height = language_of(language), as_count(height, "height", least=1)
         tokenizer = self.tokenizer.as_data()
         if text_or_ids is None:
