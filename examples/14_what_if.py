@@ -47,9 +47,9 @@ print(words)
 # %% [markdown]
 # ## 14.1 Edit a step
 #
-# `trace.edited({path: value})` runs the same text with one step changed. The path names the step,
-# as in `attnlab.at(trace, path)`; the value is an array, a number, or a function of the original
-# value. What comes before the edit is shared with the trace, what depends on it is recomputed.
+# `trace.edited({path: value})` runs the same text with one step changed. The path names the step;
+# the value is an array, a number, or a function of the original value. What comes before the edit
+# is shared with the trace, what depends on it is recomputed.
 #
 # Head 2 of layer 1 attends to the dog. What if it wrote nothing (**zero ablation**)? If it wrote
 # its mean over other texts (**mean ablation**)? If it could not see the dog (`mask`)? If it had to

@@ -406,9 +406,9 @@ print(
 # %% [markdown]
 # ## 16.8 What an atlas does not say
 #
-# What a head attends to is not what it is needed for, however precisely we know it. Heads that
-# attend to the first token are said to have nothing to do there (Xiao and others, 2023, call it an
-# **attention sink**). Is that so? Your own measure is a function that returns a number for each
+# What a head attends to is not what it is needed for, however precisely we know it. Heads are
+# said to attend to the first token when they have nothing to fetch (Xiao and others, 2023, call it
+# an **attention sink**). Is that so? Your own measure is a function that returns a number for each
 # head of a trace. This one ablates (silences) each head in turn, as [chapter 14](14_what_if.py)
 # does, and says by how much the loss rises: the mean cross-entropy, -log of the probability of the
 # next word.

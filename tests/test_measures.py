@@ -13,8 +13,8 @@ from attnlab.corpus.measures import (
     LARGEST_WRITERS,
     MEASURES,
     TARGETS,
+    as_measures,
     blocks_in_turn,
-    checked_measures,
     entropy,
     measure_trace,
     size,
@@ -131,7 +131,7 @@ def test_measures_equal_plain_loops(model: str) -> None:
     ids = rng.integers(0, 6, opened.config.n_positions)
     expected, actual = (
         in_loops(opened.trace(ids)),
-        measure_trace(opened.trace(ids), checked_measures(None)),
+        measure_trace(opened.trace(ids), as_measures(None)),
     )
     assert list(actual) == list(MEASURES)
     for name, numbers in actual.items():
@@ -146,26 +146,26 @@ def test_long_windows_of_the_pocket_model() -> None:
     ids = np.random.default_rng(0).integers(0, 40, 70)
     expected, actual = (
         in_loops(pocket.trace(ids)),
-        measure_trace(pocket.trace(ids), checked_measures(None)),
+        measure_trace(pocket.trace(ids), as_measures(None)),
     )
     for name, numbers in actual.items():
         np.testing.assert_allclose(numbers.sums, expected[name][0], rtol=2e-4, err_msg=name)
 
 
 def test_one_token_has_only_size() -> None:
-    actual = measure_trace(GPT2.from_pretrained("pocket").trace([7]), checked_measures(None))
+    actual = measure_trace(GPT2.from_pretrained("pocket").trace([7]), as_measures(None))
     assert {name for name, numbers in actual.items() if numbers.divisors.any()} == {"size"}
 
 
 def test_only_requested_measures_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it")
-    measure_trace(trace, checked_measures(["induction"]))
+    measure_trace(trace, as_measures(["induction"]))
     assert not trace.is_stored("final")
     assert not trace.is_stored("logits")
     assert not trace.blocks[1].is_stored("output")
     assert not trace.blocks[0].attention.is_stored("weights")
     assert trace.blocks[0].is_stored("output")
-    only = measure_trace(trace, checked_measures(["loss"]))
+    only = measure_trace(trace, as_measures(["loss"]))
     assert only["loss"].sums > 0
 
 
@@ -201,7 +201,7 @@ def some(trace: Trace) -> Any:
 
 def test_user_defined_measures() -> None:
     trace = GPT2.from_pretrained("pocket").trace([1, 2, 3])
-    actual = measure_trace(trace, checked_measures([even, "loss", some]))
+    actual = measure_trace(trace, as_measures([even, "loss", some]))
     assert list(actual) == ["even", "loss", "some"]
     assert (actual["even"].sums == 3).all()
     assert (actual["even"].divisors == 1).all()
@@ -213,20 +213,20 @@ def test_user_defined_measures() -> None:
         (infinite, "the measure infinite isn't finite"),
     ):
         with pytest.raises(InvalidValueError, match=pattern):
-            measure_trace(trace, checked_measures([function]))
+            measure_trace(trace, as_measures([function]))
 
 
 def test_invalid_measures_are_refused() -> None:
-    assert list(checked_measures(None)) == list(MEASURES)
+    assert list(as_measures(None)) == list(MEASURES)
     assert set(JOBS) < set(MEASURES)
     for measures in ("loss", [], {"loss": 1}, 7):
         with pytest.raises(InvalidTypeError, match="a list of names and functions"):
-            checked_measures(measures)
+            as_measures(measures)
     with pytest.raises(InvalidValueError, match="unknown measure 'sleep'"):
-        checked_measures(["sleep"])
+        as_measures(["sleep"])
     with pytest.raises(InvalidValueError, match="unknown measure 3"):
-        checked_measures([3])
+        as_measures([3])
     with pytest.raises(InvalidValueError, match="two measures are called loss"):
-        checked_measures(["loss", "loss"])
+        as_measures(["loss", "loss"])
     with pytest.raises(InvalidValueError, match="two measures are called entropy"):
-        checked_measures([entropy])
+        as_measures([entropy])

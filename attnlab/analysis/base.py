@@ -17,7 +17,7 @@ from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token, Tokens
-from attnlab.views.positions import checked_index, token_index
+from attnlab.views.positions import as_index, token_index
 from attnlab.views.shown import Axis, Grid, axis_of
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Target:
     def value(self, trace: Trace) -> float:
         """The target's value in a trace, without computing all logits unless they are edited."""
         T = len(at(trace, "ids"))
-        position = checked_index(self.position, "position", T)
+        position = as_index(self.position, "position", T)
         if position == T - 1 and trace.is_edited("next_logits"):
             return float(self.difference(trace.next_logits))
         if trace.is_edited("logits"):

@@ -26,7 +26,7 @@ from attnlab.steps import at, read_only
 from attnlab.support.checks import as_count, as_float
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, format_with_error, header
-from attnlab.views.positions import checked_index, token_index
+from attnlab.views.positions import as_index, token_index
 from attnlab.views.shown import Axis, label
 
 # attnlab.analysis.autoencoder.SparseAutoencoder, whose module imports this one.
@@ -138,7 +138,7 @@ class Features(Analysis):
         return {self.path: lambda x: x + (factor - 1) * written}
 
     def _index(self, feature: int) -> int:
-        return checked_index(feature, "feature", len(self.sae.b_enc))
+        return as_index(feature, "feature", len(self.sae.b_enc))
 
     def _logits(self, features: Any) -> Array:
         """What features add to the logits, see `writes`, (k, vocab)."""

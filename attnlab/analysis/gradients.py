@@ -179,8 +179,8 @@ class GradientRun(Run):
 class Gradients(ForwardPass):
     """Gradients with respect to every step, as `Trace.gradients` returns them.
 
-    Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. What
-    flows to `blocks.1.input` through attention is the gradient of `blocks.1.attention.residual`.
+    Each has the shape of its step: `attnlab.at(gradients, "blocks.0.attention.weights")`. The
+    gradient of `blocks.1.attention.residual` is what flows to `blocks.1.input` through attention.
     The gradient of a head's X is the part that flows through that head. The gradient of W_E
     includes both of its uses. Ids, positions, the mask and scalars have no gradient, and show
     their values.

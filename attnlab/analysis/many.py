@@ -28,7 +28,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import at, read_only
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, format_with_error, header
-from attnlab.views.positions import checked_index
+from attnlab.views.positions import as_index
 from attnlab.views.shown import Axis
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
@@ -125,7 +125,7 @@ class MeanLens(Analysis):
         each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
         for indices in traces.groups():
             trace, _ = traces.side_by_side(indices)
-            row = checked_index(position, "position", len(traces.texts[indices[0]]))
+            row = as_index(position, "position", len(traces.texts[indices[0]]))
             group_ids = np.array([ids[i] for i in indices])[:, np.newaxis]
             if token is None:
                 last = at(trace, self.stops[-1])[..., row, :]

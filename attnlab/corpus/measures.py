@@ -99,7 +99,7 @@ class Sums(NamedTuple):
     divisors: NDArray[np.float64]
 
 
-def checked_measures(measures: Any) -> dict[str, Measure | None]:
+def as_measures(measures: Any) -> dict[str, Measure | None]:
     """Measures by name, with the function if it is user-defined."""
     if measures is None:
         return dict.fromkeys(MEASURES)

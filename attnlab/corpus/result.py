@@ -504,9 +504,10 @@ class Atlas(Document, Mapping[str, Measured]):
         return families
 
     def standouts(self) -> tuple[Standout, ...]:
-        """The head with the largest mean of each raw measure, most errors above the median first.
+        """The head with the largest mean of each raw measure.
 
-        Among many heads the largest is some errors above the median by chance alone.
+        They are sorted by how many standard errors they are above the median, largest first. Among
+        many heads the largest is some errors above the median by chance alone.
         """
         standouts = []
         for name in self.measures:

@@ -17,7 +17,7 @@ from typing import Any
 
 from attnlab.checkpoints.checkpoint import Checkpoint
 from attnlab.checkpoints.hub import POCKET_DIRECTORY
-from attnlab.corpus.measures import Measure, checked_measures, is_per_head
+from attnlab.corpus.measures import Measure, as_measures, is_per_head
 from attnlab.corpus.result import RESULT, Atlas
 from attnlab.corpus.tally import Tally
 from attnlab.corpus.texts import Chunk, chunks_of, count_of
@@ -124,7 +124,7 @@ def atlas(
         check_kind(executor, Executor, "executor")
     limit = loaded.config.n_positions
     size = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
-    task = Task(SharedModel(loaded, name), checked_measures(measures), size)
+    task = Task(SharedModel(loaded, name), as_measures(measures), size)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")
     if path is not None and is_within(path, texts):

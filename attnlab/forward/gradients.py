@@ -235,7 +235,7 @@ def raw_scores_K(Q: Array, d_y: Array) -> Array:
 
 
 def third_QKV(QKV: Array, d_y: Array, n: int) -> Array:
-    """The gradient of QKV through its nth third, Q, K or V; cached tokens aren't in QKV."""
+    """The gradient of QKV through Q, K or V, its third n; cached tokens aren't in QKV."""
     d_QKV = np.zeros_like(QKV)
     equations.third(d_QKV, n)[...] = merge_heads(d_y)[..., -QKV.shape[-2] :, :]
     return d_QKV  # (..., T, 3·H·Dh)

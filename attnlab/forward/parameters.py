@@ -75,7 +75,7 @@ def parameter_shapes(config: GPT2Config) -> dict[str, Shape]:
 
 
 def parameter_count(config: GPT2Config) -> int:
-    """The number of trained numbers; 124,439,808 for GPT-2 small."""
+    """The number of trained values; 124,439,808 for GPT-2 small."""
     in_block, others = shapes_in_block(config), shapes_outside_of_blocks(config)
     return config.n_layer * _total_size(in_block) + _total_size(others)
 

@@ -98,7 +98,7 @@ class LaterRows(SliceRun):
 
     def _evaluate(self, path: str, node: Node) -> Any:
         step = node.step
-        # Optional steps are in the source alone, and so are edits of aliases.
+        # Only the source has optional steps and edits of aliases.
         if step.is_input or step.optional or step.equation is identity:
             value = self.source.value(path)
             return None if value is None else self.slice_of(path, value)

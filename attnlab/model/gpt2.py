@@ -63,7 +63,7 @@ class GPT2:
         check_kind(tokenizer, Tokenizer, "tokenizer")
         self.config: GPT2Config = parameters.config
         self.parameters = parameters.frozen()
-        self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # of W_E
+        self.tokenizer = tokenizer.for_rows(self.config.vocab_size)  # a symbol for each row of W_E
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
@@ -470,10 +470,10 @@ class GPT2:
         from attnlab.checkpoints.rules import rules
         from attnlab.support.language import language_of
         from attnlab.views.notebook import frame
-        from attnlab.views.page.page import START, checked_file
+        from attnlab.views.page.page import START, as_page_path
         from attnlab.views.page.playground import playground
 
-        file = None if path is None else checked_file(path)
+        file = None if path is None else as_page_path(path)
         language, height = language_of(language), as_count(height, "height", least=1)
         tokenizer = self.tokenizer.as_data()
         if text_or_ids is None:
@@ -515,7 +515,7 @@ def single_row(ids_or_encoding: Any) -> Any:
                 "a mapping must have input_ids; got the keys {keys}",
                 keys=quoted(list(ids_or_encoding), 200),
             )
-        mask = single_row(ids_or_encoding.get("attention_mask", 1))  # of the ids' shape
+        mask = single_row(ids_or_encoding.get("attention_mask", 1))  # may be a batch of one
         if isinstance(mask, np.ndarray) and not mask.all():
             raise InvalidValueError("the attention mask excludes tokens. Give ids without padding")
         ids_or_encoding = ids_or_encoding["input_ids"]

@@ -12,7 +12,7 @@ from attnlab.errors import InvalidValueError, quoted
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
-from attnlab.views.positions import checked_index, token_index, vocabulary_index
+from attnlab.views.positions import as_index, token_index, vocabulary_index
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
 from attnlab.views.shown import Result, axis_of
@@ -118,12 +118,12 @@ def explain_in_head(
         raise error_for_several(result, name, result._scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
         name = name.removesuffix("_cache")
-        token = checked_index(-1 if token is None else token, "key", result.tokens_before)
+        token = as_index(-1 if token is None else token, "key", result.tokens_before)
     shape = getattr(result, name).shape
     if len(shape) > 3:
         raise error_for_several(result, name, shape)
     n_head, _, width = shape
-    column = checked_index(0 if component is None else component, "component", n_head * width)
+    column = as_index(0 if component is None else component, "component", n_head * width)
     return explain(result.heads[column // width], name, token, column % width)
 
 
@@ -239,7 +239,7 @@ def positions_of(
             kind = KINDS.get(axis, "component")
             if is_matrix:
                 kind = "column" if positions else "row"
-            number = checked_index(0 if choice is None else choice, kind, count)
+            number = as_index(0 if choice is None else choice, kind, count)
             word = str(number)
         positions.append((kind, number, word))
     return positions

@@ -10,7 +10,7 @@ from attnlab.support.messages import Message
 from attnlab.views.shown import Result, axis_of, label, numbered_label
 
 
-def checked_index(index: Any, kind: str, count: int) -> int:
+def as_index(index: Any, kind: str, count: int) -> int:
     """An index from 0 to count - 1; negative ones count from the end."""
     index = as_number(index)
     if not is_integer(index):
@@ -32,7 +32,7 @@ def checked_index(index: Any, kind: str, count: int) -> int:
 def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
     """The index of a query, key or position, chosen by number or by its token's text or symbol."""
     if not isinstance(token, str):
-        return checked_index(token, kind, count)
+        return as_index(token, kind, count)
     is_from_memory = kind == "key" and result.memory_tokens is not None
     tokens = result.memory_tokens if is_from_memory else result.tokens
     if not tokens:
@@ -50,7 +50,7 @@ def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int,
     """The id of a token of the vocabulary, chosen by id or text, and its description."""
     vocabulary = getattr(result, "vocabulary", None)
     if vocabulary is None:
-        index = checked_index(token, "token id", count)
+        index = as_index(token, "token id", count)
         return index, str(index)
     entry = vocabulary.lookup(token)
     return entry.id, numbered_label(entry.id, label(entry.symbol))

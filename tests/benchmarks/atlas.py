@@ -111,9 +111,9 @@ def measures(
 
 
 def attnlab_atlas(model: Any, text: Ids, _: Ids) -> Numbers:
-    from attnlab.corpus.measures import checked_measures, measure_trace
+    from attnlab.corpus.measures import as_measures, measure_trace
 
-    results = measure_trace(model.trace(repeating(text)), checked_measures(None))
+    results = measure_trace(model.trace(repeating(text)), as_measures(None))
     jobs = list(targets_of(text))
     kinds = ("", "_without_first", "_by_value")
     names = [job + kind for job in jobs for kind in kinds if job + kind in results]

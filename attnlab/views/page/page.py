@@ -231,14 +231,14 @@ def save(
     path: str | os.PathLike[str], traces: Sequence[Result], language: str | None = None
 ) -> None:
     """Write the page to a file atomically; announce a large one first."""
-    file = checked_file(path)
+    file = as_page_path(path)
     content = page(traces, language).encode()
     if len(content) > LARGE:
         print(f"Writing {file}, {len(content) / 1e6:.0f} MB.", file=sys.stderr)
     write_atomically(file, content)
 
 
-def checked_file(path: str | os.PathLike[str]) -> Path:
+def as_page_path(path: str | os.PathLike[str]) -> Path:
     """A page's file, checked before the page is computed."""
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
