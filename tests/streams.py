@@ -27,7 +27,10 @@ class Stream(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def streams(stdin: str = "", encoding: str = "utf-8") -> Iterator[tuple[Stream, Stream]]:
-    """Stdout and stderr of this encoding; `stdin` is UTF-8, from a pipe."""
+    """Replace the standard streams by pipes; yield stdout and stderr.
+
+    `stdin` is written to its pipe in UTF-8, and read back in `encoding`.
+    """
     out, err = Stream(encoding=encoding), Stream(encoding=encoding)
     with mock.patch.multiple(sys, stdin=Stream(stdin, encoding), stdout=out, stderr=err):
         yield out, err

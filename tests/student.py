@@ -1,8 +1,8 @@
 """A student's GPT-2 in plain NumPy, with optional mistakes.
 
 It follows GPT-2's description, not attnlab, and differs in style: another way to split
-heads, other orders of sums, einsum. `KNOWN` are the mistakes that `attnlab.check` must name, with
-its formulas for them; `OTHERS` are some that it doesn't know.
+heads, other orders of sums, einsum. `KNOWN` maps each mistake that `attnlab.check` must name to the
+formula in its report; `OTHERS` are mistakes that it doesn't know.
 """
 
 from collections.abc import Mapping
@@ -135,12 +135,21 @@ KNOWN = {
 }
 
 OTHERS = (
-    *("ln_eps_large", "keys_reversed", "rotated", "scale_3", "mask_window"),
-    *("softmax_all", "softmax_base_2", "ablated_head", "output_twice", "fill_3"),
-    *("ids_shifted", "positions_reversed"),
+    "ln_eps_large",
+    "keys_reversed",
+    "rotated",
+    "scale_3",
+    "mask_window",
+    "softmax_all",
+    "softmax_base_2",
+    "ablated_head",
+    "output_twice",
+    "fill_3",
+    "ids_shifted",
+    "positions_reversed",
 )
 
-# The matrices that a mistake transposes, and the biases that one leaves out.
+# The matrices that a mistake transposes, and the biases that a mistake omits.
 TRANSPOSED = {
     "transposed_W_QKV": "W_QKV",
     "transposed_W_O": "W_O",
@@ -165,7 +174,7 @@ class Student:
     Parameters
     ----------
     parameters : a model's, by path
-    n_head, n_layer, epsilon : its sizes
+    n_head, n_layer, epsilon : from its config
     mistakes : names of the mistakes that it makes
     """
 
@@ -195,6 +204,10 @@ class Student:
     def has(self, mistake: str) -> bool:
         return mistake in self.mistakes
 
+    def find(self, prefix: str) -> str:
+        """The mistake whose name starts with a prefix, or ""."""
+        return next((mistake for mistake in self.mistakes if mistake.startswith(prefix)), "")
+
     # ---- pieces ----
 
     def norm(self, x: Array, prefix: str) -> Any:
@@ -203,7 +216,7 @@ class Student:
         if self.has("ln_ddof"):
             variance = x.var(-1, ddof=1, keepdims=True)
         elif self.has("ln_mean_of_squares"):
-            variance = (x**2).mean(-1, keepdims=True)  # RMSNorm's
+            variance = (x**2).mean(-1, keepdims=True)  # as in RMSNorm
         elif self.has("ln_over_tokens"):
             mean, variance = x.mean(0, keepdims=True), x.var(0, keepdims=True)
         elif self.has("ln_over_all"):
@@ -248,7 +261,7 @@ class Student:
             return x
         if self.has("tanh"):
             return np.tanh(x)
-        if typo := next((w for w in self.mistakes if w.startswith("gelu_0")), ""):
+        if typo := self.find("gelu_0"):
             inner = np.sqrt(2 / np.pi) * (x + float(typo.removeprefix("gelu_")) * x**3)
             return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
         if self.has("gelu_2_pi"):
@@ -278,14 +291,12 @@ class Student:
         thirds = [W[:, :D], W[:, D : 2 * D], W[:, 2 * D :]]
         if self.has("transposed_thirds") or self.has("transposed_squares"):
             thirds = [third.T for third in thirds]
-        for third, name in enumerate("QKV"):
+        for n, name in enumerate("QKV"):
             if self.has(f"no_b_{name}"):
-                b[third * D : (third + 1) * D] = 0
+                b[n * D : (n + 1) * D] = 0
         QKV = x @ np.concatenate(thirds, axis=1) + b
         q, k, v = (QKV[:, i * D : (i + 1) * D] for i in range(3))
-        order = next(
-            (w.removeprefix("order_") for w in self.mistakes if w.startswith("order_")), ""
-        )
+        order = self.find("order_").removeprefix("order_")
         if order and order != "per_head":
             q, k, v = ({"Q": q, "K": k, "V": v}[name] for name in order)
         if self.has("split_dh_first") or self.has("split_and_merge_dh_first"):
@@ -317,7 +328,7 @@ class Student:
             raw = np.einsum("hid,hjd->hij", k, q)
         if self.has("keys_reshaped"):
             raw = np.stack([qh @ kh.reshape(Dh, T) for qh, kh in zip(q, k, strict=True)])
-        divide = {
+        divisors = {
             "no_scale": 1.0,
             "scale_D": D**0.5,
             "scale_Dk": float(Dh),
@@ -326,11 +337,12 @@ class Student:
             "scale_multiplied": Dh**-0.5,
             "scale_H": H**0.5,
         }
-        scores = raw / next((by for w, by in divide.items() if self.has(w)), Dh**0.5)
+        scores = raw / next((divisors[m] for m in self.mistakes if m in divisors), Dh**0.5)
         scores = scores.astype(x.dtype)
         i, j = np.arange(T)[:, None], np.arange(T)
         future = j > i
-        fill = -1e9 if any(self.has(w) for w in ("mask_not", "mask_behind", "fill")) else -np.inf
+        # With these masks, some queries see no key; -inf in a whole row would give NaN.
+        fill = -1e9 if self.has("mask_not") or self.has("mask_behind") else -np.inf
         if self.has("mask_upper"):
             future = j < i
         elif self.has("mask_not"):
@@ -350,10 +362,10 @@ class Student:
             masked = np.where(future, 0, scores).astype(x.dtype)
         elif self.has("no_mask"):
             masked = scores
-        elif number := next((w for w in self.mistakes if w.startswith("fill_")), ""):
-            masked = np.where(future, -float(number.removeprefix("fill_")), scores).astype(x.dtype)
-        elif number := next((w for w in self.mistakes if w.startswith("lower_")), ""):
-            masked = (scores - future * float(number.removeprefix("lower_"))).astype(x.dtype)
+        elif fill_n := self.find("fill_"):
+            masked = np.where(future, -float(fill_n.removeprefix("fill_")), scores).astype(x.dtype)
+        elif lower_n := self.find("lower_"):
+            masked = (scores - future * float(lower_n.removeprefix("lower_"))).astype(x.dtype)
         elif self.has("mask_one"):
             masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
         if self.has("mask_after"):
@@ -361,6 +373,7 @@ class Student:
             w = np.where(future, 0, e / e.sum(-1, keepdims=True))
         else:
             axis = 1 if self.has("softmax_queries") else 0 if self.has("softmax_heads") else 2
+            # Over other axes, all entries of a sum may be masked.
             finite = np.maximum(masked, -1e9) if axis < 2 else masked
             e = np.exp(finite - finite.max(axis, keepdims=True))
             w = e / e.sum(axis, keepdims=True)
@@ -419,9 +432,9 @@ class Student:
             positions = positions[::-1]
         if self.has("positions_0"):
             positions = 0 * positions
-        for w in self.mistakes:  # the last three tokens are generated one by one
-            if w.startswith("cache_position"):
-                positions[-3:] = 0 if w.endswith("_0") else positions[-3:] + int(w[-2:])
+        if shift := self.find("cache_position_").removeprefix("cache_position_"):
+            # The last three tokens are generated one by one.
+            positions[-3:] = 0 if shift == "0" else positions[-3:] + int(shift)
         token, position = self.p["W_E"][ids], self.p["W_P"][positions]
         x = token + (0 if self.has("no_positions") else position)
         if self.has("token_scaled"):
@@ -441,10 +454,10 @@ class Student:
                 else self.norm(x, attention)
             )
             self.record(attention, X=X)
-            written = self.with_dropout(self.attention(X, attention), "mid")
-            mid = written + (0 if self.has("no_residual_1") or self.has("no_residual") else x)
+            update = self.with_dropout(self.attention(X, attention), "mid")
+            mid = update + (0 if self.has("no_residual_1") or self.has("no_residual") else x)
             if self.has("X_in_residual"):
-                mid = written + X
+                mid = update + X
             if post:
                 mid = self.norm(mid, attention)
             X = (
@@ -467,7 +480,7 @@ class Student:
             self.record(mlp, X=X, hidden=hidden, activated=activated, output=output)
             self.record(block, mid=mid, output=after)
             x = after
-        skips_norm = any(self.has(w) for w in ("no_final", "no_norms", "post_norm_alone"))
+        skips_norm = any(map(self.has, ("no_final", "no_norms", "post_norm_alone")))
         final = x if skips_norm else self.norm(x, "")
         tied = "W_U" not in self.p or self.has("tied")
         logits = final @ (self.p["W_E"].T if tied else self.p["W_U"])

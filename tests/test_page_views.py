@@ -555,7 +555,7 @@ def test_texts_are_aligned_by_what_they_share(browser: Any) -> None:
     source = (HERE / "align.js").read_text(encoding="utf-8")
 
     def aligned(*texts: tuple[int, ...]) -> list[list[int | None]]:
-        rows = page.evaluate(f"(texts) => {{ {source}; return aligned(texts); }}", list(texts))
+        rows = page.evaluate(f"(texts) => {{ {source}; return align(texts); }}", list(texts))
         return list(rows)
 
     assert aligned((5, 6, 7)) == [[0], [1], [2]]
@@ -1096,8 +1096,8 @@ def test_the_pocket_models_card_says_what_its_heads_do(odd: GPT2, open_page: Ope
     page = open_page(pocket.trace("The hen"))
     page.locator(".map").nth(6).click()
     assert page.locator("#jobs").inner_text().splitlines()[-1] == (
-        "On other texts, from the model card: the animal that “it” is 0.98 · the token after the "
-        "last such occurrence 0.92 · the deciding adjective 0.83"
+        "On other texts, from the model card: the animal that “it” refers to 0.98 · the token "
+        "after the last such occurrence 0.92 · the deciding adjective 0.83"
     )
     measured = head_jobs(pocket)
     jobs = json.loads(re.search(r'"card":(\{.*?\})', pocket.trace("The hen").to_html())[1])  # type: ignore[index]

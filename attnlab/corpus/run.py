@@ -155,7 +155,7 @@ def atlas(
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):
-                write_atomically(path / PAGE, page(result, is_beside=True).encode())
+                write_atomically(path / PAGE, page(result, in_atlas_directory=True).encode())
     return result
 
 

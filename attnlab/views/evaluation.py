@@ -43,7 +43,7 @@ class StepNumber:
     equation : computes the step; None for inputs and parameters
     needs : path and value of each parameter of the equation
     stored : the number
-    computed : the equation's result; another number than `stored` if the step is edited
+    computed : the equation's result, which differs from `stored` if the step is edited
     numbers : the printed numbers by name, unrounded
     results : of the formulas so far, by name
     """
@@ -95,7 +95,7 @@ class StepNumber:
         """The name that the step's formula has for a parameter of the equation."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
-        if name == "memory" and value is self.result.X:
+        if name == "memory" and value is self.result.X:  # self-attention
             return "X"
         return name
 
@@ -112,7 +112,7 @@ class StepNumber:
                 return self.indices[part]
             case tuple():  # an indexed array, such as ids[row]
                 return int(self.numbers_at(part))
-        return part % len(self.needs[parameter][1])
+        return part % len(self.needs[parameter][1])  # a constant, such as -1 for the last row
 
     def numbers_at(self, tree: Tree) -> Any:
         """The value of a name, or of an indexed array."""
@@ -198,7 +198,7 @@ class StepNumber:
                 if line is not last and tree in leaves(tree):
                     names[line.name] = tree
                     continue
-                value = self.value(1 if tree is None else tree)
+                value = self.value(1 if tree is None else tree)  # a product without factors is 1
                 self.results[line.name] = value
                 evaluations.append((line, tree, value))
         return evaluations
@@ -211,7 +211,7 @@ class StepNumber:
     def verify(self, expected: Rounded) -> Any:
         """The equation's result, if the formulas' result agrees; else raise DisagreementError.
 
-        Where an edit of the all_products array changed this number, the formulas' result.
+        If an edit of the whole array changed this number, return the formulas' result.
         """
         result, computed = expected.value, np.asarray(self.computed, np.float64)
         dtype = np.asarray(self.stored).dtype
@@ -282,7 +282,7 @@ class StepNumber:
         return terms
 
     def in_numbers(self, tree: Tree) -> Parts:
-        """A formula with numbers, up to "= "; a formula that is one number has its name."""
+        """A formula with numbers for names, up to "= "; a single number keeps its name."""
         if tree is None:
             return ["1 = "]
         if tree in CONSTANTS:

@@ -112,7 +112,7 @@ class Cells(NDArrayOperatorsMixin):
         return self.values.dtype
 
     def formulas(self, precedence: int = COMPARISON) -> AnyArray:
-        """The cells as texts, in parentheses if their own precedence is lower."""
+        """The cells as texts, in parentheses if their operator binds less than `precedence`."""
         if self.texts is None:
             assert self.addresses is not None
             return np.asarray(np.frompyfunc(self.book.reference, 1, 1)(self.addresses), object)
@@ -126,22 +126,22 @@ class Cells(NDArrayOperatorsMixin):
             least = [COMPARISON] * 2
         else:  # at equal precedence, the right operand needs them: a - (b - c), but a - b - c
             least = [precedence + (precedence == POWER), precedence + 1]
-        result = self._applied(ufunc, template, inputs, least, precedence)
+        result = self._elementwise(ufunc, template, inputs, least, precedence)
         if out is None:
             return result
-        vars(out[0]).update(vars(result))
+        vars(out[0]).update(vars(result))  # an in-place operation, such as +=
         return out[0]
 
     def __array_function__(
         self, function: Any, _: Any, arguments: Sequence[Any], named: dict[str, Any]
     ) -> Any:
         if function is np.where:
-            return self._applied(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
+            return self._elementwise(np.where, "IF({},{},{})", arguments, [COMPARISON] * 3, ATOM)
         if function is np.broadcast_to:
             return self._view(lambda x: np.broadcast_to(x, *arguments[1:], **named))
         return NotImplemented
 
-    def _applied(
+    def _elementwise(
         self,
         function: Callable[..., Any],
         template: str,
@@ -171,6 +171,7 @@ class Cells(NDArrayOperatorsMixin):
     def __getitem__(self, index: Any) -> Cells:
         if not isinstance(index, Cells):
             return self._view(lambda x: np.asarray(x[index]))
+        # An array of ids: look up each id in every column, in formulas that follow the ids.
         columns, numbers = self.book.lines(self.swapaxes(0, 1)), index.formulas(SUM)
         texts = [[f"INDEX({column.text},{number}+1)" for column in columns] for number in numbers]
         return Cells(self.book, self.values[index.values], np.array(texts, object))
@@ -254,7 +255,7 @@ class Book:
         return f"{quote_sheetname(self.names[sheet])}!{_name(cell)}"
 
     def constants(self, numbers: Any) -> Cells:
-        """Numbers that stand in formulas."""
+        """Numbers as literals in formulas."""
         values = np.asarray(numbers)
         texts = np.asarray(np.frompyfunc(_literal, 1, 1)(values), object)
         return Cells(self, values, texts, None, SUM if (values < 0).any() else ATOM)
@@ -296,9 +297,11 @@ class Book:
                 most=f"{MAX_CELLS:,}",
                 advice=ONE_HEAD,
             )
-        shape, (*_, last) = cells.shape, ("", *axes.split())
-        is_column = len(shape) == 1 and last in ("T", "vocab")
-        size = (shape[0], 1) if is_column else (math.prod(shape[:-1]), (1, *shape)[-1])
+        shape = cells.shape
+        last_axis = axes.rpartition(" ")[2]
+        is_column = len(shape) == 1 and last_axis in ("T", "vocab")
+        *leading, row_width = (*shape, 1) if is_column else (1, *shape)
+        size = (math.prod(leading), row_width)
         address = len(self.names) * NEXT_SHEET + FIRST_ROW * NEXT_ROW + FIRST_COLUMN * NEXT_COLUMN
         rows, columns = np.indices(size)
         addresses = address + rows * NEXT_ROW + columns * NEXT_COLUMN
@@ -331,16 +334,24 @@ class Book:
     def _label(
         self, sheet: Any, shape: tuple[int, ...], axes: Sequence[str], is_column: bool
     ) -> None:
-        """Label the rows and columns of a sheet; rows of several matrices have a number before."""
-        *leading, rows, columns = (*shape, 1) if is_column else (1, 1, *shape)
-        names = ("", *axes, "") if is_column else ("", "", *axes)
-        for column, (text, formula) in enumerate(self._names(names[-1], columns), FIRST_COLUMN):
+        """Label the rows and columns of a sheet.
+
+        Of several matrices, such as one for each head, row labels start with the matrix's index.
+        """
+        if is_column:  # one column without a name
+            shape, axes = (*shape, 1), (*axes, "")
+        else:  # a row or a number has no names for the missing axes
+            shape, axes = (1, 1, *shape), ("", "", *axes)
+        *leading, rows, columns = shape
+        for column, (text, formula) in enumerate(self._names(axes[-1], columns), FIRST_COLUMN):
             _write_label(sheet, FIRST_ROW - 1, column, text, formula, self.bold_right)
         row = FIRST_ROW
         for numbers in np.ndindex(*leading):
-            which = " ".join(str(n) for n, count in zip(numbers, leading, strict=True) if count > 1)
-            for text, formula in self._names(names[-2], rows):
-                start = f"{which}: " if which else ""
+            matrix = " ".join(
+                str(n) for n, count in zip(numbers, leading, strict=True) if count > 1
+            )
+            for text, formula in self._names(axes[-2], rows):
+                start = f"{matrix}: " if matrix else ""
                 prefixed = f'"{start}"&{formula}' if formula and start else formula
                 _write_label(sheet, row, 0, start + text, prefixed, self.bold_right)
                 row += 1
@@ -360,7 +371,8 @@ class Book:
         self, sheet: Any, size: tuple[int, int], values: AnyArray, is_weights: bool
     ) -> None:
         """Colour numbers as in a heatmap; the colours follow the numbers."""
-        area = (*(FIRST_ROW, FIRST_COLUMN), FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1)
+        last_row, last_column = FIRST_ROW + size[0] - 1, FIRST_COLUMN + size[1] - 1
+        area = (FIRST_ROW, FIRST_COLUMN, last_row, last_column)
         masked = {"type": "cell", "criteria": "<=", "value": MINUS_INFINITY / 10}
         sheet.conditional_format(*area, {**masked, "format": self.masked, "stop_if_true": True})
         finite = np.abs(values[np.isfinite(values)])
@@ -410,7 +422,7 @@ class Sheets:
         self.run, self.book = result._run.fork(), book
         self.values_by_path: dict[str, Any] = {}
         self.path = result.path
-        # The inputs of a part, such as a head, are numbers.
+        # Of a part of the model, such as a head, the inputs are written as numbers.
         self.inputs = {f"{result.path}.X", f"{result.path}.mask"} if result.path else set()
 
     def value(self, path: str) -> Any:
@@ -418,10 +430,10 @@ class Sheets:
         if path == "rows_of_W_E":  # the same parameter, read by rows
             path = "W_E"
         if path not in self.values_by_path:
-            self.values_by_path[path] = self._computed(path)
+            self.values_by_path[path] = self._compute(path)
         return self.values_by_path[path]
 
-    def _computed(self, path: str) -> Any:
+    def _compute(self, path: str) -> Any:
         node, book = self.run.graph[path], self.book
         step = node.step
         if self._is_number(path, node):
@@ -435,6 +447,7 @@ class Sheets:
         if step.equation is equations.identity and not isinstance(value, np.ndarray):
             return value
         if isinstance(value, Cells):
+            # Cells of an earlier sheet, such as W_Q of W_QKV, get no sheet, except rows for tokens.
             is_part = value.addresses is not None and not step.axes.startswith("T")
             return value if is_part else book.put(self._name(path), heading, value, step.axes)
         if isinstance(value, np.ndarray | float):
@@ -445,14 +458,15 @@ class Sheets:
     def _is_number(self, path: str, node: Node) -> bool:
         """Whether a step is written as numbers: an input, a parameter, or an edited step."""
         edited = path in self.run.edited_steps or self.run.is_edited(path)
+        # A scale that is the same for all heads of a layer.
         is_scale_of_layer = node.step.always_select and not node.step.axes
         has_no_formula = path in self.inputs or node.step.equation is None or is_scale_of_layer
         return has_no_formula or edited
 
     def _name(self, path: str) -> str:
         """A step's path from the result, shortened for a sheet's name."""
-        cell = path.removeprefix(f"{self.path}.") if self.path else path
-        return cell.removeprefix("blocks.")
+        relative = path.removeprefix(f"{self.path}.") if self.path else path
+        return relative.removeprefix("blocks.")
 
 
 def write_sheets(result: Result, path: FilePath) -> None:
@@ -477,7 +491,8 @@ def write_model(trace: Result, path: FilePath) -> None:
         )
     book = _book_of(trace)
     sheets = Sheets(trace, book)
-    # Row labels are formulas too, so that they change with the ids.
+    # Row labels are formulas too, so that they change with the ids: the sheet of ids looks up
+    # symbols in the labels of W_E; later sheets refer to the labels of the sheet of ids.
     symbols = book.row_labels(sheets.value("W_E"))
     book.token_formulas = [f"INDEX({symbols},B{FIRST_ROW + 1 + n}+1)" for n in range(T)]
     ids = sheets.value("ids")
@@ -503,11 +518,13 @@ def _book_of(result: Result) -> Book:
     return Book(result)
 
 
-def _write_label(sheet: Any, row: int, column: int, text: str, formula: str, form: Any) -> None:
+def _write_label(
+    sheet: Any, row: int, column: int, text: str, formula: str, cell_format: Any
+) -> None:
     if formula:
-        sheet.write_formula(row, column, f"={formula}", form, text)
+        sheet.write_formula(row, column, f"={formula}", cell_format, text)
     elif text:
-        sheet.write_string(row, column, text, form)
+        sheet.write_string(row, column, text, cell_format)
 
 
 def _name(address: int) -> str:
@@ -521,7 +538,7 @@ def _literal(number: Any) -> str:
 
 
 def _spacing(addresses: AnyArray) -> int | None:
-    """The distance of neighbours, if each row of addresses is a row or column of a sheet."""
+    """The distance between neighbours if each row of addresses is contiguous on a sheet."""
     distances = np.unique(np.diff(addresses))
     if not distances.size:
         return NEXT_COLUMN

@@ -1,4 +1,4 @@
-"""Chapter 1, why attention: what it says holds, and its numbers may be changed."""
+"""Chapter 1, why attention: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

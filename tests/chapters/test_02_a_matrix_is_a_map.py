@@ -1,4 +1,4 @@
-"""Chapter 2, a matrix is a map: what it says holds, and its numbers may be changed."""
+"""Chapter 2, a matrix is a map: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Chapter 3, one head by hand: what it says holds, and its numbers may be changed."""
+"""Chapter 3, one head by hand: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Chapter 4, your journey: what it says holds, and its numbers may be changed."""
+"""Chapter 4, your journey: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

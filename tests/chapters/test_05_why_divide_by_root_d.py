@@ -1,4 +1,4 @@
-"""Chapter 5, why divide by root d: what it says holds, and its numbers may be changed."""
+"""Chapter 5, why divide by root d: its claims hold, and it runs with other numbers."""
 
 import math
 
@@ -27,7 +27,7 @@ CHANGES: Changes = {
     "other sizes": {"T, d = 12, 64": "T, d = 1, 1"},
 }
 
-OF_FIGURES: Changes = {
+CHANGES_OF_PUBLISHED: Changes = {
     "scores that are equal": {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "0.7, 0.7])\nf"},
     "one score": {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "-3])\nf"},
     "scores of zeros": {"0.1, -0.2, 0.3, -0.2, 0.5])\nf": "0, 0, 0])\nf"},
@@ -36,14 +36,16 @@ OF_FIGURES: Changes = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES | OF_FIGURES)
+@pytest.mark.parametrize("change", CHANGES | CHANGES_OF_PUBLISHED)
 def test_chapter_runs_with_other_numbers(change: str) -> None:
     check_changed_chapter(
-        CHAPTER, (CHANGES | OF_FIGURES)[change], reports_change=change in OF_FIGURES
+        CHAPTER,
+        (CHANGES | CHANGES_OF_PUBLISHED)[change],
+        reports_change=change in CHANGES_OF_PUBLISHED,
     )
 
 
-def test_dice_and_dot_products_spread_with_the_root() -> None:
+def test_variances_of_dice_and_dot_products_grow_linearly() -> None:
     chapter = run_unchanged(CHAPTER)
     for n in (2, 8, 32):
         assert np.allclose(chapter["throws"][n].var(), n * np.var([1, 2, 3, 4, 5, 6]), rtol=0.03)
@@ -54,7 +56,7 @@ def test_dice_and_dot_products_spread_with_the_root() -> None:
         assert np.allclose([variance / d, deviation / d**0.5, divided], 1, rtol=0.05)
 
 
-def test_a_sharp_softmax_stops_learning() -> None:
+def test_softmax_gradients_vanish_for_large_scores() -> None:
     chapter = run_unchanged(CHAPTER)
     assert "weights: all 10 published figures agree" in chapter.printed
     softmaxes = {factor: softmax(factor * chapter["scores"]) for factor in (1, 8, 64)}
@@ -73,15 +75,17 @@ def test_a_sharp_softmax_stops_learning() -> None:
     assert chapter["changes"][64].max() < 0.00005
 
 
-def test_only_the_root_is_the_same_for_every_d() -> None:
-    undivided, by_root, by_d, by_square = np.transpose(run_unchanged(CHAPTER)["largest_weights"])
+def test_largest_weight_depends_on_d_unless_divided_by_sqrt_d() -> None:
+    undivided, by_sqrt_d, by_d, by_d_squared = np.transpose(
+        run_unchanged(CHAPTER)["largest_weights"]
+    )
     assert undivided[-1] > 0.85
-    assert 0.25 < by_root.min() < by_root.max() < 0.35
+    assert 0.25 < by_sqrt_d.min() < by_sqrt_d.max() < 0.35
     assert by_d[-1] < 0.15
-    assert np.isclose(by_square[-1], 0.1, atol=0.001)
+    assert np.isclose(by_d_squared[-1], 0.1, atol=0.001)
 
 
-def test_queries_and_keys_before_training() -> None:
+def test_deviation_of_queries_before_training() -> None:
     """The deviation of GPT-2's Q: rows of variance 1 times a matrix with deviation 0.02."""
     rng = np.random.default_rng(0)
     drawn = rng.standard_normal((1000, 768)) @ rng.normal(0, 0.02, (768, 64))
@@ -113,11 +117,11 @@ def test_exercise_3() -> None:
 
 
 def test_exercise_4() -> None:
-    turned = run(CHAPTER, FASTER[CHAPTER] | {"factors = (1, 8, 64)": "factors = (1, 8, -1)"})
+    negated = run(CHAPTER, FASTER[CHAPTER] | {"factors = (1, 8, 64)": "factors = (1, 8, -1)"})
     powers = [math.exp(-score) for score in (0.1, -0.2, 0.3, -0.2, 0.5)]
-    assert np.allclose(turned["weights"][-1], np.array(powers) / sum(powers))
-    assert turned["weights"][-1].argmax() in (1, 3)
-    assert f"{turned['weights'][-1][1]:.4f} each" in answer(CHAPTER, 4)
+    assert np.allclose(negated["weights"][-1], np.array(powers) / sum(powers))
+    assert negated["weights"][-1].argmax() in (1, 3)
+    assert f"{negated['weights'][-1][1]:.4f} each" in answer(CHAPTER, 4)
 
 
 def test_exercise_5() -> None:
@@ -130,5 +134,5 @@ def test_exercise_5() -> None:
     chapter, text = run(CHAPTER, FASTER[CHAPTER] | other), answer(CHAPTER, 5)
     without, divided = text.split("Divided by 2")
     for factor, answer_part in {1: without, 0.5: divided}.items():
-        assert ", ".join(f"{share:.3f}" for share in chapter["weights"][factor]) in answer_part
+        assert ", ".join(f"{weight:.3f}" for weight in chapter["weights"][factor]) in answer_part
     assert chapter["weights"][1].round(1).tolist() == [0.1, 0.5, 0.2, 0.1, 0.1]

@@ -1,4 +1,4 @@
-"""Chapter 6, walkthrough: what it says holds, and its numbers may be changed."""
+"""Chapter 6, walkthrough: its claims hold, and it runs with other numbers."""
 
 import math
 

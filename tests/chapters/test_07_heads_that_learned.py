@@ -1,4 +1,4 @@
-"""Chapter 7, heads that learned: what it says holds, and its numbers may be changed."""
+"""Chapter 7, heads that learned: its claims hold, and it runs with other numbers."""
 
 import re
 

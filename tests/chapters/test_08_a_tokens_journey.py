@@ -1,4 +1,4 @@
-"""Chapter 8, a token's journey: what it says holds, and its inputs may be changed."""
+"""Chapter 8, a token's journey: its claims hold, and it runs with other inputs."""
 
 import math
 
@@ -7,16 +7,16 @@ import pytest
 from book import Changes, answer, check_changed_chapter, run, run_unchanged
 
 CHAPTER = "08"
-ENDS = 'LATER = " rolled."'
+LATER = 'LATER = " rolled."'
 
 CHANGES: Changes = {
     "Chinese": {"The dog chased the ball, but it": "今天很热，我们去游泳吧。"},
-    "no text": {"The dog chased the ball, but it": "", ENDS: 'LATER = ""'},
-    "one letter that goes on": {"The dog chased the ball, but it": "", ENDS: 'LATER = "."'},
-    "more tokens than places": {
+    "no text": {"The dog chased the ball, but it": "", LATER: 'LATER = ""'},
+    "no text, one character later": {"The dog chased the ball, but it": "", LATER: 'LATER = "."'},
+    "more tokens than positions": {
         '"The dog chased the ball, but it"': '"The dog chased the ball, but it" * 20'
     },
-    "cold, hot, and upside-down": {
+    "extreme temperatures": {
         "TEMPERATURES = [0.5, 1.0, 2.0]": "TEMPERATURES = [0, 0.001, 1000, -1]"
     },
     "windows longer than the text": {"CONTEXT, STRIDE = 4, 2": "CONTEXT, STRIDE = 400, 2"},
@@ -32,7 +32,7 @@ def test_chapter_runs_with_other_inputs(change: str) -> None:
     check_changed_chapter(CHAPTER, CHANGES[change])
 
 
-def test_a_tokens_journey() -> None:
+def test_steps_by_hand_equal_the_trace() -> None:
     chapter = run_unchanged(CHAPTER)
     trace, last = chapter["trace"], chapter["last"]
     assert np.array_equal(chapter["one_hot"] @ chapter["W_E"], trace.token_embedding[last])
@@ -68,7 +68,7 @@ def test_temperature_keeps_the_order() -> None:
         assert abs(drawn[p.argmax()] - 1000 * p.max()) < 4 * spread
 
 
-def test_loss_and_windows() -> None:
+def test_loss_of_each_token_and_coverage_of_windows() -> None:
     chapter = run_unchanged(CHAPTER)
     assert chapter["story"].tokens.texts[-2:] == (" rolled", ".")
     assert chapter["losses"].mean() == pytest.approx(chapter["library_loss"], abs=1e-5)
@@ -109,21 +109,19 @@ def chapter_ids(text: str) -> list[int]:
 
 
 def test_exercise_3() -> None:
-    once = run_unchanged(CHAPTER)
-    meowed = run(CHAPTER, {ENDS: 'LATER = " meowed."'})
-    changed = ~np.isclose(once["target_probabilities"], meowed["target_probabilities"], atol=1e-6)
+    unchanged = run_unchanged(CHAPTER)
+    meowed = run(CHAPTER, {LATER: 'LATER = " meowed."'})
+    changed = ~np.isclose(
+        unchanged["target_probabilities"], meowed["target_probabilities"], atol=1e-6
+    )
     assert list(np.flatnonzero(changed)) == [7]
-    assert (
-        min(once["target_probabilities"][8], meowed["target_probabilities"][8]) > 0.999
-    )  # the full stop
+    full_stop = unchanged["target_probabilities"][8], meowed["target_probabilities"][8]
+    assert min(full_stop) > 0.999
     text = answer(CHAPTER, 3)
-    assert (
-        f"probability of {once['target_probabilities'][7]:.3f}, a loss of {once['losses'][7]:.3f};"
-        in text
-    )
-    assert (
-        f"has {meowed['target_probabilities'][7]:.4f}, a loss of {meowed['losses'][7]:.2f}," in text
-    )
+    probability, loss = unchanged["target_probabilities"][7], unchanged["losses"][7]
+    assert f"probability of {probability:.3f}, a loss of {loss:.3f};" in text
+    probability, loss = meowed["target_probabilities"][7], meowed["losses"][7]
+    assert f"has {probability:.4f}, a loss of {loss:.2f}," in text
 
 
 def test_exercise_4() -> None:

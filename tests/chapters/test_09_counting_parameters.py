@@ -1,4 +1,4 @@
-"""Chapter 9, counting parameters: what it says holds, and its numbers may be changed."""
+"""Chapter 9, counting parameters: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

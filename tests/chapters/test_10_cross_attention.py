@@ -1,4 +1,4 @@
-"""Chapter 10, cross-attention: what it says holds, and its numbers may be changed."""
+"""Chapter 10, cross-attention: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Chapter 11, what the cache saves: what it says holds, and its numbers may be changed."""
+"""Chapter 11, what the cache saves: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest
@@ -11,20 +11,20 @@ CHAPTER = "11"
 TEXT = 'TEXT, MORE = "The dog chased the ball, but it", " rolled."'
 
 CHANGES: Changes = {
-    "a word that goes on": {TEXT: 'TEXT, MORE = "The dog had some", "time"'},
+    "a text that ends within a word": {TEXT: 'TEXT, MORE = "The dog had some", "time"'},
     "nothing more": {TEXT: 'TEXT, MORE = "The dog", ""'},
     "no text": {TEXT: 'TEXT, MORE = "", ""'},
     "Chinese": {TEXT: 'TEXT, MORE = "夏天很热。", "我们去游泳"'},
     "a long text": {TEXT: 'TEXT, MORE = "The dog ran. " * 50, " It ran."'},
     "no new token": {"NEW = 4 ": "NEW = 0 "},
-    "a head there is not": {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 11, 7"},
+    "a head that doesn't exist": {"LAYER, HEAD = 1, 2": "LAYER, HEAD = 11, 7"},
     "a short measurement": {"TRIES, TIMES = 8, 16": "TRIES, TIMES = 0, 0"},
     "a shape of short texts": {"n_positions=1024": "n_positions=64"},
 }
 
 
 def fast(changes: dict[str, str]) -> Chapter:
-    """Timings are repeated twice instead of eight times."""
+    """Run the chapter with timings repeated twice instead of eight times."""
     return run(CHAPTER, FASTER[CHAPTER] | changes)
 
 
@@ -34,7 +34,7 @@ def test_chapter_runs_with_other_numbers(change: str) -> None:
     check_changed_chapter(CHAPTER, CHANGES[change])
 
 
-def test_what_the_cache_saves() -> None:
+def test_cached_keys_and_values_equal_recomputed() -> None:
     chapter = run_unchanged(CHAPTER)
     short, long = chapter["short"], chapter["long"]
     text = chapter["TEXT"] + chapter["MORE"]
@@ -73,17 +73,19 @@ def test_exercise_1() -> None:
     chapter = fast({"NEW = 4 ": "NEW = 10 "})
     steps = [step for step in chapter["generated"].steps if step.token]
     computed = sum(step.computed for step in steps)
-    anew = sum(step.computed + step.cached for step in steps)
-    assert f" {computed}. Without it 8 + 9 + ... + 17 = {anew}." in answer(CHAPTER, 1)
+    without_cache = sum(step.computed + step.cached for step in steps)
+    assert f" {computed}. Without it 8 + 9 + ... + 17 = {without_cache}." in answer(CHAPTER, 1)
 
 
 def test_exercise_2() -> None:
-    made = "longer, shared = [*ids, *new_ids], slice(0, T)  # the positions of the shared tokens\n"
-    chapter = fast({made: made + "longer, shared = [*new_ids, *ids], slice(-T, None)\n"})
-    one, other = chapter["layers"][0]
-    apart = np.abs(one.K - other.K[:, -chapter["T"] :]).max()
-    assert f"up to {apart:.1f} apart" in answer(CHAPTER, 2)
-    assert len(chapter["new_ids"]) == 2  # shifted by two places
+    original = (
+        "longer, shared = [*ids, *new_ids], slice(0, T)  # the positions of the shared tokens\n"
+    )
+    chapter = fast({original: original + "longer, shared = [*new_ids, *ids], slice(-T, None)\n"})
+    short, longer = chapter["layers"][0]
+    difference = np.abs(short.K - longer.K[:, -chapter["T"] :]).max()
+    assert f"up to {difference:.1f} apart" in answer(CHAPTER, 2)
+    assert len(chapter["new_ids"]) == 2  # the shift of the shared tokens
 
 
 def test_exercise_3() -> None:
@@ -93,16 +95,16 @@ def test_exercise_3() -> None:
     tokens, rest = divmod(linear_maps, pair)
     assert rest == 0
     assert f" {tokens:,} for D = 768" in answer(CHAPTER, 3)
-    looking = 1024 * pair
-    assert f"{100 * looking / (looking + linear_maps):.1f} percent" in answer(CHAPTER, 3)
+    attention = 1024 * pair
+    assert f"{100 * attention / (attention + linear_maps):.1f} percent" in answer(CHAPTER, 3)
 
 
 def test_exercise_4() -> None:
     xl = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=1600, n_layer=48, n_head=25)
-    of = run_unchanged(CHAPTER)["cache_bytes"]
-    assert f"{of(xl, 1) / 1e6:.4f} MB" in answer(CHAPTER, 4)
-    assert f"{of(xl, 1024) / 1e6:.1f} MB" in answer(CHAPTER, 4)
+    cache_bytes = run_unchanged(CHAPTER)["cache_bytes"]
+    assert f"{cache_bytes(xl, 1) / 1e6:.4f} MB" in answer(CHAPTER, 4)
+    assert f"{cache_bytes(xl, 1024) / 1e6:.1f} MB" in answer(CHAPTER, 4)
     weights = 4 * parameter_count(xl)
     assert round(weights / 1e7) == 623
-    assert 9 * of(xl, 1024) < weights < 10 * of(xl, 1024)
+    assert 9 * cache_bytes(xl, 1024) < weights < 10 * cache_bytes(xl, 1024)
     assert "Ten texts" in answer(CHAPTER, 4)

@@ -1,4 +1,4 @@
-"""Chapter 12, watching a head form: what it says holds, and its numbers may be changed."""
+"""Chapter 12, watching a head form: its claims hold, and it runs with other numbers."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Chapter 13, softmax that saturates: what it says holds, and its numbers may be changed."""
+"""Chapter 13, softmax that saturates: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Chapter 14, what if: what it says holds, and its numbers may be changed."""
+"""Chapter 14, what if: its claims hold, and it runs with other numbers."""
 
 import math
 
@@ -15,9 +15,9 @@ CHANGES: Changes = {
     "one token": {TEXT: 'TEXT = "a"', OTHER: 'OTHER = "it"'},
     "the same text twice": {OTHER: OTHER.replace("cat", "dog")},
     "texts of two lengths": {OTHER: 'OTHER = "it"'},
-    "no word of the vocabulary": {SOUNDS: 'SOUNDS = "汪汪", "喵喵"'},
+    "sounds outside the vocabulary": {SOUNDS: 'SOUNDS = "汪汪", "喵喵"'},
     "Chinese": {TEXT: 'TEXT = "狗追球，但是它"', OTHER: 'OTHER = "猫追球，但是它"'},
-    "kin of other lengths": {
+    "similar texts of other lengths": {
         "A sleepy red king": "king",
         'CREATURE = "A fluffy': 'CREATURE = "A very fluffy',
     },
@@ -40,7 +40,7 @@ def line(chapter: Chapter, beginning: str) -> str:
     return " ".join(match.split())
 
 
-def test_edits() -> None:
+def test_next_tokens_after_each_edit() -> None:
     chapter = run_unchanged(CHAPTER)
     symbols = chapter["symbols"]
     assert (symbols[chapter["attended"]], symbols[chapter["other_key"]]) == ("Ġdog", "Ġball")
@@ -63,7 +63,7 @@ def test_mean_ablation_differs_from_zero_ablation() -> None:
         assert context == pytest.approx(chapter["similar_mean"], abs=0.001)
 
 
-def test_the_lens() -> None:
+def test_logit_lens_at_each_point() -> None:
     chapter = run_unchanged(CHAPTER)
     lens = chapter["lens"]
     assert [tokens[-1].symbol for tokens in lens.tokens][:3] == ["Ġit", "Ġit", "Ġit"]
@@ -76,30 +76,30 @@ def test_the_lens() -> None:
     assert chapter["pocket"].config.vocab_size == 979
 
 
-def test_attribution() -> None:
+def test_direct_attribution_and_ablation_effects() -> None:
     chapter = run_unchanged(CHAPTER)
-    shares, lost = chapter["attribution"], chapter["effects"]
-    assert shares.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
-    assert f"{math.exp(shares.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
+    attribution, effects = chapter["attribution"], chapter["effects"]
+    assert attribution.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
+    assert f"{math.exp(attribution.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
     for text in chapter["OTHERS"]:
-        share = chapter["pocket"].trace(text).attribution(" rolled", " barked").mlps[0]
-        assert share == pytest.approx(2.22, abs=0.15)
+        mlp = chapter["pocket"].trace(text).attribution(" rolled", " barked").mlps[0]
+        assert mlp == pytest.approx(2.22, abs=0.15)
     for head in (0, 1, 2):
-        written, silent = lost[f"layer 1 head {head}"]
-        assert silent / written > 1.1
-    assert lost["layer 0 MLP"] == pytest.approx([2.22, -6.85], abs=0.01)
+        direct, ablation = effects[f"layer 1 head {head}"]
+        assert ablation / direct > 1.1
+    assert effects["layer 0 MLP"] == pytest.approx([2.22, -6.85], abs=0.01)
     without = chapter["trace"].edited({"blocks.0.mlp.output": 0})
     assert max(without.head(1, h).weights[-1, [1, 4]].max() for h in range(3)) < 0.3
 
 
-def test_patching() -> None:
+def test_activation_and_attribution_patching() -> None:
     chapter = run_unchanged(CHAPTER)
-    heads, stream, guess = chapter["heads"], chapter["stream"].restored, chapter["estimate"]
+    heads, stream, estimate = chapter["heads"], chapter["stream"].restored, chapter["estimate"]
     assert heads.restored[1, 2] == pytest.approx(0.99, abs=0.005)
     assert np.sort(heads.restored.ravel())[-2] < 0.05
     assert stream[0, 1] == pytest.approx(1, abs=0.005)
     assert stream[1, -1] == pytest.approx(1)
-    assert guess.restored[1, 2] == pytest.approx(0.82, abs=0.005)
+    assert estimate.restored[1, 2] == pytest.approx(0.82, abs=0.005)
 
 
 def test_exercise_1() -> None:
@@ -141,9 +141,9 @@ def test_exercise_3() -> None:
 def test_exercise_4() -> None:
     text = answer(CHAPTER, 4)
     chapter = run(CHAPTER, CHANGES["a creature"])
-    heads, guess = chapter["heads"].restored[1], chapter["estimate"].restored[1]
+    heads, estimate = chapter["heads"].restored[1], chapter["estimate"].restored[1]
     assert f"head 3 of layer 1 with {heads[3]:.2f} and head 2 with {heads[2]:.2f}" in text
     adjective, noun = chapter["stream"].restored[0, [1, 3]]
     assert f"most of it, {adjective:.2f}, is" in text
     assert f"but {noun:.2f} is already at the noun" in text
-    assert f"says {guess[3]:.2f} and {guess[2]:.2f}" in text
+    assert f"says {estimate[3]:.2f} and {estimate[2]:.2f}" in text

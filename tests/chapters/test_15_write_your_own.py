@@ -1,4 +1,4 @@
-"""Chapter 15, write your own attention: what it says holds, and its numbers may be changed."""
+"""Chapter 15, write your own attention: its claims hold, and it runs with other numbers."""
 
 import re
 

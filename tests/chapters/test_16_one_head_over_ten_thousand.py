@@ -1,4 +1,4 @@
-"""Chapter 16, one head over ten thousand sentences: what it says holds, and may be changed."""
+"""Chapter 16, one head over ten thousand sentences: its claims hold, also with other numbers."""
 
 import re
 

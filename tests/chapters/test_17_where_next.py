@@ -1,4 +1,4 @@
-"""Chapter 17, where next: what it says holds, and its numbers may be changed."""
+"""Chapter 17, where next: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

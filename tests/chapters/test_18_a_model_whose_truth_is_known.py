@@ -1,4 +1,4 @@
-"""Chapter 18, a model whose truth is known: what it says holds, and may be changed."""
+"""Chapter 18, a model whose truth is known: its claims hold, and it runs with other numbers."""
 
 import numpy as np
 import pytest

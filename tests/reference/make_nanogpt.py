@@ -1,9 +1,8 @@
-"""Make the reference values for models whose matrices are those of ``nn.Linear``, as nanoGPT's are.
+"""Record the logits of two tiny random models in nanoGPT's format, with and without biases.
 
-The tests read what this script leaves beside itself and do not need PyTorch.  It writes
-``nanogpt.npz``: the state dicts of two tiny random models under the names that nanoGPT gives, in
-float32, one with biases and one without any, and the logits that they give in float64, of every
-third id.
+nanoGPT uses ``nn.Linear``, so its matrices are transposed, unlike GPT-2's.  Writes ``nanogpt.npz``
+beside this file: for each model, its state dict in float32, and its logits, computed in float64,
+for every third token of the vocabulary.
 
 Run it with ``python make_nanogpt.py``; README.md says which versions were used.
 """
@@ -55,7 +54,7 @@ class MLP(nn.Module):
         self.c_proj = nn.Linear(4 * WIDTH, WIDTH, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(F.gelu(self.c_fc(x)))  # the exact one
+        return self.c_proj(F.gelu(self.c_fc(x)))  # exact GELU
 
 
 class Block(nn.Module):

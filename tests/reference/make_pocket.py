@@ -2,7 +2,7 @@
 
     python tests/reference/make_pocket.py
 
-needs torch and transformers, see README.md beside this file. Writes `pocket.npz`.
+Needs torch and transformers, see README.md beside this file. Writes `pocket.npz`.
 """
 
 from __future__ import annotations

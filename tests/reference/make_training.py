@@ -2,7 +2,7 @@
 
     python tests/reference/make_training.py
 
-needs torch and transformers, see README.md beside this file. Writes `training.npz`.
+Needs torch and transformers, see README.md beside this file. Writes `training.npz`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from transformers import GPT2LMHeadModel, get_cosine_with_min_lr_schedule_with_w
 HERE = Path(__file__).parent
 B, T = 5, 11
 
-# These parameters are recorded in full; of the others every seventh number, to save space.
-WHOLE = ("bias", "ln_")
+# Parameters recorded in full; of the others, every seventh number is recorded, to save space.
+RECORDED_IN_FULL = ("bias", "ln_")
 
 
 def gradients(recorded: dict[str, np.ndarray]) -> None:
@@ -33,10 +33,10 @@ def gradients(recorded: dict[str, np.ndarray]) -> None:
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
     loss.backward()
     recorded |= {"gradient.ids": ids, "gradient.loss": np.array(loss.item())}
-    for name, parameter in model.named_parameters():  # tied ones once
+    for name, parameter in model.named_parameters():  # W_U is W_E, which is listed once
         short = name.removeprefix("transformer.")
-        every = 1 if any(part in short for part in WHOLE) else 7
-        recorded[f"gradient.of.{short}"] = parameter.grad.numpy().ravel()[::every]
+        stride = 1 if any(part in short for part in RECORDED_IN_FULL) else 7
+        recorded[f"gradient.of.{short}"] = parameter.grad.numpy().ravel()[::stride]
 
 
 def optimizer(recorded: dict[str, np.ndarray]) -> None:
@@ -47,23 +47,23 @@ def optimizer(recorded: dict[str, np.ndarray]) -> None:
     groups = [{"params": [matrix], "weight_decay": 0.1}, {"params": [bias], "weight_decay": 0.0}]
     adam = torch.optim.AdamW(groups, lr=0.03, betas=(0.9, 0.95), eps=1e-8)
     schedule = get_cosine_with_min_lr_schedule_with_warmup(adam, 3, 10, min_lr_rate=0.1)
-    all_gradients, lengths, after, rates = [], [], [], []
+    all_gradients, norms, after, rates = [], [], [], []
     start = np.concatenate([p.detach().numpy().ravel().copy() for p in (matrix, bias)])
     for step in range(10):
         schedule.step()  # attnlab counts steps from 1
         gradient = rng.standard_normal(22) * (0.1 if step % 3 else 4.0)
         matrix.grad = torch.tensor(gradient[:15].reshape(3, 5))
         bias.grad = torch.tensor(gradient[15:])
-        length = torch.nn.utils.clip_grad_norm_([matrix, bias], 1.0)
+        norm = torch.nn.utils.clip_grad_norm_([matrix, bias], 1.0)
         rates.append(adam.param_groups[0]["lr"])
         adam.step()
         all_gradients.append(gradient)
-        lengths.append(length.item())
+        norms.append(norm.item())
         after.append(np.concatenate([p.detach().numpy().ravel().copy() for p in (matrix, bias)]))
     recorded |= {
         "adamw.start": start,
         "adamw.gradients": np.array(all_gradients),
-        "adamw.lengths": np.array(lengths),
+        "adamw.lengths": np.array(norms),
         "adamw.rates": np.array(rates),
         "adamw.after": np.array(after),
     }

@@ -4,17 +4,17 @@
  * Pairs of positions in two texts: equal tokens by a longest common subsequence; between them,
  * other tokens pair up if both texts have equally many. null where a text has no counterpart.
  */
-function aligned([a, b]) {
+function align([a, b]) {
   if (!b) return a.map((_, n) => [n]);
   const pairs = [];
   let [i, j] = [0, 0];
   const upTo = (to, other) => {
-    const even = to - i === other - j;
-    while (even && i < to) pairs.push([i++, j++]);
+    const isSameCount = to - i === other - j;
+    while (isSameCount && i < to) pairs.push([i++, j++]);
     while (i < to) pairs.push([i++, null]);
     while (j < other) pairs.push([null, j++]);
   };
-  for (const [n, m] of commonOf(a, b)) {
+  for (const [n, m] of longestCommonSubsequence(a, b)) {
     upTo(n, m);
     pairs.push([i++, j++]);
   }
@@ -23,9 +23,9 @@ function aligned([a, b]) {
 }
 
 /** A longest common subsequence as pairs of positions, the earliest if there are several. */
-function commonOf(a, b) {
+function longestCommonSubsequence(a, b) {
   const width = b.length + 1;
-  const longest = new Uint16Array((a.length + 1) * width); // length for the rests of both from i and j
+  const longest = new Uint16Array((a.length + 1) * width); // of a from i on and b from j on
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
       longest[i * width + j] =

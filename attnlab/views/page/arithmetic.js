@@ -28,7 +28,7 @@ function showOpened() {
   updateLink();
 }
 
-/** The open cell and its component, for the link. */
+/** The open cell and its component for the link, such as open=layer.1.head.2.query.7.key.1.component.0. */
 function linkOfArithmetic() {
   if (!openCell) return {};
   const { layer, head, query, key, component } = openCell;
@@ -100,13 +100,13 @@ function showArithmetic() {
 }
 
 /** A table whose rows are chosen by buttons in their headings. */
-function tableOfChoices(caption, heads, rows, foot, chosen, choose) {
+function tableOfChoices(caption, header, rows, foot, chosen, choose) {
   const body = rows.map(([heading, ...cells], n) => {
     const row = rowOf(buttonOf(() => choose(n), { class: "row-button" }, ...[heading].flat()), cells, 4);
     if (n === chosen) row.ariaCurrent = "true";
     return row;
   });
-  return boxedTable(caption, heads, body, [rowOf(foot[0], foot.slice(1), 4)]);
+  return boxedTable(caption, header, body, [rowOf(foot[0], foot.slice(1), 4)]);
 }
 
 /**
@@ -156,7 +156,11 @@ function chainOfCell(cell) {
     line(
       "context",
       say("component {chosen}: key {j} adds ", { chosen: component, j }),
-      ...[number(weights[j]), " × ", number(value), " = ", number(weights[j] * value)],
+      number(weights[j]),
+      " × ",
+      number(value),
+      " = ",
+      number(weights[j] * value),
       say("; sum over all keys: "),
       resultOf(head.edited.has("context"), computed.context[component], context[component]),
     ),
@@ -177,14 +181,14 @@ function explainInCell({ trace, head, i, j, rows }, name) {
   const lines = working.lines(description.explanations[equation || trace.graph.node(whole).equation].lines);
   const result = (computed) => resultOf(head.edited.has(name), computed, name === "scale" ? scale : rows[name][j]);
   return lines.flatMap(([line, tree, value], n) => {
-    if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", head), result(value)];
+    if (sumIn(tree)[0]) return [say("sum of the {Dh} products: ", { Dh: head.Dh }), result(value)];
     const { words, numbers } = numbersIn(working, line, tree, value, "");
     if (n === lines.length - 1) return [...numbers, result(value)];
     return [`${words}: `, ...numbers, number(value), ...noteOf(working, line), make("br", {})];
   });
 }
 
-/** Choose a component or a key of the open cell, and show its arithmetic; scrolled tables stay so. */
+/** Choose a component or a key of the open cell, and show its arithmetic; tables keep their scroll positions. */
 function chooseInTable(trace, name, value) {
   const tables = () => [...document.querySelectorAll("#sums .table")];
   const scrolled = tables().map(({ scrollTop }) => scrollTop);
@@ -200,8 +204,8 @@ function chooseInTable(trace, name, value) {
 
 function componentsTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Q, K, V } = head;
-  // A vector's name, linked to how the forward pass computes it if its token is in this text. Not a button:
-  // browsers omit buttons from table heads that are repeated on printed pages.
+  // Link a vector's name to its computation in the forward pass; cached tokens have none. Not a button:
+  // browsers omit buttons from table headers that are repeated on printed pages.
   const vector = (name, position, words) => {
     if (position < 0) return words;
     const link = make("a", { href: "#pass", class: "leads", title: say("How it is computed") }, words);
@@ -236,13 +240,20 @@ function componentsTable({ trace, head, i, j, component, rows, computed }) {
 
 function keysTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Tk, V } = head;
-  const powers = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
-  const [exponentials, [sum]] = [powers.numbers(), powers.sum(LAST).numbers()];
+  const e = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
+  const exponentials = e.numbers();
+  const sum = e.sum(LAST).numbers()[0];
   const table = tableOfChoices(
     say("The row of query {i}: its largest masked score is {largest}", { i, largest: format(Math.max(...rows.masked_scores), 6) }),
     [
-      ...[say("key"), "raw_scores", "scores", "masked_scores", say("exp(· − largest)"), "weights"],
-      ...[`V[·, ${component}]`, say("weight × V")],
+      say("key"),
+      "raw_scores",
+      "scores",
+      "masked_scores",
+      say("exp(· − largest)"),
+      "weights",
+      `V[·, ${component}]`,
+      say("weight × V"),
     ],
     trace.keys.map((token, n) => {
       const [weight, v] = [rows.weights[n], V[n * Dh + component]];

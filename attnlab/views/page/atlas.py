@@ -52,14 +52,14 @@ def page(
     atlas: Atlas,
     language: str | None = None,
     *,
-    is_beside: bool = False,
+    in_atlas_directory: bool = False,
     served: Served | None = None,
 ) -> str:
     """The page's HTML, see `Atlas.to_html`.
 
     Parameters
     ----------
-    is_beside : whether it will be in the atlas's directory
+    in_atlas_directory : whether the page is saved there
     served : by an explorer; None for a file
     """
     language = language_of(language)
@@ -70,7 +70,7 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'{MARK.decode()}<link rel="icon" href="data:,">',
         f"<title>{_escaped(atlas.title.splitlines()[0])}</title><style>{_style()}</style></head>",
-        *_body(atlas, language, is_beside, served),
+        *_body(atlas, language, in_atlas_directory, served),
         "</html>",
     ]
     return "\n".join(parts)
@@ -85,7 +85,9 @@ def _style() -> str:
     return style("atlas.css") + _colours()
 
 
-def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> Iterator[str]:
+def _body(
+    atlas: Atlas, language: str, in_atlas_directory: bool, served: Served | None
+) -> Iterator[str]:
     title, *model = say(atlas.title, language).splitlines()
     standouts = atlas.standouts()
     first = (standouts[0].layer, standouts[0].head) if standouts else None
@@ -93,7 +95,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     facts = [*model, *([say(atlas.loss, language)] if atlas.loss else [])]
     yield f"{_escaped(' · '.join(facts))}</p>"
     if served:
-        yield f'<p class="note">{_trace_links(atlas, language, is_beside, served)}</p>'
+        yield f'<p class="note">{_trace_links(atlas, language, in_atlas_directory, served)}</p>'
     if atlas.caution:
         yield f'<p class="warning">{_escaped(say(atlas.caution, language))}</p>'
     if served and not served.is_same_model:
@@ -108,7 +110,7 @@ def _body(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -
     errors = say("Errors are one standard error of the mean over texts like these.", language)
     yield f'<footer><p class="note">{errors}</p>'
     if not served:
-        yield f'<p class="note">{_trace_links(atlas, language, is_beside, served)}</p>'
+        yield f'<p class="note">{_trace_links(atlas, language, in_atlas_directory, served)}</p>'
     for name, reason in atlas.faults[:FAULTS_LISTED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     yield '</footer></main><aside id="beside">'
@@ -137,12 +139,12 @@ def _summary(atlas: Atlas, standouts: Sequence[Any], language: str) -> Iterator[
     if standouts and not math.isnan(standouts[0].errors):
         standout = standouts[0]
         sentence = say(
-            "{head} stands out most, by {errors} standard errors: {says}, {number}. The median "
-            "head has {median}.",
+            "{head} stands out most, by {errors} standard errors: {description}, {number}. The "
+            "median head has {median}.",
             language,
             head=_name_of_head(standout.layer, standout.head, language).capitalize(),
             errors=f"{standout.errors:,.0f}",
-            says=re.split("[,，;；]", say(atlas[standout.measure].says, language))[0],
+            description=re.split("[,，;；]", say(atlas[standout.measure].says, language))[0],
             number=_formatted(atlas[standout.measure], standout.layer, standout.head),
             median=f"{standout.median:.3g}",
         )
@@ -189,14 +191,16 @@ def _maps(atlas: Atlas, language: str) -> Iterator[str]:
     yield "</section>"
 
 
-def _trace_links(atlas: Atlas, language: str, is_beside: bool, served: Served | None) -> str:
+def _trace_links(
+    atlas: Atlas, language: str, in_atlas_directory: bool, served: Served | None
+) -> str:
     """How to open a passage's trace."""
     if served:
-        leads = say("Each passage links to its trace, in a new tab.", language)
+        note = say("Each passage links to its trace, in a new tab.", language)
         words = say("Explore your own text", language)
         link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
-        return f"{leads} <a {link}>{words}</a>"
-    if is_beside and atlas.model_given:
+        return f"{note} <a {link}>{words}</a>"
+    if in_atlas_directory and atlas.model_given:
         words = say(
             "For links to each passage's trace, run this in the page's directory:", language
         )

@@ -34,7 +34,7 @@ function makeChange(before, now) {
   const box = byId("change");
   const both = [before, now];
   const nameOf = (id) => both.map(({ names }) => names.get(id)).find(Boolean);
-  const pairs = before && aligned([before.ids, now.ids]);
+  const pairs = before && align([before.ids, now.ids]);
   const isCompared = traces.length === 2;
   const headings = isCompared ? ["A", "B", DIFFERENCE] : [say("before"), say("now"), say("change")];
   const positionFor = (trace) =>

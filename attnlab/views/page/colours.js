@@ -2,7 +2,7 @@
 // those of attnlab/views/scale.py, the palette that of attnlab/views/colours.py.
 
 let palette; // colours from the most negative number through zero, in the middle, to the largest
-let pixels; // the same as the 32 bits of a canvas pixel
+let pixels; // the same colours as 32-bit canvas pixels
 let inks; // a text colour that contrasts with each
 
 function choosePalette() {

@@ -50,7 +50,7 @@ function setTraces(descriptions) {
   for (const { closing } of previous) closing.abort();
   traces = descriptions.map(traceOf);
   for (const trace of traces) for (const other of previous) reusePacks(trace, other);
-  const texts = aligned(traces.map(symbolsOf));
+  const texts = align(traces.map(symbolsOf));
   const cached = traces.map((trace) => trace.cached);
   alignment = {
     queries: texts,

@@ -30,12 +30,14 @@ const isItem = (tree) => Array.isArray(tree) && tree[0] === "at";
 const isLeaf = (tree) => isItem(tree) || (typeof tree === "string" && !(tree in CONSTANTS));
 
 /**
- * The inputs of one number.
+ * Evaluates the formulas of one number, and writes them in NumPy's notation.
  *
- * indices: its row and column. inputs: {values(indices), step, name} by parameter, null for an absent
- * one; numbers link to `step`; the name is the parameter's by default. known: results of lines whose rows the page doesn't have in full, by
- * name. rowLetter: the index that a name has for a whole row. largest: an element that names a row's
- * maximum. makeLargestLink: returns a link to it.
+ * indices: the number's row and column.
+ * inputs: by parameter, {values(indices), step, name, count}; null if absent. Numbers link to `step`. The name
+ *   is the parameter's by default. count: the entries of a row that `values` returns only in part.
+ * known: results of lines, by name, whose rows the page doesn't have in full.
+ * rowLetter: the index in the notation of a whole row.
+ * largest: an element that names a row's maximum. makeLargestLink: returns a link to it.
  */
 class Working {
   constructor({ indices, inputs, known = {}, rowLetter = "i", largest, makeLargestLink }) {
@@ -78,7 +80,7 @@ class Working {
     return this.inputs[parameter].values(indices);
   }
 
-  /** The index in brackets, such as [7, "i"], from its names in a formula. */
+  /** The index to write in brackets, such as [7, "i"] for ["row", ":"] in a formula. */
   index(names) {
     return names.map((name) =>
       name === ":" ? this.rowLetter : isItem(name) ? this.valueAt(name) : (this.indices[name] ?? this.indices.row),
@@ -111,6 +113,7 @@ class Working {
         aliases[line.name] = tree;
         return;
       }
+      // A product whose factors are all absent is 1.
       const value = this.known[line.name] ?? (tree === undefined ? 1 : this.value(tree));
       this.results[line.name] = value;
       shown.push([line, tree, value]);
@@ -139,6 +142,7 @@ function formulaParts(tree, leaf, outer = 0) {
   if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
   const precedence = PRECEDENCE[operation];
   if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
+  // After any sign, a negative number is in brackets, as in a product.
   const after = Math.max(precedence + (operation === "-" || operation === "/" ? 1 : 0), 2);
   const parts = [...part(operands[0], precedence), SIGNS[operation], ...part(operands[1], after)];
   if (operation === ">") return ["[", ...parts, "]"];
@@ -152,8 +156,9 @@ const termOf = (x, precedence) => (x < 0 && precedence > 1 ? ["(", number(x), ")
  * The lines that compute a number, as elements.
  *
  * declared: from `description.explanations`. heading: the step's. result: shows the last line's value.
+ * lead: the first cell of a product's row, by index.
  */
-function linesOfNumber(working, declared, { heading, result, rows }) {
+function linesOfNumber(working, declared, { heading, result, lead }) {
   const all = working.lines(declared.lines);
   const parts = [];
   const list = make("ol", { class: "chain" });
@@ -161,7 +166,7 @@ function linesOfNumber(working, declared, { heading, result, rows }) {
     const shown = n === all.length - 1 ? result(value) : number(value);
     const [sum, bias] = sumIn(tree);
     if (sum) {
-      parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, ...rows }));
+      parts.push(...productsOf(working, sum[1], bias, { heading, result: shown, lead }));
       return;
     }
     const { words, numbers } = numbersIn(working, line, tree, value, heading);
@@ -185,7 +190,7 @@ const namesIn = (working, { where }) =>
 /** A line's note, such as where a row's maximum is. */
 const noteOf = (working, line) => (line.note ? [" (", ...sayStoredParts(line.note, namesIn(working, line)), ")"] : []);
 
-/** A line's words, and the numbers before its result. */
+/** A line's heading, and the numbers before its result. */
 function numbersIn(working, line, tree, value, heading) {
   const linked = (tree) => [working.link(tree)];
   const [terms, counts] = tree?.[0] === "sum" ? termsIn(working, tree[1], value) : [null, {}];
@@ -247,7 +252,7 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
   const all = products.length;
   const count = all <= MAX_FULL_PRODUCTS ? all : TERMS_SHOWN;
   const { largest, rest } = largestTerms(products, count);
-  const heads = [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")];
+  const header = [working.rowLetter === "key" ? say("key") : "i", working.notation(first), working.notation(second), say("product")];
   const rowsOf = (indices) => Array.from(indices, (i) => rowOf(lead(i), [x[i], w[i], products[i]], 6));
   const footOf = (name, value) => rowOf(name, ["", "", value], 6);
   const feet = [
@@ -255,11 +260,11 @@ function productsOf(working, [, first, second], bias, { heading, result, lead })
     ...(bias ? [footOf(working.notation(bias), working.value(bias))] : []),
     footOf(say("sum"), result),
   ];
-  if (count === all) return [boxedTable(say("{heading}: the {all} products", { heading, all }), heads, rowsOf(products.keys()), feet)];
+  if (count === all) return [boxedTable(say("{heading}: the {all} products", { heading, all }), header, rowsOf(products.keys()), feet)];
   const caption = say("{heading}: the {all} products, the {count} largest first", { heading, all, count });
   const summary = say("All {all} products", { all });
   const details = make("details", {}, make("summary", {}, summary));
-  const showAll = () => details.append(boxedTable(summary, heads, rowsOf(products.keys())));
+  const showAll = () => details.append(boxedTable(summary, header, rowsOf(products.keys())));
   details.addEventListener("toggle", showAll, { once: true });
-  return [boxedTable(caption, heads, rowsOf(largest), feet), details];
+  return [boxedTable(caption, header, rowsOf(largest), feet), details];
 }

@@ -1,12 +1,12 @@
 // One step of one head: queries down, keys across.
 
 const LARGEST_CELL = 40;
-const LARGEST_CELL_OF_LEVEL = 96; // of a map that fills its level, if the window has room
+const LARGEST_CELL_IN_LOOK = 96; // in Look, where one map fills the page, if the window has room
 const NUMBERED_CELL = 44; // cells from this size on show their numbers
 const LONGEST_LABEL = 96; // labels of rows and columns, in pixels at the default text size
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // how far the last column label extends beyond the map
-const LABEL_SIZE = 12; // their font size
+const LABEL_SIZE = 12; // font size of labels
 const SMALLEST_LABEL_SIZE = 5; // on paper, where all labels are shown
 
 function makeHeatmap(view) {
@@ -33,8 +33,8 @@ function makeHeatmap(view) {
   const ramp = make("canvas", { class: "ramp", "aria-hidden": "true" });
   const ticks = make("div", { class: "ticks" });
   const legend = make("figcaption", { class: "legend" }, ramp, ticks);
-  const missing = make("p", { class: "note", hidden: "" });
-  const reason = make("p", { class: "note why" });
+  const noHeadNote = make("p", { class: "note", hidden: "" });
+  const zeroNote = make("p", { class: "note why" });
   const frame = make(
     "div",
     { class: "frame" },
@@ -47,11 +47,11 @@ function makeHeatmap(view) {
     "figure",
     { class: "heatmap" },
     ...nameOf(view),
-    missing,
+    noHeadNote,
     readout,
     frame,
     legend,
-    reason,
+    zeroNote,
   );
   byId("heatmaps").append(figure);
 
@@ -60,22 +60,22 @@ function makeHeatmap(view) {
 
   /** Compute the selected step if the map is visible; return the largest |value| that is shown. */
   function compute() {
-    const exists = showIfHeadExists(view, [readout, frame, legend], missing);
+    const exists = showIfHeadExists(view, [readout, frame, legend], noHeadNote);
     matrix = exists && figure.checkVisibility() ? matrixOf(view, selection) : null;
     explainZero();
     return matrix ? boundOf(view, selection, matrix) : 0;
   }
 
-  /** Explain why a difference is 0 in the first queries or everywhere, unless the view's name does. */
+  /** Explain why a difference is 0 in the first queries or everywhere; `view.distinction` already says so in its name. */
   function explainZero() {
-    reason.textContent = "";
+    zeroNote.textContent = "";
     if (!matrix || !view.isDifference || view.distinction || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
     const i = first < 0 ? view.T : Math.floor(first / view.Tk);
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
-    if (i === view.T) reason.textContent = say("0 everywhere: the input of this head is the same in A and B.");
+    if (i === view.T) zeroNote.textContent = say("0 everywhere: the input of this head is the same in A and B.");
     else if (i && view.queries.slice(0, i).every(isSame) && !alignment.queries.every(isSame))
-      reason.textContent = say(
+      zeroNote.textContent = say(
         "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
         { i: positionsInWords(view.queries[i - 1]) },
       );
@@ -115,12 +115,12 @@ function makeHeatmap(view) {
     layOut();
   }
 
-  /** The largest cell size; if the map fills its level, the size at which all rows fit in the window. */
+  /** The largest cell size; for a map that fills the page, the size at which all rows fit in the window. */
   function largestCell() {
     if (!isAt("head", "matrix") || isPrinted()) return LARGEST_CELL;
     const below = legend.offsetHeight + 28; // with the margins
     const fitting = (innerHeight - frame.getBoundingClientRect().top - scrollY - labelHeight - below) / view.T;
-    return Math.max(LARGEST_CELL, Math.min(LARGEST_CELL_OF_LEVEL, fitting));
+    return Math.max(LARGEST_CELL, Math.min(LARGEST_CELL_IN_LOOK, fitting));
   }
 
   function layOut() {
@@ -143,7 +143,8 @@ function makeHeatmap(view) {
     extent.style.height = `${view.T * side}px`;
     scroller.style.width = `${Math.min(available, view.Tk * side)}px`;
     scroller.style.height = `${Math.min(maxHeight(), view.T * side)}px`;
-    figure.style.setProperty("--height", scroller.style.height); // labels are drawn later
+    // The frame's grid: canvases of labels get their sizes only when they are drawn.
+    figure.style.setProperty("--height", scroller.style.height);
     figure.style.setProperty("--label", `${labelWidth}px`);
     figure.style.setProperty("--label-height", `${labelHeight}px`);
     markCells();
@@ -154,7 +155,7 @@ function makeHeatmap(view) {
    * Draw the labels of rows or columns that are visible and far enough apart to be read.
    *
    * size: of the font. offset, length: the visible part of the axis. chosen: the index of the label that is
-   * always drawn. moveTo: moves the context's origin to the label for a cell's middle.
+   * always drawn. moveTo(context, middle): moves the origin to the label of the cell with this middle.
    */
   function drawLabels(canvas, [width, height], texts, { size, minDistance, offset, length, chosen, moveTo }) {
     const context = prepareCanvas(canvas, width, height);
@@ -222,14 +223,22 @@ function makeHeatmap(view) {
     const isUpright = isPrinted() && side < 19;
     const rowDistance = isPrinted() ? size + 1 : 14 * fontScale;
     drawLabels(left, [labelWidth, height], view.queryLabels, {
-      ...{ size, minDistance: rowDistance, offset: y, length: height, chosen: query },
+      size,
+      minDistance: rowDistance,
+      offset: y,
+      length: height,
+      chosen: query,
       moveTo(context, middle) {
         context.textAlign = "right";
         context.translate(labelWidth - 6, Math.max(size / 2 + 1, middle)); // the first is not cut in half
       },
     });
     drawLabels(top, [width + OVERHANG * fontScale, labelHeight], view.keyLabels, {
-      ...{ size, minDistance: isUpright ? rowDistance : 19 * fontScale, offset: x, length: width, chosen: key },
+      size,
+      minDistance: isUpright ? rowDistance : 19 * fontScale,
+      offset: x,
+      length: width,
+      chosen: key,
       moveTo(context, middle) {
         context.translate(middle + (isUpright ? 0 : 2), labelHeight - 8);
         context.rotate(isUpright ? -Math.PI / 2 : -SLANT);
@@ -269,9 +278,10 @@ function makeHeatmap(view) {
     const { query, key } = chosen();
     moveFrame(cursor, query, key);
     const isOpen = openCell?.layer === selection.layer && openCell.head === selection.head;
-    const position = isOpen ? [view.rows.indexOf(openCell.query), view.columns.indexOf(openCell.key)] : [-1];
-    mark.hidden = position.includes(-1);
-    if (!mark.hidden) moveFrame(mark, ...position);
+    const openRow = isOpen ? view.rows.indexOf(openCell.query) : -1;
+    const openColumn = isOpen ? view.columns.indexOf(openCell.key) : -1;
+    mark.hidden = openRow < 0 || openColumn < 0;
+    if (!mark.hidden) moveFrame(mark, openRow, openColumn);
     row.setAttribute("aria-rowindex", query + 1);
     cursor.setAttribute("aria-colindex", key + 1);
     const { queryName, keyName, shown, masked } = cellDetails(query, key);
@@ -283,18 +293,18 @@ function makeHeatmap(view) {
     const { query: i, key: j } = nearestCell(describedCell());
     hover.hidden = i === query && j === key;
     moveFrame(hover, i, j);
-    readOut(i, j);
+    updateReadout(i, j);
     draw();
   }
 
-  function readOut(i, j) {
+  function updateReadout(i, j) {
     const { queryName, keyName, shown, masked } = cellDetails(i, j);
-    const isElsewhere = view.rows[i] !== describedCell().query || view.columns[j] !== describedCell().key;
+    const isInView = view.rows[i] === describedCell().query && view.columns[j] === describedCell().key;
     readout.replaceChildren(
       make(
         "span",
         { class: "pair" },
-        ...(isElsewhere ? [make("small", {}, say("no such pair here; nearest: "))] : []),
+        ...(isInView ? [] : [make("small", {}, say("no such pair here; nearest: "))]),
         make("span", {}, queryName, " ", symbolOf(brief(view.queryLabels[i]))),
         " → ",
         make("span", {}, keyName, " ", symbolOf(brief(view.keyLabels[j]))),

@@ -1,4 +1,4 @@
-// Look's levels: the model, a block, a head, one of its matrices, a number. Each opens from the one before, by
+// The levels of the page's simpler mode, Look: the model, a block, a head, one of its matrices, a number. Each opens from the one before, by
 // pointer or Enter; Escape, the breadcrumb and the browser's Back return to the one before.
 
 const LEVELS = ["model", "block", "head", "matrix", "number"];
@@ -9,7 +9,7 @@ const isAt = (...levels) => isLook() && levels.includes(selection.level);
 function smoothly(change) {
   if (reducesMotion.matches || !document.startViewTransition) return change();
   const transition = document.startViewTransition(change);
-  transition.ready.catch(() => {}); // skipped, such as in a hidden page or for the next one
+  transition.ready.catch(() => {}); // rejected if skipped: in a hidden page, or when the next one starts
   return transition.updateCallbackDone;
 }
 
@@ -22,28 +22,31 @@ function animate(element) {
 }
 
 /** The open head's map in the picture; undefined if its trace has no such head. */
-const openMini = () => picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
+const openHeadMap = () => picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
 
-/** The element of a level with which an animation starts or ends; `inner` is the deeper of its two levels. */
-function animatedElement(level, inner) {
+/**
+ * The element that shows the content of a deeper level at `level`, such as a head's small map in the
+ * picture. An animation turns one such element into the other.
+ */
+function elementShowing(deeper, level) {
   if (!["model", "block"].includes(level)) return byId("head");
-  if (inner !== "block") return openMini();
+  if (deeper !== "block") return openHeadMap();
   return level === "model" ? picture.titles[selection.layer] : byId("picture");
 }
 
 /** Go to a level of a layer and head; then call `then`. */
 async function zoomTo(level, { layer, head } = selection, then = () => {}) {
   const before = selection.level;
-  const inner = LEVELS[Math.max(LEVELS.indexOf(before), LEVELS.indexOf(level))];
+  const deeper = LEVELS[Math.max(LEVELS.indexOf(before), LEVELS.indexOf(level))];
   startEntry();
   stopPlaying();
   isHeadChosen = true;
   const opening = openHead(layer, head, then);
   if (opening) await opening;
-  animate(animatedElement(before, inner));
+  animate(elementShowing(deeper, before));
   await smoothly(() => {
     showLevel(level);
-    animate(animatedElement(level, inner));
+    animate(elementShowing(deeper, level));
     scrollTo(0, 0);
     focusLevel();
   });
@@ -53,7 +56,7 @@ async function zoomTo(level, { layer, head } = selection, then = () => {}) {
 const zoomOut = () => zoomTo(LEVELS[LEVELS.indexOf(selection.level) - 1]);
 
 function focusLevel() {
-  const target = isAt("model", "block") ? openMini() : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
+  const target = isAt("model", "block") ? openHeadMap() : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
   target?.focus({ preventScroll: true });
 }
 
@@ -75,21 +78,21 @@ function showCrumbs() {
   const { layer, head, step } = selection;
   const { query, key } = openCell ?? selection;
   const label = (positions, tokens) => {
-    const [[number, n]] = [...positions.entries()].filter(([, n]) => n !== null);
-    return brief(wordOf(traces[number][tokens][n].symbol));
+    const number = positions.findIndex((n) => n !== null); // the first trace that has it
+    return brief(wordOf(traces[number][tokens][positions[number]].symbol));
   };
   const names = {
-    model: say("Model"),
-    block: say("Layer {layer}", { layer }),
-    head: say("Head {head}", { head }),
-    matrix: step,
+    model: () => say("Model"),
+    block: () => say("Layer {layer}", { layer }),
+    head: () => say("Head {head}", { head }),
+    matrix: () => step,
     number: () => `“${label(alignment.queries[query], "tokens")}” → “${label(alignment.keys[key], "keys")}”`,
   };
   const deepest = LEVELS.indexOf(selection.level);
   byId("crumbs").hidden = !isLook() || deepest === 0;
   byId("crumbs").firstElementChild.replaceChildren(
     ...LEVELS.slice(0, deepest + 1).map((level, n) => {
-      const name = make("button", { type: "button" }, level === "number" ? names.number() : names[level]);
+      const name = make("button", { type: "button" }, names[level]());
       if (n === deepest) name.ariaCurrent = "location";
       else name.addEventListener("click", () => zoomTo(level));
       return make("li", {}, name);

@@ -1,6 +1,6 @@
 """The packs of the picture of the whole model, besides those of attention.
 
-"maps.3"    the small maps of layer 3's heads, of a text that is longer than they are wide
+"maps.3"    the small maps of layer 3's heads, for texts with more tokens than a map has pixels
 "stream"    the norms of each token's rows in the residual stream, and of what MLPs add to it
 "story"     how ablating single heads changes the most probable next tokens
 """
@@ -20,7 +20,7 @@ from attnlab.views.shown import Result
 COMPARED = 5
 
 # A budget of multiplications for ablating heads, and the fewest heads that are ablated. In a small
-# model these are all heads, otherwise those with the largest direct attribution.
+# model it covers all heads, in a larger one those with the largest direct attribution.
 MAX_ABLATION_WORK = 9_000_000_000
 MIN_ABLATED_HEADS = 2
 
@@ -40,9 +40,9 @@ def maps(trace: Result, layer: int) -> Iterator[AnyArray]:
 
 
 def small_map(weights: AnyArray, mask: Mask) -> AnyArray:
-    """The weights of the cells that share a pixel, of which the largest by absolute value.
+    """A map whose cells share pixels: the largest weight of each pixel by absolute value.
 
-    NaN where the mask hides all of them.
+    NaN where the mask hides all cells of a pixel.
     """
     shown = np.where(mask, weights, np.nan)
     for axis, count in enumerate(shown.shape):
@@ -89,7 +89,7 @@ def story(trace: Result) -> Iterator[AnyArray]:
 
 
 def _probabilities(trace: Result) -> AnyArray:
-    """After the last token, float64."""
+    """The probabilities of the next token, float64."""
     logits: AnyArray = logits_after(trace, len(trace.tokens) - 1)
     return softmax(logits)
 

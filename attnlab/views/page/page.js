@@ -18,7 +18,7 @@ function point(cell) {
   drawSelection();
 }
 
-/** The selection's query for a position in a trace. */
+/** The index in `alignment.queries` of a position in a trace. */
 const queryOf = (trace, position) => alignment.queries.findIndex((positions) => positions[trace.number] === position);
 
 /** Show a query and its strongest key while the pointer is there. */
@@ -52,10 +52,10 @@ function showStrongest() {
   const [i, j] = [view.rows.indexOf(query), view.columns.indexOf(strongestKey(query))];
   byId("strongest").replaceChildren(
     ...(traces.length === 2 ? [`${view.name}: `] : []),
-    ...sayParts("Largest weight of query {i} {query}: {share}, on key {j} {key}", {
+    ...sayParts("Largest weight of query {i} {query}: {weight}, on key {j} {key}", {
       i: positionsInWords(view.queries[i]),
       query: symbolOf(brief(view.queryLabels[i])),
-      share: number(valuesOf(view, layer, head, "weights", i)[j], 4),
+      weight: number(valuesOf(view, layer, head, "weights", i)[j], 4),
       j: positionsInWords(view.keys[j]),
       key: symbolOf(brief(view.keyLabels[j])),
     }),
@@ -114,8 +114,8 @@ function showHead() {
 
 const jobsInWords = () => ({
   adjective: say("the deciding adjective"),
-  animal: say("the animal that “it” is"),
-  thing: say("the thing that “it” is"),
+  animal: say("the animal that “it” refers to"),
+  thing: say("the thing that “it” refers to"),
   previous: say("the previous token"),
   first: say("the first token"),
   same: say("earlier occurrences of the token"),
@@ -145,9 +145,9 @@ function showJobs() {
       const parts = measured.flatMap(([name, job], n) => {
         const weight = make(job.attention > 2 * job.uniform ? "strong" : "span", {});
         weight.append(make("data", { value: String(job.attention) }, job.attention.toFixed(2)));
-        const uniform = say("({even} if uniform)", { even: job.uniform.toFixed(2) });
-        const shown = make("span", { "data-job": name }, words[name], " ", weight, " ", uniform);
-        return n ? [" · ", shown] : [shown];
+        const uniform = say("({weight} if uniform)", { weight: job.uniform.toFixed(2) });
+        const part = make("span", { "data-job": name }, words[name], " ", weight, " ", uniform);
+        return n ? [" · ", part] : [part];
       });
       const prefix = traces.length === 2 ? `${trace.name}: ` : "";
       const label = parts.length ? say("Mean weight on this text: ") : "";
@@ -281,20 +281,20 @@ function alignmentOf(a, b) {
 function explainSymbols() {
   const predicted = predictions.flatMap(({ listed = [] }) => [...listed]);
   const tokens = [...traces.flatMap((trace) => trace.tokens), ...predicted];
-  const part = predicted.find(({ text }) => text.includes("�"));
-  const split = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
+  const partial = predicted.find(({ text }) => text.includes("�"));
+  const multibyte = tokens.find(({ symbol }) => /[^\x20-\x7eĠĊ]/.test(symbol));
   const notes = [
     tokens.some(({ symbol }) => symbol.includes("Ġ")) && say("Ġ is a space"),
     tokens.some(({ symbol }) => symbol.includes("Ċ")) && say("Ċ is a new line"),
-    split &&
+    multibyte &&
       say("other letters, as in {symbol}, are bytes, here {bytes} of {text}", {
-        symbol: brief(split.symbol),
-        bytes: brief(split.bytes),
-        text: split === part ? say("a character") : split.part_of || `“${brief(split.text)}”`,
+        symbol: brief(multibyte.symbol),
+        bytes: brief(multibyte.bytes),
+        text: multibyte === partial ? say("a character") : multibyte.part_of || `“${brief(multibyte.text)}”`,
       }),
-    part &&
+    partial &&
       say("{symbol} is part of a character that the next tokens complete", {
-        symbol: brief(part.symbol),
+        symbol: brief(partial.symbol),
       }),
   ];
   byId("letters").textContent = notes.filter(Boolean).join(say("; "));
@@ -312,7 +312,7 @@ function openTraces(descriptions) {
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
-  byId("texts").after(byId("letters"));
+  byId("texts").after(byId("letters")); // out of the texts, which are replaced
   byId("story").hidden = !source.has(traces.at(-1), "story");
   byId("ranked").replaceChildren();
   for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
@@ -372,7 +372,7 @@ async function openStory() {
   });
 }
 
-/** The values of a link, as a selection that this page can show. */
+/** The values of a link, as a selection that this page can show. In links, `look` is the display. */
 function clampedSelection({ layer, head, query, key, step, look }) {
   const counts = {
     layer: [layer, Math.max(...traces.map(({ layers }) => layers))],
@@ -398,7 +398,7 @@ function followLink(link) {
   Object.assign(selection, { key: undefined }, clampedSelection(values));
   isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
   selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
-  const depth = values.stop ? "lab" : values.depth; // only Lab shows a token's steps
+  const depth = values.stop ? "lab" : values.depth; // `stop` is a step of the forward pass, which only Lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   if (TEXT_SIZES.includes(Number(values.letters))) setTextSize(Number(values.letters));
   followQuery();
@@ -408,11 +408,11 @@ function followLink(link) {
   return openHead(selection.layer, selection.head);
 }
 
-// A page around this one can make its frame as tall as this page.
+// Report the page's height, so that an embedding page can size its frame.
 if (parent !== window)
   new ResizeObserver(() => parent.postMessage({ height: document.documentElement.offsetHeight }, "*")).observe(document.documentElement);
 
-// Frames without an address (srcdoc) can't write a link to it, and browsers limit how often pages may.
+// Written after a delay, because browsers limit how often a page may change its address.
 let linkTimer;
 let linkOfText = () => ({}); // set by a served page
 function updateLink() {
@@ -426,7 +426,12 @@ function writeLink() {
   linkTimer = null;
   const { layer, head, step, query, key, display, textSize, depth, level } = selection;
   const link = new URLSearchParams({
-    ...{ layer, head, step, query, key, look: display },
+    layer,
+    head,
+    step,
+    query,
+    key,
+    look: display,
     ...(textSize !== 1 && { letters: textSize }),
     ...(!isLook() && { depth }),
     ...(!isAt("model") && isLook() && { level }),
@@ -438,7 +443,7 @@ function writeLink() {
   isNewEntry = false;
   try {
     history[write](history.state, "", `#${link}`);
-  } catch {}
+  } catch {} // frames without an address (srcdoc) can't change it
 }
 
 /** Load all layers of a small page in a file, so that it can be printed. */
@@ -462,7 +467,7 @@ setTimeout(preloadLayers, 500);
 if (location.hash) followLink(location.hash);
 else setDepth(selection.depth);
 openStory();
-// The event's URL: the address may have changed since.
+// Use the event's URL: `location` may have changed since.
 addEventListener("hashchange", ({ newURL }) => followLink(new URL(newURL).hash));
 
 byId("theme").addEventListener("click", () => {
@@ -478,7 +483,8 @@ const onPaper = matchMedia("print");
 function layOutForPaper(printed) {
   if (printed === isPrinted()) return;
   document.documentElement.classList.toggle("printed", printed);
-  byId("unpainted").hidden = !printed || paintAll();
+  const isPainted = !printed || paintAll(); // false if numbers of maps aren't loaded
+  byId("unpainted").hidden = isPainted;
   point(null);
   repaint();
   for (const view of [...texts, ...allLines]) view.layOut();
@@ -494,6 +500,7 @@ onPaper.addEventListener("change", () => layOutForPaper(onPaper.matches));
 addEventListener("beforeprint", () => layOutForPaper(true));
 addEventListener("afterprint", () => layOutForPaper(false));
 
+// Overlay several heads: clicks on maps then add heads instead of replacing the open one.
 byId("several").addEventListener("click", ({ target }) => {
   const isOn = target.ariaPressed === "true";
   target.ariaPressed = String(!isOn);

@@ -52,13 +52,35 @@ PRODUCTS = "products"
 MODULES = ("product_fused.wasm", "product.wasm")
 
 RUN_SCRIPTS = (
-    *(CONSTANTS, "arrays.js", EQUATIONS, "run.js"),
-    *("sampling.js", "jobs.js", "maps.js", "source.js"),
+    CONSTANTS,
+    "arrays.js",
+    EQUATIONS,
+    "run.js",
+    "sampling.js",
+    "jobs.js",
+    "maps.js",
+    "source.js",
 )
 VIEW_SCRIPTS = (
-    *("align.js", "rows.js", "data.js", "draw.js", "colours.js", "grid.js", "next.js"),
-    *("lines.js", "tokens.js", "heatmap.js", "strips.js", "explain.js", "arithmetic.js"),
-    *("pass.js", "story.js", "picture.js", "tour.js", "levels.js", "page.js"),
+    "align.js",
+    "rows.js",
+    "data.js",
+    "draw.js",
+    "colours.js",
+    "grid.js",
+    "next.js",
+    "lines.js",
+    "tokens.js",
+    "heatmap.js",
+    "strips.js",
+    "explain.js",
+    "arithmetic.js",
+    "pass.js",
+    "story.js",
+    "picture.js",
+    "tour.js",
+    "levels.js",
+    "page.js",
 )
 SCRIPTS = (*RUN_SCRIPTS, *VIEW_SCRIPTS)
 LIVE_SCRIPTS = (
@@ -71,7 +93,7 @@ LIVE_SCRIPTS = (
     "passage.js",
 )
 
-# In a page that runs its model, the worker also runs the first script.
+# A page that runs its model has two scripts: the first runs in the page and in a worker.
 WORKER_SCRIPTS = (
     *RUN_SCRIPTS,
     "bpe.js",
@@ -122,7 +144,8 @@ def page(traces: Sequence[Result], language: str | None = None) -> str:
     """The page's HTML for one trace, or two to compare; see `Trace.to_html`."""
     language = language_of(language)
     for trace in traces:
-        trace.next_logits  # noqa: B018  kept in the trace, unlike all logits
+        # Computed here so that they are kept in the trace: packs are computed in a fork.
+        trace.next_logits  # noqa: B018
     traces = [trace.fork() for trace in traces]
     descriptions = [description_of(trace, language) for trace in traces]
     for trace, name in zip(descriptions, _names_of_models(traces, language), strict=True):
@@ -243,7 +266,7 @@ def as_page_path(path: str | os.PathLike[str]) -> Path:
     file = as_path(path)
     if os.fspath(path).endswith(("/", os.sep)) and not os.path.isdir(file):
         raise InvalidValueError(
-            "{path} is a directory's name; expected a file's", path=os.fspath(path)
+            "{path} names a directory; expected a file name", path=os.fspath(path)
         )
     if file.suffix.lower() not in SUFFIXES:
         raise InvalidValueError(
@@ -274,8 +297,8 @@ def _json(data: Any) -> str:
 
 
 def _element(names: Sequence[str]) -> str:
-    name = ' id="computing"' if names == WORKER_SCRIPTS else ""
-    return f"<script{name}>{_script(names)}</script>"
+    attribute = ' id="computing"' if names == WORKER_SCRIPTS else ""
+    return f"<script{attribute}>{_script(names)}</script>"
 
 
 def _script(names: Sequence[str]) -> str:
@@ -353,8 +376,8 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
         "scales": _scales(trace),
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
-            {**token_of(token), "part_of": printable(shared)}
-            for token, shared in zip(trace.tokens, trace.tokens.part_of, strict=True)
+            {**token_of(token), "part_of": printable(character)}
+            for token, character in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
         "prediction": prediction.description(trace, language, has_model),
     }

@@ -560,8 +560,8 @@ async function explanationOf(pass, step, c) {
   if (!inputs) return undefined;
   const x = Object.values(inputs).find((input) => input?.step);
   const working = new Working({ indices: { row: position, column }, inputs });
-  const rows = { lead: (i) => numberOf(x.step, i) };
-  return linesOfNumber(working, declared, { heading, result, rows });
+  const lead = (i) => numberOf(x.step, i);
+  return linesOfNumber(working, declared, { heading, result, lead });
 }
 
 const isPerHead = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
@@ -627,7 +627,7 @@ function explainConcat(pass, step, c) {
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
     result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, step)[c]),
-    rows: { lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))) },
+    lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))),
   });
   const name = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
   const goToHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());
@@ -649,7 +649,6 @@ function explainProbability(pass, step, c) {
   return linesOfNumber(working, description.explanations.softmax, {
     heading: headingOf(step),
     result: (x) => make("strong", {}, number(x)),
-    rows: {},
   });
 }
 

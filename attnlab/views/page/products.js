@@ -1,9 +1,11 @@
-// Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. A model's
-// parameters are in its memory, and, in `inScratch`, the arrays of a computation; others are copied there.
+// Matrix products and elementwise functions of float32 arrays in WebAssembly, see product.ts. Its memory has
+// a model's parameters and scratch memory, which `inScratch` uses for new arrays; other arrays are copied to
+// buffers.
 
-const CAPACITY = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 }; // of the buffers, in numbers
+// The sizes of the buffers in numbers: the first operand, the second, the output, and working memory.
+const CAPACITY = { a: 2 ** 20, b: 2 ** 21, o: 2 ** 20, w: 2 ** 13 };
 const SCRATCH = 2 ** 24; // numbers of scratch memory
-const ROWS_AT_ONCE = 2 ** 17; // numbers of the first matrix that are copied at a time
+const MAX_COPIED = 2 ** 17; // numbers of the first matrix that are copied at a time
 const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
 const MIN_IN_ROW = 32; // numbers of a row; likewise
 const BLOCK = 2 ** 12; // numbers that fit in the L1 cache
@@ -12,7 +14,7 @@ class Products {
   #used = 0; // numbers of scratch memory
   #isActive = false; // whether new arrays are allocated in it
 
-  /** An instance with memory for this many more numbers; null without WebAssembly. */
+  /** An instance with memory for `count` numbers besides the buffers; null without WebAssembly. */
   static of(count) {
     try {
       return new Products(count);
@@ -39,8 +41,8 @@ class Products {
   /** Call f with scratch memory for its arrays; `keep` copies one that f made, so that it outlives f. */
   inScratch(f) {
     const [used, isActive] = [this.#used, this.#isActive];
-    const start = this.scratch.byteOffset + 4 * used; // the scratch memory is the last
-    const keep = (x) => (x instanceof Nd && this.#isIn(x.data) && x.data.byteOffset >= start ? copyOf(x) : x);
+    const start = this.scratch.byteOffset + 4 * used; // what f allocates is after this address
+    const keep = (x) => (x instanceof Nd && this.#isInMemory(x.data) && x.data.byteOffset >= start ? copyOf(x) : x);
     this.#isActive = true;
     try {
       return f(keep);
@@ -58,38 +60,39 @@ class Products {
     return allocated;
   }
 
-  #isIn = (data) => data.buffer === this.scratch.buffer;
+  #isInMemory = (data) => data.buffer === this.scratch.buffer;
 
-  /** The same as `byRows` and `byColumns`; returns false if the matrices aren't supported. */
+  /** The product of x (n, m) from i and y (m, p) from j, written to out from `at`; returns false if it isn't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
     if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
-    const [next, step] = y.strides.slice(-2);
-    const isInMemory = this.#isIn(y.data);
-    const [lines, width, stride] = step === 1 ? [m, p, next] : [p, m, step];
-    if ((step !== 1 && next !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
+    const [xDown, xAcross] = x.strides.slice(-2); // the distances of rows, and of columns
+    const [yDown, yAcross] = y.strides.slice(-2);
+    const isByRows = yAcross === 1;
+    const isInMemory = this.#isInMemory(y.data);
+    const [lines, width, stride] = isByRows ? [m, p, yDown] : [p, m, yAcross]; // y's contiguous rows or columns
+    if ((!isByRows && yDown !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
     if (!isInMemory && m * p > CAPACITY.b) return false;
     if (!isInMemory)
       for (let line = 0; line < lines; line++) {
-        const from = j + line * stride;
-        this.b.set(y.data.subarray(from, from + width), line * width);
+        const first = j + line * stride;
+        this.b.set(y.data.subarray(first, first + width), line * width);
       }
-    const [from, rowStride] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
-    const [down, across] = x.strides.slice(-2);
-    const isDirect = across === 1 && this.#isIn(x.data) && this.#isIn(out);
-    const batch = isDirect ? n : Math.max(1, Math.floor(Math.min(ROWS_AT_ONCE / m, CAPACITY.o / p)));
+    const [b, bStride] = isInMemory ? [y.data.byteOffset + 4 * j, stride] : [this.b.byteOffset, width];
+    const isDirect = xAcross === 1 && this.#isInMemory(x.data) && this.#isInMemory(out);
+    const batch = isDirect ? n : Math.max(1, Math.floor(Math.min(MAX_COPIED / m, CAPACITY.o / p)));
     for (let start = 0; start < n; start += batch) {
       const count = Math.min(batch, n - start);
-      let [a, o, aStride] = [x.data.byteOffset + 4 * i, out.byteOffset + 4 * at, down];
+      let [a, o, aStride] = [x.data.byteOffset + 4 * i, out.byteOffset + 4 * at, xDown];
       if (!isDirect) {
         [a, o, aStride] = [this.a.byteOffset, this.o.byteOffset, m];
         for (let row = 0; row < count; row++) {
-          const from = i + (start + row) * down;
-          if (across === 1) this.a.set(x.data.subarray(from, from + m), row * m);
-          else for (let k = 0; k < m; k++) this.a[row * m + k] = x.data[from + k * across];
+          const first = i + (start + row) * xDown;
+          if (xAcross === 1) this.a.set(x.data.subarray(first, first + m), row * m);
+          else for (let k = 0; k < m; k++) this.a[row * m + k] = x.data[first + k * xAcross];
         }
       }
-      if (n === 1) this.exports[step === 1 ? "rowByRows" : "rowByColumns"](a, from, o, m, p, rowStride);
-      else this.exports.product(a, from, o, count, m, p, aStride, ...(step === 1 ? [rowStride, 1] : [1, rowStride]), this.w.byteOffset);
+      if (n === 1) this.exports[isByRows ? "rowByRows" : "rowByColumns"](a, b, o, m, p, bStride);
+      else this.exports.product(a, b, o, count, m, p, aStride, ...(isByRows ? [bStride, 1] : [1, bStride]), this.w.byteOffset);
       if (!isDirect) out.set(this.o.subarray(0, count * p), at + start * p);
     }
     return true;
@@ -102,9 +105,9 @@ class Products {
     if (!f || shape.at(-1) < MIN_IN_ROW || !(out instanceof Float32Array) || !arrays.every(isSupported)) return false;
     const buffers = [this.a, this.b, this.o];
     const addresses = buffers.map(({ byteOffset }) => byteOffset);
-    const isDirect = arrays.map(({ data, strides }) => strides.at(-1) === 1 && data instanceof Float32Array && this.#isIn(data));
+    const isDirect = arrays.map(({ data, strides }) => strides.at(-1) === 1 && data instanceof Float32Array && this.#isInMemory(data));
     // A row's last four numbers may reach into the next row, which may still be needed.
-    const isOutDirect = this.#isIn(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
+    const isOutDirect = this.#isInMemory(out) && (shape.at(-1) % 4 === 0 || shape.at(-1) === out.length);
     const last = [NaN, NaN, NaN]; // the number that each buffer is filled with
     forEachRow(shape, arrays, (at, starts, width, steps) => {
       for (let done = 0; done < width; done += BLOCK) {
@@ -114,7 +117,10 @@ class Products {
           const from = starts[k] + done;
           if (isDirect[k]) addresses[k] = data.byteOffset + 4 * from;
           else if (steps[k]) buffers[k].set(data.subarray(from, from + count));
-          else if (last[k] !== data[starts[k]]) buffers[k].fill((last[k] = data[starts[k]]), 0, Math.min(BLOCK, width));
+          else if (last[k] !== data[starts[k]]) {
+            last[k] = data[starts[k]];
+            buffers[k].fill(last[k], 0, Math.min(BLOCK, width));
+          }
         }
         f(...addresses, isOutDirect ? out.byteOffset + 4 * (at + done) : this.w.byteOffset, count);
         if (!isOutDirect) out.set(this.w.subarray(0, count), at + done);
@@ -132,7 +138,7 @@ class Products {
     for (let row = 0; row < out.length; row += batch) {
       const count = Math.min(batch, out.length - row);
       const from = offset + row * width;
-      const isDirect = this.#isIn(data);
+      const isDirect = this.#isInMemory(data);
       if (!isDirect) this.a.set(data.subarray(from, from + count * width));
       this.exports[name](isDirect ? data.byteOffset + 4 * from : this.a.byteOffset, this.o.byteOffset, count, width);
       out.set(this.o.subarray(0, count), row);

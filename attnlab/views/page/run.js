@@ -17,12 +17,13 @@ class Graph {
   #resolve(path) {
     const [layer, head] = path.startsWith("blocks.") ? path.match(/\d+/g).map(Number) : [];
     const pattern = path.replace(/^blocks\.\d+/, "blocks.#").replace(/\.heads\.\d+/, ".heads.@");
+    // In the data, # is the layer, #-1 the one before, @ the head; needs with a leading dot are siblings.
     const declared = this.data[path] ?? this.data[pattern];
     const [equation, sliceEquation, ...needs] = declared ?? ["", ""];
-    const owner = path.replace(/[^.]+$/, "");
+    const parent = path.replace(/[^.]+$/, "");
     const absolute = (need) =>
       need.startsWith(".")
-        ? owner + need.slice(1)
+        ? parent + need.slice(1)
         : need.replace("#-1", layer - 1).replace("#", layer).replace("@", head);
     const whole = path.replace(/heads\.\d+\./, "");
     const n_head = whole.replace(/[^.]+$/, "n_head");
@@ -56,7 +57,7 @@ class Run {
     for (const path of this.values.keys()) if (!isKept(path)) this.values.delete(path);
   }
 
-  /** Call f, which computes steps in memory that is reused afterwards; then keep only some, as in `keep`. */
+  /** Call f with scratch memory for the steps that it computes, then drop steps as `keep` does. */
   inScratch(f, isKept) {
     return inScratch((keep) => {
       try {
@@ -68,7 +69,7 @@ class Run {
     });
   }
 
-  /** A step without the edit of the step itself. */
+  /** A step's value before its edit; edits of earlier steps apply. */
   unedited(path) {
     const { equation, sliceEquation, whole, needs, isInput } = this.graph.node(path);
     const input = this.inputOf(path);
@@ -81,8 +82,9 @@ class Run {
 
   #compute(path) {
     const { equation, sliceEquation, whole } = this.graph.node(path);
-    const isSlice = this.values.has(whole) || whole in this.edits || !equation;
-    if (sliceEquation && isSlice && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
+    // Otherwise a head's step is computed from the head's steps, which is less work.
+    const needsWhole = this.values.has(whole) || whole in this.edits || !equation;
+    if (sliceEquation && needsWhole && !HEAD_ONLY.test(path) && this.inputOf(path) === undefined)
       return this.#slice(path, this.value(whole));
     let value = this.unedited(path);
     if (path in this.edits) value = applyEdit(value, this.edits[path]);
@@ -92,11 +94,11 @@ class Run {
 
   /** The paths of a step's heads that are edited or depend on an edit. */
   #editedSlices(path) {
-    const [, owner, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
-    if (HEAD_ONLY.test(path)) return [];
-    const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${owner}.heads.`));
-    const names = name === "scores" ? ["scores", "scale"] : [name];
-    const paths = heads.filter((edited) => names.includes(lastOf(edited)) && name !== "scale");
+    const [, parent, name] = /^(?:(.+)\.)?(.+)$/.exec(path);
+    if (HEAD_ONLY.test(path) || name === "scale") return [];
+    const heads = Object.keys(this.edits).filter((edited) => edited.startsWith(`${parent}.heads.`));
+    const names = name === "scores" ? ["scores", "scale"] : [name]; // a head's scale changes its scores
+    const paths = heads.filter((edited) => names.includes(lastOf(edited)));
     return [...new Set(paths.map((edited) => edited.replace(/[^.]+$/, name)))];
   }
 
@@ -123,7 +125,7 @@ class Run {
 // Steps that only a head has.
 const HEAD_ONLY = /\.heads\.\d+\.(X|scale|output)$/;
 
-// The only slices that can be edited here are heads' steps and scales.
+// Slices that can't be edited here: a head's X and output, parts of W_QKV and b_QKV, and a row of logits.
 const NOT_EDITABLE = /\.heads\.\d+\.(X|output)$|\b[Wb]_[QKV]$|^next_logits$/;
 
 const lastOf = (path) => path.replace(/.*\./, "");
