@@ -30,7 +30,7 @@ class Computation(NamedTuple):
     Attributes
     ----------
     equation : the equation, or the function that selects a head's part of a layer's step; None if
-        the step is given
+        the step is an input
     needs : the path and value of each of its parameters
     """
 
@@ -159,7 +159,7 @@ class Result(ReadOnly, StdoutSafe):
         return other
 
     def is_stored(self, name: str) -> bool:
-        """Whether a step is given or already computed and kept."""
+        """Whether a step is an input or already computed and kept."""
         return self._run.is_stored(self._path_of(name))
 
     def is_edited(self, name: str) -> bool:
@@ -227,7 +227,7 @@ class Result(ReadOnly, StdoutSafe):
         return self._step(name).axes
 
     def formula_of(self, name: str) -> str:
-        """The right-hand side of a step's equation, or a description if it is given."""
+        """The right-hand side of a step's equation, or a description of an input."""
         return self._run.graph.formulas.get(name, self._step(name).formula)
 
     def _graph_as_data(self) -> dict[str, list[str]]:
@@ -295,7 +295,7 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 
     Returns
     -------
-    paths from the root; () for given steps and parameters
+    paths from the root; () for inputs and parameters
 
     Examples
     --------
