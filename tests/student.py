@@ -204,9 +204,10 @@ class Student:
     def has(self, mistake: str) -> bool:
         return mistake in self.mistakes
 
-    def find(self, prefix: str) -> str:
-        """The mistake whose name starts with a prefix, or ""."""
-        return next((mistake for mistake in self.mistakes if mistake.startswith(prefix)), "")
+    def suffix(self, prefix: str) -> str:
+        """What follows a prefix in the name of a mistake, such as 5 in fill_5, or ""."""
+        names = (mistake for mistake in self.mistakes if mistake.startswith(prefix))
+        return next(names, "").removeprefix(prefix)
 
     # ---- pieces ----
 
@@ -261,8 +262,8 @@ class Student:
             return x
         if self.has("tanh"):
             return np.tanh(x)
-        if typo := self.find("gelu_0"):
-            inner = np.sqrt(2 / np.pi) * (x + float(typo.removeprefix("gelu_")) * x**3)
+        if decimals := self.suffix("gelu_0."):
+            inner = np.sqrt(2 / np.pi) * (x + float(f"0.{decimals}") * x**3)
             return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
         if self.has("gelu_2_pi"):
             inner = 2 / np.pi * (x + 0.044715 * x**3)
@@ -272,6 +273,7 @@ class Student:
 
     def matrix(self, path: str) -> Any:
         W = self.p[path]
+        # The same memory, read as if it were the transposed matrix.
         transposed = " ".join(TRANSPOSED.get(mistake, "") for mistake in self.mistakes)
         return W.reshape(W.shape[::-1]).T if path.rpartition(".")[2] in transposed.split() else W
 
@@ -296,7 +298,7 @@ class Student:
                 b[n * D : (n + 1) * D] = 0
         QKV = x @ np.concatenate(thirds, axis=1) + b
         q, k, v = (QKV[:, i * D : (i + 1) * D] for i in range(3))
-        order = self.find("order_").removeprefix("order_")
+        order = self.suffix("order_")
         if order and order != "per_head":
             q, k, v = ({"Q": q, "K": k, "V": v}[name] for name in order)
         if self.has("split_dh_first") or self.has("split_and_merge_dh_first"):
@@ -362,10 +364,10 @@ class Student:
             masked = np.where(future, 0, scores).astype(x.dtype)
         elif self.has("no_mask"):
             masked = scores
-        elif fill_n := self.find("fill_"):
-            masked = np.where(future, -float(fill_n.removeprefix("fill_")), scores).astype(x.dtype)
-        elif lower_n := self.find("lower_"):
-            masked = (scores - future * float(lower_n.removeprefix("lower_"))).astype(x.dtype)
+        elif value := self.suffix("fill_"):
+            masked = np.where(future, -float(value), scores).astype(x.dtype)
+        elif value := self.suffix("lower_"):
+            masked = (scores - future * float(value)).astype(x.dtype)
         elif self.has("mask_one"):
             masked = (scores + np.where(future, 0, 1)).astype(x.dtype)
         if self.has("mask_after"):
@@ -432,7 +434,7 @@ class Student:
             positions = positions[::-1]
         if self.has("positions_0"):
             positions = 0 * positions
-        if shift := self.find("cache_position_").removeprefix("cache_position_"):
+        if shift := self.suffix("cache_position_"):
             # The last three tokens are generated one by one.
             positions[-3:] = 0 if shift == "0" else positions[-3:] + int(shift)
         token, position = self.p["W_E"][ids], self.p["W_P"][positions]

@@ -185,6 +185,7 @@ def test_failing_measures_are_refused_before_any_work(
 class Backwards(Executor):
     """Runs the last task first, once all are submitted."""
 
+    TASKS = 7  # of 20 texts in chunks of 3
     _max_workers = 4
 
     def __init__(self) -> None:
@@ -193,7 +194,7 @@ class Backwards(Executor):
     def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.submitted.append((future, function, args))
-        if len(self.submitted) >= 7:
+        if len(self.submitted) >= self.TASKS:
             for submitted, function, args in reversed(self.submitted):
                 submitted.set_result(function(*args))
         return future

@@ -153,7 +153,7 @@ def test_access_to_the_atlas_page(explorer: Explorer) -> None:
 def test_models_that_do_not_match_the_atlas(atlas: Atlas, pocket: GPT2, tmp_path: Path) -> None:
     with pytest.raises(InvalidTypeError, match="model must be a GPT2; got 'pocket'"):
         atlas.explore("pocket")  # type: ignore[arg-type]
-    shape = "doesn't match the atlas: it has 3 layers of 5 heads. The atlas was made with GPT2: 2 l"
+    shape = "doesn't match the atlas: it has 3 layers of 5 heads"
     with pytest.raises(InvalidValueError, match=shape):
         atlas.explore(GPT2.from_pretrained(REFERENCE / "odd"))
     arrays = dict(pocket.parameters.items())
@@ -165,7 +165,7 @@ def test_models_that_do_not_match_the_atlas(atlas: Atlas, pocket: GPT2, tmp_path
     with pytest.raises(InvalidValueError, match="it has 5 positions, and a passage has 32 tokens"):
         atlas.explore(GPT2.from_arrays(replace(pocket.config, n_positions=5), short))
     without_tokenizer = GPT2.from_arrays(pocket.config, arrays)
-    with pytest.raises(InvalidValueError, match="its tokenizer decodes the passages' ids diff"):
+    with pytest.raises(InvalidValueError, match="its tokenizer decodes the passages' ids"):
         atlas.explore(without_tokenizer)
 
 

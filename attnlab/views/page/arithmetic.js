@@ -273,6 +273,7 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
 function inputsOfCell({ trace, layer, Q, K, Dh, edited }, i, j, { mask, scale, ...rows }) {
   const { divide_by_sqrt_d, ...hyperparameters } = trace.hyperparameters;
   const layer_number = hyperparameters[`blocks.${layer}.attention.layer_number`];
+  // The whole row for indices with ":", else its number for key j.
   const valuesOfRow = (row) => (indices) => (indices.includes(":") ? row : row[j]);
   return {
     ...Object.fromEntries(Object.entries(rows).map(([name, row]) => [name, { values: valuesOfRow(row) }])),

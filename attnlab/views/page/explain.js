@@ -142,7 +142,7 @@ function formulaParts(tree, leaf, outer = 0) {
   if (!(operation in PRECEDENCE)) return [operation, "(", ...part(operands[0], 0), ")"];
   const precedence = PRECEDENCE[operation];
   if (operation === "**") return [...part(operands[0], 5), POWERS[operands[1]]];
-  // After any sign, a negative number is in brackets, as in a product.
+  // The right operand of - and / needs brackets sooner, as in a - (b - c); negative numbers do after any sign.
   const after = Math.max(precedence + (operation === "-" || operation === "/" ? 1 : 0), 2);
   const parts = [...part(operands[0], precedence), SIGNS[operation], ...part(operands[1], after)];
   if (operation === ">") return ["[", ...parts, "]"];

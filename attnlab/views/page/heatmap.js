@@ -66,7 +66,7 @@ function makeHeatmap(view) {
     return matrix ? boundOf(view, selection, matrix) : 0;
   }
 
-  /** Explain why a difference is 0 in the first queries or everywhere; `view.distinction` already says so in its name. */
+  /** Explain why a difference is 0 in the first queries or everywhere; not for a view whose name says what differs. */
   function explainZero() {
     zeroNote.textContent = "";
     if (!matrix || !view.isDifference || view.distinction || traces[0].model !== traces[1].model) return;

@@ -1,5 +1,5 @@
-// The levels of the page's simpler mode, Look: the model, a block, a head, one of its matrices, a number. Each opens from the one before, by
-// pointer or Enter; Escape, the breadcrumb and the browser's Back return to the one before.
+// The levels of the page's simpler mode, Look: the model, a block, a head, one of its matrices, a number. Each
+// opens from the one before, by pointer or Enter; Escape, the breadcrumb and the browser's Back return to it.
 
 const LEVELS = ["model", "block", "head", "matrix", "number"];
 

@@ -239,7 +239,7 @@ function summarise() {
   if (compared.hidden) return;
   const [a, b] = traces;
   const count = (condition) => alignment.queries.filter(condition).length;
-  const [onlyA, onlyB] = [count(([, n]) => n === null), count(([n]) => n === null)];
+  const [onlyA, onlyB] = [count(([, inB]) => inB === null), count(([inA]) => inA === null)];
   const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].symbol !== b.tokens[m].symbol);
   const sentences = [
     whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
@@ -312,7 +312,7 @@ function openTraces(descriptions) {
   document.body.classList.toggle("comparing", traces.length === 2);
   document.body.style.setProperty("--views", views.length);
   document.body.style.setProperty("--traces", traces.length);
-  byId("texts").after(byId("letters")); // out of the texts, which are replaced
+  byId("texts").after(byId("letters")); // kept when the texts are replaced
   byId("story").hidden = !source.has(traces.at(-1), "story");
   byId("ranked").replaceChildren();
   for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
@@ -398,7 +398,7 @@ function followLink(link) {
   Object.assign(selection, { key: undefined }, clampedSelection(values));
   isHeadChosen ||= ["layer", "head", "query", "key"].some((name) => values[name] >= 0);
   selection.level = LEVELS.slice(0, -1).includes(values.level) ? values.level : "model";
-  const depth = values.stop ? "lab" : values.depth; // `stop` is a step of the forward pass, which only Lab shows
+  const depth = values.stop ? "lab" : values.depth; // a stop is a step of the forward pass, which only Lab shows
   setDepth(DEPTHS.includes(depth) ? depth : selection.depth);
   if (TEXT_SIZES.includes(Number(values.letters))) setTextSize(Number(values.letters));
   followQuery();
@@ -443,7 +443,7 @@ function writeLink() {
   isNewEntry = false;
   try {
     history[write](history.state, "", `#${link}`);
-  } catch {} // frames without an address (srcdoc) can't change it
+  } catch {} // frames without an address (srcdoc) refuse it
 }
 
 /** Load all layers of a small page in a file, so that it can be printed. */
@@ -483,7 +483,7 @@ const onPaper = matchMedia("print");
 function layOutForPaper(printed) {
   if (printed === isPrinted()) return;
   document.documentElement.classList.toggle("printed", printed);
-  const isPainted = !printed || paintAll(); // false if numbers of maps aren't loaded
+  const isPainted = !printed || paintAll(); // false if some maps lack numbers
   byId("unpainted").hidden = isPainted;
   point(null);
   repaint();

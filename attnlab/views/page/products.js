@@ -9,6 +9,7 @@ const MAX_COPIED = 2 ** 17; // numbers of the first matrix that are copied at a 
 const MIN_PRODUCTS = 2 ** 12; // multiplications; below this, copying the matrices isn't worth it
 const MIN_IN_ROW = 32; // numbers of a row; likewise
 const BLOCK = 2 ** 12; // numbers that fit in the L1 cache
+const FIRST_ADDRESS = 1024; // AssemblyScript reserves the bytes before
 
 class Products {
   #used = 0; // numbers of scratch memory
@@ -25,11 +26,11 @@ class Products {
 
   constructor(count) {
     const sizes = [CAPACITY.a, CAPACITY.b, CAPACITY.o, CAPACITY.w, count, SCRATCH];
-    const total = 1024 + 4 * sizes.reduce((sum, size) => sum + size);
+    const total = FIRST_ADDRESS + 4 * sizes.reduce((sum, size) => sum + size);
     const memory = new WebAssembly.Memory({ initial: Math.ceil(total / 2 ** 16) });
     const module = MODULES.map(bytesOf).find((bytes) => WebAssembly.validate(bytes));
     const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory, abort() {} } });
-    let start = 1024;
+    let start = FIRST_ADDRESS;
     const [a, b, o, w, numbers, scratch] = sizes.map((size) => {
       const part = new Float32Array(memory.buffer, start, size);
       start += 4 * size;
@@ -65,11 +66,11 @@ class Products {
   /** The product of x (n, m) from i and y (m, p) from j, written to out from `at`; returns false if it isn't supported. */
   product(x, i, y, j, out, at, [n, m, p]) {
     if (n * m * p < MIN_PRODUCTS || m > CAPACITY.a || p > CAPACITY.o) return false;
-    const [xDown, xAcross] = x.strides.slice(-2); // the distances of rows, and of columns
+    const [xDown, xAcross] = x.strides.slice(-2); // from row to row, and from column to column
     const [yDown, yAcross] = y.strides.slice(-2);
     const isByRows = yAcross === 1;
     const isInMemory = this.#isInMemory(y.data);
-    const [lines, width, stride] = isByRows ? [m, p, yDown] : [p, m, yAcross]; // y's contiguous rows or columns
+    const [lines, width, stride] = isByRows ? [m, p, yDown] : [p, m, yAcross]; // contiguous rows or columns of y
     if ((!isByRows && yDown !== 1) || ![x, y, { data: out }].every(({ data }) => data instanceof Float32Array)) return false;
     if (!isInMemory && m * p > CAPACITY.b) return false;
     if (!isInMemory)
