@@ -133,7 +133,7 @@ def test_one_text_has_no_standard_error(pocket: GPT2) -> None:
 
 
 def test_few_long_texts_are_reported(pocket: GPT2) -> None:
-    """Texts of 1, 1 and 10 windows have an effective number of 144 / 102."""
+    """Texts of 1, 1 and 10 windows have an effective sample size of 144 / 102."""
     long = pocket.tokenizer.decode(pocket.tokenizer.encode(" ball") * 20)
     corpus_texts = ["The", "The", long]
     atlas = attnlab.atlas(pocket, corpus_texts, [lengths], window=2, progress=False)

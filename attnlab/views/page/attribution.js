@@ -79,9 +79,13 @@ function attributionTables(trace, id, numbers) {
   const rounded = (x) => fixed(x, 2);
   const parts = mlps.map((mlp, n) => rowOf(n, [...heads.slice(n * H, (n + 1) * H), mlp].map(rounded)));
   const [embedding, bias] = rest.map(rounded);
+  const lensCaption = make("span", {}, ...sayParts("What the model would predict if it ended at each point, and {word} there", { word: word() }));
+  const lensHeader = ["", say("most probable"), say("rank"), say("probability")];
+  const partsCaption = make("span", {}, ...sayParts("What each part writes directly to the logit of {word}", { word: word() }));
+  const partsHeader = [say("layer"), ...Array.from({ length: H }, (_, h) => say("head {head}", { head: h })), "MLP"];
   return [
-    tableOf(make("span", {}, ...sayParts("What the model would predict if it ended at each point, and {word} there", { word: word() })), ["", say("most probable"), say("rank"), say("probability")], points),
-    tableOf(make("span", {}, ...sayParts("What each part writes directly to the logit of {word}", { word: word() })), [say("layer"), ...Array.from({ length: H }, (_, h) => say("head {head}", { head: h })), "MLP"], parts),
+    tableOf(lensCaption, lensHeader, points),
+    tableOf(partsCaption, partsHeader, parts),
     make("p", { class: "note" }, say("embedding {embedding}, biases {bias}, total {total}", { embedding, bias, total: rounded(total) })),
   ];
 }

@@ -228,9 +228,8 @@ function summarise() {
     ...traces.flatMap(({ name, model, excerpt }, n) => [
       ...(n ? [" · "] : []),
       ...(traces.length === 2 ? [`${name}: `] : []),
-      ...(models.size > 1 || (model && n === 0)
-        ? [make("b", {}, model), " "]
-        : []),
+      // Of a shared model, the name is shown once.
+      ...(models.size > 1 || (model && n === 0) ? [make("b", {}, model), " "] : []),
       make("q", {}, make("bdi", {}, excerpt)),
     ]),
   );
