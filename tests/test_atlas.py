@@ -397,7 +397,7 @@ def test_texts_are_not_normalized(pocket: GPT2, tmp_path: Path) -> None:
         f"text {n}": tuple(ids) for n, ids in enumerate(encoded)
     }
 
-    def corpora(texts: list[str]) -> set[str]:
+    def digests_of(texts: list[str]) -> set[str]:
         """The corpus digests of files and directories with both kinds of line breaks."""
         digests = set()
         for number, end in enumerate(("\n", "\r\n")):
@@ -412,7 +412,7 @@ def test_texts_are_not_normalized(pocket: GPT2, tmp_path: Path) -> None:
         return digests
 
     plain = attnlab.atlas(pocket, ["The dog", "A cat"], ["loss"], progress=False).corpus
-    assert corpora(["The dog", "A cat"]) == {plain}
+    assert digests_of(["The dog", "A cat"]) == {plain}
     with_line_breaks = attnlab.atlas(
         pocket, ["The dog\n", "A cat\n"], ["loss"], progress=False
     ).corpus
@@ -568,16 +568,17 @@ def test_two_runs_in_one_directory(tmp_path: Path) -> None:
 @posix
 @pytest.mark.slow
 def test_runs_killed_at_each_write_resume(tmp_path: Path) -> None:
+    """The program compares each resumed run, and prints how often it was killed."""
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path]
-    done = subprocess.run(program, capture_output=True, text=True, check=True)
-    assert int(done.stdout) > 20
+    process = subprocess.run(program, capture_output=True, text=True, check=True)
+    assert int(process.stdout) > 20
 
 
 @posix
 @pytest.mark.slow
 def test_runs_killed_at_random_moments_resume(tmp_path: Path) -> None:
     program = [sys.executable, Path(__file__).with_name("atlas_runs.py"), tmp_path, "--once"]
-    rng, killed = np.random.default_rng(), 0
+    rng, killed = np.random.default_rng(), 0  # other moments in each run of the tests
     for _ in range(4):
         child = subprocess.Popen(program)
         while not any(tmp_path.glob("chunk-*")) and child.poll() is None:
@@ -774,12 +775,12 @@ def test_atlases_of_different_windows_are_not_compared(pocket: GPT2) -> None:
     assert short.title.startswith(f"Atlas of 3 texts, {short.tokens} tokens in windows of 32\n")
 
 
-def twice(trace: Trace) -> Any:
+def other_lengths(trace: Trace) -> Any:
     """A different measure with the name of `lengths`."""
     return 2 * lengths(trace) + trace.ids[0] % 5
 
 
-twice.__name__ = "lengths"
+other_lengths.__name__ = "lengths"
 
 
 def test_comparison_over_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
@@ -787,7 +788,7 @@ def test_comparison_over_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
     corpus_texts = texts(20)
     first, second = (
         attnlab.atlas(pocket, corpus_texts, [measure], progress=False)
-        for measure in (lengths, twice)
+        for measure in (lengths, other_lengths)
     )
     comparison = first.compare(second)
     ids = [pocket.tokenizer.encode(text) for text in corpus_texts]
@@ -798,10 +799,10 @@ def test_comparison_over_the_same_texts(pocket: GPT2, tmp_path: Path) -> None:
     assert comparison.batches == 20
     # Lines of a file and the texts of a list are the same texts, however many are in a chunk.
     (tmp_path / "corpus.txt").write_text("\n".join(corpus_texts) + "\n", encoding="utf-8")
-    lines = attnlab.atlas(pocket, tmp_path / "corpus.txt", [twice], chunk=3, progress=False)
+    lines = attnlab.atlas(pocket, tmp_path / "corpus.txt", [other_lengths], chunk=3, progress=False)
     assert lines.corpus == second.corpus
     np.testing.assert_allclose(first.compare(lines).error["lengths"], error)
-    others = attnlab.atlas(pocket, [*corpus_texts, "The dog"], [twice], progress=False)
+    others = attnlab.atlas(pocket, [*corpus_texts, "The dog"], [other_lengths], progress=False)
     assert first.compare(others).batches == 0
     short = attnlab.atlas(pocket, corpus_texts[:1], [lengths], progress=False)
     assert np.isnan(short.compare(short).error["lengths"]).all()
@@ -820,9 +821,7 @@ def test_errors_of_differences_equal_those_of_resampling() -> None:
     columns, count = 500, 300
     atlases = Tally.empty(columns), Tally.empty(columns)
     for number in range(count):
-        n = rng.integers(1, 9, columns).astype(
-            float
-        )  # measured positions of the text, in both atlases
+        n = rng.integers(1, 9, columns).astype(float)  # positions of the text, in both atlases
         z = rng.normal(size=(2, columns))
         values = z[0], correlation * z[0] + math.sqrt(1 - correlation**2) * z[1]
         for tally, value in zip(atlases, values, strict=True):

@@ -59,7 +59,7 @@ def page(
 
     Parameters
     ----------
-    in_atlas_directory : whether the page is saved there
+    in_atlas_directory : whether the page is saved beside the atlas's files
     served : by an explorer; None for a file
     """
     language = language_of(language)

@@ -19,8 +19,8 @@ from attnlab.views.shown import Result
 # The most probable next tokens whose probabilities are compared.
 COMPARED = 5
 
-# A budget of multiplications for ablating heads, and the fewest heads that are ablated. In a small
-# model it covers all heads, in a larger one those with the largest direct attribution.
+# A budget of multiplications for ablating heads, and the fewest heads that are ablated. The budget
+# covers all heads of a small model; in larger ones, those with the largest attribution are ablated.
 MAX_ABLATION_WORK = 9_000_000_000
 MIN_ABLATED_HEADS = 2
 
