@@ -374,7 +374,11 @@ class Student:
             e = np.exp(scores - scores.max(-1, keepdims=True))
             w = np.where(future, 0, e / e.sum(-1, keepdims=True))
         else:
-            axis = 1 if self.has("softmax_queries") else 0 if self.has("softmax_heads") else 2
+            axis = 2
+            if self.has("softmax_queries"):
+                axis = 1
+            elif self.has("softmax_heads"):
+                axis = 0
             # Over other axes, all entries of a sum may be masked.
             finite = np.maximum(masked, -1e9) if axis < 2 else masked
             e = np.exp(finite - finite.max(axis, keepdims=True))

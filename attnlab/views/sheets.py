@@ -125,7 +125,8 @@ class Cells(NDArrayOperatorsMixin):
         if precedence == ATOM:  # a call's arguments need no parentheses
             least = [COMPARISON] * 2
         else:  # at equal precedence, the right operand needs them: a - (b - c), but a - b - c
-            least = [precedence + (precedence == POWER), precedence + 1]
+            left = ATOM if precedence == POWER else precedence  # (a^2)^2, but a*b*c
+            least = [left, precedence + 1]
         result = self._elementwise(ufunc, template, inputs, least, precedence)
         if out is None:
             return result
@@ -262,7 +263,8 @@ class Book:
 
     def lines(self, cells: Cells) -> AnyArray:
         """Each row of cells as a `Line`, (..., n) -> (...); formulas get a sheet first."""
-        if cells.addresses is None or (step := _spacing(cells.addresses)) is None:
+        step = None if cells.addresses is None else _spacing(cells.addresses)
+        if step is None:
             name = f"{self.step}.{cells.source}"
             sheet_cells = self.put(name, f"{cells.source}, a part of {self.step}", cells, self.axes)
             vars(cells).update(vars(sheet_cells))  # so that further uses refer to the sheet

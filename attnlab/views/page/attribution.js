@@ -35,12 +35,12 @@ function attributionOf(run, { n_layer, n_embd }, { n_head, epsilon }, id) {
   const x = run.value(last);
   // The gradient of the logit, with the deviation held constant.
   const u = nd.divide(directionOf(run, w), equations.deviation(nd.subtract(x, equations.mean(x)), epsilon));
-  const projection = (rows, u) => nd.matmul(rows.reshape(1, n_embd), u.reshape(n_embd, 1)).numbers()[0];
-  const contribution = (path) => projection(run.value(path), u);
+  const dot = (a, b) => nd.matmul(a.reshape(1, n_embd), b.reshape(n_embd, 1)).numbers()[0];
+  const contribution = (path) => dot(run.value(path), u);
   const blocks = Array.from({ length: n_layer }, (_, n) => `blocks.${n}`);
   const heads = blocks.flatMap((block) => Array.from({ length: n_head }, (_, h) => contribution(`${block}.attention.heads.${h}.output`)));
   const mlps = blocks.map((block) => contribution(`${block}.mlp.output`));
-  const biases = blocks.reduce((sum, block) => sum + contribution(`${block}.attention.b_O`), projection(run.value("bias"), w));
+  const biases = blocks.reduce((sum, block) => sum + contribution(`${block}.attention.b_O`), dot(run.value("bias"), w));
   return Float32Array.from([...lens, ...heads, ...mlps, contribution("embedding"), biases]);
 }
 

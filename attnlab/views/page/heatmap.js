@@ -71,13 +71,13 @@ function makeHeatmap(view) {
     zeroNote.textContent = "";
     if (!matrix || !view.isDifference || view.distinction || traces[0].model !== traces[1].model) return;
     const first = matrix.findIndex((x) => x !== 0 && !Number.isNaN(x));
-    const i = first < 0 ? view.T : Math.floor(first / view.Tk);
+    const zeroRows = first < 0 ? view.T : Math.floor(first / view.Tk); // the rows before the first difference
     const isSame = ([a, b]) => traces[0].tokens[a]?.symbol === traces[1].tokens[b]?.symbol;
-    if (i === view.T) zeroNote.textContent = say("0 everywhere: the input of this head is the same in A and B.");
-    else if (i && view.queries.slice(0, i).every(isSame) && !alignment.queries.every(isSame))
+    if (zeroRows === view.T) zeroNote.textContent = say("0 everywhere: the input of this head is the same in A and B.");
+    else if (zeroRows && view.queries.slice(0, zeroRows).every(isSame) && !alignment.queries.every(isSame))
       zeroNote.textContent = say(
         "0 up to query {i}: both texts are the same up to there, and later tokens are masked.",
-        { i: positionsInWords(view.queries[i - 1]) },
+        { i: positionsInWords(view.queries[zeroRows - 1]) },
       );
   }
 

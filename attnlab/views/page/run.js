@@ -111,6 +111,7 @@ class Run {
     const copy = new Nd(broadcast(value, shape).numbers().slice(), shape);
     const slice = this.#slice(path, copy);
     const before = new Nd(slice.numbers().slice(), slice.shape);
+    // The slice is a view, so this changes the copy.
     assign(slice, path in this.edits ? applyEdit(before, this.edits[path]) : this.unedited(path));
     return copy;
   }
