@@ -22,7 +22,7 @@ function animate(element) {
 }
 
 /** The open head's map in the picture; undefined if its trace has no such head. */
-const openHeadMap = () => picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
+const mapOfOpenHead = () => picture.maps[selection.layer * picture.view.H + selection.head]?.cell;
 
 /**
  * The element that shows the content of a deeper level at `level`, such as a head's small map in the
@@ -30,7 +30,7 @@ const openHeadMap = () => picture.maps[selection.layer * picture.view.H + select
  */
 function elementShowing(deeper, level) {
   if (!["model", "block"].includes(level)) return byId("head");
-  if (deeper !== "block") return openHeadMap();
+  if (deeper !== "block") return mapOfOpenHead();
   return level === "model" ? picture.titles[selection.layer] : byId("picture");
 }
 
@@ -56,7 +56,7 @@ async function zoomTo(level, { layer, head } = selection, then = () => {}) {
 const zoomOut = () => zoomTo(LEVELS[LEVELS.indexOf(selection.level) - 1]);
 
 function focusLevel() {
-  const target = isAt("model", "block") ? openHeadMap() : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
+  const target = isAt("model", "block") ? mapOfOpenHead() : isAt("number") ? byId("arithmetic-title") : heatmaps.at(-1).cursor;
   target?.focus({ preventScroll: true });
 }
 

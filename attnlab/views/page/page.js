@@ -482,8 +482,7 @@ const onPaper = matchMedia("print");
 function layOutForPaper(printed) {
   if (printed === isPrinted()) return;
   document.documentElement.classList.toggle("printed", printed);
-  const isPainted = !printed || paintAll(); // false if some maps lack numbers
-  byId("unpainted").hidden = isPainted;
+  byId("unpainted").hidden = printed ? paintAll() : true; // shown on paper if some maps lack numbers
   point(null);
   repaint();
   for (const view of [...texts, ...allLines]) view.layOut();
