@@ -717,7 +717,7 @@ def test_forged_files_with_a_correct_checksum_are_refused(
     else:
         metadata[name] = value if isinstance(value, str) else json.dumps(value)
     write_sealed(tmp_path / "forged", "2", tensors, metadata)
-    with pytest.raises(RecordingError, match="isn't (a )?complete"):
+    with pytest.raises(RecordingError, match=r"isn't (a )?complete"):
         attnlab.open_atlas(tmp_path / "forged")
 
 
