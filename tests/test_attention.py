@@ -445,7 +445,7 @@ def test_odd_shapes_against_loops(of_X: Any, of_memory: Any, of_mask: Any) -> No
         assert np.array_equal(
             np.broadcast_to(head.mask, full[..., h, :, :].shape), full[..., h, :, :]
         )
-        assert head._scores_shape == head.scores.shape == (*leading, 3, memory.shape[-2])
+        assert head.scores_shape == head.scores.shape == (*leading, 3, memory.shape[-2])
         assert repr(head)
     assert repr(result)
 

@@ -118,7 +118,7 @@ def test_each_step_reports_computed_and_cached_parts(odd: GPT2) -> None:
             assert np.shares_memory(K, more)  # one cache, and nothing is copied
     for step in generated.steps:
         head = step.trace.head(1, 2)
-        assert head._scores_shape == head.scores.shape
+        assert head.scores_shape == head.scores.shape
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

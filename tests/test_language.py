@@ -9,6 +9,7 @@ import locale
 import os
 import pickle
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -696,6 +697,8 @@ def test_the_commands_help_in_chinese(
         ("next the --nothing", "未知的参数：--nothing"),
         ("next the -k", "参数 -k：应给出一个值"),
         ("next the -k two", "参数 -k：无效的 int 值：'two'"),
+        ("next the -k 'a value: {b}'", "参数 -k：无效的 int 值：'a value: {b}'\n"),
+        ("generate the --temperature %d", "参数 --temperature：无效的 float 值：'%d'"),
         ("next the --edit x", "参数 --edit：'x' 不是 PATH=NUMBER 的形式"),
         ("lens the --token a --position 0", "参数 --position：不能与参数 --token 同时使用"),
         ("generate the --to 1", "选项有歧义：--to 可以是 "),
@@ -709,7 +712,7 @@ def test_usage_errors_in_chinese(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
-    assert main(arguments.split()) == 2
+    assert main(shlex.split(arguments)) == 2
     error = capsys.readouterr().err
     assert error.startswith("用法：attnlab")
     assert f"错误：{chinese}" in error

@@ -319,7 +319,7 @@ def test_overflowing_products_are_reported(
 def test_computed_steps_are_reused() -> None:
     """Planted numbers are used by later steps."""
     long = heads_of(LENGTHS[1])
-    replace_steps(long, weights=np.zeros(long._scores_shape))
+    replace_steps(long, weights=np.zeros(long.scores_shape))
     assert not long.context.any()
     mlp = ForwardPass(np.arange(LENGTHS[1]), parameters()).blocks[0].mlp
     replace_steps(mlp, activated=np.zeros((LENGTHS[1], 24), np.float32))

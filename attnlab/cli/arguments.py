@@ -28,7 +28,8 @@ USAGE_ERRORS = (
     "expected one argument",
     "not allowed with argument {name}",
     "invalid choice: {value} (choose from {choices})",
-    "invalid {type} value: {value}",
+    "invalid int value: {value}",
+    "invalid float value: {value}",
     "ambiguous option: {option} could match {matches}",
 )
 

@@ -204,7 +204,7 @@ class Attention(Result):
         write_sheets(self, path)
 
     @property
-    def _scores_shape(self) -> tuple[int, ...]:
+    def scores_shape(self) -> tuple[int, ...]:
         """The shape of the scores, (..., Tq, Tk), known before they are computed."""
         shape: tuple[int, ...] = self._run.scores_shape
         return shape
@@ -343,8 +343,8 @@ class Head(SelfAttention):
         return step
 
     @property
-    def _scores_shape(self) -> tuple[int, ...]:
-        *leading, _, queries, keys = super()._scores_shape
+    def scores_shape(self) -> tuple[int, ...]:
+        *leading, _, queries, keys = super().scores_shape
         return (*leading, queries, keys)
 
     @property

@@ -75,8 +75,8 @@ def explain(
     if axes[0:1] == ["H"]:
         return explain_in_head(result, name, axes, token, component)
     if is_by_key and name in STEPS and (component is None or name == "weights"):
-        if len(result._scores_shape) > 2 or result.V.ndim > 2:
-            raise error_for_several(result, "weights", result._scores_shape)
+        if len(result.scores_shape) > 2 or result.V.ndim > 2:
+            raise error_for_several(result, "weights", result.scores_shape)
         query = token_index(result, "query", -1 if token is None else token, result.Q.shape[0])
         if component is None:
             return explain_row(result, query)
@@ -115,7 +115,7 @@ def explain_in_head(
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if axes[-2:] == ["Tq", "Tk"]:
-        raise error_for_several(result, name, result._scores_shape)
+        raise error_for_several(result, name, result.scores_shape)
     if name.endswith("_cache"):  # the first rows of K, or of V
         name = name.removesuffix("_cache")
         token = as_index(-1 if token is None else token, "key", result.tokens_before)
@@ -192,7 +192,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
     }
     queries, keys = (
         axis_of(attention, axis, count)
-        for axis, count in zip(("Tq", "Tk"), attention._scores_shape, strict=True)
+        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
     title = Message(
         "{title}: the weight of key {key} for query {query}",

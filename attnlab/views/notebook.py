@@ -193,7 +193,7 @@ def trace_view(trace: Result) -> str:
     """A trace's first view: tokens, next tokens and, for a short text, all heads."""
     body = [_chips(trace.tokens)]
     trace = trace.fork()
-    if len(trace.blocks) * math.prod(trace.blocks[0].attention._scores_shape) <= SCORES_SHOWN:
+    if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
         for view in (_prediction, _all_heads):
             try:
                 body.append(view(trace))
@@ -462,7 +462,7 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
 
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention that shows the chosen tokens."""
-    for axis, count in zip(("Tq", "Tk"), attention._scores_shape[-2:], strict=True):
+    for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
         indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), repr(attention))
 

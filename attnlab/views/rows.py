@@ -34,7 +34,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
     query_axis, key_axis = (
         axis_of(attention, axis, count)
-        for axis, count in zip(("Tq", "Tk"), attention._scores_shape, strict=True)
+        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
     )
     keys = key_axis.numbered_labels
     maximum = int(steps["masked_scores"].stored.argmax())
