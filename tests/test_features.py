@@ -123,7 +123,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     none = copy_with(
         "standard", tmp_path / "none", {n: np.zeros(s, "f4") for n, s in empty.items()}
     )
-    with pytest.raises(CheckpointError, match="of n features; got shapes"):
+    with pytest.raises(CheckpointError, match="that fit together; got shapes"):
         attnlab.open_sparse_autoencoder(none)
     wrong = copy_with("standard", tmp_path / "wrong", {"b_dec": np.zeros(36, np.float32)})
     with pytest.raises(CheckpointError, match=r"got shapes .*\(36,\)"):
@@ -131,7 +131,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     for number, tensors in enumerate(
         ({"W_enc": np.zeros(3, np.float32)}, {"threshold": np.zeros(17, np.float32)})
     ):
-        with pytest.raises(CheckpointError, match="must have W_dec, W_enc, b_dec, b_enc"):
+        with pytest.raises(CheckpointError, match="must have tensors W_dec, W_enc, b_dec, b_enc"):
             attnlab.open_sparse_autoencoder(copy_with("old", tmp_path / str(number), tensors))
     nan = copy_with("standard", tmp_path / "nan", {"b_dec": np.full(35, np.nan, np.float32)})
     with pytest.raises(CheckpointError, match="NaN"):

@@ -2,8 +2,8 @@
 
 They are called as methods, such as `trace.logit_lens()`. `base` holds the base class; then `lens`
 (logit lens), `attribution` (direct logit attribution), `gradients`, `many` (means over texts),
-`metrics` (what patching measures), `patching` (activation and attribution patching), `paths` and
-`edges` (the same along direct paths), `circuits` (what heads read and write), `jobs` (previous
+`metrics` (what patching measures), `patching` (activation and attribution patching), `paths` (path
+patching), `edges` (edge attribution), `circuits` (what heads read and write), `jobs` (previous
 token, induction, ...), `flow` (rollout, value norms), `autoencoder` (sparse autoencoders) and
-`features` (what they find).
+`features` (a text's features).
 """

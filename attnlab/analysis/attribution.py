@@ -24,8 +24,8 @@ from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.views.shown import Axis
 
-# The tolerance for sums, relative to the sizes of their terms.
-ROUNDING = 1e-4
+# The tolerance of a sum, relative to the sum of its terms' absolute values.
+TOLERANCE = 1e-4
 
 
 class Attribution(Analysis):
@@ -40,7 +40,7 @@ class Attribution(Analysis):
     target : the logit explained: `token`, `against` and `position`
     heads : (L, H), the contribution of each head's context W_O
     mlps : (L,), including b_2
-    token_embedding, position_embedding, embedding : numbers, the third the sum of the first two
+    token_embedding, position_embedding, embedding : floats; the third is the sum of the other two
     bias : the contribution of all b_O and of the last LayerNorm's bias
     total : the logit, or the difference
     """
@@ -74,7 +74,8 @@ class Attribution(Analysis):
         )
         self._trace, self._position = trace, target.position
         self.total = target.value(trace)
-        blocks, row = trace.fork().blocks, target.position
+        row = target.position
+        blocks = trace.fork().blocks  # a fork, so that the trace keeps no steps
         w = target.difference(trace.W_U)
         output = blocks[-1].output[row]
         self._u = direction(trace.gain, w) / deviation(output - mean(output), trace.epsilon)
@@ -103,7 +104,7 @@ class Attribution(Analysis):
         return ByToken(self)
 
     def _project_heads(self, vectors: Array, block: Trace) -> Array:
-        """vector W_O · u for each head, (H, ..., Dh) -> (H, ...)."""
+        """Each head's vectors projected on u: vector W_O · u, (H, ..., Dh) -> (H, ...)."""
         pairs = zip(vectors, block.attention.heads, strict=True)
         return np.stack([vector @ (head.W_O @ self._u) for vector, head in pairs])
 
@@ -139,7 +140,7 @@ class ByToken(Analysis):
 
     Attributes
     ----------
-    heads : (L, H, Tk), whose sum over tokens is `Attribution.heads`
+    heads : (L, H, Tk); their sum over tokens is `Attribution.heads`
     """
 
     meaning: ClassVar[str] = (
@@ -155,16 +156,16 @@ class ByToken(Analysis):
     def __init__(self, attribution: Attribution) -> None:
         trace = attribution._trace
         self.title = Message("{title}, head by head and token by token", title=attribution.title)
-        rows = []
+        layers = []
         for block in trace.fork().blocks:
             weights = block.attention.weights[:, attribution._position]  # (H, Tk)
             values = attribution._project_heads(block.attention.V, block)  # (H, Tk)
-            rows.append(weights * values)
-        self.heads = read_only(np.stack(rows))
+            layers.append(weights * values)
+        self.heads = read_only(np.stack(layers))
         check_sum(
             np.moveaxis(self.heads, -1, 0), attribution.heads, "the heads' contributions", trace
         )
-        cached = (None,) * trace.tokens_before
+        cached = (None,) * trace.tokens_before  # keys whose tokens aren't in this trace
         tokens = cached + positions_of(trace).tokens
         self._keys = Axis("key", range(self.heads.shape[-1]), tokens)
 
@@ -187,9 +188,9 @@ def direction(gain: Array, w: Array) -> Array:
 
 
 def check_sum(parts: AnyArray, total: AnyArray, name: str, trace: Trace) -> None:
-    """Raise unless parts sum to a total along the first axis."""
+    """Raise unless the sum of parts over the first axis is the total."""
     sizes = np.abs(parts).sum(axis=0) + np.abs(total)
-    if (np.abs(parts.sum(axis=0) - total) > ROUNDING * sizes).any():
+    if (np.abs(parts.sum(axis=0) - total) > TOLERANCE * sizes).any():
         raise InvalidValueError(
             "the contributions don't sum to {name}{note}. Attribution needs a trace in which no "
             "sum is edited, such as concat, mid or output",

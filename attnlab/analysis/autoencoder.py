@@ -31,15 +31,15 @@ from attnlab.support.checks import is_integer
 from attnlab.support.files import FilePath, as_path, make_directory, read_json, write_atomically
 from attnlab.support.tables import Document, Heading
 
-# Of the pocket model, in the package.
+# The directory of the pocket model's autoencoder, which is part of the package.
 POCKET_AUTOENCODER = Path(__file__).parent.parent / "pocket" / "sparse_autoencoder"
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 
 # The version of SAELens's format that `save` writes: the first with `metadata`.
-SAELENS = "6.0.0"
+SAELENS_VERSION = "6.0.0"
 
-# A block's steps in TransformerLens, whose names SAELens uses, and their paths in a block.
+# TransformerLens's names of a block's steps, which SAELens uses, and their paths in a block.
 HOOKS = {
     "hook_resid_pre": "input",
     "hook_resid_mid": "mid",
@@ -54,7 +54,7 @@ HOOKS = {
 # How SAELens records that the model it was trained on had a centred residual stream.
 CENTRED = {"center_writing_weights": True}
 
-# Names of settings before SAELens 6.
+# Settings that SAELens 6 renamed, by their old names.
 RENAMED = {
     "hook_point": "hook_name",
     "hook_point_head_index": "hook_head_index",
@@ -86,12 +86,12 @@ class SparseAutoencoder(Document):
     W_enc, b_enc : (D, n) and (n,)
     W_dec, b_dec : (n, D) and (D,)
     architecture : "standard", "topk" or "jumprelu"
-    path : of the step x that it was trained on, such as "blocks.0.output"; "" if unknown
+    path : the path of x, the step that it was trained on, such as "blocks.0.output"; "" if unknown
     k : the number of active features of "topk"
     threshold : (n,), of "jumprelu"
     subtracts_bias : whether b_dec is subtracted from x, as above
     norm : "layer_norm" if x is first normalised to mean 0 and standard deviation 1,
-        "constant_norm_rescale" if to norm √D, or "none"; the reconstruction is scaled back
+        "constant_norm_rescale" if rescaled to norm √D, or "none"; the reconstruction is scaled back
     centres : whether the mean of each x is subtracted first and added back at the end, since the
         model it was trained on had a centred residual stream (`center_writing_weights` of
         TransformerLens)
@@ -146,13 +146,13 @@ class SparseAutoencoder(Document):
         """The number that divides x and multiplies its reconstruction, (..., 1)."""
         if self.norm == "none":
             return np.ones_like(x[..., :1])
-        if self.norm == "layer_norm":  # of a sample, over D - 1, as in PyTorch
+        if self.norm == "layer_norm":  # PyTorch's default divides by D - 1
             return np.asarray(x.std(axis=-1, ddof=1, keepdims=True))
         scale = np.sqrt(mean(np.square(x)))
         return np.where(scale == 0, np.ones_like(scale), scale)
 
     def read(self, trace: Trace, path: str | None) -> tuple[str, Array]:
-        """Return the path and value x of the step that it encodes, (..., D).
+        """Return the path and the value x of the step to encode, (..., D).
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class SparseAutoencoder(Document):
         Parameters
         ----------
         traces : `model.trace(texts)`, of texts that it wasn't trained on
-        path : of the step x; None for the one that it was trained on
+        path : the path of x; None for the step that it was trained on
         """
         if not isinstance(traces, TraceSequence):
             raise InvalidTypeError(
@@ -207,8 +207,8 @@ class SparseAutoencoder(Document):
 
         folder = as_path(directory, "directory")
         make_directory(folder)
-        names = ("W_enc", "b_enc", "W_dec", "b_dec", "threshold")
-        tensors = {name: np.array(getattr(self, name), "f4", order="C") for name in names[:4]}
+        names = ("W_enc", "b_enc", "W_dec", "b_dec")
+        tensors = {name: np.array(getattr(self, name), "f4", order="C") for name in names}
         if self.threshold is not None:
             tensors["threshold"] = self.threshold
         hook = rename_step(self.path, {path: hook for hook, path in HOOKS.items()})
@@ -223,7 +223,7 @@ class SparseAutoencoder(Document):
             "normalize_activations": self.norm,
             "reshape_activations": "hook_z" if hook.endswith("hook_z") else "none",
             "metadata": {
-                "sae_lens_version": SAELENS,
+                "sae_lens_version": SAELENS_VERSION,
                 "hook_name": hook,
                 "model_from_pretrained_kwargs": CENTRED if self.centres else {},
                 "attnlab_model": self.model,
@@ -236,10 +236,10 @@ class SparseAutoencoder(Document):
         write_atomically(folder / CONFIG, f"{json.dumps(config, indent=2)}\n".encode())
 
     def pieces(self) -> Iterator[str]:
-        kind = self.architecture if self.k is None else f"{self.architecture}, k = {self.k}"
         n, D = self.W_dec.shape
-        of = f" of {self.path}" if self.path else ""
-        yield Heading(f"Sparse autoencoder{of}: {n} features, width {D}, {kind}")
+        step = f" of {self.path}" if self.path else ""
+        k = "" if self.k is None else f", k = {self.k}"
+        yield Heading(f"Sparse autoencoder{step}: {n} features, width {D}, {self.architecture}{k}")
 
 
 def top_k(z: Array, k: int) -> Array:
@@ -253,12 +253,13 @@ def top_k(z: Array, k: int) -> Array:
 def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
     """Open a sparse autoencoder that SAELens or `SparseAutoencoder.save` wrote.
 
-    The architectures "standard", "topk" and "jumprelu" open. SAELens saves a trained BatchTopK as
-    "jumprelu".
+    Supported architectures are "standard", "topk" and "jumprelu". SAELens saves a trained BatchTopK
+    as "jumprelu".
 
-    Most of SAELens's were trained on texts with `<|endoftext|>` in front, which a trace doesn't
-    add, and some on weights that TransformerLens had changed. If the error is large, check these
-    first. Centring (`center_writing_weights`) is accounted for if `cfg.json` mentions it.
+    Most of SAELens's autoencoders were trained on texts that start with `<|endoftext|>`, which
+    `model.trace` doesn't add, and some on weights that TransformerLens had changed. If the error is
+    large, check these first. Centring (`center_writing_weights`) is accounted for if `cfg.json`
+    mentions it.
 
     Parameters
     ----------
@@ -282,7 +283,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
                 weights=WEIGHTS,
             )
     settings, tensors = read_settings(config_file), read_tensors(weights_file)
-    if np.all(tensors.get("scaling_factor", np.zeros(1)) == 1):
+    if "scaling_factor" in tensors and np.all(tensors["scaling_factor"] == 1):
         del tensors["scaling_factor"]  # written by old versions; 1 has no effect
     is_topk, k = settings["architecture"] == "topk", settings["k"]
     n = check_shapes(weights_file, tensors, settings["architecture"])
@@ -291,7 +292,8 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
             "{file}: k must be from 1 to {n}; got {k}", file=config_file, n=n, k=quoted(k)
         )
     if is_topk and settings.get("rescale_acts_by_decoder_norm"):
-        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))  # the same, moved to W_enc
+        # SAELens ranks z times the norm of the feature's row of W_dec: fold the norms into W_enc.
+        norms = np.sqrt(np.square(tensors["W_dec"]).sum(axis=-1))
         norms[norms == 0] = 1  # a feature that writes nothing
         tensors["W_enc"], tensors["b_enc"] = tensors["W_enc"] * norms, tensors["b_enc"] * norms
         tensors["W_dec"] = tensors["W_dec"] / norms[:, np.newaxis]
@@ -309,7 +311,7 @@ def open_sparse_autoencoder(path: FilePath) -> SparseAutoencoder:
 
 
 def read_settings(file: Path) -> dict[str, Any]:
-    """Read `cfg.json` of any version of SAELens, with the names of version 6; check its values."""
+    """Read and check a `cfg.json` of any version of SAELens; the names are version 6's."""
     content = read_json(file, ConfigError)
     settings = {RENAMED.get(name, name): value for name, value in content.items()}
     settings = object_in(settings, "metadata", file) | settings
@@ -338,7 +340,7 @@ def object_in(settings: dict[str, Any], name: str, file: Path) -> dict[str, Any]
 
 
 def check_shapes(file: Path, tensors: dict[str, Array], architecture: str) -> int:
-    """Raise unless the tensors are those of an autoencoder; return the number of features."""
+    """Raise unless names and shapes are an autoencoder's; return the number of features."""
     shape = np.shape(tensors.get("W_dec", ()))
     n, D = shape if len(shape) == 2 else (0, 0)
     shapes = {"W_dec": (n, D), "W_enc": (D, n), "b_dec": (D,), "b_enc": (n,)}
@@ -347,7 +349,7 @@ def check_shapes(file: Path, tensors: dict[str, Array], architecture: str) -> in
     actual = {name: tensors[name].shape for name in sorted(tensors)}
     if actual != shapes or not n or not D:
         raise CheckpointError(
-            "{file} must have {shapes} of n features; got shapes {actual}",
+            "{file} must have tensors {shapes} that fit together; got shapes {actual}",
             file=file,
             shapes=", ".join(sorted(shapes)),
             actual=quoted(actual, 300),
@@ -356,6 +358,6 @@ def check_shapes(file: Path, tensors: dict[str, Array], architecture: str) -> in
 
 
 def rename_step(path: str, names: dict[str, str]) -> str:
-    """A step of a block under its other name; other paths are returned unchanged."""
+    """Rename the step of a block in a path; other paths are returned unchanged."""
     match = re.fullmatch(r"(blocks\.\d+\.)(.+)", path)
     return f"{match[1]}{names[match[2]]}" if match and match[2] in names else path

@@ -19,9 +19,9 @@ from attnlab.support.tables import Table, header
 from attnlab.text.tokens import Token
 from attnlab.views.shown import Axis
 
-FRAMEWORK = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
+FRAMEWORK_PAPER = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
 
-# Pairs of heads in a printed table.
+# The number of pairs of heads in a printed table.
 PAIRS_SHOWN = 10
 
 
@@ -41,7 +41,8 @@ class TokensOfHead(Analysis):
         "The block's input is approximated by the token's row of W_E, without positions or earlier "
         "blocks: the deeper the layer, the worse the approximation."
     )
-    source: ClassVar[str] = FRAMEWORK
+    source: ClassVar[str] = FRAMEWORK_PAPER
+    _column: ClassVar[str] = "logit"
 
     ids: Ids
     numbers: Array
@@ -57,8 +58,6 @@ class TokensOfHead(Analysis):
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         rows = Axis("token", range(len(self.ids)), self.tokens)
         return self.numbers[:, np.newaxis], rows, named_axis("", (self._column,))
-
-    _column: ClassVar[str] = "logit"
 
 
 class TokensRead(TokensOfHead):
@@ -117,7 +116,7 @@ class Composition(Analysis):
         "mean that it does in a text. LayerNorm's gain and centring are folded into the matrices; "
         "its division by the standard deviation, and MLPs in between, are ignored."
     )
-    source: ClassVar[str] = f"{FRAMEWORK}, ‖OV · reads‖ / (‖OV‖ ‖reads‖), LayerNorm folded in"
+    source: ClassVar[str] = f"{FRAMEWORK_PAPER}, ‖OV · reads‖ / (‖OV‖ ‖reads‖), LayerNorm folded in"
 
     scores: Array
 
@@ -125,26 +124,27 @@ class Composition(Analysis):
         if not isinstance(kind, str) or kind not in ("Q", "K", "V"):
             raise InvalidValueError("kind must be 'Q', 'K' or 'V'; got {kind}", kind=quoted(kind))
         self.kind = kind
-        self.title = Message("{kind}-composition of heads{title}", kind=kind, title=trace._note)
+        self.title = Message("{kind}-composition of heads{note}", kind=kind, note=trace._note)
         writers = [write_factors(block.attention) for block in trace.blocks]
         readers = [read_factors(block.attention, kind) for block in trace.blocks]
         L, H, self.even = len(writers), len(writers[0]), trace.config.n_embd**-0.5
         scores = np.zeros((L, H, L, H), writers[0].dtype)
-        for first in range(L):
-            for second in range(first + 1, L):
-                products = writers[first][:, np.newaxis] @ readers[second]  # (H, H, Dh, Dh)
-                sizes = norm(writers[first])[:, np.newaxis] * norm(readers[second])
-                scores[first, :, second] = np.divide(
-                    norm(products), sizes, where=sizes > 0, out=0 * sizes
+        for i in range(L):
+            for j in range(i + 1, L):
+                products = writers[i][:, np.newaxis] @ readers[j]  # (H, H, Dh, Dh)
+                sizes = norm(writers[i])[:, np.newaxis] * norm(readers[j])
+                scores[i, :, j] = np.divide(
+                    norm(products), sizes, where=sizes > 0, out=np.zeros_like(sizes)
                 )
         self.scores = read_only(scores)
 
     def strongest(self, count: int = PAIRS_SHOWN) -> list[tuple[int, int, int, int]]:
-        """The pairs with the largest scores: layer and head of writer and of reader."""
+        """The pairs with the largest scores: layer and head of the writer, then of the reader."""
         count = as_count(count, "count", least=1)
         order = np.argsort(-self.scores, axis=None, kind="stable")[:count]
         pairs = zip(*np.unravel_index(order, self.scores.shape), strict=True)
-        return [(int(a), int(b), int(c), int(d)) for a, b, c, d in pairs if a < c]
+        # A large count includes pairs whose reader isn't in a later layer; they score 0.
+        return [(int(i), int(h), int(j), int(k)) for i, h, j, k in pairs if i < j]
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         L, H, *_ = self.scores.shape
@@ -171,9 +171,10 @@ def write_factors(attention: Trace) -> Array:
 
 
 def read_factors(attention: Trace, kind: str) -> Array:
-    """F (H, D, Dh) for the read matrices R of all heads, with ‖W F‖ = ‖W R‖ for any W."""
+    """A factor F for each head's read matrix R, (H, D, Dh), with ‖W F‖ = ‖W R‖ for any W."""
 
     def thin_factors(head: Trace) -> tuple[Array, Array]:
+        """Matrices (D, Dh) with R = left @ right.T."""
         if kind == "V":
             return fold_layer_norm(attention, head.W_V), transpose(centred(head.W_O))
         Q, K = fold_layer_norm(attention, head.W_Q), fold_layer_norm(attention, head.W_K)
@@ -184,12 +185,12 @@ def read_factors(attention: Trace, kind: str) -> Array:
 
 
 def fold_layer_norm(attention: Trace, W: Array) -> Array:
-    """W with LayerNorm folded in: C gain W."""
+    """W with LayerNorm's gain and centring folded in: C gain W, see `centred`."""
     return transpose(centred(transpose(attention.gain[:, np.newaxis] * W)))
 
 
 def centred(W: Array) -> Array:
-    """W C: each row minus its mean, which the next LayerNorm subtracts anyway."""
+    """W C: each row minus its mean, which the next LayerNorm subtracts."""
     return W - mean(W)
 
 

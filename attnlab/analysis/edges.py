@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# The most edges in a table or picture.
+# The maximum number of edges in a table or picture.
 EDGES_SHOWN = 20
 
 
@@ -91,15 +91,14 @@ class Edges(Analysis):
         self.receivers = paths_of(corrupted, RECEIVERS)
         self._receivers = [receiver_at(path, corrupted.config.n_layer) for path in self.receivers]
         stages = np.array([stage_of(path) for path in self.senders])
-        self._is_edge = stages[:, None] <= np.array(
-            [receiver.stage for receiver in self._receivers]
-        )
+        receiver_stages = np.array([receiver.stage for receiver in self._receivers])
+        self._is_edge = stages[:, np.newaxis] <= receiver_stages
         self._count = int(self._is_edge.sum())
 
     def strongest(self, n: int | None = None) -> list[tuple[str, str, float]]:
-        """The `n` edges with the largest absolute effects, by default 20, or all if fewer.
+        """The `n` edges with the largest absolute effects, as (sender, receiver, effect).
 
-        Each is a sender, a receiver and an effect.
+        The default is 20, or all if there are fewer.
         """
         shown = min(EDGES_SHOWN, self._count)
         n = shown if n is None else as_count(n, "n", least=0, most=self._count)
@@ -111,11 +110,11 @@ class Edges(Analysis):
         ]
 
     def circuit(self, n: int) -> Circuit:
-        """The model with the `n` strongest edges alone; see `Circuit`."""
+        """A run with only the `n` strongest edges; see `Circuit`."""
         return Circuit(self, [(sender, receiver) for sender, receiver, _ in self.strongest(n)])
 
     def faithfulness(self, counts: Sequence[int]) -> NDArray[np.float64]:
-        """The faithfulness of the circuits of the strongest edges, (len(counts),)."""
+        """The faithfulness of `circuit(n)` for each n in counts, (len(counts),)."""
         if not isinstance(counts, Iterable):
             raise InvalidTypeError(
                 "counts must be a list of numbers of edges, such as [1, 10, 100]; got {counts}",
@@ -142,7 +141,7 @@ class Edges(Analysis):
                 for sender, receiver, effect in self.strongest(min(n, self._count))
             ]
             used = {node for start, end, *_ in edges for node in (start, end)}
-            columns: dict[int, list[str]] = {}
+            columns: dict[int, list[str]] = {}  # x to names: one column of nodes for each stage
             for path in (*self.senders, "final"):
                 x = self._receivers[-1].stage + 1 if path == "final" else stage_of(path)
                 if (name := node_name(path)) in used:
@@ -170,7 +169,7 @@ class Edges(Analysis):
         return [Grid(self.title, self.effects, axes)]
 
     def _below_grids(self) -> list[str | Table]:
-        return [*self._tables()]
+        return [*self._tables()]  # with the table: a heatmap doesn't list the strongest edges
 
     def _tables(self) -> Iterator[str | Table]:
         edges = self.strongest()
@@ -215,6 +214,7 @@ class Circuit:
         # Each sender's output in the circuit minus its output in the corrupted run.
         changes: dict[str, Array] = {"embedding": difference(clean, corrupted, "embedding")}
         run, edits = corrupted, dict[str, Array]()
+        # In order of stages: a receiver needs the outputs of all senders before it, in this run.
         for stage in range(2 * corrupted.config.n_layer + 1):
             for receiver in self._result._receivers:
                 if receiver.stage != stage:
@@ -222,10 +222,11 @@ class Circuit:
                 change = np.zeros_like(corrupted.embedding)
                 for sender in senders.get(receiver.path, ()):
                     change += changes[sender]
-                value = at(corrupted, receiver.path)
-                if change.any():
-                    value = receiver_value(corrupted, receiver, change)
-                edits[receiver.path] = value
+                edits[receiver.path] = (
+                    receiver_value(corrupted, receiver, change)
+                    if change.any()
+                    else at(corrupted, receiver.path)
+                )
             run = corrupted.edited(edits)
             for sender in self._result.senders:
                 if stage_of(sender) == stage + 1:
@@ -243,8 +244,8 @@ class MeanEdges(Edges):
 
     Attributes
     ----------
-    effects : of all pairs together, a ratio of means as in `MeanPatching`
-    standard_errors : of `effects`, with its shape; NaN for one pair
+    effects : (senders, receivers), over all pairs, a ratio of means as in `MeanPatching`
+    standard_errors : (senders, receivers), of `effects`; NaN for one pair
     each : (n, senders, receivers), metric(patched) - metric(corrupted) of each pair
     clean, corrupted : (n,), the metric of each trace
     """
@@ -256,7 +257,7 @@ class MeanEdges(Edges):
     def __init__(
         self, clean: Any, corrupted: Any, metric: Any, title: Message, results: Sequence[Any]
     ) -> None:
-        """Set each pair's effects, and the metric in both traces."""
+        """Set the numbers; `results` are each pair's effects, clean metric and corrupted metric."""
         self.title, self._pairs = title, (clean, corrupted, metric)
         self._set_paths(corrupted[0])
         each, *baselines = zip(*results, strict=True)
@@ -269,7 +270,7 @@ class MeanEdges(Edges):
         self.standard_errors = read_only(errors.reshape(self._is_edge.shape))
 
     def circuit(self, n: int) -> MeanCircuit:  # type: ignore[override]
-        """The model with the `n` strongest edges alone, in each pair; see `MeanCircuit`."""
+        """Runs with only the `n` strongest edges, one for each pair; see `MeanCircuit`."""
         return MeanCircuit(self, n)
 
     def _cells(self, sender: str, receiver: str) -> tuple[str, ...]:
@@ -290,13 +291,14 @@ class MeanCircuit:
         self.edges = [(sender, receiver) for sender, receiver, _ in edges.strongest(n)]
 
         def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[float, float]:
+            """The metric's change that the circuit restores, and the whole change."""
             pair = Edges(clean, corrupted, parse_metric(clean, metric)[0], Message(edges.title))
             change = pair.clean - pair.corrupted
             return Circuit(pair, self.edges).faithfulness * change, change
 
         effects, changes = np.array(for_each_pair(*edges._pairs, analyse)).T
-        means, errors = ratio_of_means(effects[:, np.newaxis], changes)
-        self.faithfulness, self.standard_error = float(means[0]), float(errors[0])
+        ratios, errors = ratio_of_means(effects[:, np.newaxis], changes)
+        self.faithfulness, self.standard_error = float(ratios[0]), float(errors[0])
 
     def __repr__(self) -> str:
         faithfulness = plus_minus(self.faithfulness, self.standard_error)
@@ -317,8 +319,8 @@ def edges(
     effect ≈ Σ (sender in clean - sender in corrupted) · ∂metric/∂input
              / (metric(clean) - metric(corrupted))
 
-    The gradient is that through this receiver alone, in the corrupted run (edge attribution
-    patching, EAP). With several steps it is the mean over runs whose embedding is
+    ∂metric/∂input is the gradient through this receiver only, in the corrupted run (edge
+    attribution patching, EAP). With several steps it is the mean over runs whose embedding is
     corrupted + k / steps · (clean - corrupted), k = 0 … steps - 1 (EAP-IG).
 
     Parameters
@@ -334,8 +336,8 @@ def edges(
     Returns
     -------
     Edges
-        For several pairs, a `MeanEdges` with `.standard_errors` and the effects in `.each`, which
-        take 0.6 MB a pair at GPT-2's size
+        For several pairs, a `MeanEdges` with `.standard_errors` and each pair's effects in `.each`:
+        0.6 MB per pair for GPT-2
 
     Notes
     -----
@@ -358,7 +360,7 @@ def edges(
     if isinstance(clean, TraceSequence):
 
         def analyse(clean: Trace, corrupted: Trace, metric: Metric) -> tuple[Any, float, float]:
-            """Effects in units of the metric, and the metric in both traces, which aren't kept."""
+            """Effects in units of the metric, and the metric in both traces."""
             result = edges(
                 clean, corrupted, metric=metric, steps=steps, exact=exact, progress=False
             )
@@ -370,11 +372,12 @@ def edges(
         return MeanEdges(clean, corrupted, metric, title, results)
     check_traces(clean, corrupted)
     check_no_cache(clean, corrupted)
-    for edited in {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}:
+    edited = {*clean.edited_steps, *corrupted.edited_steps} - {"embedding"}
+    if edited:
         raise InvalidValueError(
             "edges supports only traces without edits, or with edits of embedding; got one with an "
             "edit of {edited}. path_patch supports other edits",
-            edited=edited,
+            edited=min(edited),
         )
     measure, description, target = parse_metric(clean, metric)
     if target is None and not exact:
@@ -425,19 +428,19 @@ def linear_effects(edges: Edges, target: Target, steps: int, bar: Any) -> NDArra
     bar.reset(total=steps * corrupted.config.n_layer)
     gradients: Any = 0.0
     for k in range(steps):
-        between = corrupted
+        interpolated = corrupted
         if k:
-            between = corrupted.edited({"embedding": embedding + change * (k / steps)})
-        gradients = gradients + gradients_by_receiver(between, target, bar) / steps
+            interpolated = corrupted.edited({"embedding": embedding + change * (k / steps)})
+        gradients = gradients + gradients_by_receiver(interpolated, target, bar) / steps
     written = np.stack([difference(clean, corrupted, path).ravel() for path in edges.senders])
     return np.asarray(written @ np.transpose(gradients), float) / (edges.clean - edges.corrupted)
 
 
 def gradients_by_receiver(trace: Trace, target: Target, bar: Any) -> Array:
-    """∂target/∂input through each receiver alone, in the order of `RECEIVERS`, (receivers, T D)."""
+    """∂target/∂input through each receiver only, in the order of `RECEIVERS`, (receivers, T D)."""
     gradients = Gradients(trace, target)
     by_path: dict[str, Array] = {}
-    for layer in reversed(range(trace.config.n_layer)):
+    for layer in reversed(range(trace.config.n_layer)):  # as gradients are computed
         block, d_block = trace.blocks[layer], gradients.blocks[layer]
         attention = block.attention
         for name in "QKV":
@@ -465,19 +468,19 @@ def through_layer_norm(x: Array, layer: Trace, d_y: Array) -> Array:
 
 
 def node_name(path: str) -> str:
-    """The part of the model that a path belongs to: a head as layer.head, an MLP, or an end."""
-    layer, head = (re.search(rf"{kind}\.(\d+)", path) for kind in ("blocks", "heads"))
+    """A path's node in the graph: Embedding, a head as layer.head, an MLP, or logits."""
+    layer, head = (re.search(rf"{name}\.(\d+)", path) for name in ("blocks", "heads"))
     if not layer:
         return "logits" if path == "final" else "Embedding"
     return f"{layer[1]}.{head[1]}" if head else f"MLP {layer[1]}"
 
 
 def input_name(receiver: str) -> str:
-    """Q, K or V of a head."""
+    """Q, K or V for a head; "" for other receivers."""
     name = receiver.rpartition(".")[2]
     return name if name in "QKV" else ""
 
 
-def paths_of(trace: Trace, kinds: Sequence[str]) -> tuple[str, ...]:
-    """The paths of all senders or receivers of a model."""
-    return tuple(path for kind in kinds for path in expand(trace, kind))
+def paths_of(trace: Trace, patterns: Sequence[str]) -> tuple[str, ...]:
+    """The paths that patterns with * match, such as `SENDERS`."""
+    return tuple(path for pattern in patterns for path in expand(trace, pattern))

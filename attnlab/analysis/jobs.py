@@ -44,9 +44,9 @@ def induction(tokens: Tokens) -> Mask:
     """Attend to the token after the last earlier occurrence of the token."""
     occurrences = same(tokens)
     targets = np.zeros_like(occurrences)
-    rows = np.flatnonzero(occurrences.any(axis=-1))
-    last = len(tokens) - 1 - occurrences[rows, ::-1].argmax(axis=-1)
-    targets[rows, last + 1] = True
+    queries = np.flatnonzero(occurrences.any(axis=-1))
+    last = len(tokens) - 1 - occurrences[queries, ::-1].argmax(axis=-1)  # the row's last True
+    targets[queries, last + 1] = True
     return targets
 
 
@@ -64,9 +64,9 @@ class HeadJobs(Analysis):
     Attributes
     ----------
     jobs : names
-    attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if the text has
-        none
-    even : (jobs,), the same for uniform attention to all visible tokens
+    attention : float64 (jobs, L, H), mean weight of a head on the job's keys; NaN if no query has
+        such keys
+    even : (jobs,), this mean for a head that attends equally to all visible tokens
     """
 
     meaning: ClassVar[str] = (
@@ -92,7 +92,7 @@ class HeadJobs(Analysis):
         self.attention, self.even = read_only(attention), read_only(even)
 
     def best(self, job: str) -> tuple[int, int]:
-        """Layer and head that do a job best."""
+        """The layer and head with the largest mean weight on a job's keys."""
         if not isinstance(job, str) or job not in self.jobs:
             raise InvalidValueError(
                 "job must be one of {jobs}; got {job}", jobs=", ".join(self.jobs), job=quoted(job)
@@ -135,19 +135,19 @@ class HeadJobs(Analysis):
 
 
 def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJobs:
-    """How well each head does each job in some texts.
+    """Measure how well each head does each job in some texts.
 
     Parameters
     ----------
     traces : of one model
-    jobs : by name, functions of a text's tokens that return bool (T, T), the keys that each query
-        should attend to
+    jobs : functions by name, which take a text's tokens and return bool (T, T), the keys that each
+        query should attend to
     """
     if not isinstance(jobs, Mapping) or not jobs or not all(map(callable, jobs.values())):
         raise InvalidTypeError(
-            "jobs must be a dict of functions of Tokens, by name; got {jobs}", jobs=quoted(jobs)
+            "jobs must be a dict from names to functions of Tokens; got {jobs}", jobs=quoted(jobs)
         )
-    texts = (
+    texts = (  # lazy, with forks: each text's steps are freed before the next text
         (trace.fork(), {name: targets_of(trace, name, job) for name, job in jobs.items()})
         for trace in traces
     )
@@ -157,26 +157,27 @@ def head_jobs(traces: Iterable[Trace], jobs: Mapping[str, Job] = JOBS) -> HeadJo
 def measure_jobs(
     texts: Iterable[tuple[Trace, Mapping[str, Mask]]], jobs: Iterable[str]
 ) -> HeadJobs:
-    """The means over all queries that have keys, of all texts.
+    """Average over all queries that have keys, in all texts.
 
     Parameters
     ----------
     texts : traces, each with its targets by job, bool (T, T)
     jobs : the jobs' names
     """
+    # For each job, an array per text: (L, H, queries) and (queries,).
     attention: dict[str, list[AnyArray]] = {job: [] for job in jobs}
     even: dict[str, list[AnyArray]] = {job: [] for job in attention}
     for trace, targets in texts:
         weights = np.stack([block.attention.weights for block in trace.blocks])
-        visible = np.arange(1, len(trace.tokens) + 1)  # keys of each query
+        visible = np.arange(1, len(trace.tokens) + 1)  # the number of each query's visible keys
         for job, keys in targets.items():
-            rows = keys.any(axis=-1)
-            attention[job].append((weights[:, :, rows] * keys[rows]).sum(axis=-1))
-            even[job].append(keys[rows].sum(axis=-1) / visible[rows])
+            queries = keys.any(axis=-1)
+            attention[job].append((weights[:, :, queries] * keys[queries]).sum(axis=-1))
+            even[job].append(keys[queries].sum(axis=-1) / visible[queries])
     return HeadJobs(
-        attention,
-        np.array([mean_of(np.concatenate(parts, axis=-1)) for parts in attention.values()]),
-        np.array([mean_of(np.concatenate(parts)) for parts in even.values()]),
+        list(attention),
+        np.array([mean_of(np.concatenate(arrays, axis=-1)) for arrays in attention.values()]),
+        np.array([mean_of(np.concatenate(arrays)) for arrays in even.values()]),
     )
 
 
@@ -189,7 +190,7 @@ def mean_of(numbers: AnyArray) -> Any:
 
 
 def targets_of(trace: Trace, name: str, job: Job) -> Mask:
-    """The keys of a job for each query, checked."""
+    """Check and return the visible keys of a job for each query."""
     if trace.tokens_before:
         raise InvalidValueError("jobs need a trace of a whole text; got a step of generation")
     T = len(trace.tokens)

@@ -47,8 +47,13 @@ class MeanAttribution(Attribution):
     """
 
     names: ClassVar[tuple[str, ...]] = (
-        *("heads", "mlps", "token_embedding", "position_embedding"),
-        *("embedding", "bias", "total"),
+        "heads",
+        "mlps",
+        "token_embedding",
+        "position_embedding",
+        "embedding",
+        "bias",
+        "total",
     )
 
     def __init__(
@@ -104,7 +109,7 @@ class MeanLens(Analysis):
     ----------
     stops : S paths, as in `Lens`
     probabilities : (S,), the mean over the texts of a token's probability decoded from each point
-    ranks : (S,), of its rank
+    ranks : (S,), the mean of the token's rank
     standard_errors : of the means, by attribute name; NaN for one text
     """
 
@@ -121,6 +126,7 @@ class MeanLens(Analysis):
     ) -> None:
         self.stops, vocabulary = points_of(traces[0]), traces[0].vocabulary
         tokens = value_for_each(token, len(traces), "token")
+        # -1 if token is None: then each text's most probable token, found below.
         ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
         each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
         for indices in traces.groups():
@@ -171,7 +177,7 @@ class MeanLens(Analysis):
 
 
 def plus_minus(number: float, error: float) -> str:
-    """A number with its standard error, if that is known."""
+    """A number ± its standard error; only the number if the error isn't finite."""
     return " ± ".join(filter(None, format_with_error(number, error)))
 
 
@@ -194,7 +200,7 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
 
     Returns
     -------
-    both (m,)
+    ratio, error : (m,)
 
     Notes
     -----
@@ -209,11 +215,12 @@ def ratio_of_means(effects: AnyArray, totals: AnyArray) -> tuple[Any, Any]:
 
 
 def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
-    """The indices of texts with equal keys, in groups of at most `most` tokens.
+    """Group the indices of texts with equal keys.
 
     Parameters
     ----------
     keys : the number of tokens of each text, or tuples that begin with it
+    most : the maximum number of tokens in a group; a longer text is a group by itself
     """
     groups: list[list[int]] = []
     by_key: dict[Any, list[int]] = {}
@@ -226,7 +233,7 @@ def group_equal(keys: Sequence[Any], most: int) -> list[list[int]]:
 
 
 def value_for_each(value: Any, count: int, name: str) -> list[Any]:
-    """A value for each text: a list of them, or one for all."""
+    """A list with a value for each text: `value` if it is a list, or else its repetitions."""
     if not isinstance(value, list):
         return [value] * count
     if len(value) != count:

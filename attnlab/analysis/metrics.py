@@ -20,12 +20,12 @@ Metric = Callable[[Any], float] | TokenLike | tuple[TokenLike, TokenLike]
 
 
 def parse_metric(trace: Trace, metric: Any) -> tuple[Callable[[Trace], Any], str, Target | None]:
-    """A metric as a function, in words, and as a Target if it has a gradient."""
+    """The function of a metric, its description, and its Target, or None for a user's function."""
     if callable(metric):
         return metric, getattr(metric, "__name__", quoted(metric)), None
     is_pair = isinstance(metric, tuple | list) and len(metric) == 2
     token, against = metric if is_pair else (metric, None)
-    target = Target.from_names(trace, token, against, -1)
+    target = Target.from_names(trace, token, against, position=-1)
     return target.value, target.message, target
 
 
@@ -38,7 +38,7 @@ def describe_metric(traces: TraceSequence, metric: Any) -> str:
 
 
 def as_metric(measured: Any) -> float:
-    """A metric's result as a float, checked."""
+    """Check and return a metric's result as a float."""
     measured = as_number(measured)
     if not is_real(measured):
         raise InvalidTypeError(
@@ -53,7 +53,7 @@ def as_metric(measured: Any) -> float:
 
 def check_traces(clean: Trace, corrupted: Trace, note: str = "") -> None:
     """Raise unless one trace can be patched into the other; `note` ends the message."""
-    for trace in (clean, corrupted):
+    for trace in (clean, corrupted):  # other results can't be edited
         if not isinstance(trace, Result) or not hasattr(type(trace), "edited"):
             raise InvalidTypeError(
                 "clean and corrupted must be traces, as model.trace returns them; got {kind}",
@@ -118,7 +118,7 @@ def check_pairs(clean: Any, corrupted: Any) -> None:
 
 @contextmanager
 def in_pair(number: int) -> Iterator[None]:
-    """Name the pair in errors about its values."""
+    """Add the pair's number to errors about its values."""
     try:
         yield
     except InvalidValueError as error:
@@ -132,7 +132,7 @@ def for_each_pair(
     analyse: Callable[..., Any],
     progress: bool = False,
 ) -> list[Any]:
-    """`analyse(clean, corrupted, metric=...)` of each pair; its traces are freed with its group."""
+    """Return `analyse(clean, corrupted, metric=...)` of each pair; traces are freed by group."""
     check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}

@@ -78,13 +78,13 @@ def layer_of(path: str) -> int:
     return int(path.split(".")[1])
 
 
-def check_endpoint(path: object, kinds: Sequence[str], name: str) -> None:
-    """Raise unless a path is that of a sender or a receiver."""
-    if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in kinds:
+def check_endpoint(path: object, patterns: Sequence[str], name: str) -> None:
+    """Raise unless a path matches one of `SENDERS` or `RECEIVERS`."""
+    if not isinstance(path, str) or re.sub(r"\.\d+", ".*", path) not in patterns:
         raise InvalidValueError(
             "{name} must be one of {kinds}; got {path}",
             name=name,
-            kinds=", ".join(kinds),
+            kinds=", ".join(patterns),
             path=quoted(path),
         )
 
@@ -99,26 +99,26 @@ def check_no_cache(clean: Trace, corrupted: Trace) -> None:
 
 
 def difference(clean: Trace, corrupted: Trace, sender: str) -> Array:
-    """A sender's output in the clean run minus that in the corrupted run, (T, D)."""
+    """A sender's output in the clean run minus its output in the corrupted run, (T, D)."""
     change: Array = at(clean, sender) - at(corrupted, sender)
     return change
 
 
 def receiver_value(corrupted: Trace, receiver: Receiver, change: Array) -> Array:
-    """A receiver's step if only the stream that it reads is changed."""
+    """A receiver's step in the corrupted run, with `change` added to the stream that it reads."""
     stream = at(corrupted, receiver.stream) + change
     step: Array = at(corrupted.edited({receiver.stream: stream}), receiver.path)
     return step
 
 
 def patch_path(clean: Trace, corrupted: Trace, sender: str, receivers: Sequence[Receiver]) -> Trace:
-    """The corrupted trace with receivers that get a sender's clean output."""
+    """The corrupted trace, with receivers that read a sender's clean output."""
     change = difference(clean, corrupted, sender)
     return corrupted.edited(
         {
             receiver.path: receiver_value(corrupted, receiver, change)
             for receiver in receivers
-            if stage_of(sender) <= receiver.stage
+            if stage_of(sender) <= receiver.stage  # otherwise there is no path between them
         }
     )
 
@@ -166,11 +166,11 @@ def path_patch(
     clean, corrupted : traces of two texts with the same number of tokens, by one model; or of
         several pairs of such texts, as `model.trace` returns them for lists
     sender : path of a step that is added to the residual stream: "embedding",
-        "blocks.0.mlp.output", "blocks.0.attention.heads.2.output"; with "*" for every layer or
-        head, each is patched alone
+        "blocks.0.mlp.output", "blocks.0.attention.heads.2.output". "*" is every layer or head;
+        each is patched separately.
     receiver : path of a step that reads the stream: "blocks.1.attention.heads.2.Q", K or V,
-        "blocks.1.mlp.X", or "final", which the logits are computed from. With "*", or in a list,
-        all are patched together.
+        "blocks.1.mlp.X", or "final", from which the logits are computed. All receivers of a list
+        or a path with "*" are patched together.
     metric : as in `patch`
     progress : whether to show a progress bar on stderr
 
@@ -198,12 +198,13 @@ def path_patch(
     for name in names:
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
+    by_position = False
     if isinstance(clean, TraceSequence):
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
-        description, first = describe_metric(clean, metric), corrupted[0]
-        means = MeanPathPatching(first, sender, False, description, *effects_of(results))
-        means.title = title_of(sender, names, description, first)
+        trace, description = corrupted[0], describe_metric(clean, metric)
+        means = MeanPathPatching(trace, sender, by_position, description, *effects_of(results))
+        means.title = title_of(sender, names, description, trace)
         return means
     check_traces(clean, corrupted)
     check_no_cache(clean, corrupted)
@@ -221,7 +222,7 @@ def path_patch(
             measured[number] = as_metric(measure(patch_path(clean, corrupted, path, receivers)))
             bar.update()
     effects = measured - baselines[1]
-    result = PathPatching(corrupted, sender, False, description, effects, baselines)
+    result = PathPatching(corrupted, sender, by_position, description, effects, baselines)
     result.title = title_of(sender, names, description, corrupted)
     return result
 

@@ -1,6 +1,6 @@
 """Completion in IPython and JupyterLab: `trace.blocks[0].attention.<Tab>`.
 
-IPython alone doesn't complete after an index or a call, and Jedi, which reads the source, offers
+IPython's own completion stops at an index or a call, and Jedi, which reads the source, also offers
 the names that a module imports.
 """
 
@@ -13,11 +13,12 @@ from typing import Any
 from attnlab.steps.parts import Numbered
 from attnlab.support.names import with_dots
 
-# A variable, the path from it to a part, and the beginning of a name.
-TYPED = re.compile(r"(?:.*[^\w.\])])?([^\W\d]\w*)((?:\.\w+|\[-?\d+\])*)\.(\w*)", re.DOTALL)
+# Text before the cursor: a variable, the path from it to a part, and the beginning of a name.
+TYPED_PATH = re.compile(r"(?:.*[^\w.\])])?([^\W\d]\w*)((?:\.\w+|\[-?\d+\])*)\.(\w*)", re.DOTALL)
 
-HEAD = re.compile(r"\.head\((-?\d+), *(-?\d+)\)")
-HEAD_BY_PARTS = r".blocks[\1].attention.heads[\2]"
+# `.head(layer, head)`, and the equivalent path.
+HEAD_CALL = re.compile(r"\.head\((-?\d+), *(-?\d+)\)")
+HEAD_PATH = r".blocks[\1].attention.heads[\2]"
 
 
 def complete_in_ipython(package: ModuleType) -> None:
@@ -34,11 +35,12 @@ def complete_in_ipython(package: ModuleType) -> None:
 
     @context_matcher()  # type: ignore[untyped-decorator]
     def attnlab_matcher(context: Any) -> dict[str, Any]:
-        typed = TYPED.fullmatch(HEAD.sub(HEAD_BY_PARTS, context.text_until_cursor))
-        if typed is None:
+        match = TYPED_PATH.fullmatch(HEAD_CALL.sub(HEAD_PATH, context.text_until_cursor))
+        if match is None:
             return {"completions": []}
-        variable, path, beginning = typed.groups()
+        variable, path, beginning = match.groups()
         part = find_part(shell.user_ns.get(variable), path)
+        # Leave None and other packages' objects to IPython.
         if part is not package and not type(part).__module__.startswith(f"{package.__name__}."):
             return {"completions": []}
         names = [name for name in dir(part) if name.startswith(beginning)]
@@ -60,6 +62,7 @@ def find_part(part: Any, path: str) -> Any:
     for name in with_dots(path).split(".")[1:]:
         if isinstance(part, Numbered) and re.fullmatch(r"-?\d+", name):
             part = part[int(name)] if -len(part) <= int(name) < len(part) else None
+        # Only parts and stored values: Tab mustn't compute a step or run a property.
         elif name in getattr(part, "_children", ()) or name in getattr(part, "__dict__", ()):
             part = getattr(part, name)
         else:

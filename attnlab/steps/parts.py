@@ -33,7 +33,7 @@ class Part(Generic[Value]):
     def __get__(self, result: object | None, owner: type) -> Part[Value] | Value:
         if result is None:
             return self
-        # Not a data descriptor: from now on Python finds the stored value first.
+        # From now on Python finds the stored value first, since Part has no __set__.
         value: Value = vars(result).setdefault(self.name, self.make(result))
         return value
 
@@ -43,7 +43,7 @@ class Numbered(StdoutSafe, tuple[Value, ...]):
 
     Parameters
     ----------
-    kind : such as "layer"
+    kind : the word for a result in errors, such as "layer"
     results : in order
     """
 

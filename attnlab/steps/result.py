@@ -31,7 +31,7 @@ class Computation(NamedTuple):
     ----------
     equation : the equation, or the function that selects a head's part of a layer's step; None if
         the step is an input
-    needs : the path and value of each of its parameters
+    needs : the path and value of each of the equation's parameters, by name
     """
 
     equation: Callable[..., Any] | None
@@ -51,20 +51,20 @@ class ReadOnly:
 class Result(ReadOnly, StdoutSafe):
     """The named, read-only steps of one computation; `repr` shows them as a table.
 
-    For the table, steps are computed if their size suggests less than 50 ms; others are shown as
-    "not computed yet". Steps computed for the table aren't kept.
+    For the table, steps are computed if their size suggests that this takes less than 50 ms; others
+    are shown as "not computed yet". Steps computed for the table aren't kept.
 
     Attributes
     ----------
     title : the table's heading
-    path : such as "blocks.3.attention"; "" for the outermost result
+    path : the path from the root, such as "blocks.3.attention"; "" for the root
     tokens : the tokens of the text, or None
     memory_tokens : the attended tokens if they differ from `tokens`, see `cross_attention`
     steps : the declarations of all steps, by name
     """
 
     steps: ClassVar[dict[str, Step[Any]]] = {}
-    # The names of the steps in the table, in order, and the table's last line.
+    # The names of the steps in the table, in order, and the line below the table.
     _table_steps: ClassVar[tuple[str, ...]] = ()
     _hint: ClassVar[str] = ""
     # The classes of the parts, by name.
@@ -88,6 +88,7 @@ class Result(ReadOnly, StdoutSafe):
 
     def _init_view(self, title: str, run: Run, path: str) -> None:
         """Initialise as a view of the steps of a run below a path."""
+        # Not setattr: results are read-only.
         vars(self).update(_title=title, path=path, _run=run, _prefix=f"{path}." if path else "")
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -105,10 +106,10 @@ class Result(ReadOnly, StdoutSafe):
             f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
         )
 
-    def __getstate__(self) -> dict[str, Any]:  # parts are created again
+    def __getstate__(self) -> dict[str, Any]:  # without parts, which are created on access
         return {
             name: value
-            for name, value in dict(vars(self)).items()
+            for name, value in dict(vars(self)).items()  # a copy: threads may be adding parts
             if not isinstance(getattr(type(self), name, None), Part)
         }
 
@@ -140,7 +141,7 @@ class Result(ReadOnly, StdoutSafe):
 
     @property
     def edited_steps(self) -> tuple[str, ...]:
-        """The paths of the edited steps; edits of heads count for their layer."""
+        """The paths of the edited steps; for an edit of a head, its layer's step."""
         return self._run.edited_steps
 
     @property
@@ -175,12 +176,13 @@ class Result(ReadOnly, StdoutSafe):
     def _computation_of(self, name: str) -> Computation:
         """The equation of a step, and the steps it needs."""
         node = self._run.graph[self._path_of(name)]
+        # A head's step without an equation, or of one number, is selected from its layer's step.
         while node.layer_step and (node.step.equation is None or not node.step.axes):
             layer_value, n_head = map(self._run.value, (node.layer_step, node.n_head))
             select = partial(node.step.select, head=node.number, n_head=n_head)
             if select(layer_value) is not layer_value:
                 return Computation(select, {"layer_value": (node.layer_step, layer_value)})
-            node = self._run.graph[node.layer_step]  # shared by all heads
+            node = self._run.graph[node.layer_step]  # one step for all heads
         needed = zip(parameters_of(node.step.equation), node.needs, strict=True)
         return Computation(
             node.step.equation, {name: (path, self._run.value(path)) for name, path in needed}
@@ -193,13 +195,13 @@ class Result(ReadOnly, StdoutSafe):
         component: int | str | None,
         key: int | str | None = None,
     ) -> Explanation:
-        """The arithmetic of one number of a step, given its path from here."""
+        """The arithmetic of one number of a step, given the step's path from this result."""
         from attnlab.views.explain import explain
 
         return explain(*step_at(self, path), token, component, key)
 
     def _computes_for_repr(self, name: str) -> bool:
-        """Whether the table may compute a step."""
+        """Whether a step is quick enough to compute just for the table."""
         return False
 
     def _step(self, name: str) -> Step[Any]:
@@ -219,11 +221,11 @@ class Result(ReadOnly, StdoutSafe):
         return self.steps[name]
 
     def _path_of(self, name: str) -> str:
-        """A step's path from the root."""
+        """Check that a step exists, and return its path from the root."""
         return self._prefix + self._step(name).name
 
     def axes_of(self, name: str) -> str:
-        """The names of a step's axes, without leading ones."""
+        """The names of a step's axes, without leading batch axes."""
         return self._step(name).axes
 
     def formula_of(self, name: str) -> str:
@@ -241,6 +243,7 @@ class Result(ReadOnly, StdoutSafe):
             template = "gradient of {target} with respect to {step}"
             return Message(template, target=self.derivative_of, step=name)
         equals = " = " if self._step(name).equation else Message(": ")
+        # A Message, so that words in the formula are translated.
         words = Message(recognise(formula, "{product}, split into heads"))
         heading = join_messages(name, equals, words) if formula else name
         return Message("{title}, edited", title=heading) if self.is_edited(name) else heading
@@ -275,12 +278,12 @@ class Result(ReadOnly, StdoutSafe):
         return result_view(self)
 
 
-Kind = TypeVar("Kind", bound=Result)
+ResultType = TypeVar("ResultType", bound=Result)
 
 
-def view_of(kind: type[Kind], title: str, run: Run, path: str = "") -> Kind:
+def view_of(result_class: type[ResultType], title: str, run: Run, path: str = "") -> ResultType:
     """Create a result: a view of the steps of a run below a path."""
-    result = object.__new__(kind)
+    result = object.__new__(result_class)
     result._init_view(title, run, path)
     return result
 
@@ -291,11 +294,11 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
     Parameters
     ----------
     result : such as a trace or a block
-    path : a step's path from there, such as "blocks.0.mid"
+    path : a step's path from `result`, such as "blocks.0.mid"
 
     Returns
     -------
-    paths from the root; () for inputs and parameters
+    Paths from the root; () for inputs and parameters
 
     Examples
     --------
@@ -308,17 +311,18 @@ def needs(result: Result, path: str) -> tuple[str, ...]:
 
 
 def step_at(result: Result, path: str) -> tuple[Result, str]:
-    """The part that a step belongs to, and the step's name, from a path."""
-    if isinstance(path, str) and (hint := dots_hint(path)):
-        raise InvalidValueError("there is no step {path}{hint}", path=quoted(path), hint=hint)
-    *prefix, name = path.split(".") if isinstance(path, str) else [""]
-    part = at(result, ".".join(prefix)) if prefix else result
-    if not isinstance(path, str) or not isinstance(part, Result):
-        raise InvalidValueError(
-            "there is no step {path}; a path ends in a step, such as 'blocks.0.mid'",
-            path=quoted(path),
-        )
-    return part, name
+    """The part that a step belongs to, and the step's name, given the step's path."""
+    if isinstance(path, str):
+        if hint := dots_hint(path):
+            raise InvalidValueError("there is no step {path}{hint}", path=quoted(path), hint=hint)
+        *prefix, name = path.split(".")
+        part = at(result, ".".join(prefix)) if prefix else result
+        if isinstance(part, Result):
+            return part, name
+    raise InvalidValueError(
+        "there is no step {path}; a path ends in a step, such as 'blocks.0.mid'",
+        path=quoted(path),
+    )
 
 
 def at(result: Result, path: str) -> Any:
@@ -331,7 +335,7 @@ def at(result: Result, path: str) -> Any:
 
     Returns
     -------
-    array, or the part's result
+    The step's array, or the part
 
     Examples
     --------
@@ -364,15 +368,15 @@ def at(result: Result, path: str) -> Any:
 
 
 def parts_of(part: Any) -> list[str]:
-    """The valid next names in a path, after a result or its blocks or heads."""
+    """The names that may follow a part in a path."""
     if isinstance(part, Numbered):
         return [str(n) for n in range(len(part))]
     return [*part._children, *part.steps] if isinstance(part, Result) else []
 
 
-def paths_below(kind: type[Result], name: str) -> Iterator[str]:
+def paths_below(result_class: type[Result], name: str) -> Iterator[str]:
     """Paths of steps called `name` in a result's parts, with block and head 0."""
-    for child, part in kind._children.items():
+    for child, part in result_class._children.items():
         prefix = f"{child}.0" if child in ("blocks", "heads") else child
         if name in part.steps:
             yield f"{prefix}.{name}"
