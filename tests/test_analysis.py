@@ -1013,9 +1013,9 @@ def test_a_custom_job(it: Trace) -> None:
 @pytest.mark.parametrize(
     ("jobs", "kind", "message"),
     [
-        ({}, TypeError, "a dict of functions of Tokens"),
-        ([JOBS["same"]], TypeError, "a dict of functions of Tokens"),
-        ({"mine": 3}, TypeError, "a dict of functions of Tokens"),
+        ({}, TypeError, "a dict from names to functions of Tokens"),
+        ([JOBS["same"]], TypeError, "a dict from names to functions of Tokens"),
+        ({"mine": 3}, TypeError, "a dict from names to functions of Tokens"),
         ({"mine": lambda tokens: np.eye(len(tokens))}, TypeError, "mine must return bool"),
         ({"mine": lambda tokens: None}, TypeError, "mine must return bool"),
         ({"mine": lambda tokens: [True]}, ValueError, r"mine must return shape \(8, 8\)"),
