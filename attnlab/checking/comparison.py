@@ -71,8 +71,10 @@ MEANING = Message(
 # Longer tables show only the residual stream and the block of the first difference.
 MAX_STAGES = 48
 
-# Heads in the ranking by change.
+# The number of heads listed, those that changed most first.
 HEADS_SHOWN = 12
+
+# The steps of the residual stream, without their block.
 STREAM = ("embedding", "mid", "output", "final", "logits")
 
 
@@ -83,12 +85,12 @@ class Stage:
     Attributes
     ----------
     path : such as "blocks.0.attention.weights"
-    shape : of both
+    shape : the step's shape
     difference : the largest absolute difference
     relative : the difference divided by the step's largest number
     rounding : the largest difference divided by the tolerance for rounding; up to 1 the runs agree
     where : the index of the largest difference
-    place : `where` in words, such as head and tokens; "" if there is no difference
+    place : the same in words, such as head and tokens; "" if there is no difference
     """
 
     path: str
@@ -150,12 +152,12 @@ class Differences(Stages):
 
     Attributes
     ----------
-    titles : of the two results
+    titles : the two results' titles
     note : other differences in words, such as the tokens
     changes : (L, H), the fraction of each head's attention that moved to other keys, see
         `moved_attention`; None unless whole traces are compared
     heads : (layer, head) pairs, most changed first; () without `changes`
-    are_models : whether two models are compared: traces of one text, without edits
+    are_models : whether the results are traces of one text by two models, without edits
     stages, first, agrees : see `Stages`
     """
 
@@ -219,32 +221,33 @@ def compare(
     a: GPT2, b: GPT2, texts: Sequence[str] | Sequence[Tokens], *, progress: bool = True
 ) -> Changes: ...
 def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Differences | Changes:
-    """Compare two traces step by step; or two models, by what swapping each part back restores.
+    """Compare two traces step by step, or two models part by part.
 
-    For traces, in the order of the forward pass. For models, for each head, MLP, LayerNorm and the
-    embedding, restored = 1 - D(a ‖ b with the part of a) / D(a ‖ b), where D is the mean divergence
-    of the next token's distribution in the texts; see `Changes`.
+    Steps are in the order of the forward pass. The parts of a model are its heads, MLPs, LayerNorms
+    and embedding. For each, restored = 1 - D(a ‖ c) / D(a ‖ b), where c is b with this part taken
+    from a, and D is the divergence of the next token's distribution, averaged over the texts; see
+    `Changes`.
 
     Parameters
     ----------
-    a, b : two traces, such as of two models, precisions or edits; or the same part of two traces.
-        The tokens may differ, but not their number. Or two models of one config: a base, and its
-        fine-tuned version.
+    a, b : two traces, for example by two models, in two precisions or with two edits; or the same
+        part of two traces. The tokens may differ, but not their number. Or two models with the same
+        config: a base model and its fine-tuned version.
     texts : for models, a list of texts or of Tokens
     progress : for models, whether to show a progress bar on stderr
 
     Returns
     -------
     Differences
-        `print` shows each step's largest difference, absolute, relative, and compared with
-        rounding, and where it is
+        for traces: `print` shows each step's largest difference (absolute, relative and compared
+        with rounding) and its index
     Changes
         for models: `.restored` with `.standard_errors`, `.ranked()`
 
     Notes
     -----
-    Traces that agree may still differ on another text. Parts of two models that learned to work
-    together may each restore nothing when swapped back alone.
+    Traces that agree may still differ on another text. Parts that learned to work together may each
+    restore nothing on their own.
 
     Source, for models: Prakash et al., "Fine-Tuning Enhances Existing Mechanisms" (2024), with
     parameters swapped instead of activations.
@@ -287,7 +290,8 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
     )
     if not isinstance(a, ForwardPass) or not isinstance(b, ForwardPass):
         return differences
-    changes = np.array(moved) if len(moved) == a.config.n_layer else None
+    is_complete = len(moved) == a.config.n_layer  # trace files may lack weights
+    changes = np.array(moved) if is_complete else None
     is_same_text = not (differences.note or a.edited_steps or b.edited_steps)
     return replace(
         differences,
@@ -297,7 +301,7 @@ def compare(a: Any, b: Any, texts: Any = None, *, progress: bool = True) -> Diff
 
 
 def check_comparable(result: Result) -> None:
-    """Raise for gradients, and for a step of generation, which lacks the cached tokens' rows."""
+    """Raise for gradients, and for a step of generation: it has no rows for cached tokens."""
     title = result.title
     if isinstance(result._run, GradientRun):
         raise InvalidTypeError(
@@ -312,7 +316,7 @@ def check_comparable(result: Result) -> None:
 
 
 def title_of(result: Result) -> str:
-    """A result's title; for a trace, with dtype and origin of its parameters."""
+    """A result's title; for a trace, with the dtype and origin of the parameters."""
     if not isinstance(result, ForwardPass):
         return result.title
     origin = recognise(result.parameters.origin, "from {origin}")
@@ -359,7 +363,7 @@ def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
     runs += perturbed_runs(runs[0], [a._prefix + name for name in names])
     prefixes = (a._prefix, b._prefix, *[a._prefix] * PERTURBED_RUNS)
     for block, names_in_block in groupby(names, key=block_of):
-        forks = [run.fork() for run in runs]
+        forks = [run.fork() for run in runs]  # freed after the block
         for name in names_in_block:
             numbers, other_numbers, *variants = (
                 fork.value(prefix + name) for fork, prefix in zip(forks, prefixes, strict=True)
@@ -377,7 +381,7 @@ def compare_steps(a: Result, b: Result, moved: list[Array]) -> Iterator[Stage]:
                 numbers, variants, max(epsilon_of(numbers), epsilon_of(other_numbers))
             )
             yield compare_values(a, name, other_numbers, numbers, tolerance)
-        if block:
+        if block:  # keep only its output, the next block's input
             for run in runs:
                 run.value(f"{block}.output")
 
@@ -415,7 +419,7 @@ def distance(mine: AnyArray, expected: AnyArray) -> Array:
     if is_masked.any():
         largest = np.max(expected, axis=-1, keepdims=True)
         difference[is_masked & (mine <= np.maximum(largest - NEGLIGIBLE, MASKED))] = 0.0
-    return np.where(np.isnan(difference), np.inf, difference)
+    return np.where(np.isnan(difference), np.inf, difference)  # also for ∞ - ∞
 
 
 def safe_ratio(difference: Any, unit: Any) -> Array:
@@ -426,19 +430,19 @@ def safe_ratio(difference: Any, unit: Any) -> Array:
 
 def index_in_words(result: Result, name: str, index: tuple[int, ...]) -> list[str]:
     """An index of a step in words, one for each axis, such as head 0, query 3 Ġthe."""
-    kinds = {"H": "head", **TOKEN_AXES}
+    axis_names = {"H": "head", **TOKEN_AXES}
     axes = axes_of(result, name)
-    words = [str(i) for i in index[: len(index) - len(axes)]]
+    words = [str(i) for i in index[: len(index) - len(axes)]]  # batch axes
     for axis, i in zip(axes, index[len(words) :], strict=False):
         symbols = result.tokens.symbols if axis in TOKEN_AXES and result.tokens else ()
-        position = " ".join([str(i), *map(label, symbols[i : i + 1])])
-        kind = Message(kinds.get(axis, "column"))
-        words.append(Message("{axis} {position}", axis=kind, position=position))
+        position = " ".join([str(i), *map(label, symbols[i : i + 1])])  # a symbol, if there is one
+        axis_name = Message(axis_names.get(axis, "column"))
+        words.append(Message("{axis} {position}", axis=axis_name, position=position))
     return words
 
 
 def join_words(words: Iterable[str]) -> str:
-    """Words with commas between them, which are translated."""
+    """Join words with commas; the words and commas are translated."""
     first, *others = [*words] or [""]
     return reduce(lambda x, y: Message("{first}, {second}", first=x, second=y), others, first)
 
@@ -450,19 +454,19 @@ def axes_of(result: Result, name: str) -> list[str]:
     return part.axes_of(step).split()
 
 
-def activations(kind: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
+def activations(result_type: type[Result], n_layer: int, prefix: str = "") -> Iterator[str]:
     """The steps of a type of result that have a row for each token, except aliases."""
-    for name in kind._table_steps:
-        step = kind.steps[name]
+    for name in result_type._table_steps:
+        step = result_type.steps[name]
         is_alias = step.equation is identity or name in ("mask", "dropout_mask")
         if step.axes.startswith("T") and not is_alias:
             yield prefix + name
-    for child, below in kind._children.items():
+    for child, child_type in result_type._children.items():
         if child == "blocks":
             for layer in range(n_layer):
-                yield from activations(below, n_layer, f"{prefix}blocks.{layer}.")
-        elif child != "heads":  # slices of the layer's arrays
-            yield from activations(below, n_layer, f"{prefix}{child}.")
+                yield from activations(child_type, n_layer, f"{prefix}blocks.{layer}.")
+        elif child != "heads":  # heads are slices of the layer's arrays
+            yield from activations(child_type, n_layer, f"{prefix}{child}.")
 
 
 def block_of(path: str) -> str:
@@ -489,12 +493,13 @@ def forward_order(result: Result, names: Iterable[str]) -> list[str]:
 
 
 def perturbed_runs(run: Run, paths: Iterable[str]) -> list[Run]:
-    """Runs in which every computed number that some steps depend on is perturbed."""
+    """Runs in which some steps, and all computed steps upstream of them, are perturbed."""
     perturbed_paths = []
     for path in upstream(run.graph, paths):
         step = run.graph[path].step
         is_computed = step.equation not in (None, identity) and step.axes.startswith("T")
-        if (is_computed or is_fixed(run, path)) and step.select is None:
+        is_slice = step.select is not None  # of a layer's step, which is perturbed itself
+        if (is_computed or is_fixed(run, path)) and not is_slice:
             perturbed_paths.append(path)
     return [
         with_equations(run, {path: perturbation(path, n) for path in perturbed_paths})
@@ -522,19 +527,20 @@ def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) 
     ----------
     value : (..., n), the step
     variants : each (..., n), the step in a perturbed run
-    epsilon : of the dtype of the computation
+    epsilon : the machine epsilon of the computation's dtype
     """
     value = np.asarray(value, np.float64)
-    finite = value > MASKED
-    size = row_maximum(np.where(finite, np.abs(value), 0.0))
+    is_unmasked = value > MASKED
+    size = row_maximum(np.where(is_unmasked, np.abs(value), 0.0))
     with np.errstate(invalid="ignore"):
         spread = np.max(
-            [row_maximum(np.where(finite, np.abs(x - value), 0.0)) for x in variants], axis=0
+            [row_maximum(np.where(is_unmasked, np.abs(x - value), 0.0)) for x in variants], axis=0
         )
     growth = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
     # At least the median, as perturbations of a row may cancel by chance.
+    growth = np.maximum(growth, np.median(growth))
     margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN
-    tolerance: Array = margin * epsilon * size * (1.0 + np.maximum(growth, np.median(growth)))
+    tolerance: Array = margin * epsilon * size * (1.0 + growth)
     return tolerance
 
 

@@ -29,5 +29,5 @@ def checked(
     except AttnlabError as error:
         return error.translated()
     except Exception as error:
-        kind = type(error).__name__
-        return Message("{name} stopped with {error}", name=write.__name__, error=f"{kind}: {error}")
+        reason = f"{type(error).__name__}: {error}"
+        return Message("{name} stopped with {error}", name=write.__name__, error=reason)

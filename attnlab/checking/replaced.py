@@ -22,7 +22,7 @@ Equation = Callable[..., Any]
 def with_equations(run: Run, equations: Mapping[str, Equation]) -> Run:
     """The run with some steps computed by other equations, by path.
 
-    NaN and infinity raise no errors in it.
+    In this run, NaN and infinity aren't errors.
     """
     nodes = {path: node_with_equation(run, path, equation) for path, equation in equations.items()}
     return with_nodes(run, nodes)
@@ -32,11 +32,12 @@ def with_nodes(run: Run, nodes: Mapping[str, Node]) -> Run:
     """The run with other nodes; steps that don't depend on them are shared."""
     other = run.fork()
     other.graph = run.graph.with_nodes(nodes)
-    other.is_long = other.strict = False
+    other.is_long = False  # a fast equation would bypass the new nodes
+    other.strict = False  # other equations may produce NaN
     if isinstance(run, EditedRun) and isinstance(other, EditedRun):
         other.base = with_nodes(run.base, nodes)
         other._index_edits()  # the set of steps that depend on edits may have changed
-    stale = set(nodes)
+    stale = set(nodes)  # and everything that depends on them
     for path in upstream(run.graph, run.values, stop_at=nodes):
         if not stale.isdisjoint(inputs_of(run.graph[path])):
             stale.add(path)
@@ -50,8 +51,9 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     Parameters
     ----------
     equation : its parameters are parameters of the step's original equation, or steps with the
-        same prefix; `value` is the step's original value. A parameter's default is the name of the
-        step, if it differs from the parameter's, or None if the step is optional.
+        same prefix; `value` is the step's original value. A parameter's default is the step's name
+        if it differs from the parameter's, such as "parent.input" for a step one level up, or None
+        if the step is optional.
     """
     node, prefix = run.graph[path], path.rpartition(".")[0]
     original = None if is_fixed(run, path) else node.step.equation
@@ -59,7 +61,8 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
     if original:
         paths_of = dict(zip(defaults_of(original), node.needs, strict=False))
     parameters = defaults_of(equation)
-    takes_value = parameters.pop("value", None) is not None
+    takes_value = "value" in parameters
+    parameters.pop("value", None)
     needs: dict[str, str] = {}
     for name, default in parameters.items():
         target = default if isinstance(default, str) else name
@@ -68,13 +71,13 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         need = paths_of.get(target, f"{owner}.{step}".lstrip("."))
         try:
             run.graph[need]
-        except KeyError:
+        except KeyError:  # this type of result has no such step
             if default is not None:
                 raise
         else:
             needs[name] = need
 
-    def replaced(*values: Any) -> Any:
+    def new_equation(*values: Any) -> Any:
         arguments = dict(zip(needs, values, strict=False))
         if not takes_value:
             return equation(**arguments)
@@ -82,7 +85,7 @@ def node_with_equation(run: Run, path: str, equation: Equation) -> Node:
         return equation(value=value, **arguments)
 
     step = copy(node.step)
-    step.equation, step.fast, step.select, step.optional = replaced, None, None, False
+    step.equation, step.fast, step.select, step.optional = new_equation, None, None, False
     needs_of_value = node.needs if takes_value and original else ()
     all_needs = (*needs.values(), *needs_of_value)
     return node._replace(step=step, needs=all_needs, fast_needs=(), layer_step="")
@@ -144,6 +147,6 @@ def computable(run: Run, paths: Iterable[str]) -> set[str]:
     is_computable: dict[str, bool] = {}
     for path in upstream(run.graph, paths):
         node = run.graph[path]
-        computed = not node.step.is_input and all(is_computable[need] for need in inputs_of(node))
-        is_computable[path] = computed or run.is_stored(path) or not lacks_parameters(run)
+        has_inputs = not node.step.is_input and all(is_computable[need] for need in inputs_of(node))
+        is_computable[path] = has_inputs or run.is_stored(path) or not lacks_parameters(run)
     return {path for path in paths if is_computable[path]}

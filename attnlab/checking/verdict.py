@@ -61,28 +61,31 @@ from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Heading, Paragraph, Table
 
-# A mistake is considered only if at most this fraction of the difference remains.
+# A mistake is considered only if at most this fraction of the difference remains with it.
 MAX_REMAINING = 1 / 16
 
-FLOAT32 = 2.0**-23
+FLOAT32_EPSILON = 2.0**-23
 
 # Mistakes are searched for one after another, up to this number.
 MAX_MISTAKES = 4
 
-# In a search for pairs, how many of the most promising mistakes are combined with a second one.
+# In a search for pairs, the number of first mistakes that are combined with a second one.
 MAX_FIRST = 12
 
-# With the first mistake of a pair, less than this fraction of the difference must remain.
+# The first mistake of a pair must leave less than this fraction of the difference.
 MAX_REMAINING_FIRST = 0.95
 
+# Steps after the last block.
 AFTER_BLOCKS = ("gain", "bias", "final", "W_U", "logits")
 
 # Fewer numbers than this may be representable in half precision by chance.
 MIN_NUMBERS = 8
 
-# In half precision, rounding hides small mistakes: a larger fraction may remain, and every mistake
-# with which at most this multiple of the smallest difference remains is reported.
+# MAX_REMAINING in half precision, where rounding hides small mistakes.
 MAX_REMAINING_HALF = 1 / 2
+
+# In half precision, the mistakes reported are those that leave up to this multiple of the smallest
+# remaining difference.
 EQUALLY_CLOSE = 1.25
 
 # Differing cells that a report lists if no known mistake explains them.
@@ -109,10 +112,10 @@ class Verdict(Stages):
 
     Attributes
     ----------
-    title : of the result
-    mistakes : those that produce the numbers of the first differing step, each a `Mistake` with
-        formula and hint; () if no known mistake does
-    further : for several combined mistakes, the alternatives for the second, third, ... one
+    title : the result's title
+    mistakes : the known mistakes that produce your numbers of the first differing step, each a
+        `Mistake` with formula and hint; alternatives, or () if there are none
+    further : if mistakes are combined, the alternatives for the second, third, ... mistake
     unexplained : names of later steps that still differ with all these mistakes
     differing : if no known mistake is found, how many cells differ, in words
     cells : if no known mistake is found, the cells with the largest differences
@@ -184,17 +187,17 @@ class Verdict(Stages):
 
 @dataclass(frozen=True, eq=False)
 class Submission:
-    """The user's numbers for one step, beside those of a run.
+    """The user's numbers for one step, and the numbers expected.
 
     Attributes
     ----------
-    name, path : of the step, relative to the result and to the whole trace
+    name, path : the step's path in the result and in the whole trace
     layouts : the array with its axes in the step's order; several if more than one order fits
-    epsilon : of the coarser of the two dtypes
+    epsilon : the machine epsilon of the coarser dtype, the user's or the model's
     expected : the step's numbers in the run
-    tolerance : for rounding, of each row
-    stage : the comparison of the two
-    local : in half precision, the run that computed `expected` from the user's earlier steps
+    tolerance : each row's tolerance for rounding
+    stage : the comparison of the user's numbers with `expected`
+    local : in half precision, the run that computed `expected` from the user's other steps
     """
 
     name: str
@@ -216,7 +219,7 @@ class Submission:
         return min(self.layouts, key=lambda x: float(distance(x, self.expected).max()))
 
     def value_in(self, run: Run) -> AnyArray | None:
-        """The step in another run, for the user's tokens; None if it can't be computed."""
+        """The step in another run, without prepended tokens; None if it can't be computed."""
         shape = self.expected.shape
         try:
             value = numbers_at(run, self.path)
@@ -224,8 +227,10 @@ class Submission:
             return None  # for example, shapes that don't match after a mistake
         if value is None or value.ndim != len(shape):
             return None
-        last = tuple(slice(max(m - n, 0), None) for m, n in zip(value.shape, shape, strict=True))
-        return value[last] if value[last].shape == shape else None
+        # A prepended token adds leading rows and columns.
+        extra = [max(m - n, 0) for m, n in zip(value.shape, shape, strict=True)]
+        value = value[tuple(slice(n, None) for n in extra)]
+        return value if value.shape == shape else None
 
     def values_in(self, runs: Sequence[Run]) -> list[AnyArray]:
         """The step in each of several runs in which it can be computed."""
@@ -244,20 +249,20 @@ class Submission:
         if value is None:
             return False
         if self.epsilon > HALF_EPSILON:  # the largest difference may be due to rounding
-            before = root_mean_square(self.nearest, self.expected)
-            return self.difference_from(run) <= MAX_REMAINING_HALF * before
-        before, after = (
+            difference = root_mean_square(self.nearest, self.expected)
+            return self.difference_from(run) <= MAX_REMAINING_HALF * difference
+        difference, remaining = (
             min(distance(x, numbers).max() for x in self.layouts)
             for numbers in (self.expected, value)
         )
-        return bool(after <= MAX_REMAINING * before)
+        return bool(remaining <= MAX_REMAINING * difference)
 
     def matches(self, run: Run, variants: Sequence[Run]) -> bool:
-        """Whether the user's numbers are a run's, within rounding.
+        """Whether the user's numbers equal a run's, within rounding.
 
         Parameters
         ----------
-        variants : perturbed runs of the run
+        variants : the run with perturbed steps
         """
         value, perturbed_values = self.value_in(run), self.values_in(variants)
         if value is None or len(perturbed_values) < len(variants):
@@ -274,9 +279,10 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
     """Compare your own code's numbers with a trace's, and find the mistake.
 
     For the first step that differs by more than rounding explains, the forward pass is run with
-    each known mistake, and its numbers are compared with yours. If a mistake explains only part of
-    the differences, further ones are searched for; if none does, pairs are tried. This takes as
-    long as a few hundred forward passes up to that step, or a few thousand for pairs.
+    each known mistake, and its numbers are compared with yours. If a mistake explains only some of
+    the differing steps, the search continues for the others; if no mistake explains any, pairs are
+    tried. This takes as long as a few hundred forward passes up to that step, or a few thousand for
+    pairs.
 
     Numbers in, or converted from, float16 or bfloat16 are compared with the results of your own
     earlier steps, as accumulated rounding would hide mistakes. Mistakes smaller than the rounding
@@ -284,10 +290,10 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
 
     Parameters
     ----------
-    mine : arrays or lists by the names of the steps. Batch axes of size 1 are ignored, and the head
-        axis can be anywhere. Any subset of the steps will do, such as `weights` or `logits` alone.
+    mine : a dict from names of steps to arrays or lists. Batch axes of size 1 are ignored, and the
+        head axis can be anywhere. Any subset of the steps will do, such as only `weights`.
     trace : a trace, whose steps are named by paths, such as `blocks.0.attention.weights`; a part
-        of one, such as `trace.head(0, 3)`; or what `attention` and similar functions return
+        of a trace, such as `trace.head(0, 3)`; or the result of `attention` or a similar function
 
     Returns
     -------
@@ -323,13 +329,14 @@ def check(mine: Mapping[str, Any], trace: Result) -> Verdict:
             "nothing to check. Give arrays by the names of steps, such as {'weights': ...}"
         )
     known = [path for path, _ in steps_below(type(trace))]
-    n_head, n_layer = trace._run.scores_shape[-3:][0], trace._run.graph.n_layer
+    n_layer = trace._run.graph.n_layer
+    n_head = trace._run.scores_shape[-3:][0]  # unused if scores are (Tq, Tk), without heads
     for name in mine:
         check_path(name, known, n_head, n_layer, Message("step of {title}", title=trace.title))
-    run = trace._run.fork()
+    run = trace._run.fork()  # so that the trace doesn't keep the steps computed here
     numbers = {name: array_and_epsilon(name, mine[name]) for name in forward_order(trace, mine)}
     if has_prepended_token(trace, run, numbers):
-        stages = (
+        stages = (  # differing, since their shapes don't allow a comparison
             Stage(name, array.shape, math.inf, math.inf, math.inf, (), Message("one extra token"))
             for name, (array, _) in numbers.items()
         )
@@ -373,21 +380,21 @@ def layouts_of(array: AnyArray, shape: tuple[int, ...]) -> tuple[AnyArray, ...]:
         array = array.squeeze(array.shape.index(1))
     if array.ndim < len(shape) and array.shape == tuple(n for n in shape if n != 1):
         array = array.reshape(shape)
-    heads = len(shape) - 3
-    if array.ndim != len(shape) or heads < 0:
+    head_axis = len(shape) - 3
+    if array.ndim != len(shape) or head_axis < 0:
         return (array,) if array.shape == shape else ()
-    axes = sorted(range(array.ndim), key=lambda axis: axis != heads)
-    layouts = (np.moveaxis(array, axis, heads) for axis in axes)
+    axes = sorted(range(array.ndim), key=lambda axis: axis != head_axis)  # head_axis first
+    layouts = (np.moveaxis(array, axis, head_axis) for axis in axes)
     return tuple(layout for layout in layouts if layout.shape == shape)
 
 
 def submissions(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> list[Submission]:
-    """The user's arrays, compared with their steps."""
+    """Compare each of the user's arrays with its step."""
     submitted = []
     variants = perturbed_runs(run, [result._prefix + name for name in numbers])
-    common = common_epsilon(result, run, numbers)
+    coarsest = coarsest_epsilon(result, run, numbers)
     for name, (array, epsilon) in numbers.items():
         path = result._prefix + name
         expected = numbers_at(run, path)
@@ -414,14 +421,16 @@ def submissions(
                 name=name,
                 index=index,
             )
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # float64 arrays may be converted from float32
             if array.dtype.kind == "f" and (array == array.astype(np.float32)).all():
-                epsilon = max(epsilon, FLOAT32)
-        epsilon = max(epsilon, common, epsilon_of(expected))
+                epsilon = max(epsilon, FLOAT32_EPSILON)
+        epsilon = max(epsilon, coarsest, epsilon_of(expected))
         values = [np.atleast_1d(variant.value(path)) for variant in variants]
         submitted.append(compare_layouts(result, name, layouts, epsilon, expected, values))
-    if common < HALF_EPSILON:
+    if coarsest < HALF_EPSILON:
         return submitted
+    # In half precision, accumulated rounding hides mistakes. So each step is also computed from the
+    # user's other steps, and the comparison with the larger difference counts.
     return [
         max(
             submission,
@@ -432,22 +441,22 @@ def submissions(
     ]
 
 
-def common_epsilon(
+def coarsest_epsilon(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> float:
-    """The coarsest epsilon of all steps, at least float32's unless all are in float64.
+    """The largest machine epsilon of all steps.
 
     The precision lost in one step is lost in all later ones.
     """
-    common = max(epsilon for _, epsilon in numbers.values())
+    coarsest = max(epsilon for _, epsilon in numbers.values())
     copies = (None, identity, token_embedding, position_embedding)  # compute no new numbers
     for name, (array, _) in numbers.items():
         path = result._prefix + name
         expected = numbers_at(run, path)
         is_computed = run.graph[path].step.equation not in copies
         if expected is not None and is_computed and layouts_of(array, expected.shape):
-            common = max(common, half_epsilon(array, expected))
-    return common if common >= HALF_EPSILON else min(FLOAT32, common)
+            coarsest = max(coarsest, half_epsilon(array, expected))
+    return coarsest
 
 
 def compare_layouts(
@@ -458,11 +467,11 @@ def compare_layouts(
     expected: AnyArray,
     variants: Sequence[AnyArray],
 ) -> Submission:
-    """Compare a step with the layout that differs least from it.
+    """Compare a step with the user's array, in the layout that differs least.
 
     Parameters
     ----------
-    expected, variants : the step in the run and in perturbed runs
+    expected, variants : the step in the run and in each perturbed run
     """
     tolerance = tolerance_of(expected, variants, epsilon)
     stages = (compare_values(result, name, layout, expected, tolerance) for layout in layouts)
@@ -471,7 +480,7 @@ def compare_layouts(
 
 
 def compare_in_run(result: Result, run: Run, submission: Submission) -> Submission:
-    """Compare the user's numbers with those of another run."""
+    """Compare the user's numbers with another run's."""
     expected = submission.value_in(run)
     if expected is None:
         return submission
@@ -484,7 +493,7 @@ def compare_in_run(result: Result, run: Run, submission: Submission) -> Submissi
 def from_own_inputs(
     result: Result, run: Run, submission: Submission, submitted: Sequence[Submission]
 ) -> Submission:
-    """Compare the user's numbers with those computed from the user's other steps."""
+    """Compare the user's numbers with the step computed from the user's other steps."""
 
     def constant(array: AnyArray) -> Equation:
         return lambda: array
@@ -528,7 +537,7 @@ def numbers_at(run: Run, path: str) -> AnyArray | None:
 def has_prepended_token(
     result: Result, run: Run, numbers: Mapping[str, tuple[AnyArray, float]]
 ) -> bool:
-    """Whether the user's numbers are those of the text with an extra token in front."""
+    """Whether the user's numbers come from the text with an extra token in front."""
     longer = with_prepended_token(run)
     if longer is None:
         return False
@@ -536,7 +545,7 @@ def has_prepended_token(
     if all(
         value is None or layouts_of(numbers[name][0], value.shape) for name, value in values.items()
     ):
-        return False  # all shapes are those of the text
+        return False  # the shapes are those without the token
     try:
         return all(step.agrees for step in submissions(result, longer, numbers))
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
@@ -641,7 +650,7 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
 def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
     """Two mistakes that together explain all steps, if any.
 
-    The first mistakes that leave the smallest difference are tried first.
+    First mistakes are tried in the order of the difference that remains with them.
     """
     first, paths = first_differing(submitted), [step.path for step in submitted]
     stop_at = {step.path for step in submitted if step.agrees}
@@ -667,11 +676,11 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
                 variants = perturbed_runs(both, paths)
                 if all(step.matches(both, variants) for step in submitted):
                     pairs[pair] = mistake, second, both
-                    limit = remaining * (1 + 1e-3)  # equal up to rounding
+                    limit = remaining * (1 + 1e-3)  # other first mistakes must be equally good
     if not pairs:
         return []
-    firsts, seconds, (both, *_) = zip(*pairs.values(), strict=True)
-    return [Explanation(tuple(dict.fromkeys(mistakes)), both) for mistakes in (firsts, seconds)]
+    firsts, seconds, runs = zip(*pairs.values(), strict=True)
+    return [Explanation(tuple(dict.fromkeys(found)), runs[0]) for found in (firsts, seconds)]
 
 
 def candidates(
@@ -679,12 +688,12 @@ def candidates(
 ) -> Iterator[tuple[Mistake, Run]]:
     """Mistakes that may explain the first differing step, each with its run.
 
-    Each mistake is tried in every block, in all blocks from a given one on, and in the step's block
-    alone (for code of a single block with correct input). At least one of its equations must come
-    after the steps that agree; `Submission.matches` checks the others.
+    Each mistake is tried in all blocks, in all blocks from a given one on, and only in the step's
+    block (for code of a single block with correct input). At least one of its equations must come
+    after the agreeing steps; `Submission.matches` checks that these steps still agree.
     """
     first = first_differing(submitted)
-    before_first = set(upstream(run.graph, [first.path], stop_at))
+    may_be_wrong = set(upstream(run.graph, [first.path], stop_at))
     paths_of: dict[str, list[str]] = {}
     for path in upstream(run.graph, [step.path for step in submitted]):
         paths_of.setdefault(table_name(run.graph, path), []).append(path)
@@ -695,7 +704,7 @@ def candidates(
         key=lambda mistake: len(mistake.equations),
     )
     for mistake, scope in itertools.product(
-        mistakes, [EVERYWHERE] if everywhere else scopes(submitted)
+        mistakes, [ALL_BLOCKS] if everywhere else scopes(submitted)
     ):
         equations = {
             path: equation
@@ -703,7 +712,7 @@ def candidates(
             for path in paths_of.get(name, ())
             if block_number(path) in scope
         }
-        if not before_first & equations.keys() or (key := frozenset(equations.items())) in tried:
+        if not may_be_wrong & equations.keys() or (key := frozenset(equations.items())) in tried:
             continue
         tried.add(key)
         try:
@@ -714,32 +723,35 @@ def candidates(
         yield PREPENDED_TOKEN, longer
 
 
-EVERYWHERE = range(-1, 10**9)
+# All block numbers, including those that `block_number` returns before and after the blocks.
+ALL_BLOCKS = range(-1, 10**9)
 
 
 def scopes(submitted: Sequence[Submission]) -> list[range]:
     """The ranges of blocks in which to try a mistake."""
     number = block_number(first_differing(submitted).path)
-    agreeing = max((block_number(step.path) for step in submitted if step.agrees), default=-1)
-    starts = {number, *(n for n in (agreeing, agreeing + 1) if 0 <= n <= number)}
-    from_starts = [range(start, EVERYWHERE.stop) for start in sorted(starts) if start >= 0]
-    return [EVERYWHERE, *from_starts, range(number, number + 1)]
+    last_agreeing = max((block_number(step.path) for step in submitted if step.agrees), default=-1)
+    # The mistake may begin in the last block with an agreeing step, in the next block, or in the
+    # first differing step's.
+    starts = {n for n in (last_agreeing, last_agreeing + 1, number) if 0 <= n <= number}
+    from_starts = [range(start, ALL_BLOCKS.stop) for start in sorted(starts)]
+    return [ALL_BLOCKS, *from_starts, range(number, number + 1)]
 
 
 def block_number(path: str) -> int:
     """The number of a step's block; -1 before the blocks, a large number after them."""
     if block := block_of(path):
         return int(block.rpartition(".")[2])
-    return EVERYWHERE.stop - 1 if path in AFTER_BLOCKS else -1
+    return ALL_BLOCKS.stop - 1 if path in AFTER_BLOCKS else -1
 
 
 def first_differing_row(submission: Submission) -> int:
-    """The first token whose row differs, such as the first one after a cache."""
+    """The position of the first token whose row differs, such as the first after a cache."""
     if submission.expected.ndim < 2:
         return 0
     difference = distance(submission.layouts[0], submission.expected)
-    rows = (difference > submission.tolerance).any(axis=-1)
-    return int(np.argmax(rows.reshape(-1, rows.shape[-1]).any(axis=0)))
+    differs = (difference > submission.tolerance).any(axis=-1)  # (..., T)
+    return int(np.argmax(differs.reshape(-1, differs.shape[-1]).any(axis=0)))
 
 
 def table_name(graph: Graph, path: str) -> str:
@@ -766,7 +778,7 @@ def with_prepended_token(run: Run) -> Run | None:
     return with_equations(run, {"ids": ids, "positions": positions, "mask": mask})
 
 
-# By step: the step that dropout multiplies, and before it the stream that is then added, if any.
+# For each step, (stream, update): the step is stream + dropout(update), without a stream for "".
 DROPOUT_STEPS = {
     "embedding": ("", "embedding"),
     "attention.weights": ("", "weights"),
@@ -783,12 +795,12 @@ def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
     if name not in DROPOUT_STEPS:
         return
     prefix = submission.path.rpartition(".")[0]
-    stream, step = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
-    without_dropout = np.atleast_1d(run.value(step)).astype(np.float64)
+    stream, update = (f"{prefix}.{step}".lstrip(".") for step in DROPOUT_STEPS[name])
+    without_dropout = np.atleast_1d(run.value(update)).astype(np.float64)
     for array in submission.layouts:
         mine = array.astype(np.float64) - (run.value(stream) if DROPOUT_STEPS[name][0] else 0.0)
         is_zero = np.abs(mine) <= submission.tolerance
-        is_large = np.abs(without_dropout) > 8 * submission.tolerance
+        is_large = np.abs(without_dropout) > 8 * submission.tolerance  # clearly not 0
         kept, dropped = is_large & ~is_zero, is_large & is_zero
         if not dropped.any() or not kept.any():
             continue
@@ -796,7 +808,7 @@ def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
         factor = float(mine.flat[largest] / without_dropout.flat[largest])
         is_scaled = np.abs(mine - factor * without_dropout) <= 2 * factor * submission.tolerance
         if factor > 1.001 and kept.sum() > 1 and (is_zero | is_scaled).all():
-            formula = Message(DROPOUT.formula, name=step.rpartition(".")[2], p=1 - 1 / factor)
+            formula = Message(DROPOUT.formula, name=update.rpartition(".")[2], p=1 - 1 / factor)
             yield replace(DROPOUT, formula=formula)
 
 
@@ -808,7 +820,7 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
     block = f"{block_of(path) or 'blocks.0'}.attention."
     prefix = "" if issubclass(run.graph.root, Attention) else block
     scale = run.graph.formulas.get("scale", "√Dk")
-    sizes: dict[str, Callable[[], object]] = {
+    sizes: dict[str, Callable[[], object]] = {  # functions, as some results lack some steps
         "Dk": lambda: run.value(f"{prefix}K").shape[-1],
         "D": lambda: run.value(f"{prefix}X").shape[-1],
         "H": lambda: run.value(f"{prefix}n_head"),
@@ -821,11 +833,11 @@ def with_sizes(mistake: Mistake, run: Run, path: str) -> Mistake:
         "activation_code": lambda: ACTIVATION_CODE[run.value("activation")],
     }
 
-    def filled(text: str) -> Message:
+    def fill(text: str) -> Message:
         return Message(text, **{name: sizes[name]() for name in re.findall(r"{(\w+)}", text)})
 
-    lines = tuple(map(filled, mistake.corrected_lines()))
-    return replace(mistake, hint=filled(mistake.hint), lines=lines)
+    lines = tuple(map(fill, mistake.corrected_lines()))
+    return replace(mistake, hint=fill(mistake.hint), lines=lines)
 
 
 def as_code(scale: str) -> str:
@@ -843,13 +855,15 @@ def describe_cells(result: Result, submission: Submission) -> dict[str, Any]:
         differs = difference > difference.max() / 2
     indices = np.argwhere(differs)
     words = index_in_words(result, submission.name, tuple(indices[0]))
+    # The axes on which all differing cells have the same index.
     is_common = (indices == indices[0]).all(axis=0) & (np.array(submission.expected.shape) > 1)
     common = join_words(itertools.compress(words, is_common))
     template = "{count} of {size} cells differ, all at {common}:"
     if not common:
         template = "{count} of {size} cells differ:"
     differing = Message(template, count=len(indices), size=difference.size, common=common)
-    if submission.epsilon < FLOAT32 and submission.stage.rounding * submission.epsilon <= FLOAT32:
+    epsilon_needed = submission.stage.rounding * submission.epsilon
+    if submission.epsilon < FLOAT32_EPSILON and epsilon_needed <= FLOAT32_EPSILON:
         differing = Message(
             "Rounding to float32 would explain the differences. {differing}", differing=differing
         )

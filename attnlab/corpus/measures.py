@@ -37,7 +37,7 @@ def distance(tokens: Tokens) -> NDArray[np.int64]:
 TARGETS: dict[str, Job] = {**JOBS, "distance": distance}
 
 # Suffixes of the names of variants.
-PLAIN, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
+ALL_TOKENS, WITHOUT_FIRST, BY_VALUE = "", "_without_first", "_by_value"
 
 MEASURES: dict[str, str] = {
     "first": "weight on the first token, where idle heads attend",
@@ -55,14 +55,14 @@ MEASURES: dict[str, str] = {
     "previous_by_value": "fraction of the weighted values' norms at the previous token",
     "same_by_value": "fraction of the weighted values' norms at earlier occurrences",
     "induction_by_value": "fraction of the weighted values' norms at the induction target",
-    "size": "norm of the head's output over that of the residual stream",
+    "size": "norm of the head's output divided by the norm of the residual stream",
     "writer": "how often the head is among the 3 largest contributions to the next token's logit",
     "loss": "the model's cross-entropy, in nats per token",
 }
 
 # Headings of the variants.
-FAMILIES = {
-    PLAIN: "All tokens",
+VARIANT_TITLES = {
+    ALL_TOKENS: "All tokens",
     WITHOUT_FIRST: "Without the first token",
     BY_VALUE: "By value",
 }
@@ -82,7 +82,7 @@ TITLES = {
 # How many contributions `writer` counts as the largest.
 LARGEST_WRITERS = 3
 
-# A user-defined measure: from a trace to a number for each head (L, H), NaN where undefined.
+# A user-defined measure: takes a trace, returns a number for each head (L, H), NaN if undefined.
 Measure: TypeAlias = Callable[[Any], Any]
 
 
@@ -136,6 +136,7 @@ def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str
     """Compute all measures of a trace, without keeping its blocks' steps."""
     functions = {name: function for name, function in measures.items() if function is not None}
     per_head = [name for name in measures if is_per_head(name) and name not in functions]
+    # Each function gets a fork, so that the trace doesn't keep the steps it accesses.
     results = {name: custom_sums(name, f, trace.fork()) for name, f in functions.items()}
     if per_head:
         results |= head_sums(trace, per_head)
@@ -144,14 +145,14 @@ def measure_trace(trace: Trace, measures: dict[str, Measure | None]) -> dict[str
     for name, result in results.items():
         if not np.isfinite(result.sums).all():
             raise InvalidValueError("the measure {name} isn't finite", name=name)
-    return {name: results[name] for name in measures}
+    return {name: results[name] for name in measures}  # in the order of `measures`
 
 
 def blocks_in_turn(trace: Trace) -> Iterator[Any]:
-    """Yield the blocks in order, keeping only the outputs of earlier ones."""
+    """Yield a fork of each block in order; the trace keeps only the blocks' outputs."""
     previous = None
     for block in trace.blocks:
-        if previous is not None:
+        if previous is not None:  # the next block's input
             trace._run.values[f"{previous.path}.output"] = read_only(previous.output)
         previous = block.fork()
         yield previous
@@ -165,13 +166,14 @@ def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
         for base, job in TARGETS.items()
         if any(split_name(name)[0] == base for name in names)
     }
-    factors: dict[str, AnyArray] = {PLAIN: np.ones(T), WITHOUT_FIRST: 1.0 * (np.arange(T) > 0)}
+    is_later = np.arange(T) > 0
+    factors: dict[str, AnyArray] = {ALL_TOKENS: np.ones(T), WITHOUT_FIRST: is_later.astype(float)}
     by_value = any(split_name(name)[1] == BY_VALUE for name in names)
     writers = Writers(trace) if "writer" in names else None
     layers: dict[str, list[Sums]] = {name: [] for name in names if name != "writer"}
     for block in blocks_in_turn(trace):
         attention = block.attention
-        attention.weights  # noqa: B018  computed first and kept, as the context needs them
+        attention.weights  # noqa: B018  stored, so that a long text's context reuses them
         W_O = W_O_by_head(attention.W_O, trace.config.n_head)
         if by_value:
             factors[BY_VALUE] = output_norms(attention.V, W_O)
@@ -199,13 +201,13 @@ def split_name(name: str) -> tuple[str, str]:
     for variant in (WITHOUT_FIRST, BY_VALUE):
         if name.endswith(variant):
             return name.removesuffix(variant), variant
-    return name, PLAIN
+    return name, ALL_TOKENS
 
 
 def weight_on(targets: AnyArray, weights: Array, factors: AnyArray) -> Sums:
     """The fraction of weight on the targets, Σ weights factors targets / Σ weights factors.
 
-    Summed over the queries that have a target whose factor isn't 0.
+    Both sums are over the queries with a target among the keys whose factor isn't 0.
 
     Parameters
     ----------
@@ -213,7 +215,7 @@ def weight_on(targets: AnyArray, weights: Array, factors: AnyArray) -> Sums:
     weights : (H, T, T)
     factors : (T,) or (H, T), by key
     """
-    is_included = (factors > 0).reshape(-1, factors.shape[-1]).all(axis=0)
+    is_included = np.atleast_2d(factors > 0).all(axis=0)  # in every head
     has_target = (targets[:, is_included] != 0).any(axis=-1)
     on_targets = np.einsum("htk,tk->hk", weights, targets)  # (H, T), by key
     on_all = np.einsum("htk,t->hk", weights, has_target.astype(weights.dtype))
@@ -232,17 +234,18 @@ def entropy(weights: Array, factors: AnyArray) -> Sums:
     factors : (T,), 0 for keys to leave out, otherwise 1
     """
     is_included = factors > 0
-    queries = np.cumsum(is_included) > 1
+    has_choice = np.cumsum(is_included) > 1  # by query
     per_head = []
     for head in weights:  # one at a time, to keep temporary arrays small
-        w = head[queries][:, is_included]
+        w = head[has_choice][:, is_included]
         r = w.sum(axis=-1)
-        per_head.append((sum_last_axis(surprise(w).sum(axis=-1) - surprise(r)), sum_last_axis(r)))
+        weighted = entropy_terms(w).sum(axis=-1) - entropy_terms(r)
+        per_head.append((sum_last_axis(weighted), sum_last_axis(r)))
     return Sums(*np.array(per_head).T)
 
 
-def surprise(x: Array) -> Array:
-    """-x ln x, 0 at 0."""
+def entropy_terms(x: Array) -> Array:
+    """-x ln x, elementwise; 0 at 0."""
     y: Array = -x * np.log(np.maximum(x, np.finfo(x.dtype).tiny))
     return y
 
@@ -288,7 +291,7 @@ class Writers:
         """How often each head is among the largest, (L, H)."""
         heads = np.stack(self._heads)  # (L, H, T - 1)
         contributions = np.concatenate([*heads, np.stack(self._others)])
-        threshold = np.sort(contributions, axis=0)[-LARGEST_WRITERS:][0]
+        threshold = np.sort(contributions, axis=0)[-LARGEST_WRITERS]
         counts = (heads >= threshold).sum(axis=-1)
         return Sums(counts.astype(np.float64), np.full(counts.shape, float(heads.shape[-1])))
 

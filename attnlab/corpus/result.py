@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from attnlab.analysis.base import Analysis, head_name, named_axis, number_of_texts, numbered_axis
 from attnlab.analysis.jobs import JOBS
 from attnlab.corpus.measures import (
-    FAMILIES,
+    ALL_TOKENS,
     MEASURES,
-    PLAIN,
     TITLES,
+    VARIANT_TITLES,
     is_per_head,
     measure_trace,
     split_name,
@@ -500,7 +500,7 @@ class Atlas(Document, Mapping[str, Measured]):
         """The measures of heads by family: raw, without the first token, by value."""
         families: dict[str, list[Measured]] = {}
         for name in filter(is_per_head, self.measures):
-            families.setdefault(FAMILIES[split_name(name)[1]], []).append(self[name])
+            families.setdefault(VARIANT_TITLES[split_name(name)[1]], []).append(self[name])
         return families
 
     def standouts(self) -> tuple[Standout, ...]:
@@ -512,7 +512,7 @@ class Atlas(Document, Mapping[str, Measured]):
         standouts = []
         for name in self.measures:
             mean, error = self[name].mean, self[name].error
-            if is_per_head(name) and split_name(name)[1] == PLAIN and not np.isnan(mean).all():
+            if is_per_head(name) and split_name(name)[1] == ALL_TOKENS and not np.isnan(mean).all():
                 layer, head = map(int, np.unravel_index(np.nanargmax(mean), mean.shape))
                 largest, largest_error = float(mean[layer, head]), float(error[layer, head])
                 median = float(np.nanmedian(mean))
@@ -557,7 +557,7 @@ class Atlas(Document, Mapping[str, Measured]):
 
     def lines(self) -> list[list[str]]:
         """The means without variants: a header and a row for each head; [] without heads."""
-        heads = [n for n in self.measures if is_per_head(n) and split_name(n)[1] == PLAIN]
+        heads = [n for n in self.measures if is_per_head(n) and split_name(n)[1] == ALL_TOKENS]
         if not heads:
             return []
         lines = [[*header("layer", "head"), *heads]]
@@ -585,7 +585,7 @@ class Atlas(Document, Mapping[str, Measured]):
         grids = [
             Grid(self[name].short_title, self[name].mean, axes, fixed_scale=self[name].scale)
             for name in self.measures
-            if is_per_head(name) and split_name(name)[1] == PLAIN
+            if is_per_head(name) and split_name(name)[1] == ALL_TOKENS
         ]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
         return document_view(self, [title, *grids, *others])

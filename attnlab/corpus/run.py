@@ -37,6 +37,7 @@ from attnlab.support.files import FilePath, as_path, lock_file, make_directory, 
 from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
 from attnlab.views.page.atlas import page
 
+# The format of the files with chunks' tallies.
 FORMAT = "3"
 
 # Default number of tokens traced at once.
@@ -67,8 +68,7 @@ def atlas(
 
     Parameters
     ----------
-    model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, which each worker then
-        opens
+    model : a GPT2; or a name or directory as in `GPT2.from_pretrained`, opened by each worker
     texts : an iterable of texts; a file with one text per line (blank lines are skipped); or a
         directory with one text per file, searched recursively (hidden files are skipped). In files,
         line breaks become `\\n`, and a final one is dropped. Texts are read as a stream.
@@ -80,10 +80,10 @@ def atlas(
     chunk : texts per task; fewer if they are long
     window : tokens to trace at once; None means 128, or n_positions if that is less
     directory : where to keep the tally of each finished chunk, so that an interrupted run resumes
-        when it is started again with the same arguments. At the end `atlas.safetensors`, as
-        `Atlas.save` writes it, and its page `atlas.html` are written there. It can't be in a
-        directory of texts. A function is identified by its module, its name and its `version`
-        attribute, if any: change the version when you change the function.
+        when it is started again with the same arguments. At the end, the atlas is saved there as
+        `atlas.safetensors`, and its page as `atlas.html`. It can't be in a directory of texts. A
+        function is identified by its module, its name and its `version` attribute, if any: change
+        the version when you change the function.
     progress : whether to show a progress bar on stderr
 
     Returns
@@ -100,8 +100,8 @@ def atlas(
 
     Notes
     -----
-    Errors cover other texts like these, not other kinds of text. Where a head attends doesn't show
-    what it does with that token.
+    Standard errors hold for new texts of the same kind, not for other kinds of text. Where a head
+    attends doesn't show what it does with that token.
 
     Source: Cochran, "Sampling Techniques" (1977), section 2.11, a ratio of two sums.
 
@@ -123,8 +123,8 @@ def atlas(
     if executor is not None:
         check_kind(executor, Executor, "executor")
     limit = loaded.config.n_positions
-    size = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
-    task = Task(SharedModel(loaded, name), as_measures(measures), size)
+    window = as_count(min(WINDOW, limit) if window is None else window, "window", 2, limit)
+    task = Task(SharedModel(loaded, name), as_measures(measures), window)
     chunks = chunks_of(texts, as_count(chunk, "chunk", least=1))
     path = None if directory is None else as_path(directory, "directory")
     if path is not None and is_within(path, texts):
@@ -151,16 +151,16 @@ def atlas(
             total = _total(task.empty_tally(), chunk_tallies, count, progress)
         is_local = name is None or os.path.isdir(as_path(name))
         source = directory_of(loaded) if is_local else str(name)
-        result = Atlas.from_tally(loaded, source, task.measures, size, total, digest.hexdigest())
+        result = Atlas.from_tally(loaded, source, task.measures, window, total, digest.hexdigest())
         if path is not None:
             result.save(path / RESULT)
-            if any(map(is_per_head, result)):
+            if any(map(is_per_head, result)):  # the page shows heads only
                 write_atomically(path / PAGE, page(result, in_atlas_directory=True).encode())
     return result
 
 
 def directory_of(model: GPT2) -> str:
-    """The name or directory to open a model from again; empty for a model in memory."""
+    """The directory that a model was read from, or "pocket"; "" for a model in memory."""
     if not isinstance(model.parameters, Checkpoint):
         return ""
     directory = model.parameters.directory
@@ -193,23 +193,23 @@ def with_digest(chunks: Iterator[Chunk], digest: hashlib._Hash) -> Iterator[Chun
 
 
 def _total(
-    total: Tally, chunks: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
+    total: Tally, chunk_tallies: Iterable[tuple[Tally, bool]], count: int | None, progress: bool
 ) -> Tally:
-    """Add the tallies of all chunks to the total, in order.
+    """Add all chunks' tallies to the total, in order, and show progress.
 
-    The bar estimates the time left if the number of texts is known.
+    The bar estimates the time left if `count`, the number of texts, is known.
     """
     started, tokens_from_disk = time.perf_counter(), 0
     # The bar disappears if an error occurs before the first chunk is done.
     with progress_bar(total=count, unit=" texts", leave=False, disable=not progress) as bar:
-        for tally, is_new in chunks:
+        for tally, is_new in chunk_tallies:
             total.add(tally)
             texts = tally.texts + len(tally.faults)
             if not is_new:  # doesn't count toward the speed
                 tokens_from_disk += tally.tokens
                 bar.initial = bar.n + texts
             speed = (total.tokens - tokens_from_disk) / (time.perf_counter() - started)
-            bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", False)
+            bar.set_postfix_str(f"{total.tokens:,} tokens, {speed:,.0f} tokens/s", refresh=False)
             bar.leave = True
             bar.update(texts)
     if not total.texts:
@@ -233,6 +233,7 @@ def tallies(
     task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
     """Yield each chunk's tally, in order, and whether it was computed in this run."""
+    # The next chunks are waiting when a worker finishes, but memory stays bounded.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
     executor = executor or SerialExecutor()
     waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()
@@ -290,8 +291,8 @@ class StoredTallies:
 
     Parameters
     ----------
-    directory : of the files
-    run : the identity of the run, see `identity`
+    directory : where the files are
+    run : what identifies the run, see `identity`
     columns : the number of columns of a tally
     """
 
@@ -334,7 +335,7 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
     model = task.shared.model
     parameters = copy(model.parameters)  # a copy, so that arrays read from disk are freed
     tokens = [model.tokenizer.vocabulary.bytes_of(id) for id in range(len(model.tokenizer))]
-    parts = {
+    settings = {
         "config": asdict(model.config),
         "dtype": parameters.dtype,
         "parameters": f"sha256 {sha256(parameters[path].tobytes() for path in parameters)}",
@@ -346,7 +347,7 @@ def identity(task: Task, chunk: int) -> dict[str, str]:
         "window": task.window,
         "chunk": chunk,
     }
-    return {name: str(value) for name, value in parts.items()}
+    return {name: str(value) for name, value in settings.items()}
 
 
 def identity_of(function: Measure) -> str:

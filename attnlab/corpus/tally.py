@@ -24,11 +24,11 @@ from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidValueError
 from attnlab.support.sealed import Shapes
 
-# Passages kept for each measure and head: this many with the largest values, and as many with the
-# smallest.
+# For each measure and head, the number of passages kept with the largest values, and the number
+# with the smallest.
 EXTREMES = 3
 
-# A passage's number: its text's number, and in the low bits its first token's position.
+# A passage's number is its text's number, followed by its first token's position in 32 bits.
 TOKEN_BITS = 32
 
 # The largest number of batches.
@@ -51,12 +51,12 @@ class Tally:
     ----------
     moments : float64 (6, C), over texts with sums s and divisors n (see `measures.Sums`): the
         number of texts with n > 0, Σ s, Σ n, Σ s², Σ s n, Σ n²
-    ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: minus the value
-        for the largest, the value for the smallest, infinite if missing
-    passages : int64, same shape as `ranks`, their numbers
-    ids : token ids of those passages, int32 (T,)
-    names : their texts' names, by text number
-    texts, tokens : the numbers measured
+    ranks : float64 (2, EXTREMES, C), sort keys of the extreme passages, ascending: -value for the
+        largest, value for the smallest, inf for missing ones
+    passages : int64, same shape as `ranks`, the passages' numbers
+    ids : each passage's token ids by passage number, int32 (T,)
+    names : the names of the passages' texts, by text number
+    texts, tokens : the number of texts and of tokens measured
     faults : name and reason for each text that could not be measured
     width : texts per batch, a power of 2
     batches : by number, float64 (2, C), Σ s and Σ n of texts number * width to (number + 1) * width
@@ -146,7 +146,7 @@ class Tally:
             "passages": self.passages,
             "numbers": np.array(numbers, np.int64),
             "lengths": np.array([len(tokens) for tokens in ids], np.int64),
-            "ids": np.concatenate([np.zeros(0, np.int32), *ids]),
+            "ids": np.concatenate([np.zeros(0, np.int32), *ids]),  # there may be no passages
             "counts": np.array([self.texts, self.tokens, self.width]),
             "batches": np.array([*self.batches.values()]).reshape(-1, 2, self.moments.shape[1]),
             "batch_numbers": np.array([*self.batches], np.int64),
@@ -160,17 +160,18 @@ class Tally:
     @classmethod
     def check_shapes(cls, columns: int, stored: Shapes) -> None:
         """Raise if the stored shapes aren't those of a tally with this many columns."""
+        # With wrong moments the check fails anyway: don't allocate that many columns.
         empty = cls.empty(columns).tensors() if stored["moments"] == (6, columns) else {}
-        (passages,), (ids,), (batches,) = (
+        (n_passages,), (n_ids,), (n_batches,) = (
             stored[name] for name in ("numbers", "ids", "batch_numbers")
         )
         shapes = {name: array.shape for name, array in empty.items()} | {
-            **dict.fromkeys(("numbers", "lengths"), (passages,)),
-            "ids": (ids,),
-            "batch_numbers": (batches,),
-            "batches": (batches, 2, columns),
+            **dict.fromkeys(("numbers", "lengths"), (n_passages,)),
+            "ids": (n_ids,),
+            "batch_numbers": (n_batches,),
+            "batches": (n_batches, 2, columns),
         }
-        if stored != shapes or passages > 2 * EXTREMES * columns or batches > BATCHES:
+        if stored != shapes or n_passages > 2 * EXTREMES * columns or n_batches > BATCHES:
             raise InvalidValueError(
                 "the tensors' shapes don't match {columns} columns", columns=columns
             )

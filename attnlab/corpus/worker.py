@@ -30,7 +30,7 @@ MAX_SENT = 64_000_000
 class SharedModel:
     """A model that pickles cheaply; each worker opens it once and keeps it.
 
-    A model given by name is sent as its name; one on disk as its tokenizer and the weights' path.
+    A model given by name is sent as that name, a model on disk as its tokenizer and weights' path.
     """
 
     def __init__(self, model: GPT2, name: str | None = None) -> None:
@@ -143,11 +143,9 @@ def columns(config: GPT2Config, measures: dict[str, Measure | None]) -> int:
 
 
 def concatenate_sums(sums_by_name: dict[str, Sums]) -> Sums:
-    """The numbers of all measures side by side, (C,)."""
-    rows = (
-        [array.ravel() for array in arrays] for arrays in zip(*sums_by_name.values(), strict=True)
-    )
-    return Sums(*map(np.concatenate, rows))
+    """The sums and divisors of all measures, (C,) each."""
+    sums, divisors = zip(*sums_by_name.values(), strict=True)
+    return Sums(*(np.concatenate([*map(np.ravel, arrays)]) for arrays in (sums, divisors)))
 
 
 def initialize_worker() -> None:

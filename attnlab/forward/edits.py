@@ -24,7 +24,7 @@ from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
 from attnlab.support.checks import as_array
-from attnlab.support.messages import EDITED, Message, join_messages
+from attnlab.support.messages import EDITED_TEMPLATE, Message, join_messages
 from attnlab.support.names import dots_hint, hint_for, with_dots
 
 # What replaces a step: an array, a number, or a function of the original.
@@ -245,7 +245,7 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
         names.append(f"{path}{note}")
     more = f" and {len(names) - MAX_PATHS_SHOWN} more" if len(names) > MAX_PATHS_SHOWN else ""
     paths = f"{', '.join(names[:MAX_PATHS_SHOWN])}{more}"
-    edited_run.note = Message(EDITED, paths=paths) if names else ""
+    edited_run.note = Message(EDITED_TEMPLATE, paths=paths) if names else ""
     return edited_run
 
 

@@ -19,7 +19,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
 from attnlab.support.checks import as_count, as_float, check_kind
 from attnlab.support.files import FilePath
-from attnlab.support.messages import EDITED, Message, recognise, say
+from attnlab.support.messages import EDITED_TEMPLATE, Message, recognise, say
 from attnlab.support.tables import Document, Table, header
 from attnlab.text.tokens import Token, Tokens, Vocabulary
 
@@ -591,7 +591,7 @@ def open_trace(path: FilePath) -> Trace:
         raise RecordingError(
             "{path} isn't a complete trace file: {error}", path=path, error=error
         ) from None
-    edits = recognise(note, EDITED)
+    edits = recognise(note, EDITED_TEMPLATE)
     trace._run.note = Message("{title}, from a file", title=edits)
     return trace
 

@@ -40,18 +40,18 @@ def use_one_thread() -> int:
     get_threads, set_threads = _function("get_num_threads"), _function("set_num_threads")
     if get_threads is None or set_threads is None:
         return 1
-    before = int(get_threads())
+    previous = int(get_threads())
     set_threads(1)
-    return before
+    return previous
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Use one thread inside a `with` block."""
-    before = use_one_thread()
+    previous = use_one_thread()
     try:
         yield
     finally:
         set_threads = _function("set_num_threads")
         if set_threads is not None:
-            set_threads(before)
+            set_threads(previous)

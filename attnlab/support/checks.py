@@ -73,24 +73,24 @@ def as_floats(x: ArrayLike, name: str = "x") -> Array:
 
 
 @contextmanager
-def reraised_as(kind: type[AttnlabError], template: str, **values: object) -> Iterator[None]:
+def reraised_as(error_type: type[AttnlabError], template: str, **values: object) -> Iterator[None]:
     """Turn any exception of other libraries' code, including Rust panics, into an AttnlabError.
 
     Parameters
     ----------
-    kind : the AttnlabError to raise
-    template : its beginning, such as "{file} can't be read"
-    values : by name
+    error_type : the AttnlabError to raise
+    template : the start of its message, such as "{file} can't be read"
+    values : the values of the template's {names}
     """
     message = Message(template, **values)
     try:
         yield
-    except (kind, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (error_type, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except AttnlabError as error:
-        raise kind("{message}: {error}", message=message, error=error) from None
+        raise error_type("{message}: {error}", message=message, error=error) from None
     except BaseException as error:  # a panic isn't an Exception
-        raise kind("{message}: {error}", message=message, error=quoted(error, 200)) from None
+        raise error_type("{message}: {error}", message=message, error=quoted(error, 200)) from None
 
 
 def attribute(value: object, name: str) -> Any:
@@ -125,9 +125,10 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     number = as_number(value)
     if is_integer(number) and least <= number <= most:
         return int(number)
-    is_bounded = most < sys.maxsize or (is_integer(number) and number > most)
+    # sys.maxsize means no upper bound, which only a number above it needs to know.
+    names_most = most < sys.maxsize or (is_integer(number) and number > most)
     bounds = Message("from {least} to {most}", least=least, most=most)
-    if not is_bounded:
+    if not names_most:
         bounds = Message("of at least {least}", least=least)
     raise InvalidValueError(
         "{name} must be an integer {bounds}; got {value}",
@@ -138,7 +139,7 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
 
 
 def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
-    """Convert to a finite float of at least `least`, of any size for None."""
+    """Convert to a finite float, of at least `least` unless it is None."""
     number = as_number(value)
     is_finite = is_real(number) and abs(number) <= sys.float_info.max
     if not is_finite or (least is not None and number < least):
@@ -152,7 +153,7 @@ def as_float(value: Any, name: str, least: float | None = 0.0) -> float:
 
 
 def as_flag(value: object, name: str) -> bool:
-    """Convert a bool or NumPy bool."""
+    """Convert a bool or NumPy bool to a bool."""
     if not isinstance(value, bool | np.bool_):
         raise InvalidTypeError(
             "{name} must be True or False; got {value}", name=name, value=quoted(value)
@@ -171,11 +172,12 @@ def as_texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def check_kind(value: object, kind: type, name: str) -> None:
+def check_kind(value: object, expected_type: type, name: str) -> None:
     """Raise unless a value is an instance of a class."""
-    if not isinstance(value, kind):
-        name_is_plural = kind.__name__.endswith("s")  # such as Parameters
-        expected = kind.__name__ if name_is_plural else with_article(kind.__name__)
+    if not isinstance(value, expected_type):
+        type_name = expected_type.__name__
+        is_plural = type_name.endswith("s")  # such as Parameters
+        expected = type_name if is_plural else with_article(type_name)
         raise InvalidTypeError(
             "{name} must be {expected}; got {value}",
             name=name,
@@ -185,9 +187,9 @@ def check_kind(value: object, kind: type, name: str) -> None:
 
 
 def check_texts(texts: object) -> None:
-    """Raise unless `texts` is a list; a single text would be read character by character."""
+    """Raise unless `texts` is a list of texts; one str would be read character by character."""
     is_list = isinstance(texts, list | tuple) and len(texts) > 0
-    # A list of numbers is one text, as ids.
+    # A text has a length; a list of numbers is the ids of a single text.
     if not is_list or not hasattr(texts[0], "__len__"):  # type: ignore[index]
         raise InvalidTypeError(
             "texts must be a list of texts or of Tokens; got {texts}", texts=quoted(texts)
@@ -195,7 +197,7 @@ def check_texts(texts: object) -> None:
 
 
 def with_article(noun: str) -> Message:
-    """A class's name after "a" or "an"."""
+    """Put "a" or "an" before a noun."""
     return Message("an {noun}" if noun[0] in "aeiouAEIOU" else "a {noun}", noun=noun)
 
 
@@ -204,7 +206,7 @@ def memory_for(purpose: str) -> Iterator[None]:
     """Turn allocation failures into an AttnlabError."""
     try:
         yield
-    except (MemoryError, ValueError, OverflowError):  # last two: larger than the address space
+    except (MemoryError, ValueError, OverflowError):  # the last two: beyond the address space
         raise InvalidValueError("not enough memory for {purpose}", purpose=purpose) from None
 
 

@@ -15,15 +15,15 @@ from typing import Any, TextIO
 
 from attnlab.errors import AttnlabError
 
-CLOSED_PIPE = 141
-INTERRUPTED = 130
+# Exit statuses as a shell reports them: 128 + the number of SIGPIPE and SIGINT.
+CLOSED_PIPE, INTERRUPTED = 141, 130
 
 
 def exit_status(program: Callable[[], int]) -> int:
     """Run a command-line program and return its exit status.
 
     The status is 2 after an `AttnlabError` or if the output can't be written, both reported on
-    stderr; 130 after Ctrl-C, with one line; 141 if the output pipe is closed.
+    stderr; 130 after Ctrl-C, also reported; 141 if the output pipe is closed.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed before Python started
@@ -121,6 +121,6 @@ def _report(*lines: str) -> None:
 
 
 def _discard_output(stream: TextIO) -> None:
-    """Discard buffered output."""
-    with contextlib.suppress(OSError, ValueError):  # not a file
+    """Discard buffered output: send it to the null device, so that flushing at exit succeeds."""
+    with contextlib.suppress(OSError, ValueError):  # the stream isn't a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -32,7 +32,7 @@ LARGEST = 64_000_000
 # The start of a temporary file's name.
 TEMPORARY = ".attnlab-"
 
-# The largest size of a number in an .npz file, a complex one, and of an array's header, in bytes.
+# In an .npz file, the largest sizes of a number (a complex one) and of an array's header, in bytes.
 LARGEST_NUMBER, LARGEST_HEADER = 16, 10_000
 
 NOT_REGULAR = {
@@ -61,7 +61,7 @@ def as_path(path: FilePath, name: str = "path") -> Path:
     try:
         if b"\0" in os.fsencode(text):
             raise ValueError
-    except ValueError:  # UnicodeEncodeError is one
+    except ValueError:  # includes UnicodeEncodeError
         raise InvalidValueError(
             "{name} has a character that file names can't have: {text}",
             name=name,
@@ -128,8 +128,8 @@ def parse_json(content: bytes, source: object, error_type: type[AttnlabError]) -
 
     Parameters
     ----------
-    content : UTF-8
-    source : for error messages, such as the file
+    content : text in UTF-8
+    source : where it comes from, such as a file, for error messages
     """
     text = _decode(content, source, error_type)
     try:
@@ -155,7 +155,7 @@ def read_npz(path: FilePath, most: int) -> dict[str, AnyArray]:
 
     Parameters
     ----------
-    most : the largest allowed size of an array
+    most : the largest number of elements an array may have
     """
     import zipfile  # here, so that `import attnlab` is quick
 
@@ -258,12 +258,12 @@ def lock_file(path: FilePath) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):  # an open file can't be removed on Windows
-            os.unlink(file)  # while it is locked: afterwards it may be another process's
+            os.unlink(file)  # before the release, after which another process may lock it
         lock.release()
 
 
 def _replace(target: Path, content: bytes, mode: int | None) -> None:
-    """Write a temporary file and rename it to `target`, whose mode is `mode` if it exists."""
+    """Write a temporary file and rename it to `target`; `mode` is the existing file's, or None."""
     # Not derived from the target's name, which may already have the maximum length.
     temporary = target.with_name(f"{TEMPORARY}{os.urandom(8).hex()}")
     initial_mode = 0o666 if mode is None else mode
@@ -287,15 +287,17 @@ def _replace(target: Path, content: bytes, mode: int | None) -> None:
 
 
 def _check_regular(status: os.stat_result) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind != stat.S_IFREG:
-        raise OSError(NOT_REGULAR.get(kind, Message("it is a special file, not a regular file")))
+    file_type = stat.S_IFMT(status.st_mode)
+    if file_type != stat.S_IFREG:
+        default = Message("it is a special file, not a regular file")
+        raise OSError(NOT_REGULAR.get(file_type, default))
 
 
 def reason_of(error: BaseException) -> str:
     """An error's message, without the operating system's number and path."""
     if isinstance(error, OSError) and error.strerror:
         return Message(error.strerror)
+    # An OSError raised here has a Message, which `str` would turn into plain text.
     return next((arg for arg in error.args if isinstance(arg, Message)), str(error))
 
 

@@ -106,11 +106,11 @@ FORMATS = (
 
 
 def describe_unsupported(names: Iterable[str]) -> str:
-    """The format of the first file in an unsupported format, and how to convert it.
+    """Describe the first file in an unsupported format, and how to convert it.
 
     Returns
     -------
-    the end of a message, such as "model.gguf, in llama.cpp's GGUF format, ..."; "" if no name is
+    the end of a message, such as "model.gguf, in llama.cpp's GGUF format, ..."; "" if no format is
     recognised
     """
     names = sorted(names)
@@ -134,8 +134,8 @@ def describe_unsupported(names: Iterable[str]) -> str:
     return ""
 
 
-# PEFT types that prepend trained vectors to the text.
-PROMPTS = "PROMPT|PREFIX|P_TUNING"
+# A pattern of PEFT types that prepend trained vectors to the text.
+PROMPT_TYPES = "PROMPT|PREFIX|P_TUNING"
 
 
 def check_no_adapter(directory: Path) -> None:
@@ -149,7 +149,7 @@ def check_no_adapter(directory: Path) -> None:
     reason: Message = Message(
         ", which changes another model's weights. {advice}", advice=HOW_TO_MERGE
     )
-    if re.search(PROMPTS, kind):
+    if re.search(PROMPT_TYPES, kind):
         reason = Message(
             ". It prepends trained vectors to the text, so it can't be merged into GPT-2's "
             "weights and isn't supported"
@@ -173,7 +173,7 @@ def check_no_adapter(directory: Path) -> None:
 
 def model_directory(directory: Path) -> Path:
     """The directory of a model: this one, or the only one below it, as in the hub's cache."""
-    check_no_adapter(directory)
+    check_no_adapter(directory)  # even if there is no config
     inner = _directory_with_config(directory)
     check_no_adapter(inner)
     return inner
@@ -223,7 +223,7 @@ def _directory_with_config(directory: Path) -> Path:
 
 
 def list_names(names: Iterable[str], count: int | None = None) -> str:
-    """The first names, and how many more there are; `count` if `names` has no length."""
+    """The first names, and the number of others; `count` is the total for an iterator."""
     first = [printable(name)[:200] for name in islice(names, MAX_LISTED)]
     rest = (len(names) if isinstance(names, Sized) else count or 0) - len(first)
     return ", ".join(first) + (f" and {rest:,} more" if rest > 0 else "")

@@ -11,7 +11,7 @@ from attnlab.errors import InvalidValueError, quoted
 
 ENGLISH, CHINESE = "en", "zh"
 
-# The first of these that is set determines the language; then the locale.
+# The first variable that is set determines the language; if none is, the locale does.
 VARIABLES = ("ATTNLAB_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
@@ -19,18 +19,18 @@ _language: ContextVar[str | None] = ContextVar("language", default=None)
 
 @contextmanager
 def using_language(language: str) -> Iterator[None]:
-    """Set the default language in this context."""
-    before = _language.set(language)
+    """Set the default language inside a `with` block."""
+    token = _language.set(language)
     try:
         yield
     finally:
-        _language.reset(before)
+        _language.reset(token)
 
 
 def language_of(language: str | None = None) -> str:
-    """Return "zh" for Chinese, otherwise "en"; None is the context's language, or the user's.
+    """Check and return a language, "en" or "zh"; None selects the default.
 
-    The user's is ATTNLAB_LANGUAGE if set, otherwise the locale's.
+    The default is set by `using_language`, else by ATTNLAB_LANGUAGE, else by the locale.
     """
     if language is None and (default := _language.get()):
         return default

@@ -15,7 +15,7 @@ from attnlab.support.language import CHINESE, language_of
 MODEL_TEMPLATE = (
     "GPT2: {layers} layers of {heads} heads, width {width}, {parameters} parameters, {dtype}"
 )
-EDITED = ", edited: {paths}"
+EDITED_TEMPLATE = ", edited: {paths}"
 
 
 class Message(str):
@@ -25,19 +25,19 @@ class Message(str):
 
     Attributes
     ----------
-    template : in English, with {names}; or a Message, which is copied
-    values : by name; messages among them are translated too
+    template : English text with {names}; or a Message, which is copied
+    values : the values of the names; messages among them are translated too
     """
 
     template: str
     values: dict[str, object]
 
     def __new__(cls, template: str, **values: object) -> Message:
-        raw = {
+        english = {  # without `str`, which would translate messages
             name: str.__str__(value) if isinstance(value, str) else value
             for name, value in values.items()
         }
-        message = super().__new__(cls, template.format(**raw) if values else template)
+        message = super().__new__(cls, template.format(**english) if values else template)
         message.template, message.values = template, values
         if isinstance(template, Message):
             message.template, message.values = template.template, template.values
@@ -54,7 +54,7 @@ SEMICOLON = Message("; ")
 
 
 def join_messages(*parts: str, separator: str = "") -> Message:
-    """Texts one after another; messages among them are translated."""
+    """Join texts into a message; messages among them are translated."""
     values: dict[str, object] = {f"part{number}": part for number, part in enumerate(parts)}
     template = "{separator}".join(f"{{{name}}}" for name in values)
     return Message(template, separator=separator, **values)

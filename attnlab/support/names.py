@@ -74,12 +74,12 @@ MODEL_ATTRIBUTES = {
 
 
 def hint_for(path: str) -> str:
-    """The end of a message: the equivalent of a path that ends in another tool's name, or ""."""
+    """The end of a message about a path: attnlab's equivalent of a tool's name, or ""."""
     return _hint(path.rpartition(".")[2].removeprefix("hook_"), PATHS)
 
 
 def hint_for_model(name: str) -> str:
-    """The end of a message: the equivalent of another tool's model attribute, or ""."""
+    """The end of a message: attnlab's equivalent of a tool's model attribute, or ""."""
     return _hint(name, MODEL_ATTRIBUTES)
 
 
@@ -102,5 +102,6 @@ def dots_hint(path: str) -> str:
     valid = with_dots(path)
     if valid == path:
         return ""
-    example = Message("such as blocks.0.mid") if ".-" in valid else valid
+    is_negative = ".-" in valid  # negative indices can't be written as a path
+    example = Message("such as blocks.0.mid") if is_negative else valid
     return Message("; in a path, write numbers between dots, from 0: {example}", example=example)

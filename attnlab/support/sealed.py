@@ -16,6 +16,7 @@ from attnlab.support.checks import reraised_as
 from attnlab.support.files import FilePath, open_regular, reason_of, write_atomically
 from attnlab.support.tables import printable
 
+# The names of the format and the checksum in a file's metadata.
 FORMAT, SEAL = "format", "sha256"
 
 Buffer: TypeAlias = bytes | memoryview
@@ -43,7 +44,7 @@ def read_sealed(
 
     Parameters
     ----------
-    check : raises if the metadata or the tensors' shapes are wrong; called before data is read
+    check : raises if the metadata or the tensors' shapes are wrong; called before reading data
     """
     from safetensors import SafetensorError, safe_open
 
@@ -80,7 +81,7 @@ def read_sealed(
 
 
 def check_run(path: Path, saved: Mapping[str, str | None], current: Mapping[str, str]) -> None:
-    """Raise unless the settings saved in a file are those of the current run."""
+    """Raise unless the settings saved in a file match the current run's."""
     different = "; ".join(
         f"{name}: saved {saved.get(name)}, current {current.get(name)}"
         for name in {**current, **saved}
@@ -102,11 +103,11 @@ def checksum(metadata: Mapping[str, str], tensors: Mapping[str, AnyArray]) -> st
     return sha256([header.encode()], (tensors[name].tobytes() for name in sorted(tensors)))
 
 
-def sha256(*pieces: Iterable[Buffer]) -> str:
-    """SHA-256 of concatenated bytes, in hexadecimal."""
+def sha256(*groups: Iterable[Buffer]) -> str:
+    """SHA-256 of all groups' bytes, concatenated, in hexadecimal."""
     import hashlib  # loads OpenSSL, which is slow
 
     digest = hashlib.sha256()
-    for piece in chain.from_iterable(pieces):
+    for piece in chain.from_iterable(groups):
         digest.update(piece)
     return digest.hexdigest()

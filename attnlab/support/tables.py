@@ -41,10 +41,10 @@ def printable(text: str) -> str:
 
 
 def format_with_error(number: float, error: float) -> tuple[str, str]:
-    """Format a number and its standard error, which gets two significant digits.
+    """Format a number and its standard error to two significant digits of the error.
 
-    If the error is 0 or not finite, the number gets three; an error that isn't finite is "".
-    Errors that can only be rounding, below 1e-12 or 1e-12 of the number, are 0.
+    If the error is 0 or not finite, the number gets three significant digits, and the error is "0"
+    or "". An error of at most 1e-12, absolute or relative, counts as 0, since it is only rounding.
     """
     if not math.isfinite(error):
         return f"{number:.3g}", ""
@@ -55,7 +55,7 @@ def format_with_error(number: float, error: float) -> tuple[str, str]:
 
 
 def align(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
-    """Lines of text with the cells of `rows` in columns; those in `left` are left-aligned."""
+    """Format rows of cells as text in aligned columns; `left` lists the left-aligned ones."""
     rows = [[*map(str, row)] for row in rows]
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
 
