@@ -123,8 +123,7 @@ def weights_after_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
 # after each step, which only looks.
 
 # %%
-# By number of layers: step, the two losses, the weight after the copy, on the previous token.
-history: dict[int, list[list[float]]] = {1: [], 2: []}
+history: dict[int, list[list[float]]] = {1: [], 2: []}  # step, losses, after copy, previous token
 weights_at: dict[int, Array] = {}  # of layer 1 on the line LINE, at some steps
 runs: dict[int, Training] = {}
 
