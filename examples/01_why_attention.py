@@ -12,8 +12,8 @@
 #   serve as attention.
 # * **Before this**: how to multiply a vector by a matrix; a little Python.
 # * **Time**: about 30 minutes, exercises included.
-# * **Misconception**: "Attention weights are similarities." Similarity is symmetric and depends on
-#   no question; attention compares a query with keys.
+# * **Misconception**: "Attention weights are similarities." Similarity is symmetric and involves no
+#   question; attention compares a query with keys.
 
 # %%
 import numpy as np
@@ -252,7 +252,7 @@ head
 
 # %%
 W_Q_thing = W_Q.copy()
-W_Q_thing[2] = W_Q[2, ::-1]  # what a pronoun asked of an animal it now asks of a thing
+W_Q_thing[2] = W_Q[2, ::-1]  # a pronoun now asks for a thing, not for an animal
 other_head = attnlab.self_attention(X, W_Q_thing, W_K, W_V, tokens=words)
 rows = [similarity_weights[it], head.weights[it], other_head.weights[it]]
 print(f"\nWeights of {words[it]}")
@@ -276,8 +276,8 @@ print("\n1.6 W_Q W_Kᵀ: what each row asks for (column)")
 print(attnlab.table(W_QK, rows=meanings, columns=meanings, decimals=1))
 distance = np.abs(X @ W_QK @ X.T - head.raw_scores).max()
 print(f"\nX (W_Q W_Kᵀ) Xᵀ and raw_scores: at most {distance:g} apart")
-for name, square in {"X Xᵀ": similarity, "Q Kᵀ": head.raw_scores}.items():
-    print(f"{name} equal to its transpose: {np.allclose(square, square.T)}")
+for name, matrix in {"X Xᵀ": similarity, "Q Kᵀ": head.raw_scores}.items():
+    print(f"{name} equal to its transpose: {np.allclose(matrix, matrix.T)}")
 pictures.heatmap(W_QK, rows=meanings, columns=meanings, title="W_Q W_Kᵀ")
 
 # %% [markdown]
@@ -315,8 +315,8 @@ print(attnlab.table([*last_row.values()], rows=[*last_row], columns=symbols, dec
 trained_head.plot("weights")
 
 # %% [markdown]
-# So attention is not "how similar are these words" but "how well does this one answer what that one
-# asks for". What the asking word then gets is a third vector, the **value**. [Chapter
+# So attention is not "how similar are these words" but "how well does this word answer what that
+# word asks for". What the asking word then gets is a third vector, the **value**. [Chapter
 # 3](03_one_head_by_hand.py) works through all of it by hand, and [chapter
 # 7](07_heads_that_learned.py) finds more heads that learned something.
 
@@ -335,8 +335,8 @@ trained_head.plot("weights")
 # <details><summary>Answer</summary>
 #
 # No, they are still less than 1e-6 apart. The average of sums is the sum of averages: one of words,
-# one of positions, and both sentences have the same of each. The order survives only as long as the
-# vectors stay separate.
+# one of positions, and both sentences have the same words and the same positions. The order
+# survives only as long as the vectors stay separate.
 #
 # </details>
 #

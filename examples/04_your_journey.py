@@ -92,8 +92,8 @@ pictures.heatmap(weights, rows=words, columns=words, title="softmax(X Xᵀ)")
 # width: by √2, with the matrices here.
 #
 # The figures have two variants with different matrices: one drawn between 0 and 1, one drawn as
-# PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows by how much
-# those of the second variant differ from it: every word gives most to "Your".
+# PyTorch's `Linear` does, around 0. All weights are near a sixth, so the picture shows how far the
+# second variant's weights are from it: every word gives most to "Your".
 
 # %%
 print("\n4.2 With W_Q, W_K and W_V")
@@ -171,7 +171,7 @@ print(attnlab.table([alpha, truncate(alpha)], rows=rows, columns=words))
 # %%
 mask = attnlab.causal_mask(T)
 tiny = 1e-300  # avoids dividing by 0
-zeroed = np.where(mask, head.weights, 0.0)
+zeroed = np.where(mask, head.weights, 0.0)  # of the second variant
 renormalised = zeroed / np.maximum(zeroed.sum(axis=1, keepdims=True), tiny)
 
 causal = attnlab.self_attention(X, head.W_Q, head.W_K, head.W_V, mask=mask, tokens=words)
@@ -208,7 +208,8 @@ causal.plot("masked_scores")
 starts = min(2, T - 1)  # the third word
 seen = mask[starts]
 largest = head.scores[starts].max()
-powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))  # as in chapter 3
+# Shifted only if exp would overflow or underflow.
+powers = np.exp(head.scores[starts] - (largest - np.clip(largest, -700, 700)))
 sum_of_all, sum_of_seen = powers.sum(), max(powers[seen].sum(), tiny)
 fraction_seen = max(sum_of_seen / sum_of_all, tiny)
 print(f"\nThe row of {words[starts]}")
@@ -297,8 +298,8 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
 # its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
 # two columns from head 0, two from head 1. The picture compares them with a single head of width D:
-# its three maps are D × D, those of H heads are D × D/H. The numbers add up to the same, but a word
-# has H rows of weights.
+# its three maps are D × D, and those of each of H heads are D × D/H. Both have equally many
+# numbers, but with H heads a word has H rows of weights.
 #
 # <!-- drawing: heads -->
 #
@@ -373,7 +374,7 @@ def new_head(rng: np.random.Generator) -> list[Array]:
 
 # %%
 def train(*starts: list[Array]) -> tuple[attnlab.MultiHeadAttention, list[float]]:
-    """The trained heads, from where they start, and their error at each step."""
+    """Train heads from starting matrices; return the layer, and its error at each step."""
     matrices = [np.hstack([start[n] for start in starts]) for n in range(3)]
     matrices.append(np.vstack([start[3] for start in starts]))  # W_O
     n_head, errors, optimizers = len(starts), [], [AdamW(np.zeros(W.size)) for W in matrices]

@@ -7,8 +7,8 @@
 #
 # Change any number in the first cell and run the chapter again: everything is recomputed.
 #
-# * **Objective**: Explain by experiment why **scaled dot-product attention** divides by √d, not
-#   by d and not at all.
+# * **Objective**: Explain by experiment why **scaled dot-product attention** divides by √d, and
+#   neither by d nor by nothing.
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
 # * **Time**: about 30 minutes, exercises included.
 # * **Misconception**: "The division saves time." It costs a little time; it keeps softmax where it

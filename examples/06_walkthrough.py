@@ -43,9 +43,9 @@ model = attnlab.GPT2.default()
 # tokens, `âĢ` and `Ļ`.
 #
 # A row of GPT-2's numbers is 768 long, one head's is 64: too long for an article, so most of its
-# tables show three columns, and that of `V` six rows. The scores are there in full. The arrays
-# below are these tables. Add a line such as `scores[5, 0] = 1` below that of `V`, and everything
-# after it is computed from your number.
+# tables show three columns, and the table of `V` six rows. The scores are there in full. The arrays
+# below are these tables. Add a line such as `scores[5, 0] = 1` below the line that sets `V`, and
+# everything after it is computed from your number.
 
 # %%
 recorded = figures.load("walkthrough")
@@ -144,9 +144,9 @@ for weight, symbol in ranked:
 # %% [markdown]
 # All 144 weights follow from the printed scores. Softmax depends only on the scores: whatever the
 # queries and keys were, the weights are the same. That makes a picture easy. Let `X`, `W_K` and
-# `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is that too, and
-# dividing by √12 gives the scores. In a notebook the head draws itself: point at a square to read
-# its number. Masked squares are striped.
+# `W_V` be the identity matrix, and `W_Q` the scores times √12: then `Q Kᵀ` is also the scores times
+# √12, and dividing by √12 gives the scores. In a notebook the head draws itself: point at a square
+# to read its number. Masked squares are striped.
 
 # %%
 published = attnlab.self_attention(
@@ -284,9 +284,9 @@ print(Paragraph(walkthrough.reproduce(model, straight).reason))
 # Some of its sentences are wrong. Each is quick to check.
 #
 # **LayerNorm** does not end with mean 0 and variance 1. After that come a learned gain (a factor
-# for each column) and a learned bias: [`layer_norm`](../attnlab/equations.py). `X` is the published
-# table only with them. (Without them the variance is not quite 1 either, as a small epsilon is
-# added to it before the division.)
+# for each column) and a learned bias: [`layer_norm`](../attnlab/equations.py). `X` equals the
+# published table only with them. (Without them the variance is not quite 1 either, as a small
+# epsilon is added to it before the division.)
 
 # %%
 shown_columns = 3
@@ -330,8 +330,9 @@ for description, array in {
 #
 # **Dividing by √Dk** is not there for speed. Without it the spread of the scores grows with the
 # width of a key, as √Dk, and softmax gives one token nearly all the weight: [chapter
-# 5](05_why_divide_by_root_d.py). Here is what it does to this head: the spread shrinks by √Dk (in
-# GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1 either way.)
+# 5](05_why_divide_by_root_d.py). Here is what it does to this head: the spread shrinks by a factor
+# of √Dk (in GPT-2 √64 = 8), and with it the largest weights. (The first row's only weight is 1
+# either way.)
 #
 # **Similarity.** The article also prints a table of how similar the tokens are. We could not
 # reproduce that table from the formula it gives, so the verdict leaves it out. [Chapter
@@ -358,7 +359,7 @@ print(
 # %% [markdown]
 # ## 6.10 Predict, change, see
 #
-# Predict what will happen. Then change the tables in 6.1, below the line of `V`, and run the
+# Predict what will happen. Then change the tables in 6.1, below the line that sets `V`, and run the
 # chapter again: the exercises don't need GPT-2.
 #
 # **Exercise 1 (basic).** Add 1 to all twelve scores of `Ġhot`: `scores[5] += 1`. What happens to
@@ -384,25 +385,25 @@ print(
 # </details>
 #
 # **Exercise 3 (medium).** `V` of `Ġhot` (row 5) is not printed, but its context is: 0.0327 in
-# column 0. Can you find the value with a pencil? You need the five values of 6.1 and their weights
-# of 6.4.
+# column 0. Can you find the value with a pencil? You need the five values in 6.1 and their weights
+# in 6.4.
 #
 # <details><summary>Answer</summary>
 #
 # Subtract what the other five contribute, and divide by the weight that `Ġhot` gives to itself:
-# (0.0327 + 0.0054) / 0.2548 = 0.1495, of which the last digits are uncertain, as the scores were
-# rounded to two decimals.
+# (0.0327 + 0.0054) / 0.2548 = 0.1495. Its last digits are uncertain, since the scores were rounded
+# to two decimals.
 #
 # </details>
 #
 # **Exercise 4 (medium).** Which rows of context change if you change the value of the first token,
-# `V[0] += 1`, and which change if you change that of the fifth, `V[4] += 1`?
+# `V[0] += 1`, and which if you change the value of the fifth, `V[4] += 1`?
 #
 # <details><summary>Answer</summary>
 #
-# The first changes all five, as every token attends to the first: by 1.00, 0.84, 0.65, 0.54 and
-# 0.54, the first column of the weights. Of these five, only the fifth attends to the fifth: 0.16 in
-# its row, nothing elsewhere.
+# The first token's value changes all five rows, since every token attends to it: by 1.00, 0.84,
+# 0.65, 0.54 and 0.54, the first column of the weights. The fifth token's value changes only its own
+# row, by 0.16, since none of the other four attends to it.
 #
 # </details>
 

@@ -148,8 +148,8 @@ print(
 # %% [markdown]
 # With the text above, the model loses the dog without head 2 of layer 1: `Ġbarked` falls from 0.43
 # to 0.00. Without head 0 it loses the ball. Head 1 attends to the ball too and helps, but it isn't
-# enough alone. Ablating any of the other five shifts the odds and loses neither. And without both
-# heads 2 and 0?
+# enough alone. Ablating any of the other five shifts the odds, but neither word is lost. And
+# without both heads 2 and 0?
 
 # %%
 print("\nWhat follows without both\n")
@@ -198,11 +198,11 @@ creature.plot_tokens(1, 3)
 
 # %% [markdown]
 # What does a head do with what it found? It adds a value, times its weight and `W_O`, to the noun's
-# vector. Here the vectors are drawn in the plane of two words that may follow: how much a vector
-# speaks for `Ġpurred` is its dot product with that word's column of `W_U`, to the right, and the
-# same for `Ġyawned`, upwards. Before the attention of layer 1 the two creatures are nearly alike;
-# then head 3 adds the value of `Ġfluffy` or of `Ġsleepy`. The value is the second arrow: it moves
-# the noun's vector towards one word or the other.
+# vector. Here the vectors are drawn in the plane of two words that may follow: the horizontal axis
+# is the dot product with the column of `W_U` for `Ġpurred`, the vertical one that with the column
+# for `Ġyawned`: how much a vector speaks for each word. Before the attention of layer 1 the two
+# creatures are nearly alike; then head 3 adds the value of `Ġfluffy` or of `Ġsleepy`. The value is
+# the second arrow: it moves the noun's vector towards one word or the other.
 
 # %%
 SLEEPY = "A sleepy blue creature"
@@ -241,8 +241,8 @@ pictures.arrows(arrows[SLEEPY], title=SLEEPY)
 # where the current word occurred before, and what came after it. A head that does so is called an
 # **induction head** (Olsson et al., 2022). `trace.jobs()` measures how much weight each head puts
 # where a job requires it: on the previous token, on the first, on earlier copies of the same token,
-# and on what came after the last of them. The row `evenly` is for comparison: the weight that a
-# head would put there if it attended to all tokens equally.
+# and on the token after the last copy. The row `evenly` is for comparison: the weight that a head
+# would put there if it attended to all tokens equally.
 
 # %%
 RECITAL = "Say: lamp two happy king blue. Again: lamp two happy"
@@ -278,21 +278,21 @@ head = recital.head(*INDUCTION)
 position, next_word = int(head.weights[-1].argmax()), recital.next_tokens(1)
 
 print(f"\nWeight of the last token on {recital.tokens.symbols[position]}, and the next word\n")
-rows = {"all heads": recital, "without the head of layer 0": ablate_heads(recital, PREVIOUS)}
+variants = {"all heads": recital, "without the head of layer 0": ablate_heads(recital, PREVIOUS)}
 measured = [
-    [sentence.head(*INDUCTION).weights[-1, position], *probabilities(sentence, next_word)]
-    for sentence in rows.values()
+    [variant.head(*INDUCTION).weights[-1, position], *probabilities(variant, next_word)]
+    for variant in variants.values()
 ]
 columns = ["weight", next_word[0].symbol]
-print(attnlab.table(measured, rows=[*rows], columns=columns, decimals=2))
+print(attnlab.table(measured, rows=[*variants], columns=columns, decimals=2))
 
 # %% [markdown]
 # Clark and others (2019, "What Does BERT Look At?") sorted BERT's heads like that: some attend to
 # the next token or to the previous one, some to separators, some from a noun to its determiner,
 # some from "it" to what it refers to. Here is such a gallery of the pocket model's heads, measured
 # on 150 sentences of its grammar. (No head attends to the next token, or from a verb to the object
-# after it: BERT sees both sides, GPT-2 is masked. An adjective belongs to its noun, animal and
-# thing to the "it" after them.)
+# after it: BERT sees both sides, GPT-2 is masked. For an adjective the query is its noun; for an
+# animal or thing it is the "it" after them.)
 
 # %%
 from attnlab.analysis.jobs import measure_jobs
@@ -304,8 +304,8 @@ def relations(text: Sample) -> tuple[attnlab.Trace, dict[str, Mask]]:
     """The trace of a text, and for each relation which keys belong to which query."""
     trace = pocket.trace(text.text)
     symbols, earlier = trace.tokens.symbols, np.tri(len(trace.tokens), k=-1, dtype=bool)
-    by_kind = {"separator": [",", ".", ":"], "determiner": ["The", "A", "Ġthe", "Ġa"]}
-    masks = {name: earlier & np.isin(symbols, members) for name, members in by_kind.items()}
+    key_symbols = {"separator": [",", ".", ":"], "determiner": ["The", "A", "Ġthe", "Ġa"]}
+    masks = {name: earlier & np.isin(symbols, keys) for name, keys in key_symbols.items()}
     return trace, masks | targets(text, trace.tokens)
 
 
@@ -327,9 +327,8 @@ trace.plot()
 
 # %% [markdown]
 # BertViz draws the heads of BERT and GPT-2 one by one, and articles name what they see there: a
-# head that attends in passive sentences, say, or one by parts of speech. Does the pocket model have
-# a head for the passive? Take the noun after the verb, and measure its weight on that verb, in
-# both voices.
+# head for passive sentences, say, or for parts of speech. Does the pocket model have a head for the
+# passive? Take the noun after the verb, and measure its weight on that verb, in both voices.
 
 # %%
 VOICES = {
@@ -340,9 +339,8 @@ VOICES = {
 verb_weights = {}
 for voice, (text, noun) in VOICES.items():
     run = pocket.trace(text)
-    weight = [run.head(*head).weights for head in HEADS]
-    key = run.tokens.find("chased")
-    verb_weights[voice] = [float(w[run.tokens.find(noun), key]) for w in weight]
+    query, key = run.tokens.find(noun), run.tokens.find("chased")
+    verb_weights[voice] = [float(run.head(*head).weights[query, key]) for head in HEADS]
 print("\nThe weight of the noun after the verb on the verb\n")
 print(
     attnlab.table(
@@ -355,7 +353,7 @@ print(
 # at that sentence alone calls it a head for the passive. In the active sentence it does the same,
 # from "ball": it attends from a noun to its verb, in either voice. So compare with a text in which
 # the job is absent before you name a head. Nobody gave the heads their jobs. They started from
-# different random weights, and training made each of them useful in another way ([chapter
+# different random weights, and training made each of them useful in a different way ([chapter
 # 12](12_watching_a_head_form.py)).
 
 # %% [markdown]
@@ -408,7 +406,7 @@ print(align(grid))
 # few. So equal weights average more than 1/T.
 
 # %%
-i = np.arange(min(1, T - 1), T)  # a single token is the first
+i = np.arange(min(1, T - 1), T)  # all tokens but the first, or the only one
 mean_weights = {
     "the first token": weights[:, :, i, 0].mean(axis=-1),
     "the one before": weights[:, :, i, np.maximum(i - 1, 0)].mean(axis=-1),
@@ -450,7 +448,9 @@ def cosine(x: Array, y: Array) -> float:
 cosines = {}
 for other in OTHERS:
     sentence = pocket.trace(other)
-    cosines[other] = [cosine(attnlab.at(trace, s)[-1], attnlab.at(sentence, s)[-1]) for s in POINTS]
+    cosines[other] = [
+        cosine(attnlab.at(trace, point)[-1], attnlab.at(sentence, point)[-1]) for point in POINTS
+    ]
 
 print(f"\n7.7 Cosine of the last token's vectors, with: {TEXT}\n")
 points = [part.removeprefix("blocks.") for part in POINTS]
@@ -541,4 +541,4 @@ pictures.points(vectors)
 # * A head may find the noun that "it" stands for by the noun itself, not by its position.
 # * One head can have several jobs, and several heads one job.
 # * An induction head needs a previous-token head in an earlier layer.
-# * Weights that have nowhere to go often go to the first token: an attention sink.
+# * A head with nothing to attend to often puts its weight on the first token: an attention sink.

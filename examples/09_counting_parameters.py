@@ -7,7 +7,7 @@
 # size, and count again.
 #
 # * **Objective**: Count the parameters of GPT-2 and GPT-3 from five sizes.
-# * **Before this**: [chapter 3](03_one_head_by_hand.py); what a block holds ([chapter
+# * **Before this**: [chapter 3](03_one_head_by_hand.py); what a block contains ([chapter
 #   8](08_a_tokens_journey.py)).
 # * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "Most of a transformer is attention." Two thirds of a block are its MLP.
@@ -90,7 +90,7 @@ def count_table(counts: dict[str, tuple[str, int]], result: str) -> str:
 print(f"\n9.2 D = {D}, F = {F}, L = {L}, vocab = {gpt2.vocab_size:,}")
 print("\nOne layer")
 print(count_table(layer_counts, "sum"))
-print("\nAll of it")
+print("\nThe whole model")
 print(count_table(whole, "sum"))
 print(f"\nparameter_count says {parameter_count(gpt2):,}")
 
@@ -235,9 +235,9 @@ layer
 #
 # The same architecture, larger: 96 layers of 96 heads, D = 12,288, D / H = 128. Each head's value
 # map is counted as its two thin matrices, down (`W_V`) and up (its rows of `W_O`). The table omits
-# biases. "All of it" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175 billion it
-# is known for, to the nearest billion. (With a separate output matrix, and without biases,
-# LayerNorms and positions, the count is 175,181,291,520.)
+# biases. "The whole model" is what a GPT-2 of these sizes has, with biases: for GPT-3 the 175
+# billion it is known for, to the nearest billion. (With a separate output matrix, and without
+# biases, LayerNorms and positions, the count is 175,181,291,520.)
 
 # %%
 all_heads = gpt3.n_head * gpt3.n_layer
@@ -254,7 +254,7 @@ rows = [(part, product, f"{count:,}") for part, (product, count) in counts.items
 print(align(rows, left=(0, 1)))
 print(f"\nattention, one head:   4 · {one_matrix:,} = {4 * one_matrix:,}")
 print(f"attention, all heads:  {4 * one_matrix:,} · {all_heads:,} = {in_attention:,}")
-print(f"all of it:             {total:,}")
+print(f"the whole model:       {total:,}")
 print(f"attention's share:     {100 * in_attention / total:.0f} %")
 print(f"the MLPs' share:       {100 * part_counts(gpt3)['MLP'] / total:.0f} %")
 print()

@@ -32,7 +32,7 @@ X = np.array(
     [
         [2, 0, 0],  # black
         [0, 2, 0],  # cats
-        [0, 1, 2],  # sleep, and a little: who sleeps?
+        [0, 1, 2],  # sleep, which also asks a little who sleeps
     ]
 )
 
@@ -118,7 +118,7 @@ pictures.heatmap(cross.weights, rows=english, columns=french, title="weights")
 # their words differently: "European Economic Area" is "zone économique européenne". Their picture
 # is bright on dark: the brighter a cell, the larger the weight. (It has also been described the
 # other way round.) Here is ours, dark on bright, with meanings that we chose; theirs were learned.
-# Now the French is written, and the English has been read.
+# Here French is being written, and the English has been read.
 
 # %%
 source = ["the", "European", "Economic", "Area", "was", "founded"]
@@ -233,11 +233,11 @@ print(f"\nLargest difference from self_attention: {difference:.1e}")
 #
 # **Exercise 4 (medium).** Now let the French words query the English ones:
 # `attnlab.cross_attention(memory, X, W_K, W_Q, np.eye(3))`. What shape do the weights have? Are
-# they those of 10.2, transposed?
+# they the transpose of 10.2's?
 #
 # <details><summary>Answer</summary>
 #
-# 4 x 3. The raw scores are those of 10.1, transposed, as the same rows are multiplied. The weights
+# 4 x 3. The raw scores are the transpose of 10.1's, since the same rows are multiplied. The weights
 # are not: softmax normalises each row separately, and the rows are different now. "les" asks for
 # nothing, all its scores are 0, and each English word gets 0.3333 of its attention.
 #

@@ -8,7 +8,7 @@
 #
 # Change the texts, or any number below them, and run the chapter again.
 #
-# * **Objective**: Say what a KV cache keeps, why it may, and what it saves and costs.
+# * **Objective**: Say what a KV cache keeps, why it can, and what it saves and costs.
 # * **Before this**: [chapter 4](04_your_journey.py) and [chapter 8](08_a_tokens_journey.py).
 # * **Time**: about 40 minutes, exercises included.
 # * **Misconception**: "The cache changes the result." It is the same arithmetic. "It keeps the
@@ -154,8 +154,8 @@ differences = []
 for step in generated.steps:
     new_rows = slice(step.cached, step.cached + step.computed)
     for a, b in zip(step.trace.blocks, at_once.blocks, strict=True):
-        part = b.attention.weights[:, new_rows, : new_rows.stop]
-        differences.append(float(np.abs(a.attention.weights - part).max()))
+        same_rows = b.attention.weights[:, new_rows, : new_rows.stop]
+        differences.append(float(np.abs(a.attention.weights - same_rows).max()))
 print(f"\nAll weights, step by step and at once: largest difference {max(differences):.1e}")
 
 pictures.heatmap(
@@ -222,10 +222,10 @@ pictures.curves(billions, x=list(lengths), x_name="T", y_name="10⁹ multiplicat
 # %% [markdown]
 # ## 11.5 Measured
 #
-# Now with a timer: one more token after a longer text, with the cache; the products of that step
-# alone, one row times each matrix; and without the cache. The fastest of several tries counts, as
-# many as fit in a second. The pocket model comes first, and below it the model that runs, if it is
-# a different one.
+# Now with a timer. One more token after a longer text is timed in three ways: with the cache; only
+# the matrix products of that step, one row times each matrix; and without the cache. Each time is
+# the fastest of several runs, as many as fit in a second. The pocket model comes first, and below
+# it the model that runs, if it is a different one.
 
 # %%
 TRIES, TIMES = 8, 16
@@ -243,7 +243,7 @@ def fastest_ms(work: Callable[[], object]) -> float:
 
 # %%
 def measure(model: attnlab.GPT2) -> list[str]:
-    """Layers, D, T; times for a token with the cache, its products alone, and without."""
+    """Layers, D, T; times for a token: with the cache, only its products, without the cache."""
     config, parameters = model.config, model.parameters
     ids = model.tokenizer.encode((TEXT + MORE) * TIMES)[: config.n_positions - TRIES - 1] or [0]
     steps = model.stream(ids, TRIES + 1, temperature=0)
@@ -270,11 +270,11 @@ print(align([columns, *map(measure, models)], left=()))
 #
 # In a model of **GPT-2 small's** shape the products are most of a step. This was measured on a
 # machine with two cores (`tests/benchmarks/README.md` says how): 31 ms for a token with the cache,
-# after 32 to 95 others, of which the products alone took 27 to 31 ms. Running 128 tokens from
-# scratch took 200 ms, 1,024 tokens 1,612 ms. So the cache saves much, but at 128 tokens a factor of
-# about six rather than 88. The reason is memory bandwidth: a single row uses each weight for one
-# multiplication, and that machine can't read 498 MB of weights faster. Many rows together read them
-# once and share them.
+# after 32 to 95 others; the products alone took 27 to 31 ms of it. Running 128 tokens from scratch
+# took 200 ms, 1,024 tokens 1,612 ms. So the cache saves much, but at 128 tokens a factor of about
+# six rather than 88. The reason is memory bandwidth: a single row uses each weight for one
+# multiplication, and that machine can't read 498 MB of weights faster. Many rows processed together
+# share a single read.
 
 # %% [markdown]
 # ## 11.6 What it costs
@@ -292,7 +292,7 @@ def cache_bytes(config: attnlab.GPT2Config, tokens: int) -> int:
 
 
 print("\n11.6 The cache of one text, in MB, beside the weights")
-costs = [["", "per token", "most tokens", "all of them", "weights"]]
+costs = [["", "per token", "max tokens", "at max tokens", "weights"]]
 for name, config in SIZES.items():
     max_tokens, weights_bytes = config.n_positions, 4 * parameter_count(config)
     sizes = [cache_bytes(config, 1), cache_bytes(config, max_tokens), weights_bytes]
@@ -354,7 +354,7 @@ print(align(costs))
 # </details>
 
 # %% [markdown]
-# **Task 1 (medium).** Write the step of 11.2: one row `x` and the caches come in. Return `K` and
+# **Task 1 (medium).** Write the step of 11.2: it takes one row `x` and the caches. Return `K` and
 # `V` with the new rows, `scores`, `weights` and `context`; the last three have one row.
 
 
@@ -390,8 +390,8 @@ print(checked(expected, my_step, x, K_cache, V_cache, Q_params, K_params, V_para
 #
 # <details><summary>Hint 3</summary>
 #
-# No mask: everything in the cache is earlier. Divide the powers of e by their sum. For one row
-# instead of none, `scores[np.newaxis]` has the shape (1, T).
+# No mask: everything in the cache is earlier. Divide the powers of e by their sum. To make a vector
+# a single row, `scores[np.newaxis]` has the shape (1, T).
 #
 # <details><summary>Solution</summary>
 #
@@ -410,5 +410,5 @@ print(checked(expected, my_step, x, K_cache, V_cache, Q_params, K_params, V_para
 #
 # * Under a causal mask, keys and values of earlier tokens never change.
 # * A new token costs one row through the model instead of all of them.
-# * The clock gains less than the count: reading the weights takes most of a step.
+# * The time saved is less than the count suggests: reading the weights takes most of a step.
 # * The price is memory: two rows per layer and token, for each text being written.

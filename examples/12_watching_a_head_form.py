@@ -123,8 +123,8 @@ def weights_after_copy(forward: attnlab.ForwardPass, layer: int) -> Array:
 # after each step, which only looks.
 
 # %%
-history: dict[int, list[list[float]]] = {1: [], 2: []}
-weights_at: dict[int, Array] = {}  # of layer 1 on the line SAID, at some steps
+history: dict[int, list[list[float]]] = {1: [], 2: []}  # step, losses, after copy, previous token
+weights_at: dict[int, Array] = {}  # of layer 1 on the line LINE, at some steps
 runs: dict[int, Training] = {}
 
 
@@ -156,11 +156,10 @@ one_layer, two_layers = (np.array(history[n_layer]).T for n_layer in (1, 2))
 recorded_steps = two_layers[0]
 print(f"\n12.3 Loss in nats (ln 26 = {math.log(26):.2f})")
 columns = ["1 layer: first half", "second half", "2 layers: first half", "second half"]
-table = np.stack([one_layer[1], one_layer[2], two_layers[1], two_layers[2]], axis=1)[
-    :: max(1, len(recorded_steps) // 10)
-]
-steps = [f"step {step:.0f}" for step in recorded_steps[:: max(1, len(recorded_steps) // 10)]]
-print(attnlab.table(table, rows=steps, columns=columns, decimals=2))
+table = np.stack([one_layer[1], one_layer[2], two_layers[1], two_layers[2]], axis=1)
+steps = [f"step {step:.0f}" for step in recorded_steps]
+stride = max(1, len(steps) // 10)  # about ten of them are shown
+print(attnlab.table(table[::stride], rows=steps[::stride], columns=columns, decimals=2))
 pictures.curves(
     {"one layer": one_layer[2], "two layers": two_layers[2]},
     recorded_steps,
@@ -250,7 +249,7 @@ copy = query - N
 
 
 def replace_letter(distance: int) -> attnlab.ForwardPass:
-    """The test lines with another letter `where` positions after the copy."""
+    """The test lines with another letter `distance` positions after the copy."""
     ids = held_out.copy()
     for row in ids:
         row[copy + distance] = np.setdiff1d(np.arange(26), row)[0]
@@ -343,12 +342,12 @@ for layer, change in enumerate(changes):
 #
 # <details><summary>Answer</summary>
 #
-# With 1.0 both heads of layer 0 become previous-token heads, with all of their weight, and in layer
-# 1 nothing forms: two letters need no more. On the test lines, which it has never seen, it is
-# confident and wrong: its loss on the second half rises far above 3.26. With 0.0 neither curve
-# rises in 1,200 steps, and the loss of two layers stays near 3.2. Without short lines nothing needs
-# the previous letter, and without that note layer 1 has nothing to read. The easy lines teach what
-# the hard ones need.
+# With 1.0 both heads of layer 0 become previous-token heads, which put all their weight there, and
+# in layer 1 nothing forms: two letters need no more. On the test lines, which the model has never
+# seen, it is confident and wrong: its loss on the second half rises far above 3.26. With 0.0
+# neither curve rises in 1,200 steps, and the loss of two layers stays near 3.2. Without short lines
+# nothing needs the previous letter, and without that note layer 1 has nothing to read. The easy
+# lines teach what the hard ones need.
 #
 # </details>
 

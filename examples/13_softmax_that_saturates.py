@@ -8,7 +8,7 @@
 # learn from it.
 #
 # We begin with three keys. The first number of each is its raw score. The second is the gradient of
-# the loss L for its weight: by how much L changes for each unit of weight there. Key 0 has the
+# the loss L with respect to its weight: how much L changes per unit of weight. Key 0 has the
 # largest score, but the loss favours key 1.
 #
 # Change any number and run the chapter again. `d_y` stands for dL/dy: by how much the loss changes
@@ -38,7 +38,7 @@ prepare_script()  # for any terminal, and for pipes
 
 keys = {"key 0": (16, 0), "key 1": (8, -1), "key 2": (0, 0)}  # raw score, d_weight
 d = 64  # how wide queries and keys are, as in GPT-2
-widths = (4, 16, 64, 256, 1024)  # the same in 13.4 and 13.5
+widths = (4, 16, 64, 256, 1024)  # of queries and keys, in 13.4 and 13.5
 queries, seed = 500, 0
 
 names = list(keys)
@@ -213,7 +213,7 @@ for divided, variant in ((True, "divided"), (False, "not divided")):
         )
     )
 pictures.curves(
-    {variant: [row[2] for row in medians[variant == "divided"]] for variant in divisors},
+    {variant: [d_Q for _, _, d_Q, _ in medians[variant == "divided"]] for variant in divisors},
     np.log2(widths),
     x_name="log2 of d",
     y_name="length of d_Q",
@@ -314,7 +314,7 @@ print(attnlab.table(at_start, rows=list(divisors), columns=columns, decimals=2))
 # %% [markdown]
 # So GPT-2 would not start saturated even without the division, thanks to its small matrices: the
 # largest weight is about one half. With the division it starts near equal weights, 1/16 = 0.06,
-# with more room before the matrices, which grow in training, saturate it.
+# with more room before the matrices, which grow in training, saturate the softmax.
 #
 # ## 13.8 Predict, change, see
 #
@@ -415,7 +415,7 @@ print(checked(expected, my_learning_step, Q, K, target, 2.0))
 # %% [markdown]
 # ## Summary
 #
-# * A score's gradient is its weight times its d_weight minus the weighted mean of all d_weights.
+# * A score's gradient is its weight times how far its d_weight is above the weighted mean of all.
 # * Where one weight is 1 and the rest 0, every such product is almost 0: softmax is saturated.
 # * Without the division by √d most queries of a wide head learn nothing, and a few get steps that
 #   are too large.

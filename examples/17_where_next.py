@@ -73,7 +73,7 @@ print(align(table))
 # * Adaptive span (Sukhbaatar and others, 2019): what is further back than a head has learned to
 #   need.
 # * Reformer (Kitaev, Kaiser and Levskaya, 2020): keys whose hash differs from the query's.
-# * Linformer (Wang and others, 2020): the single keys; it mixes them into a fixed number of rows.
+# * Linformer (Wang and others, 2020): individual keys; it mixes them into a fixed number of rows.
 # * Blockwise parallel (Liu and Abbeel, 2023) and ring attention (Liu, Zaharia and Abbeel, 2023):
 #   nothing; they compute block by block (17.3), the latter on many devices.
 
@@ -105,11 +105,11 @@ def context_by_tiles(Q: Array, K: Array, V: Array, mask: AnyArray, tile: int) ->
     for start in range(0, len(K), tile):
         part = slice(start, start + tile)
         scores = np.where(mask[:, part], Q @ K[part].T / scale, -np.inf)
-        new = np.maximum(largest, scores.max(axis=1, keepdims=True))
-        powers, shrink = np.exp(scores - new), np.exp(largest - new)
+        new_largest = np.maximum(largest, scores.max(axis=1, keepdims=True))
+        powers, shrink = np.exp(scores - new_largest), np.exp(largest - new_largest)
         total = shrink * total + powers.sum(axis=1, keepdims=True)
         mixture = shrink * mixture + powers @ V[part]
-        largest = new
+        largest = new_largest
     return mixture / total
 
 

@@ -71,7 +71,7 @@ pictures.curves(dict(zip(names, lines.T, strict=True)), x_name="parts kept", y_n
 # more than all: some parts do harm. The mean rises late: with eight parts it is still less than
 # half. It matters which parts are kept together.
 #
-# You don't have to trust the table. Here is a row of it by hand, with an edit of each part:
+# You don't have to trust the table. Here is one value of it by hand, with an edit of each part:
 
 # %%
 pocket = attnlab.GPT2.from_pretrained("pocket")
@@ -82,7 +82,7 @@ means_by_path = means(pocket)
 replacement = {mean: means_by_path, zero: None}[ABLATION]
 
 logits = ablated(pocket.trace(sentence.clean), is_kept, replacement).next_logits
-correct, wrong = (pocket.tokenizer.encode(word)[0] for word in sentence[3:])
+correct, wrong = (pocket.tokenizer.encode(word)[0] for word in (sentence.right, sentence.wrong))
 by_hand = float(logits[correct] - logits[wrong])
 in_table = truth.values(TASK, ABLATION)[0, (1 << np.flatnonzero(is_kept)).sum()]
 
@@ -100,6 +100,7 @@ print(f"by hand {by_hand:.4f}, in the table {in_table:.4f}")
 #     φ(part) = Σ over S without the part: |S|! (9 - |S|)! / 10! · (v(S with the part) - v(S))
 
 # %%
+# Bit i of a subset's index in v says whether part i is kept.
 alone = v[1 << np.arange(10)] - v[0]
 without = v[-1] - v[1023 - (1 << np.arange(10))]
 shapley = truth.shapley(ABLATION)
@@ -136,7 +137,7 @@ interactions.plot()
 # %% [markdown]
 # With the settings above, MLP 0, head 1.2 and MLP 1 need each other: 2.17, 2.01, 1.87 for their
 # pairs. [Chapter 14](14_what_if.py) saw part of it: head 1.2 moves the animal to "it", and MLP 1
-# brings its sound up. Heads 0.2 and 0.3 have -0.75: each can partly replace the other.
+# makes its sound more probable. Heads 0.2 and 0.3 have -0.75: each can partly replace the other.
 
 # %% [markdown]
 # ## 18.4 The smallest circuits
@@ -176,7 +177,7 @@ for task in tasks:
 # chance.
 
 # %%
-methods = truth.methods(ablation=ABLATION)
+methods = truth.methods(ablation=ABLATION)  # scores[0]: patching, scores[-1]: removing a part
 with_patching = [
     np.mean([spearman(*methods.scores[[0, m], t]) for t in range(len(tasks))])
     for m in range(len(methods.names))
@@ -240,8 +241,8 @@ names = ["MLP 0, mean", "MLP 1, mean", "MLP 0, zero", "MLP 1, zero", "correlatio
 print(attnlab.table(by_task, rows=tasks, columns=names, decimals=2))
 
 # %% [markdown]
-# In seven tasks the order hardly depends on it, with correlations of 0.87 to 0.98; in `colours` it
-# is 0.64. Individual values differ more: in `weather` MLP 1 is worth 0.40 or 2.27.
+# In seven tasks the order hardly depends on that choice, with correlations of 0.87 to 0.98; in
+# `colours` it is 0.64. Individual values differ more: in `weather` MLP 1 is worth 0.40 or 2.27.
 #
 # **What the truth can't tell.** The parts are whole heads and MLPs, the sentences are of eight
 # kinds from a small grammar, six of each: `print(truth.shapley())` has the standard errors. And the

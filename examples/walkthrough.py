@@ -37,7 +37,7 @@ D, Dk = head.W_Q.shape
 def show(result: Any, name: str, sentence: str, columns: Sequence[Any] = range(6)) -> None:
     """Print one step: its formula, a corner of its numbers, and a sentence about them."""
     array = getattr(result, name)
-    rows = symbols[:4] if columns is symbols else symbols[:3]
+    rows = symbols[:4] if columns is symbols else symbols[:3]  # more rows if columns are tokens
     corner = array[: len(rows), :6]
     print(f"\n{result.heading_of(name)}    {' x '.join(map(str, array.shape))}")
     print(attnlab.table(corner, rows=rows, columns=columns[: corner.shape[1]], decimals=2))
@@ -97,8 +97,8 @@ show(
 show(
     head,
     "context",
-    f"Each token's average of the values, by its weights. That of {last} is "
-    f"{percent(head.weights[-1, ranking[0]])} the value of {symbols[ranking[0]]}.",
+    "Each token's average of the values, by its weights. For "
+    f"{last}, {percent(head.weights[-1, ranking[0]])} is the value of {symbols[ranking[0]]}.",
 )
 
 word = trace.next_tokens(1)[0]

@@ -30,7 +30,7 @@ import jupytext  # type: ignore[import-untyped]
 import typeset
 from api import names, reference
 from diagram import diagram
-from drawings import DRAWINGS, drawing, shown
+from drawings import DRAWINGS, as_markdown, drawing
 from editions import CHAPTERS, LATER, lesson
 from folding import folded
 from nbformat.v4 import new_code_cell
@@ -66,27 +66,27 @@ def with_links(script: str) -> str:
     """A chapter whose links to equations and chapters point to the book's pages."""
     source = r'<a href="../en/_modules/attnlab/\2.html#\1"><code>\1</code></a>'
     equation = r'<a href="equations.html#\1"><code>\1</code></a>'
-    script = FUNCTION.sub(source, EQUATION.sub(equation, PLAYGROUND.sub(embedded, script)))
+    script = FUNCTION.sub(source, EQUATION.sub(equation, PLAYGROUND.sub(embed_playground, script)))
     return CHAPTER.sub(r"](\1.ipynb)", script)
 
 
-def embedded(match: re.Match[str]) -> str:
+def embed_playground(match: re.Match[str]) -> str:
     """A link to the playground, with the playground itself in a frame below the paragraph."""
     label, link, following = escape(match[1]), escape(match[2]), match[3]
     frame = f'<iframe class="playground" src="{link}" title="{label}" loading="lazy"></iframe>'
     return f'<a href="{link}">{label}</a>{following}\n#\n# {frame}'
 
 
-def in_view(cells: Sequence[Any]) -> Iterator[Any]:
-    """A notebook's cells, one as several if the page folds parts of it."""
+def split_cells(cells: Sequence[Any]) -> Iterator[Any]:
+    """A notebook's cells, each split into the parts that the page shows and folds."""
     code = [cell.source if cell.cell_type == "code" else "" for cell in cells]
     for number, cell in enumerate(cells, 1):
         if cell.cell_type != "code" or "nbgrader" in cell.metadata:
             yield cell
             continue
         for part, is_folded in folded(cell.source, code[number:]):
-            about = {"tags": ["hide-input"]} if is_folded else {}
-            yield new_code_cell(part, metadata=about)  # type: ignore[no-untyped-call]
+            metadata = {"tags": ["hide-input"]} if is_folded else {}
+            yield new_code_cell(part, metadata=metadata)  # type: ignore[no-untyped-call]
 
 
 def lay_out(source: Path, language: str) -> None:
@@ -94,9 +94,9 @@ def lay_out(source: Path, language: str) -> None:
     shutil.copytree(HERE / "pages" / language, source)
     for chapter in (*CHAPTERS, *LATER):
         script = with_links(lesson(chapter, language, "home"))
-        script = DRAWING.sub(lambda match: shown(match[1], language), script)
+        script = DRAWING.sub(lambda match: as_markdown(match[1], language), script)
         notebook = jupytext.reads(script, fmt="py:percent")
-        notebook.cells = [*in_view(notebook.cells)]
+        notebook.cells = [*split_cells(notebook.cells)]
         notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         jupytext.write(notebook, source / f"{chapter.stem}.ipynb")
     (source / "questions.md").write_text(page(language), encoding="utf-8")
@@ -112,7 +112,7 @@ def lay_out(source: Path, language: str) -> None:
 def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[bytes]:
     """Start Sphinx on an edition; it runs the chapters on one core and on the pocket model.
 
-    A second builder in the same directory takes the executed chapters of the first one.
+    A second builder in the same directory reuses the chapters that the first one executed.
     """
     if not (work / language).exists():
         lay_out(work / language, language)
@@ -133,7 +133,7 @@ def start_sphinx(work: Path, language: str, builder: str) -> subprocess.Popen[by
     )
 
 
-def built(work: Path, builder: str) -> bool:
+def build_editions(work: Path, builder: str) -> bool:
     """Build both editions in parallel; False if Sphinx fails or warns."""
     running = [start_sphinx(work, language, builder) for language in LANGUAGES]
     statuses = [process.wait() for process in running]
@@ -141,25 +141,25 @@ def built(work: Path, builder: str) -> bool:
 
 
 def pdf(directory: Path, work: Path) -> int:
-    """Print each edition, on one page of Sphinx's, to a PDF; returns 1 if something fails."""
+    """Print each edition as a PDF, from one HTML page; return 1 if Sphinx fails or warns."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("Printing the PDF needs Chromium (apt-get install chromium).")
     directory.mkdir(parents=True, exist_ok=True)
-    if not built(work, "singlehtml"):
+    if not build_editions(work, "singlehtml"):
         return 1
     for language in LANGUAGES:
         page = (work / "singlehtml" / language / "index.html").as_uri()
-        to = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
+        output = f"--print-to-pdf={(directory / f'attnlab-{language}.pdf').resolve()}"
         options = ("--headless", "--no-sandbox", "--no-pdf-header-footer")
-        subprocess.run([browser, *options, to, page], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([browser, *options, output, page], check=True, stderr=subprocess.DEVNULL)
     return 0
 
 
 def build(directory: Path, work: Path) -> int:
-    """Build both editions as pages; returns 1 if Sphinx fails or warns."""
+    """Build both editions as pages; return 1 if Sphinx fails or warns."""
     directory.mkdir(parents=True, exist_ok=True)
-    if not built(work, "html"):
+    if not build_editions(work, "html"):
         return 1
     for language in LANGUAGES:
         shutil.copytree(work / "html" / language, directory / language, dirs_exist_ok=True)

@@ -66,22 +66,22 @@ LIGHT_PICTURES = {"picture-filter": "none", "picture-blend": "multiply"}
 DARK_PICTURES = {"picture-filter": "invert(1) hue-rotate(180deg)", "picture-blend": "screen"}
 
 
-def furo_variables(theme: str, n: int) -> dict[str, str]:
-    """Furo's CSS variables for light pages, n = 0, or dark ones, n = 1."""
+def furo_variables(theme: str, *, is_dark: bool) -> dict[str, str]:
+    """Furo's CSS variables, for light or dark pages."""
     pairs = {
         name: pair for name, *pair in re.findall(r"--(\w+): light-dark\((.*?), (.*?)\)", theme)
     }
     stacks = dict(re.findall(r"--(mono|sans): (.*);", theme))
     return {
-        **{name: pairs[ours][n] for name, ours in COLOURS.items()},
+        **{name: pairs[ours][is_dark] for name, ours in COLOURS.items()},
         **{name: stacks[ours] for name, ours in FONTS.items()},
-        **(DARK_PICTURES if n else LIGHT_PICTURES),
+        **(DARK_PICTURES if is_dark else LIGHT_PICTURES),
     }
 
 
 html_theme_options = {
-    "light_css_variables": furo_variables(source("theme.css"), 0),
-    "dark_css_variables": furo_variables(source("theme.css"), 1),
+    "light_css_variables": furo_variables(source("theme.css"), is_dark=False),
+    "dark_css_variables": furo_variables(source("theme.css"), is_dark=True),
 }
 html_static_path = [os.path.join(os.path.dirname(__file__), "theme", "static")]
 html_css_files = ["book.css"]
@@ -152,7 +152,8 @@ def to_restructured_text(
         elif isinstance(documented, Step) and (" = " in line or line.startswith("Axes: ")):
             result += [f"``{line}``"]
         elif not line.startswith("---"):
-            ends_a_definition = line.strip() == line != "" and result and result[-1].startswith(" ")
+            is_unindented = bool(line) and line == line.strip()
+            ends_a_definition = is_unindented and result and result[-1].startswith(" ")
             result += ["", line] if ends_a_definition else [line]
     lines[:] = result
 

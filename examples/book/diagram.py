@@ -31,6 +31,7 @@ def diagram() -> str:
             return
         shown[path] = None
         needed = attnlab.needs(trace, path) if path != last_block else ()
+        # W_U is drawn as an input; the rows taken from W_E, as W_E itself.
         needed = tuple(other.replace("rows_of_W_E", "W_E") for other in needed if path != "W_U")
         shape = " x ".join(map(str, np.shape(array))) or f"{array:.4g}"
         colour = "lightsteelblue1" if not needed and path != last_block else "white"
@@ -50,10 +51,10 @@ def diagram() -> str:
     block = " ".join(f'"{path}";' for path in shown if path.startswith("blocks.0."))
     frame = 'label="block 0"; color=gray60; fontname="sans-serif"'
     lines.append(f"subgraph cluster {{ {frame}; {block} }}")
-    return drawn("\n".join([*lines, "}"]))
+    return render("\n".join([*lines, "}"]))
 
 
-def drawn(graph: str) -> str:
+def render(graph: str) -> str:
     """An SVG of a graph in Graphviz's language."""
     run = subprocess.run(["dot", "-Tsvg"], input=graph, capture_output=True, text=True, check=True)
     return run.stdout

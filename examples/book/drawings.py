@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from diagram import drawn
+from diagram import render
 
 SETTINGS = """
 bgcolor=transparent; nodesep=0.2; ranksep=0.3; ordering=out; labeljust=l; color=gray60;
@@ -54,13 +54,14 @@ eliza -> rnn [minlen=3]; rnn -> lstm [minlen=2]; lstm -> attention [minlen=3];
 attention -> transformer -> gpt;
 """
 
-# Each with its text for screen readers.
+# Each drawing with its alt text.
 DRAWINGS = {
     "overview": (OVERVIEW, "From a text to the next token"),
     "heads": (HEADS, "One head of D × D, and H heads of D × D/H, whose contexts are joined"),
     "timeline": (TIMELINE, "From ELIZA in 1966 to GPT in 2018; blue: with attention"),
     "relay": (RELAY, "A decoder that receives the last state alone, and one that attends to all"),
 }
+# Chinese for the labels, and for the alt text of each drawing.
 CHINESE = {
     "tokens: a number each": "词元：各是一个编号",
     "token + position: a vector each": "词元 + 位置：各是一个向量",
@@ -89,10 +90,10 @@ def drawing(name: str, language: str) -> str:
     if language == "zh":
         for english, chinese in CHINESE.items():
             graph = graph.replace(f'"{english}"', f'"{chinese}"')
-    return drawn(f"digraph {{ {SETTINGS} {graph} }}")
+    return render(f"digraph {{ {SETTINGS} {graph} }}")
 
 
-def shown(name: str, language: str) -> str:
+def as_markdown(name: str, language: str) -> str:
     """A drawing in a page's Markdown."""
     graph, alt = DRAWINGS[name]
     return f"![{CHINESE[graph] if language == 'zh' else alt}]({name}.svg)"

@@ -48,7 +48,7 @@ LATER = [EXAMPLES / "later" / f"{name}.py" for name in ("rope", "mla", "moe")]  
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
 
-# A string or a comment in code, and the Chinese of each as the source has it; empty if it stays.
+# Strings and comments in code, and their Chinese; empty if the English stays.
 TEXT = re.compile(r'"""(.+?)"""|"((?:[^"\\\n]|\\.)*)"|# (.+)')
 IN_CHINESE = dict(
     re.findall(
@@ -57,7 +57,7 @@ IN_CHINESE = dict(
         re.MULTILINE,
     )
 )
-SETTING = re.compile(r"^[A-Z_]+ = \Z", re.MULTILINE)
+SETTING = re.compile(r"^[A-Z_]+ = \Z", re.MULTILINE)  # what stands before a setting's value
 FIELD = re.compile(r"\{(?:[^{}]|\{[^}]*\})*\}")
 WORDS = re.compile(r"[A-Za-z]\S* +\S*[A-Za-z]")
 
@@ -100,11 +100,11 @@ class Cell:
         return self.text.partition("\n")[0]
 
     def __str__(self) -> str:
-        about = "".join(f" {name}={json.dumps(value)}" for name, value in self.metadata.items())
+        options = "".join(f" {name}={json.dumps(value)}" for name, value in self.metadata.items())
         if not self.is_prose:
-            return f"# %%{about}\n{self.text}"
+            return f"# %%{options}\n{self.text}"
         lines = (f"# {line}".rstrip() for line in self.text.splitlines())
-        return PROSE.rstrip() + about + "\n" + "".join(f"{line}\n" for line in lines)
+        return PROSE.rstrip() + options + "\n" + "".join(f"{line}\n" for line in lines)
 
 
 def cells(script: str) -> list[Cell]:
@@ -218,7 +218,7 @@ def edition(chapter: Path, language: str) -> str:
 
 def nbgrader(grade_id: str, *, points: int = 0, is_solution: bool = False) -> dict[str, Any]:
     """The metadata of a cell that nbgrader handles: it is graded if it has points."""
-    about = {
+    metadata = {
         "schema_version": 3,
         "grade_id": grade_id,
         "grade": points > 0,
@@ -226,7 +226,7 @@ def nbgrader(grade_id: str, *, points: int = 0, is_solution: bool = False) -> di
         "locked": not is_solution,
         "task": False,
     }
-    return {"nbgrader": about | ({"points": points} if points else {})}
+    return {"nbgrader": metadata | ({"points": points} if points else {})}
 
 
 def source_of(solution: Path, function: str) -> str:
@@ -265,9 +265,9 @@ def filled(code: str, number: str, before: str = "", after: str = "") -> str:
     lines = code.splitlines()
     empty_line = empty.body[-1].lineno - 1
     lines[empty_line : empty_line + 1] = [
-        *([before] * bool(before)),
+        *([before] if before else []),
         *body,
-        *([after] * bool(after)),
+        *([after] if after else []),
     ]
     return "\n".join(lines) + "\n"
 
@@ -280,8 +280,8 @@ def solved(script: str, number: str) -> str:
     )
 
 
-def parts(text: str) -> list[str]:
-    """Prose, split at each exercise and at each folded answer or hint."""
+def split_prose(text: str) -> list[str]:
+    """Split prose at each exercise and at each folded answer or hint."""
     edges = {0, len(text)}
     edges |= {match.start() for match in EXERCISE.finditer(text)}
     edges |= {edge for match in DETAILS.finditer(text) for edge in match.span()}
@@ -310,7 +310,7 @@ def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Itera
             else:
                 yield cell
             continue
-        for part in parts(cell.text):
+        for part in split_prose(cell.text):
             if exercise := EXERCISE.match(part):
                 points = POINTS[exercise[3]]
                 graded = nbgrader(

@@ -1,4 +1,4 @@
-"""Fold imports, output and the labels for it, so that a page shows ideas in a few lines."""
+"""Fold imports, output and its labels, so that a page shows ideas in a few lines."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-IN_VIEW = 15  # lines of code that are shown as they are
-SHORTEST = 2  # lines that are worth folding
+IN_VIEW = 15  # cells of up to this many lines are shown whole
+SHORTEST = 2  # parts with fewer lines aren't folded
 
 
 def folded(code: str, later: Sequence[str] = ()) -> Iterator[tuple[str, bool]]:
-    """The parts of a cell, in order, and whether each is folded: executed alike, one by one.
+    """The parts of a cell, in order, and whether each is folded.
+
+    Executed one after the other, the parts do what the cell does.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ def folded(code: str, later: Sequence[str] = ()) -> Iterator[tuple[str, bool]]:
 
 
 def plumbing_of(statements: Sequence[ast.stmt], names: set[str]) -> set[ast.stmt]:
-    """Those that are imports, output or labels for it, if `names` are needed after them."""
+    """The statements that are imports, output or its labels, if later cells need `names`."""
     plumbing = set()
     for statement in reversed(statements):
         if is_plumbing(statement, names):
@@ -44,7 +46,7 @@ def plumbing_of(statements: Sequence[ast.stmt], names: set[str]) -> set[ast.stmt
 
 
 def is_plumbing(node: ast.stmt, names: set[str]) -> bool:
-    """Whether it is an import, output, or sets labels that aren't among the names."""
+    """Whether a statement is an import or output, or sets labels that aren't in `names`."""
     match node:
         case ast.Import() | ast.ImportFrom():
             return True
@@ -62,7 +64,7 @@ def is_plumbing(node: ast.stmt, names: set[str]) -> bool:
 
 
 def is_text(node: ast.AST) -> bool:
-    """Whether it makes text, and computes nothing outside of it."""
+    """Whether a statement makes text, and computes nothing outside its f-strings."""
     texts = [part for part in ast.walk(node) if isinstance(part, ast.JoinedStr)]
     within = {part for text in texts for part in ast.walk(text)}
     outside = [part for part in ast.walk(node) if part not in within]
@@ -112,5 +114,5 @@ def names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
 
 
 def length(code: str) -> int:
-    """How many lines are not empty."""
+    """The number of nonempty lines."""
     return sum(bool(line.strip()) for line in code.splitlines())

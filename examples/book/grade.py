@@ -55,7 +55,7 @@ MAX_BYTES = 20_000_000  # of a notebook, and of a task's result
 PICTURES = ("arrows", "curves", "heatmap", "plane", "points")
 ISOLATED = ["unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
 SANDBOX = Path(__file__).parent / "sandbox.py"
-# What feedback on a Chinese notebook says.
+# Chinese for the feedback on a Chinese notebook.
 IN_CHINESE = {
     "Not graded: {status}.": "未评分：{status}。",
     "Chapter {number}: {points} of {of} points.": "第 {number} 章：得 {points} 分，满分 {of} 分。",
@@ -76,7 +76,7 @@ IN_CHINESE = {
     "The cell {cell} is missing.": "缺少单元格 {cell}。",
     "The cell {cell} was changed; the published one was run.": "单元格 {cell} 改过，运行了原版。",
 }
-# Of the sandbox's events.
+# The statuses of the sandbox's events.
 STATUSES = ("started", "returned", "not written", "out of memory", "stopped", "finished")
 
 
@@ -126,10 +126,10 @@ def published(number: str, language: str = "en") -> list[Cell]:
 
 
 def id_of(cell: Mapping[str, Any]) -> str:
-    """The id under which nbgrader knows a cell; "" if it doesn't."""
-    about = cell.get("metadata")
-    about = about.get("nbgrader") if isinstance(about, dict) else None
-    grade_id = about.get("grade_id") if isinstance(about, dict) else None
+    """A cell's nbgrader id, or "" if it has none."""
+    metadata = cell.get("metadata")
+    nbgrader = metadata.get("nbgrader") if isinstance(metadata, dict) else None
+    grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
     return grade_id if isinstance(grade_id, str) else ""
 
 
@@ -143,12 +143,12 @@ def tasks_of(number: str) -> dict[str, Task]:
         results[write.__name__] = expected, tuple(write(*arguments))
 
     chapter_cells = published(number)
-    points = {
+    checks = {
         id_of({"metadata": cell.metadata}).removesuffix("-check"): cell.metadata["nbgrader"]
         for cell in chapter_cells
         if id_of({"metadata": cell.metadata}).endswith("-check")
     }
-    if points:
+    if checks:
         script = solved(chapter.read_text(encoding="utf-8"), number)
         with (
             mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
@@ -158,8 +158,8 @@ def tasks_of(number: str) -> dict[str, Task]:
         ):
             exec(compile(script, chapter, "exec"), {"__name__": "__main__"})
     return {
-        task: Task(name, about["points"], *results[name])
-        for task, about in points.items()
+        task: Task(name, check["points"], *results[name])
+        for task, check in checks.items()
         for name in [task.partition("-")[2]]
     }
 
@@ -221,7 +221,7 @@ def run_job(job: Mapping[str, Any], directory: Path) -> str:
     return "crashed" if process.returncode else ""
 
 
-def outcomes(
+def run_tasks(
     number: str, submitted: Mapping[str, str], seconds: int, megabytes: int
 ) -> dict[str, tuple[Mark, dict[str, Any]]]:
     """The result of each task's function, or why it has none.
@@ -243,7 +243,7 @@ def outcomes(
     while len(skipped) < len(tasks):
         with tempfile.TemporaryDirectory() as temporary:
             directory = Path(temporary)
-            why = run_job(job | {"skipped": skipped}, directory)
+            failure = run_job(job | {"skipped": skipped}, directory)
             current = ""
             for event in events_of(directory):
                 task = event["task"]
@@ -261,12 +261,12 @@ def outcomes(
                         mark.words = f"The result can't be read: {error}"
             if not current:
                 errors = (directory / "errors").read_text(encoding="utf-8", errors="replace")
-                raise RuntimeError(f"chapter {number} {why or 'stopped'}: {errors[-500:]}")
+                raise RuntimeError(f"chapter {number} {failure or 'stopped'}: {errors[-500:]}")
         mark = results[current][0]
-        mark.status = why or "crashed"
+        mark.status = failure or "crashed"
         mark.words = (
             say("The function didn't finish within {seconds} seconds.", seconds=seconds)
-            if why == "time limit"
+            if failure == "time limit"
             else say("The function ended the whole process.")
         )
         skipped.append(current)
@@ -276,7 +276,7 @@ def outcomes(
 def events_of(directory: Path) -> list[dict[str, Any]]:
     """The events that the process wrote, without any other lines a learner's function added."""
     file = directory / "events.jsonl"
-    is_file = file.is_file()  # reading a pipe would wait
+    is_file = file.is_file()  # reading a pipe would block
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if is_file else []
     parsed = []
     for line in lines:
@@ -301,7 +301,7 @@ def arrays_of(file: Path) -> dict[str, Any]:
         return dict(arrays)
 
 
-def judged(task: Task, mark: Mark, returned: dict[str, Any]) -> Mark:
+def mark_task(task: Task, mark: Mark, returned: dict[str, Any]) -> Mark:
     """The mark of a task, from the arrays that its function returned."""
     if mark.status != "returned":
         return mark
@@ -321,7 +321,7 @@ def judged(task: Task, mark: Mark, returned: dict[str, Any]) -> Mark:
     return mark
 
 
-def graded(notebook: Path, seconds: int, megabytes: int) -> Grade:
+def grade_notebook(notebook: Path, seconds: int, megabytes: int) -> Grade:
     """Grade a notebook; if that fails, the grade's status says why."""
     grade = Grade(notebook)
     try:
@@ -362,11 +362,11 @@ def mark_all(grade: Grade, sources: Mapping[str, str], seconds: int, megabytes: 
                 template = "The cell {cell} was changed; the published one was run."
                 grade.notes.append(say(template, cell=cell_id))
         elif cell.is_prose:
-            grade.marks.append(prediction(cell_id, cell, sources.get(cell_id)))
+            grade.marks.append(mark_prediction(cell_id, cell, sources.get(cell_id)))
     tasks = tasks_of(grade.chapter)
     submitted = {task: sources[task] for task in tasks if task in sources}
-    for task, (mark, returned) in outcomes(grade.chapter, submitted, seconds, megabytes).items():
-        grade.marks.append(judged(tasks[task], mark, returned))
+    for task, (mark, returned) in run_tasks(grade.chapter, submitted, seconds, megabytes).items():
+        grade.marks.append(mark_task(tasks[task], mark, returned))
 
 
 def text_of(cell: Mapping[str, Any]) -> str:
@@ -374,7 +374,7 @@ def text_of(cell: Mapping[str, Any]) -> str:
     return "".join(map(str, source)) if isinstance(source, list) else str(source)
 
 
-def prediction(cell_id: str, cell: Cell, text: str | None) -> Mark:
+def mark_prediction(cell_id: str, cell: Cell, text: str | None) -> Mark:
     """The mark of a prediction: its points if something is written."""
     points = cell.metadata["nbgrader"]["points"]
     if text is None:
@@ -403,7 +403,7 @@ def answers(number: str, language: str) -> dict[str, str]:
     }
 
 
-def fenced(text: str) -> str:
+def as_code_block(text: str) -> str:
     """Text as a verbatim Markdown block."""
     longest = max([2, *map(len, re.findall("`+", text))])
     fence = "`" * (longest + 1)
@@ -428,7 +428,7 @@ def feedback(grade: Grade) -> str:
         lines.append(f"| {mark.name} | {score} | {say(mark.status)} |")
     for mark in grade.marks:
         if mark.words:
-            lines += ["", f"## {mark.name}: {say(mark.status)}", "", fenced(mark.words)]
+            lines += ["", f"## {mark.name}: {say(mark.status)}", "", as_code_block(mark.words)]
         if mark.status == "written":
             lines += ["", answers(grade.chapter, grade.language)[mark.name]]
     return "\n".join([*lines, ""])
@@ -439,7 +439,7 @@ def plain(value: str) -> str:
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def table(grades: Sequence[Grade]) -> list[dict[str, str]]:
+def grade_rows(grades: Sequence[Grade]) -> list[dict[str, str]]:
     """A row for each notebook: status, points, mistakes, and the points of each task."""
     rows = []
     for number, grade in enumerate(grades, 1):
@@ -477,7 +477,7 @@ def main(arguments: Sequence[str]) -> int:
     (options.into / "feedback").mkdir(parents=True, exist_ok=True)
     for number, notebook in enumerate(options.notebooks, 1):
         try:
-            grade = graded(notebook, options.seconds, options.megabytes)
+            grade = grade_notebook(notebook, options.seconds, options.megabytes)
         except Exception as error:  # the other notebooks are still graded
             grade = Grade(notebook, status=f"not graded: {type(error).__name__}: {error}")
         grades.append(grade)
@@ -486,7 +486,7 @@ def main(arguments: Sequence[str]) -> int:
             page.write_text(feedback(grade), encoding="utf-8")
         points = f"{sum(m.points for m in grade.marks):g} of {sum(m.of for m in grade.marks)}"
         print(f"{notebook}: {points if grade.chapter else grade.status}")
-    rows = table(grades)
+    rows = grade_rows(grades)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     with (options.into / "grades.csv").open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="")

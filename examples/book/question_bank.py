@@ -145,12 +145,12 @@ def page(language: str) -> str:
         for chapter in CHAPTERS
     }
     lines = [f"# {TITLES[language]}", "", OPENINGS[language].format(count=len(bank)), ""]
-    last = ""
+    chapter = ""
     for n, question in enumerate(bank, 1):
-        if question.chapter != last:
+        if question.chapter != chapter:
             heading, stem = titles[question.chapter]
             lines += [f"## [{heading.removeprefix('# ')}]({stem}.ipynb)", ""]
-            last = question.chapter
+            chapter = question.chapter
         difficulty = DIFFICULTIES[language][question.difficulty]
         lines += [
             f"**{label.format(n=n, how=difficulty)}** {with_numbers(question.text)}",

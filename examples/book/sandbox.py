@@ -1,7 +1,7 @@
 """Run a chapter with a learner's functions, under limits; `grade.py` starts it as a process.
 
-The job is read as JSON from stdin. Each task's result is store in the working directory, in the
-.npz file of its task; events are written to `events.jsonl`, one per line.
+The job is read as JSON from stdin. Each task's result is written to the working directory as
+TASK.npz, and events to `events.jsonl`, one per line.
 """
 
 import io
@@ -20,10 +20,10 @@ from attnlab.steps import Result
 def main() -> None:
     job = json.load(sys.stdin)
     sys.stdin = io.StringIO()
-    memory, seconds, size = job["megabytes"] << 20, job["seconds"], job["bytes"]
+    memory, seconds, file_size = job["megabytes"] << 20, job["seconds"], job["bytes"]
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
     for name in job["pictures"]:
         setattr(pictures, name, lambda *arguments, **named: None)
     task, failed = "", set(job["skipped"])

@@ -108,13 +108,13 @@ def page(chapter: Path, language: str) -> str:
     notebook = jupytext.reads(lesson(chapter, language, "slides"), fmt="py:percent")
     client = NotebookClient(notebook, kernel_name="python3", timeout=None)
     client.execute(env={**os.environ, "ATTNLAB_LANGUAGE": language})
-    numbers, number = [], 0
+    numbered, number = [], 0
     for cell in notebook.cells:
-        number += cell.metadata["slideshow"]["slide_type"] != "notes"
-        numbers.append((number, cell))
+        number += cell.metadata["slideshow"]["slide_type"] != "notes"  # notes join the slide before
+        numbered.append((number, cell))
     sections = (
         f"<section>{''.join(content(cell, language) for _, cell in group)}</section>"
-        for _, group in groupby(numbers, lambda numbered: numbered[0])
+        for _, group in groupby(numbered, lambda pair: pair[0])
     )
     light, dark = (HtmlFormatter(style=name) for name in ("default", "monokai"))
     colours = light.get_style_defs(".code") + "@media (prefers-color-scheme: dark) {"
@@ -139,11 +139,11 @@ def content(cell: Any, language: str) -> str:
         is_note = cell.metadata["slideshow"]["slide_type"] == "notes"
         return f"<aside>{prose}</aside>" if is_note else prose
     code: str = highlight(cell.source, PythonLexer(), HtmlFormatter(cssclass="code"))
-    return code + "".join(shown(cell.outputs))
+    return code + "".join(render_outputs(cell.outputs))
 
 
-def shown(outputs: list[Any]) -> Iterator[str]:
-    """A cell's output: text, pictures and pages."""
+def render_outputs(outputs: list[Any]) -> Iterator[str]:
+    """A cell's outputs as HTML: text, pictures and pages."""
     for output in outputs:
         data = output.get("data", {"text/plain": output.get("text", "")})
         if "text/html" in data:

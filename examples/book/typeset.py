@@ -31,7 +31,7 @@ SYMBOLS = {
     "normal_cdf": r"\Phi",
     "sigmoid": r"\sigma",
 }
-# Functions of one argument, as TeX around it.
+# Functions of one argument, as TeX with a placeholder for it; {{{}}} has braces of its own.
 AROUND = {
     **dict.fromkeys(("math.sqrt", "np.sqrt"), r"\sqrt{{{}}}"),
     "np.square": "{}^2",
@@ -74,13 +74,13 @@ def tex(function: ast.FunctionDef) -> list[str]:
 
 
 def name(text: str) -> str:
-    """A name as TeX: words upright, one letter italic, what follows _ of a letter below it."""
+    """A name as TeX: words upright, a letter italic, with what follows its `_` as a subscript."""
     if text in SYMBOLS:
         return SYMBOLS[text]
     first, _, rest = text.partition("_")
     if len(first) == 1:
-        below = rf"\text{{{rest}}}" if rest[1:].islower() else rest
-        return f"{first}_{{{below}}}" if rest else first
+        subscript = rf"\text{{{rest}}}" if rest[1:].islower() else rest
+        return f"{first}_{{{subscript}}}" if rest else first
     return rf"\text{{{text.replace('_', ' ')}}}"
 
 
@@ -125,12 +125,12 @@ def expression(node: ast.expr) -> str:
         case ast.Subscript(value=ast.Name(id=of), slice=ast.Name(id=rows)):
             return rf"{name(of)}[{name(rows)}]"
         case ast.Subscript(value=ast.Name(id=of), slice=ast.Tuple(elts=[_, ast.UnaryOp(), _])):
-            return rf"{name(of)}_{{T-1}}"
+            return rf"{name(of)}_{{T-1}}"  # x[..., -1, :] is the last row
     raise Untranslatable(node)
 
 
 def factor(node: ast.expr, op: ast.operator | None) -> str:
-    """An operand, in brackets if its own operation binds less."""
+    """An operand of `op`, or of a function if `op` is None, in brackets if it needs them."""
     is_sum = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub)
     needs_brackets = isinstance(node, ast.BinOp) if op is None else is_sum
     if needs_brackets and not isinstance(op, ast.Add):
@@ -139,19 +139,19 @@ def factor(node: ast.expr, op: ast.operator | None) -> str:
 
 
 def is_number(node: ast.expr) -> bool:
-    return all(one.id == "math" for one in ast.walk(node) if isinstance(one, ast.Name))
+    return all(part.id == "math" for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def page(language: str) -> str:
     """A page with every equation, typeset and as code."""
     source = inspect.getsource(equations)
-    headings = dict(enumerate(source.splitlines(), 1))
+    unread_lines = dict(enumerate(source.splitlines(), 1))
     lines = [TITLES[language]]
     for node in ast.parse(source).body:
         if not isinstance(node, ast.FunctionDef):
             continue
-        for at in sorted(headings):
-            if at < node.lineno and (heading := SECTION.match(headings.pop(at))):
+        for number in sorted(unread_lines):  # a heading may stand before the function
+            if number < node.lineno and (heading := SECTION.match(unread_lines.pop(number))):
                 english = heading[1][0].upper() + heading[1][1:]
                 lines.append(f"## {SECTIONS[english] if language == 'zh' else english}")
         lines.append(f'```{{raw}} html\n<span id="{node.name}"></span>\n```')

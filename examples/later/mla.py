@@ -5,7 +5,7 @@
 # 11](../11_what_the_cache_saves.py)). **Multi-head latent attention** (MLA: DeepSeek-V2, 2024)
 # keeps one small vector for each token, the **latent** c, and expands it when needed: K = C W_UK, V
 # = C W_UV. DeepSeek trains these matrices. Here we find the best ones for a layer of the pocket
-# model, which was trained without.
+# model, which was trained without MLA.
 
 # %%
 import numpy as np
@@ -84,8 +84,9 @@ columns = ["change of a weight, at most", "change of the contexts, relative"]
 print(attnlab.table([*changes.values()], rows=[*changes], columns=columns, decimals=2))
 
 # %% [markdown]
-# A latent as wide as X, 128, saves half of the 256 numbers, and is exact. What less would cost a
-# model that is trained with it is another question: it learns keys and values that fit.
+# A latent as wide as X, 128, saves half of the 256 numbers, and is exact. What a narrower latent
+# would cost a model trained with it is another question: such a model learns keys and values that
+# fit.
 #
 # One thing does not fit: [RoPE](rope.py) rotates keys by their position, and a rotation between
 # W_UK and q can't be multiplied into either. DeepSeek keeps a few more numbers for each token, one

@@ -3,7 +3,7 @@
 #
 # GPT-2 adds a learned vector for each position to each token. **Rotary position embedding** (RoPE:
 # Su and others, 2021) adds nothing. It rotates queries and keys by an angle that grows with the
-# position, and leaves the values alone. Here it is on a head of the pocket model.
+# position, and leaves the values alone. Here we apply it to a head of the pocket model.
 
 # %%
 import numpy as np
@@ -32,7 +32,7 @@ T, Dh = head.Q.shape
 
 
 # %%
-def rotated(x: Array, positions: AnyArray) -> Array:
+def rotate(x: Array, positions: AnyArray) -> Array:
     """Rows whose pairs of columns are rotated by their position times the pair's speed."""
     speeds = BASE ** (-np.arange(0, x.shape[1], 2) / x.shape[1])
     cos, sin = np.cos(np.outer(positions, speeds)), np.sin(np.outer(positions, speeds))
@@ -42,12 +42,12 @@ def rotated(x: Array, positions: AnyArray) -> Array:
 
 
 positions = np.arange(T)
-Q, K = rotated(head.Q, positions), rotated(head.K, positions)
+Q, K = rotate(head.Q, positions), rotate(head.K, positions)
 lengths = np.abs(np.linalg.norm(Q, axis=1) - np.linalg.norm(head.Q, axis=1))
 print(
     f"{Dh} columns, {Dh // 2} pairs; lengths of the queries change by at most {lengths.max():.0e}"
 )
-rotated_query = rotated(np.tile(head.Q[-1], (6, 1)), np.arange(6))
+rotated_query = rotate(np.tile(head.Q[-1], (6, 1)), np.arange(6))
 pictures.points(
     {f"m = {m}": pair for m, pair in enumerate(rotated_query[:, :2])}, title="the first pair of q"
 )
@@ -61,11 +61,11 @@ pictures.points(
 
 # %%
 scores = Q @ K.T / head.scale
-shifted = rotated(head.Q, positions + FAR) @ rotated(head.K, positions + FAR).T / head.scale
+shifted = rotate(head.Q, positions + FAR) @ rotate(head.K, positions + FAR).T / head.scale
 print(f"All positions {FAR:,} later: scores change by at most {np.abs(shifted - scores).max():.0e}")
 
 same_vector = np.tile(head.Q[-1], (T, 1))  # one vector at every position
-products = rotated(same_vector, positions) @ rotated(same_vector, positions).T / head.scale
+products = rotate(same_vector, positions) @ rotate(same_vector, positions).T / head.scale
 print("\nThe score of a vector with itself, by distance")
 print(attnlab.table([products[0]], rows=["score"], columns=range(T), decimals=2))
 pictures.heatmap(products, rows=range(T), columns=range(T), title="the same vector everywhere")
