@@ -62,8 +62,8 @@ MASKED = -1e8
 # Scores this far below the row's largest have negligible weights.
 NEGLIGIBLE = 80.0
 
-# The explanation below a table of stages in a notebook.
-MEANING = Message(
+# The note below a table of stages in a notebook.
+STAGES_NOTE = Message(
     "x rounding is the largest difference divided by what rounding explains: up to 1 the numbers "
     "agree. Two runs that agree here may still differ on another text."
 )
@@ -75,7 +75,7 @@ MAX_STAGES = 48
 HEADS_SHOWN = 12
 
 # The steps of the residual stream, without their block.
-STREAM = ("embedding", "mid", "output", "final", "logits")
+STREAM_STEPS = ("embedding", "mid", "output", "final", "logits")
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Stage:
 
     Attributes
     ----------
-    path : such as "blocks.0.attention.weights"
+    path : the step's path, such as "blocks.0.attention.weights"
     shape : the step's shape
     difference : the largest absolute difference
     relative : the difference divided by the step's largest number
@@ -127,7 +127,7 @@ class Stages(Document):
     ----------
     stages : a `Stage` for each step, in the order of the forward pass
     first : the first stage that differs by more than rounding explains, or None
-    agrees : whether all agree
+    agrees : whether all stages agree
     """
 
     stages: tuple[Stage, ...]
@@ -143,7 +143,7 @@ class Stages(Document):
     def _repr_html_(self) -> str:
         from attnlab.views.notebook import document_view
 
-        return document_view(self, [*self.pieces(), Paragraph(MEANING)])
+        return document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,7 +210,7 @@ class Differences(Stages):
         return tuple(
             stage
             for stage in self.stages
-            if block_of(stage.path) == block or path_in_block(stage.path) in STREAM
+            if block_of(stage.path) == block or path_in_block(stage.path) in STREAM_STEPS
         )
 
 

@@ -262,7 +262,7 @@ class Submission:
 
         Parameters
         ----------
-        variants : the run with perturbed steps
+        variants : perturbed versions of the run
         """
         value, perturbed_values = self.value_in(run), self.values_in(variants)
         if value is None or len(perturbed_values) < len(variants):
@@ -509,10 +509,11 @@ def from_own_inputs(
     if compared_locally is submission or expected.dtype.kind != "f":
         return submission
     variants = submission.values_in(perturbed_runs(local, [submission.path]))
-    typical = root_mean_square(compared_locally.nearest, expected) / typical_rounding(
+    # A mistake may be within each row's tolerance, and show only on average.
+    average = root_mean_square(compared_locally.nearest, expected) / typical_rounding(
         expected, variants, submission.epsilon
     )
-    stage = replace(stage, rounding=max(stage.rounding, typical))
+    stage = replace(stage, rounding=max(stage.rounding, average))
     return replace(compared_locally, stage=stage, local=local)
 
 
@@ -525,6 +526,7 @@ def typical_rounding(expected: AnyArray, variants: Sequence[AnyArray], epsilon: 
     """The root mean square of a step's rounding errors."""
     spread = max(root_mean_square(variant, expected) for variant in variants) / PERTURBATION
     size = root_mean_square(np.where(expected > MASKED, expected, 0.0), np.zeros_like(expected))
+    # The inputs' rounding errors, and the step's own; positive, so that it can be a divisor.
     return epsilon * (spread + 0.1 * size) + np.finfo(np.float64).tiny
 
 
@@ -545,7 +547,7 @@ def has_prepended_token(
     if all(
         value is None or layouts_of(numbers[name][0], value.shape) for name, value in values.items()
     ):
-        return False  # the shapes are those without the token
+        return False  # all arrays fit the text without that token
     try:
         return all(step.agrees for step in submissions(result, longer, numbers))
     except (AttnlabError, IndexError):  # other shapes, or more tokens than positions
@@ -560,9 +562,9 @@ class Explanation(NamedTuple):
 
     Attributes
     ----------
-    mistakes : alternatives
-    run : the run with the first of them
-    unexplained : the names of later steps that they don't explain
+    mistakes : the alternatives
+    run : the run with the first alternative
+    unexplained : the names of later steps that the mistakes don't explain
     """
 
     mistakes: tuple[Mistake, ...]
@@ -639,8 +641,8 @@ def find_mistakes(run: Run, submitted: Sequence[Submission]) -> Explanation | No
     best = min(options, key=lambda option: len(option.unexplained))
     if first.epsilon > HALF_EPSILON:  # rounding may hide what remains: take the closest
         best = min(options, key=lambda option: first.difference_from(option.run))
-        largest = EQUALLY_CLOSE * first.difference_from(best.run)
-        options = [option for option in options if first.difference_from(option.run) <= largest]
+        limit = EQUALLY_CLOSE * first.difference_from(best.run)
+        options = [option for option in options if first.difference_from(option.run) <= limit]
     equally_good = (
         option.mistakes[0] for option in options if len(option.unexplained) == len(best.unexplained)
     )
@@ -764,7 +766,7 @@ def table_name(graph: Graph, path: str) -> str:
 def with_prepended_token(run: Run) -> Run | None:
     """The run with the vocabulary's last token in front, GPT-2's <|endoftext|>."""
     if "ids" not in run.graph.root.steps:
-        return None
+        return None  # attention without a model
 
     def ids(value: Ids, W_E: Array) -> Ids:
         return np.concatenate([np.full_like(value[..., :1], len(W_E) - 1), value], axis=-1)
@@ -805,6 +807,7 @@ def with_dropout(run: Run, submission: Submission) -> Iterator[Mistake]:
         if not dropped.any() or not kept.any():
             continue
         largest = np.argmax(np.where(kept, np.abs(without_dropout), 0.0))
+        # Dropout with probability p scales what it keeps by 1 / (1 - p).
         factor = float(mine.flat[largest] / without_dropout.flat[largest])
         is_scaled = np.abs(mine - factor * without_dropout) <= 2 * factor * submission.tolerance
         if factor > 1.001 and kept.sum() > 1 and (is_zero | is_scaled).all():

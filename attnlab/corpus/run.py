@@ -233,7 +233,7 @@ def tallies(
     task: Task, executor: Executor | None, stored: StoredTallies | None, chunks: Iterator[Chunk]
 ) -> Generator[tuple[Tally, bool], None, None]:
     """Yield each chunk's tally, in order, and whether it was computed in this run."""
-    # The next chunks are waiting when a worker finishes, but memory stays bounded.
+    # Two chunks per worker, so that the next one is ready when a worker finishes.
     limit = 1 if executor is None else 2 * getattr(executor, "_max_workers", DEFAULT_WORKERS)
     executor = executor or SerialExecutor()
     waiting: deque[tuple[Chunk, Tally | Future[Tally]]] = deque()

@@ -125,10 +125,10 @@ def as_count(value: Any, name: str, least: int = 0, most: float = sys.maxsize) -
     number = as_number(value)
     if is_integer(number) and least <= number <= most:
         return int(number)
-    # sys.maxsize means no upper bound, which only a number above it needs to know.
-    names_most = most < sys.maxsize or (is_integer(number) and number > most)
+    # By default `most` is sys.maxsize, mentioned only if the number is larger.
+    mentions_most = most < sys.maxsize or (is_integer(number) and number > most)
     bounds = Message("from {least} to {most}", least=least, most=most)
-    if not names_most:
+    if not mentions_most:
         bounds = Message("of at least {least}", least=least)
     raise InvalidValueError(
         "{name} must be an integer {bounds}; got {value}",
