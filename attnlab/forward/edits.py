@@ -224,7 +224,7 @@ class EditedRun(Run):
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
-    """Create a run with edited steps; they are computed immediately, so that errors are raised.
+    """Create a run with edited steps, and compute them to raise errors early.
 
     Parameters
     ----------

@@ -265,7 +265,7 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
         )
     if K.shape[-2] != V.shape[-2]:
         raise InvalidValueError(
-            "K and V must have the same number of rows, the keys; {shapes}", shapes=shapes
+            "K and V must have the same number of rows, one per key; {shapes}", shapes=shapes
         )
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
@@ -512,7 +512,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
 
     Notes
     -----
-    The variance is biased: the sum of squares is divided by D instead of D - 1.
+    The variance is biased: its divisor is D instead of D - 1.
 
     Source: "Layer Normalization" (2016), equation 4; GPT-2's `model.py`, `norm`.
     """

@@ -44,7 +44,7 @@ class Traces(ReadOnly, TraceSequence, Document):
     trace are computed only for that trace.
 
     Computed steps of all texts are kept, as in a list of traces. Analyses keep only the steps of
-    texts that are computed together.
+    the texts that are computed together.
     """
 
     texts: tuple[Tokens, ...]

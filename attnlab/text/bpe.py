@@ -139,7 +139,7 @@ class Merges:
 
     @Part
     def _verified(self) -> set[int]:
-        """Ids for which `_are_from_merges` is known to be true; initially those of bytes."""
+        """Ids for which `_are_from_merges` is known to be true; initially the bytes."""
         return set(self._byte_ids.values())
 
     def _are_from_merges(self, ids: Iterable[int]) -> bool:

@@ -227,6 +227,7 @@ def _read_settings(directory: Path) -> Settings:
         settings = _read_legacy_files(directory, tokenizer_class)
     else:
         settings = check_settings(read_json(directory / "tokenizer.json", VocabularyError))
+    # Without a tokenizer.json, the vocabulary's format decides, otherwise the class.
     is_bert = (
         settings["model"]["type"] == "WordPiece" if is_legacy else tokenizer_class in BERT_CLASSES
     )
