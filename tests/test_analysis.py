@@ -29,7 +29,7 @@ from attnlab.analysis.base import Analysis
 from attnlab.analysis.jobs import JOBS
 from attnlab.analysis.patching import HEADS, has_row_per_token
 from attnlab.checkpoints.checkpoint import tensor_name
-from attnlab.forward.edits import FIXED, editable
+from attnlab.forward.edits import FIXED, editable_paths
 from attnlab.forward.parameters import ParameterVector, parameter_count
 from attnlab.forward.products import Product
 from attnlab.pocket.truth import Methods, open_truth
@@ -606,7 +606,7 @@ def test_batched_patches_equal_separate_patches(
     changes |= {"blocks.1.attention.scale": 3, "blocks.1.attention.heads.2.W_Q": 0.1}
     clean = clean.edited(changes)
     tried = 0
-    forms = editable(other._run.graph)
+    forms = editable_paths(other._run.graph)
     for n, form in enumerate(forms if dtype == "float64" else forms[::4]):
         parts = form.replace("#", "*")
         rows = has_row_per_token(other._run.graph, form.replace("#", "0"))

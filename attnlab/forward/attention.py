@@ -41,17 +41,18 @@ PER_HEAD = (
 # Optional biases.
 BIASES = ("b_Q", "b_K", "b_V", "b_O")
 
+# The end of formulas of projected steps with a head axis.
 SPLIT = ", split into heads"
 
-# The largest size of a layer's scores for which steps are computed just to show a table.
+# Tables show the steps of a layer with larger scores only if they are already computed.
 MAX_SCORES_FOR_REPR = 2**20
 
 
 class Attention(Result):
     """The steps from Q, K and V to the context vectors, as `attention` returns them.
 
-    Steps are computed on first access, then kept. T x T steps are kept only if you accessed them,
-    and the weights of a text of up to 64 tokens also if you accessed its context.
+    Steps are computed on first access, then kept. T x T steps are kept only if you access them;
+    accessing the context of up to 64 tokens also keeps the weights.
 
     Attributes
     ----------
@@ -110,8 +111,8 @@ class Attention(Result):
             weighted values; without a query, the last token.
         step : another step, such as "scores", "Q" or "context", or its path from here. For K and V,
             `query` is the attended token; for parameters, a row.
-        component : the column, if it isn't a key; default 0. Columns of several heads are side by
-            side.
+        component : the column, for steps whose columns aren't keys; default 0. With several heads,
+            columns of head 0 come first.
 
         Returns
         -------
@@ -155,7 +156,7 @@ class Attention(Result):
             return plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:
-        """Return the notebook view for other tokens.
+        """Return the notebook view of selected tokens.
 
         Parameters
         ----------
@@ -184,20 +185,20 @@ class Attention(Result):
         return dataframe(self, step)
 
     def to_xlsx(self, path: FilePath) -> None:
-        """Write a spreadsheet with live formulas: change a number and see what follows.
+        """Write a spreadsheet with live formulas: change a number, and later steps update.
 
         Needs xlsxwriter, the extra `sheets`.
 
         Parameters
         ----------
         path : such as "head.xlsx", for LibreOffice, Excel or Google Sheets. Each step is a sheet;
-            computed steps are formulas over earlier sheets, given and edited ones are numbers. -inf
-            is -1E+308.
+            computed steps are formulas over earlier sheets, inputs and edited steps are numbers.
+            -inf is -1E+308.
 
         Raises
         ------
         InvalidValueError
-            It would have more than a million cells.
+            If it would have more than a million cells
         """
         from attnlab.views.sheets import write_sheets
 
@@ -254,7 +255,8 @@ class SelfAttention(Attention):
     def formula_of(self, name: str) -> str:
         formula = super().formula_of(name)
         for bias in BIASES:
-            if self._run.values.get(self._layer_prefix + bias, "a parameter") is None:
+            # Only an absent bias is None; a model's parameters may be missing from `values`.
+            if self._run.values.get(self._layer_prefix + bias, "missing") is None:
                 formula = formula.replace(f" + {bias}", "")
         if not self._is_self_attention():
             return formula
@@ -266,29 +268,28 @@ class SelfAttention(Attention):
 
     @property
     def _layer_prefix(self) -> str:
-        """The prefix of the paths of the layer's steps."""
+        """The path prefix of the layer's steps."""
         return self._prefix
 
     def _is_self_attention(self) -> bool:
         """Whether the attended sequence, memory, is X."""
         X, memory = (self._run.values.get(self._layer_prefix + name) for name in ("X", "memory"))
-        return memory is None or memory is X
+        return memory is None or memory is X  # None: not an input, so an alias of X
 
 
 class Head(SelfAttention):
     """One head of multi-head attention, with the same step names.
 
     Its arrays are views of the layer's if the layer has computed them; otherwise they are computed
-    for this head alone, with identical results.
+    only for this head, with identical results.
 
     Attributes
     ----------
-    W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's
-    W_O : (Dv, D), this head's rows of the layer's
+    W_Q, W_K, W_V, b_Q, b_K, b_V : this head's columns of the layer's parameters
+    W_O : (Dv, D), this head's rows of the layer's W_O
     output : (..., Tq, D), context W_O, its contribution to the layer's output, which is the sum of
-        all heads' contributions and b_O. An edit of the layer's `concat` comes after the heads'
-        contexts, so it changes the layer's output but no head's; `attribution` then raises an
-        error.
+        all heads' contributions and b_O. An edit of the layer's `concat` changes the layer's output
+        but no head's, since heads don't use `concat`; `attribution` then raises an error.
     and the attributes of `SelfAttention`
     """
 
@@ -330,7 +331,8 @@ class Head(SelfAttention):
     def OV(self) -> Product:
         """W_V W_O, (D', D): maps the attended token's vector to what the head writes.
 
-        From the basis of X, LayerNorm's output, to that of the residual stream; b_V is left out.
+        Its input is in the basis of X, LayerNorm's output; its output is added to the residual
+        stream. b_V is left out.
         """
         name = Message("{title}: {name}", title=self.title, name="OV = W_V W_O")
         return Product(self.W_V, self.W_O, name)
@@ -338,8 +340,8 @@ class Head(SelfAttention):
     def _step(self, name: str) -> Step[Any]:
         step = super()._step(name)
         if name in ("X", "memory"):  # the layer's class declares their formulas
-            layer = self._run.graph.class_at(self.path.split(".")[:-2])
-            step = layer.steps[name]
+            *layer_path, _, _ = self.path.split(".")  # without "heads" and the number
+            step = self._run.graph.class_at(layer_path).steps[name]
         return step
 
     @property

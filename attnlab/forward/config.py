@@ -18,7 +18,7 @@ from attnlab.support.messages import SEMICOLON, Message, join_messages
 
 MODEL_TYPE = "gpt2"
 
-# Keys that change the computation, with the only supported value, which is also the default.
+# Keys with only one supported value, the default; other values would change the computation.
 FIXED: dict[str, object] = {"add_cross_attention": False, "pruned_heads": {}}
 
 
@@ -49,7 +49,7 @@ ACTIVATIONS = {
     "swish": SILU,
 }
 
-# The largest plausible sizes.
+# The largest sizes that a config may have.
 LARGEST = {
     "vocab_size": 100_000_000,
     "n_positions": 100_000_000,
@@ -118,9 +118,10 @@ class GPT2Config:
     def largest_step(self, T: int) -> int:
         """The size of the largest step or parameter in a trace of T tokens."""
         T = as_count(T, "T")
-        widest = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
-        rows = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
-        return max(T * widest, rows * self.n_embd)
+        widest_step = max(self.vocab_size, self.n_head * T, self.d_mlp, 3 * self.n_embd)
+        # One side of every matrix of parameters is n_embd.
+        longest_side = max(self.vocab_size, self.n_positions, self.d_mlp, 3 * self.n_embd)
+        return max(T * widest_step, longest_side * self.n_embd)
 
     @property
     def activation(self) -> NamedActivation:
@@ -181,18 +182,18 @@ class GPT2Config:
 
 def _custom_code(settings: Mapping[str, Any]) -> str:
     """The class that transformers loads with trust_remote_code=True, or ""."""
-    names = settings.get("auto_map")
-    models = names.items() if isinstance(names, Mapping) else ()
-    return next((str(code) for name, code in models if str(name).startswith("AutoModel")), "")
+    auto_map = settings.get("auto_map")
+    entries = auto_map.items() if isinstance(auto_map, Mapping) else ()
+    return next((str(code) for name, code in entries if str(name).startswith("AutoModel")), "")
 
 
 def _unsupported_model(settings: Mapping[str, Any]) -> str:
-    """Why a config isn't that of a plain GPT-2, or ""."""
-    kind = settings.get("model_type", MODEL_TYPE)
-    if not _same_type_and_value(kind, MODEL_TYPE):
+    """Why a config's model isn't supported, or "" if it is."""
+    model_type = settings.get("model_type", MODEL_TYPE)
+    if not _same_type_and_value(model_type, MODEL_TYPE):
         return Message(
             "model_type is {kind}; only '{supported}' is supported",
-            kind=quoted(kind),
+            kind=quoted(model_type),
             supported=MODEL_TYPE,
         )
     quantized = settings.get("quantization_config")
@@ -212,7 +213,7 @@ def _same_type_and_value(value: object, expected: object) -> bool:
 
 
 def _invalid_settings(settings: Mapping[str, Any]) -> list[Message]:
-    """All problems of a config's settings, as messages."""
+    """A message for each invalid setting of a config."""
     problems = [
         Message("{name} is missing", name=f.name)
         for f in fields(GPT2Config)

@@ -1,11 +1,11 @@
 """Runs in which some steps are replaced.
 
-Steps that don't depend on an edit are shared with the original run, and computed once, in whichever
-run they are accessed first. Steps that do are recomputed on access.
+Steps that don't depend on an edit are shared with the original run: they are computed once, in
+whichever run they are accessed first. The others are recomputed on access.
 
-An edit changes the array that the model computes with: a head's Q is a part of its layer's, W_Q a
-third of W_QKV. A head's X, scale and output are not parts of such an array; editing them changes
-the layer's steps that depend on them.
+Editing a part of an array edits the array: a head's Q is part of its layer's Q, and W_Q is a third
+of W_QKV. A head's X, scale and output aren't part of a larger array; editing them changes the
+layer's steps that depend on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Edit: TypeAlias = ArrayLike | Callable[[AnyArray], ArrayLike]
 # The effect of an edit on another step: a function of the run and the original.
 Effect: TypeAlias = Callable[["EditedRun", Any], Any]
 
-# Steps that can't be edited: set by the text and the config, or an alias (of W_E, of X).
+# Steps that can't be edited: they depend on the text or the config, or are aliases of W_E or X.
 FIXED = (
     *("ids", "cached", "n_head", "memory", "rows_of_W_E"),
     *("activation", "divide_by_sqrt_d", "layer_number"),
@@ -65,7 +65,7 @@ class EditedRun(Run):
     edits: tuple[Mapping[str, Edit], ...]
 
     def __init__(self, base: Run, edits: Mapping[str, Edit]) -> None:
-        vars(self).update(vars(base))
+        vars(self).update(vars(base))  # graph, tokens, note, ...
         self.base, self.values = base, {}
         self.edits = (*(base.edits if isinstance(base, EditedRun) else ()), edits)
         self._index_edits()
@@ -73,16 +73,17 @@ class EditedRun(Run):
     def _index_edits(self) -> None:
         """Index the edits.
 
-        `_paths` has the paths of all edits, `_edited` also those of the steps that contain them.
-        `_changes` has the edits of each step, then those of its parts. `_effects` has the indirect
-        changes of each step, by the path of the edit that causes them.
+        `_paths` are the edited paths, `_edited` also includes their containers. `_changes` lists,
+        for each outermost array, its own edits and then its parts' edits. `_effects` has each
+        step's indirect changes, by the path of the edit that causes them.
         """
         self._paths: set[str] = set()
         self._edited: set[str] = set()
         self._changes: dict[str, list[tuple[str, Edit]]] = {}
         self._effects: dict[str, dict[str, Effect]] = {}
         for edits in self.edits:
-            self._depends: dict[str, bool] = {}  # whether a step depends on the last edits, by path
+            # Whether a step depends on the last edits, by path; `base` covers the earlier ones.
+            self._depends: dict[str, bool] = {}
             for path in sorted(edits, key=lambda path: len(enclosing_steps(self.graph, path))):
                 paths = enclosing_steps(self.graph, path)
                 self._paths.add(path)
@@ -140,7 +141,7 @@ class EditedRun(Run):
 
     def unedited(self, path: str) -> Any:
         node = self.graph[path]
-        if node.layer_step and path not in self._paths:
+        if node.layer_step and path not in self._paths:  # a slice of the layer's step
             layer_value = self.unedited(node.layer_step)
             return node.step.select(layer_value, node.number, self.value(node.n_head))
         with self.errstate():
@@ -166,7 +167,7 @@ class EditedRun(Run):
         owner = self._owner(path)
         if owner is not self:
             return owner._stored_value(path)
-        return self.values.setdefault(path, read_only(super()._store(path)))  # also parameters
+        return self.values.setdefault(path, read_only(super()._store(path)))  # parameters too
 
     def _input(self, path: str) -> Any:
         owner = self._owner(path)
@@ -188,7 +189,7 @@ class EditedRun(Run):
         return value
 
     def _computed(self, path: str) -> Any:
-        """A step as its equation computes it; shared with a base run if the inputs are the same."""
+        """A step as its equation computes it, by the earliest run with the same inputs."""
         node, run = self.graph[path], self.base
         if any(map(self.depends, inputs_of(node))):
             return super()._evaluate(path, node)
@@ -223,11 +224,11 @@ class EditedRun(Run):
 
 
 def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
-    """Create a run with edited steps, which are computed to raise errors early.
+    """Create a run with edited steps, and compute them to raise errors early.
 
     Parameters
     ----------
-    run : of a forward pass
+    run : the run of a forward pass
     edits : by path, such as `blocks.3.attention.heads.5.context`: an array that broadcasts to the
         step's shape, a number, or a function of the original
     """
@@ -236,16 +237,18 @@ def edit_run(run: Run, edits: Mapping[str, Edit]) -> EditedRun:
         path: edit if callable(edit) else as_edit(path, edit) for path, edit in edits.items()
     }
     edited_run = EditedRun(run, checked)
-    names = []
+    labels = []
     for path in chain.from_iterable(edited_run.edits):
         value = edited_run.value(path)
-        with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
-            sums = value.sum(axis=-1) if path.endswith(".weights") else np.ones(1)
-        note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
-        names.append(f"{path}{note}")
-    more = f" and {len(names) - MAX_PATHS_SHOWN} more" if len(names) > MAX_PATHS_SHOWN else ""
-    paths = f"{', '.join(names[:MAX_PATHS_SHOWN])}{more}"
-    edited_run.note = Message(EDITED_TEMPLATE, paths=paths) if names else ""
+        note = ""
+        if path.endswith(".weights"):
+            with np.errstate(over="ignore"):  # an infinite sum isn't 1, so the title says so
+                sums = value.sum(axis=-1)
+            note = "" if np.allclose(sums, 1, atol=1e-4) else " (rows that don't sum to 1)"
+        labels.append(f"{path}{note}")
+    more = f" and {len(labels) - MAX_PATHS_SHOWN} more" if len(labels) > MAX_PATHS_SHOWN else ""
+    paths = f"{', '.join(labels[:MAX_PATHS_SHOWN])}{more}"
+    edited_run.note = Message(EDITED_TEMPLATE, paths=paths) if labels else ""
     return edited_run
 
 
@@ -258,7 +261,7 @@ def inputs_of(node: Node) -> tuple[str, ...]:
 
 
 def enclosing_steps(graph: Graph, path: str) -> list[str]:
-    """The path of a step, of the step that contains it, and so on up to the whole array."""
+    """The paths of a step, its container, and so on, up to the outermost array."""
     node, name = graph[path], graph[path].step.name
     if node.layer_step and name not in HEAD_ONLY:
         container = node.layer_step
@@ -272,7 +275,7 @@ def enclosing_steps(graph: Graph, path: str) -> list[str]:
 
 
 def changed_step(graph: Graph, path: str) -> str:
-    """The step through which an edit affects later ones."""
+    """The outermost array that an edit changes, or the last step that it changes indirectly."""
     return [*enclosing_steps(graph, path), *(affected for affected, _ in effects_of(path))][-1]
 
 
@@ -360,16 +363,16 @@ def check_paths(graph: Graph, n_head: int, edits: object) -> None:
             "edits must be a dict of paths and values; got {edits}", edits=quoted(edits)
         )
     for path in edits:
-        check_path(path, editable(graph), n_head, graph.n_layer, Message("step to edit"))
+        check_path(path, editable_paths(graph), n_head, graph.n_layer, Message("step to edit"))
 
 
-def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, kind: str) -> None:
+def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, noun: str) -> None:
     """Raise if a path isn't among the valid ones; the message suggests similar ones.
 
     Parameters
     ----------
     valid : paths with # for numbers
-    kind : what a valid path leads to, for the message
+    noun : what a valid path is called in the message
     """
     if not isinstance(path, str):
         raise InvalidTypeError(
@@ -385,7 +388,7 @@ def check_path(path: object, valid: Sequence[str], n_head: int, n_layer: int, ki
     raise InvalidValueError(
         "{path} isn't a {kind}; similar ones are {similar}{hint}",
         path=quoted(path),
-        kind=kind,
+        kind=noun,
         similar=similar,
         hint=join_messages(hint_for(path), dots_hint(path)),
     )
@@ -406,7 +409,7 @@ def last_name(path: str) -> str:
     return path.rpartition(".")[2][:80]
 
 
-def editable(graph: Graph) -> list[str]:
+def editable_paths(graph: Graph) -> list[str]:
     """The paths of all editable steps, with # for numbers."""
     return [
         path
@@ -415,11 +418,11 @@ def editable(graph: Graph) -> list[str]:
     ]
 
 
-def steps_below(kind: type[Result], prefix: str = "") -> Iterator[tuple[str, Step[Any]]]:
-    """All steps of a kind of result and its parts, by path with # for numbers."""
-    for name, step in kind.steps.items():
+def steps_below(result_class: type[Result], prefix: str = "") -> Iterator[tuple[str, Step[Any]]]:
+    """All steps of a class of results and its parts, by path with # for numbers."""
+    for name, step in result_class.steps.items():
         yield f"{prefix}{name}", step
-    for name, part in kind._children.items():
+    for name, part in result_class._children.items():
         number = "#." if name in ("blocks", "heads") else ""
         yield from steps_below(part, f"{prefix}{name}.{number}")
 
@@ -462,7 +465,8 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
             array = as_edit(path, result)
         else:
             array = np.asarray(edit)
-        if array.dtype.kind not in {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf"):
+        allowed_kinds = {"b": "b", "i": "iu"}.get(original.dtype.kind, "iuf")  # NumPy's dtype kinds
+        if array.dtype.kind not in allowed_kinds:
             raise InvalidTypeError(
                 "the edit of {path} must have dtype {expected}; got {dtype}",
                 path=path,
@@ -484,10 +488,10 @@ def evaluate_edit(run: Run, path: str, edit: Edit, value: Any) -> Any:
 
 
 def problem_with(run: Run, path: str, value: AnyArray) -> str:
-    """Why a step can't have a value, or ""."""
+    """Why a value is invalid for a step, or "" if it is valid."""
     name = path.rpartition(".")[2]
     if not is_finite(np.where(np.isneginf(value), 0, value) if name == "masked_scores" else value):
-        return Message("it has NaN, or numbers that are infinite in {dtype}", dtype=value.dtype)
+        return Message("it contains NaN or numbers that are infinite in {dtype}", dtype=value.dtype)
     if name in ("mask", "masked_scores"):
         visible = value if name == "mask" else np.isfinite(value)
         without_keys = np.argwhere(~visible.any(axis=-1))

@@ -1,8 +1,8 @@
 """Faster versions of equations, for long texts.
 
 Each function computes the same as its equation in `attnlab.equations`; tests check this. Up to
-`SHORT` tokens, the equations themselves are as fast and are used instead. Parameters with a
-default are passed only if that step is already computed.
+`SHORT` tokens, the equations themselves are as fast and are used instead. A parameter with a
+default is a step that is passed only if it has already been computed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attnlab.equations import Activation, Array, Mask, mean, transpose
 
 SHORT = 64
 
-# Rows of queries per block: enough for fast matrix products, few enough to keep intermediates small
+# Queries per block: enough for fast matrix products, few enough to keep intermediates small
 # and to skip keys that none of the queries may attend to.
 ROWS = 128
 
@@ -99,8 +99,10 @@ def mlp_output(
 def weights(Q: Array, K: Array, scale: float, mask: Mask, dropout_mask: Array | None) -> Array:
     """The weights, computed in one array by blocks of queries."""
     blocks = [*row_blocks(mask)]
-    if len(blocks) == 1 and blocks[0][1].stop == K.shape[-2]:
-        return weights_of_rows(Q, K, scale, mask, dropout_mask, *blocks[0])
+    if len(blocks) == 1:
+        rows, keys = blocks[0]
+        if keys.stop == K.shape[-2]:  # one block with all keys: no copy
+            return weights_of_rows(Q, K, scale, mask, dropout_mask, rows, keys)
     leading = np.broadcast_shapes(Q.shape[:-2], K.shape[:-2])
     weights = np.zeros((*leading, Q.shape[-2], K.shape[-2]), np.result_type(Q, K))
     for rows, keys in blocks:
@@ -137,7 +139,8 @@ def row_blocks(mask: Mask) -> Iterator[tuple[slice, slice]]:
     """Yield blocks of queries, each with the keys up to the last one that they may attend to."""
     for start in range(0, mask.shape[-2], ROWS):
         rows = slice(start, start + ROWS)
-        visible = np.flatnonzero(mask[..., rows, :].any(axis=tuple(range(mask.ndim - 1))))
+        all_axes_but_keys = tuple(range(mask.ndim - 1))
+        visible = np.flatnonzero(mask[..., rows, :].any(axis=all_axes_but_keys))
         yield rows, slice(0, int(visible[-1]) + 1)
 
 

@@ -61,7 +61,7 @@ class CachedRows:
     def extend(self, new: Array) -> Array:
         """Append new rows (H, T, Dh) and return all, (H, length + T, Dh)."""
         if self._cache is None or self._cache.length != self._length:
-            # Newer tokens have been cached; an edit of this pass must not change them.
+            # A copy: newer tokens may be cached, which an edit of this pass must not overwrite.
             return np.concatenate([self._rows[:, : self._length], new], axis=-2)
         end = self._length + new.shape[-2]
         self._rows[:, self._length : end] = new
@@ -78,8 +78,8 @@ class KeyValueCache:
 
     Parameters
     ----------
-    config : the model's; there is room for n_positions tokens
-    dtype : the model's
+    config : the model's config; the cache holds up to n_positions tokens
+    dtype : the model's dtype
 
     Attributes
     ----------
@@ -317,7 +317,8 @@ class Block(Explainable):
 
     def _computes_for_repr(self, name: str) -> bool:
         layer = int(self.path.rpartition(".")[2])
-        is_quick: bool = self._run.is_quick(layer if name == "input" else layer + 1)
+        blocks_needed = layer if name == "input" else layer + 1
+        is_quick: bool = self._run.is_quick(blocks_needed)
         return is_quick
 
     @Part
@@ -344,7 +345,7 @@ class ForwardPass(Explainable):
     Parameters
     ----------
     ids : integers (..., T)
-    parameters : the model's; copied if they are writable
+    parameters : the model's parameters; copied if they are writable
     cache : keys and values of earlier tokens, or None
     dropout : dropout masks for training, by path; None for no dropout
 
@@ -436,7 +437,7 @@ class ForwardPass(Explainable):
         new_ids = ids_of_pass(ids, config, cached)
         if cache is not None and new_ids.ndim > 1:
             raise InvalidValueError(
-                "with a cache, ids must be those of one text, (T,); got shape {shape}",
+                "with a cache, ids must be one text, of shape (T,); got shape {shape}",
                 shape=new_ids.shape,
             )
         T = new_ids.shape[-1]
@@ -476,18 +477,17 @@ class ForwardPass(Explainable):
             cached=Message(" after {cached} cached ones", cached=cached) if cached else "",
         )
         self._init_view(title, run, path="")
-        vars(self).update(parameters=parameters, config=config)
+        vars(self).update(parameters=parameters, config=config)  # attributes can't be assigned
 
     def _computes_for_repr(self, name: str) -> bool:
         config, run = self.config, self._run
         is_quick: bool = run.is_quick(0 if name.endswith("embedding") else config.n_layer)
         if not is_quick:
             return False
-        rows = {"logits": self.ids.size, "next_logits": 1}.get(name, 0)
-        return (
-            rows == 0
-            or config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_MULTIPLICATIONS
-        )
+        rows = {"logits": self.ids.size, "next_logits": 1}.get(name)
+        if rows is None:  # not a product with W_U
+            return True
+        return config.vocab_size * config.n_embd * (READ_COST + rows) <= MAX_MULTIPLICATIONS
 
     @Part
     def blocks(self) -> Numbered[Block]:
@@ -520,13 +520,14 @@ def dropout_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of the dropout masks of a pass over ids (..., T), by path."""
     *leading, T = ids_shape
-    residual, weights = (*ids_shape, config.n_embd), (*leading, config.n_head, T, cached + T)
-    shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": residual}
+    stream_shape = (*ids_shape, config.n_embd)
+    weights_shape = (*leading, config.n_head, T, cached + T)
+    shapes: dict[str, tuple[int, ...]] = {"embedding_dropout": stream_shape}
     for layer in range(config.n_layer):
         shapes |= {
-            f"blocks.{layer}.attention.dropout_mask": weights,
-            f"blocks.{layer}.attention_dropout": residual,
-            f"blocks.{layer}.mlp_dropout": residual,
+            f"blocks.{layer}.attention.dropout_mask": weights_shape,
+            f"blocks.{layer}.attention_dropout": stream_shape,
+            f"blocks.{layer}.mlp_dropout": stream_shape,
         }
     return shapes
 
@@ -584,7 +585,7 @@ def ids_of_pass(ids: ArrayLike, config: GPT2Config, cached: int) -> Ids:
     array = as_ids(ids)
     flat = check_ids(array.ravel(), config.vocab_size)
     T = array.shape[-1] if array.ndim else 0
-    most = config.n_positions - cached
-    if not flat.size or not 1 <= T <= most:
-        raise InvalidValueError("a forward pass takes 1 to {most} tokens; got {T}", most=most, T=T)
+    free = config.n_positions - cached
+    if not flat.size or not 1 <= T <= free:
+        raise InvalidValueError("a forward pass takes 1 to {most} tokens; got {T}", most=free, T=T)
     return flat.reshape(array.shape)

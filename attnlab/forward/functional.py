@@ -32,14 +32,14 @@ from attnlab.support.checks import (
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_tokens
 
-Kind = TypeVar("Kind", bound=Attention)
+AttentionType = TypeVar("AttentionType", bound=Attention)
 
 # Names for the rows of matrices.
 Labels: TypeAlias = Sequence[str] | Tokens | None
 
 
 def causal_mask(T: int, cached: int = 0) -> Mask:
-    """Return the mask with which no query attends to later keys.
+    """Return the mask that keeps queries from attending to later keys.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def multi_head_attention(
 
 
 def _floats(**inputs: Any) -> dict[str, Any]:
-    """Copies with a common dtype; biases may be None."""
+    """Copy arrays to a common float dtype; biases may be None."""
     arrays = {
         name: None if value is None and name.startswith("b_") else as_floats(value, name)
         for name, value in inputs.items()
@@ -265,7 +265,7 @@ def _scores_shape(Q: Array, K: Array, V: Array) -> tuple[int, ...]:
         )
     if K.shape[-2] != V.shape[-2]:
         raise InvalidValueError(
-            "K and V must have the same number of rows, the keys; {shapes}", shapes=shapes
+            "K and V must have the same number of rows, one per key; {shapes}", shapes=shapes
         )
     if not np.isfinite(V).all():  # 0 times NaN is NaN, also where the weight is 0
         raise InvalidValueError("V contains NaN or infinite numbers")
@@ -285,9 +285,11 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     memory = inputs.get("memory", X)
     sources = {"W_Q": ("X", X), "W_K": ("memory", memory), "W_V": ("memory", memory)}
     if "W_O" in inputs:
-        sources["W_O"] = ("W_V", inputs["W_V"])  # as wide as the heads' joined contexts
+        # W_O multiplies concat, which has as many columns as W_V.
+        sources["W_O"] = ("W_V", inputs["W_V"])
     for name, (source, x) in sources.items():
-        W, b = inputs[name], inputs[f"b_{name[-1]}"]
+        letter = name.removeprefix("W_")
+        W, b = inputs[name], inputs[f"b_{letter}"]
         if x.ndim < 2 or 0 in x.shape:
             raise InvalidValueError(
                 "{source} must be a non-empty matrix; got shape {shape}",
@@ -307,7 +309,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
             raise InvalidValueError(
                 "b_{letter} must have shape {expected}, one number for each column "
                 "of {name}; got shape {shape}",
-                letter=name[-1],
+                letter=letter,
                 expected=W.shape[1:],
                 name=name,
                 shape=b.shape,
@@ -322,7 +324,7 @@ def _projected_scores_shape(inputs: dict[str, Any], n_head: int | None = None) -
     if n_head is not None:
         heads = (n_head,)
         for name in ("W_K", "W_V"):
-            _as_n_head(inputs[name].shape[1], n_head)
+            _as_n_head(inputs[name].shape[1], n_head)  # raises if n_head doesn't divide the columns
     try:
         leading = np.broadcast_shapes(X.shape[:-2], memory.shape[:-2])
     except ValueError:
@@ -347,7 +349,7 @@ def _as_n_head(columns: int, n_head: int) -> int:
 
 
 def _attention_result(
-    kind: type[Kind],
+    result_class: type[AttentionType],
     title: str,
     inputs: dict[str, Any],
     scores_shape: tuple[int, ...],
@@ -356,7 +358,7 @@ def _attention_result(
     rng: Rng,
     tokens: Labels = None,
     memory_tokens: Labels = None,
-) -> Kind:
+) -> AttentionType:
     """Check mask, dropout and labels, and create the result."""
     inputs["mask"] = _as_mask(mask, scores_shape)
     if not is_real(dropout) or not 0 <= dropout < 1:
@@ -365,23 +367,23 @@ def _attention_result(
         )
     check_seed(rng)
     if dropout:
-        dtype = next(iter(inputs.values())).dtype
+        dtype = next(iter(inputs.values())).dtype  # the arrays have a common dtype
         inputs["dropout_mask"] = sample_dropout(
             scores_shape, dropout, np.random.default_rng(rng), dtype
         )
     Tq, Tk = scores_shape[-2:]
     keys: Any = as_tokens(memory_tokens, Tk, "memory_tokens", "key")
     if keys is None and ("memory" in inputs or Tq != Tk):
-        keys = ()  # not named, and not the queries
+        keys = ()  # without names; None would mean the queries' names
     run = Run(
-        graph_of(kind),
+        graph_of(result_class),
         inputs,
         scores_shape=scores_shape,
         tokens=as_tokens(tokens, Tq, "tokens", "query"),
         memory_tokens=keys,
         is_long=Tq > fast.SHORT,
     )
-    return view_of(kind, Message(title), run)
+    return view_of(result_class, Message(title), run)
 
 
 def sample_dropout(
@@ -475,7 +477,7 @@ def softmax(x: ArrayLike) -> Array:
     Raises
     ------
     InvalidValueError
-        If a row is empty, all -inf, or has NaN or +inf
+        If a row is empty, is all -inf, or contains NaN or +inf
 
     Notes
     -----
@@ -510,7 +512,7 @@ def layer_norm(x: ArrayLike, gain: ArrayLike, bias: ArrayLike, eps: float = 1e-5
 
     Notes
     -----
-    The variance is the biased one, a mean over D instead of D - 1.
+    The variance is biased: its divisor is D instead of D - 1.
 
     Source: "Layer Normalization" (2016), equation 4; GPT-2's `model.py`, `norm`.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from attnlab.views.plot import Picture
 
-# How many singular values a product shows.
+# The number of singular values that a table shows.
 VALUES_SHOWN = 8
 
 
@@ -72,6 +72,7 @@ class Product(Document):
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, Product):
             middle = multiply(self.right, other.left)
+            # Keep the smaller inner dimension.
             if len(self.right) <= len(other.right):
                 return Product(self.left, middle @ other.right)
             return Product(self.left @ middle, other.right)
@@ -113,8 +114,9 @@ class Product(Document):
                 "only square matrices have eigenvalues; got {shape}", shape=self.shape
             )
         values = np.linalg.eigvals(self.right @ self.left).astype(complex)
-        order: NDArray[np.complexfloating[Any]] = values[np.argsort(-np.abs(values), kind="stable")]
-        return order
+        order = np.argsort(-np.abs(values), kind="stable")
+        descending: NDArray[np.complexfloating[Any]] = values[order]
+        return descending
 
     def _core(self) -> Array:
         """An r x r matrix with the same singular values."""
@@ -128,8 +130,8 @@ class Product(Document):
     def table(self) -> str:
         """The largest singular values, and the smallest, as text."""
         values = self.singular_values
-        more = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
-        return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + more
+        smallest = f", … {values[-1]:.3g}" if len(values) > VALUES_SHOWN else ""
+        return "singular values " + ", ".join(f"{x:.3g}" for x in values[:VALUES_SHOWN]) + smallest
 
     def pieces(self) -> Iterator[str | Table]:
         yield Heading(self.title)
@@ -152,7 +154,7 @@ class Product(Document):
 
 
 def r_factor(W: Array) -> Array:
-    """R of W = Q R, which has the singular values of W, (n, r) -> (r, r)."""
+    """R of W = Q R, (n, r) -> (r, r); its singular values are those of W."""
     R: Any = np.linalg.qr(W, mode="r")
     return np.asarray(R)
 

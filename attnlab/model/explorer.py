@@ -121,9 +121,9 @@ MAX_TRACES = 100
 MAX_CONNECTIONS = 100
 
 MAX_NEW_TOKENS = 100
-SETTINGS = tuple(SamplingSettings.__annotations__)
+SAMPLING_SETTINGS = tuple(SamplingSettings.__annotations__)
 
-# The largest factor, in hundredths.
+# The largest factor by which a page scales a step, in hundredths.
 LARGEST_FACTOR = 1_000_000
 
 # If a text is too long, the error quotes this many characters before the limit.
@@ -144,7 +144,7 @@ FRAME_ANCESTORS = "frame-ancestors http://127.0.0.1:* http://localhost:* vscode-
 class Explorer(StdoutSafe):
     """A local server for a page that traces any text, see `GPT2.explore`.
 
-    The server starts at once and runs in a thread. As a context manager, it stops on exit.
+    The server starts immediately and runs in a thread. As a context manager, it stops on exit.
 
     Attributes
     ----------
@@ -185,12 +185,11 @@ class Explorer(StdoutSafe):
                 server_header=False,
                 access_log=False,  # URLs contain the token
                 log_config=None,
-                log_level="critical",  # `server_error` prints errors; aborted requests aren't any
+                log_level="critical",  # `server_error` prints errors; aborted requests are normal
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
             )
         )
-        # Not Thread.join: if Ctrl-C interrupts it, Python 3.11 considers the thread to have
-        # ended.
+        # Not Thread.join: if Ctrl-C interrupts it, Python 3.11 believes that the thread has ended.
         self._ended = threading.Event()
         self._process = os.getpid()
         threading.Thread(
@@ -312,7 +311,7 @@ class TraceCache:
             )
         tokens = tokenizer.tokens(ids)
         edits = self._edits_of(changes)
-        content = json.dumps([tokens.ids.tolist(), [*map(json.dumps, changes)]])
+        content = json.dumps([tokens.ids.tolist(), changes])
         id = sha256(content.encode()).hexdigest()[:16]
         if id not in self._traces:
             edited = self.trace_of(tokens).trace.edited(edits) if edits else None
@@ -345,7 +344,7 @@ class TraceCache:
         )
 
     def page(self, passage: str = "") -> str:
-        """The page, opened with the first text or with a passage of the atlas."""
+        """The page, which opens with the explorer's text or a passage of the atlas."""
         ids, source = self.passage(passage) if passage else (self.start, "")
         description = self.describe(ids)
         if self.atlas is not None:
@@ -360,13 +359,14 @@ class TraceCache:
     def passage(self, key: str) -> tuple[list[int], str]:
         """A passage's ids and its source, for a key measure.most.layer.head.rank."""
         try:
-            name, kind, *numbers = key.rsplit(".", 4)
+            measure, extreme, *numbers = key.rsplit(".", 4)
             layer, head, rank = map(int, numbers)
-            passages_of = getattr(self.atlas[name], {"most": "most", "least": "least"}[kind])
-            passage = passages_of(layer, head)[rank]
+            if extreme not in ("most", "least"):  # no other method may be called
+                raise LookupError
+            passage = getattr(self.atlas[measure], extreme)(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
             raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
-        source = f"{location_of(passage, self.language)}; {name} {passage.value:.3f}"
+        source = f"{location_of(passage, self.language)}; {measure} {passage.value:.3f}"
         if not self._is_atlas_model:
             source = say("{passage} in the atlas", self.language, passage=source)
         return list(passage.ids), printable(source)
@@ -416,7 +416,7 @@ class TraceCache:
                     positions=positions,
                 )
             )
-        settings = {name: content[name] for name in SETTINGS if name in content}
+        settings = {name: content[name] for name in SAMPLING_SETTINGS if name in content}
         edits = self._edits_of(cached.changes) or None
         return cached, self.model.stream(
             tokens, min(count, free_positions), edits=edits, **settings
@@ -463,7 +463,7 @@ def size_of(traces: Iterable[Trace]) -> int:
         run: Any = trace._run
         while run is not None:
             runs[id(run)] = run
-            run = getattr(run, "base", None)
+            run = getattr(run, "base", None)  # an edited run's original
     return sum(map(_size_of_run, runs.values()))
 
 
@@ -546,10 +546,10 @@ def toggle_cells(mask: Mask, cells: Sequence[int]) -> Mask:
     return toggled
 
 
-def required_field(content: Mapping[str, Any], name: str, kind: type) -> Any:
+def required_field(content: Mapping[str, Any], name: str, expected_type: type) -> Any:
     """A field of a request; raise if it is missing or has another type."""
     value = content.get(name)
-    check_kind(value, kind, name)
+    check_kind(value, expected_type, name)
     return value
 
 
@@ -597,8 +597,8 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
         content = await read_json(request, cache.too_long_message)
         if ("text" in content) == ("ids" in content):
             raise InvalidValueError("give either text or ids")
-        name, kind = ("text", str) if "text" in content else ("ids", list)
-        text_or_ids = required_field(content, name, kind)
+        name, expected_type = ("text", str) if "text" in content else ("ids", list)
+        text_or_ids = required_field(content, name, expected_type)
         changes = required_field({"ablated": []} | content, "ablated", list)
         return JSONResponse(await compute(request, lambda: cache.describe(text_or_ids, changes)))
 
@@ -693,7 +693,7 @@ class TimeoutProtocol(H11Protocol):
         connections = [c for c in self.connections if isinstance(c, TimeoutProtocol)]
         active = [c for c in connections if not c.transport.is_closing()]
         idle = [c for c in active if c.is_idle]
-        if len(active) > MAX_CONNECTIONS and idle:
+        if len(active) > MAX_CONNECTIONS and idle:  # close the oldest idle one
             min(idle, key=lambda c: c._connected_at).transport.abort()
 
     @property

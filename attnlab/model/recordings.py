@@ -49,7 +49,7 @@ class NoParameters(Parameters):
 
     Parameters
     ----------
-    config, dtype, origin : of the parameters that the trace was computed with
+    config, dtype, origin : as in the model that computed the trace
     """
 
     def __init__(self, config: GPT2Config, dtype: np.dtype[Any], origin: str) -> None:
@@ -111,16 +111,16 @@ def record(trace: Any, path: FilePath, parts: Sequence[str] = ()) -> None:
     file = as_path(path)
     config: GPT2Config = trace.config
     paths = [*shapes(config, len(trace.tokens))]
-    parameters = (*parameter_shapes(config), "rows_of_W_E")
+    parameters = (*parameter_shapes(config), "rows_of_W_E")  # not recorded, even if edited
     paths += [path for path in trace.edited_steps if path not in parameters]
     tensors = {name: np.asarray(at(trace, name)) for name in paths}
     for name in as_texts(parts, "parts"):
-        part = at(trace, name)
-        if not isinstance(part, np.ndarray | int | float) or not np.size(part):
+        value = at(trace, name)
+        if not isinstance(value, np.ndarray | int | float) or not np.size(value):
             raise InvalidValueError(
                 "{name} isn't a step; only steps can be recorded", name=quoted(name)
             )
-        tensors[name] = np.asarray(part)
+        tensors[name] = np.asarray(value)
     vocabulary: Vocabulary = trace.vocabulary
     symbols: list[str | None] = [None] * len(vocabulary)
     for id in vocabulary.ids.tolist():
@@ -146,12 +146,14 @@ def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
     symbols = json.loads(metadata["symbols"])
     if not all(isinstance(symbol, str | None) for symbol in symbols):
         raise InvalidValueError("symbols must be strings or null")
+    # At least mid, output, Q, K and V of each block, and embedding, final and next_logits.
     if 5 * config.n_layer + 3 > len(tensor_shapes) or not 0 < T <= config.n_positions:
         raise InvalidValueError(
             "{n_layer} layers and {T} tokens don't match the tensors", n_layer=config.n_layer, T=T
         )
     known = [path for path, _ in steps_below(ForwardPass)]
     expected = shapes(config, T) | {
+        # Any length up to LARGEST.
         "vocabulary.bytes": (min(tensor_shapes["vocabulary.bytes"][0], LARGEST),),
         "vocabulary.lengths": (len(symbols),),
     }
@@ -162,7 +164,7 @@ def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
             vocab_size=config.vocab_size,
         )
     for name, shape in (dict.fromkeys(tensor_shapes) | expected).items():
-        if shape is None:  # a step that was requested, or edited
+        if shape is None:  # not in every file: requested or edited
             check_path(name, known, config.n_head, config.n_layer, Message("step"))
             if math.prod(tensor_shapes[name]) > config.largest_step(T):
                 raise InvalidValueError(

@@ -52,11 +52,11 @@ class Sampling:
 
     Parameters
     ----------
-    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the first of the
-        largest logits has probability 1
+    temperature : below 1 sharpens the distribution, above 1 flattens it; at 0 the largest
+        logit has probability 1, the first one if tied
     top_k : keep only tokens whose logit is at least the k-th largest; None for all
     top_p : keep only the smallest set of most probable tokens whose probabilities sum to at least
-        top_p; None for all. Of equally probable tokens, those with higher ids are kept.
+        top_p; None for all. If probabilities are tied, higher ids are kept.
     seed : makes sampling reproducible; None for a random seed
 
     Notes
@@ -111,6 +111,7 @@ class Sampling:
         if self.top_p is not None and self.top_p < 1:
             ascending = np.argsort(scores, kind="stable")
             cumulative = equations.softmax(scores)[ascending].cumsum()
+            # The last one, the most probable, is always kept.
             removed = ascending[:-1][cumulative[:-1] <= 1 - self.top_p]
             scores[removed] = -math.inf
         return equations.softmax(scores)
@@ -123,6 +124,6 @@ class Sampling:
         """Sample an id; return it with its probability."""
         check_kind(rng, np.random.Generator, "rng")
         probabilities = self.probabilities(logits)
-        cumulative = probabilities.cumsum()
+        cumulative = probabilities.cumsum()  # ends at 1 up to rounding
         id = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
         return id, float(probabilities[id])

@@ -41,10 +41,10 @@ class Traces(ReadOnly, TraceSequence, Document):
     computes it for all texts of the same length, up to 512 tokens at a time; nothing is padded.
     Each number equals that of `model.trace(text)` up to rounding, since a matrix product may round
     differently with more rows: about 1e-12 of its size in float64, 1e-5 in float32. Edits of one
-    trace are computed for it alone.
+    trace are computed only for that trace.
 
-    Computed steps of all texts are kept, as in a list of traces. Analyses keep those of one group
-    at a time.
+    Computed steps of all texts are kept, as in a list of traces. Analyses keep only the steps of
+    the texts that are computed together.
     """
 
     texts: tuple[Tokens, ...]
@@ -55,6 +55,7 @@ class Traces(ReadOnly, TraceSequence, Document):
     def __init__(
         self, texts: Sequence[Tokens], vocabulary: Vocabulary, parameters: Parameters
     ) -> None:
+        # Attributes can't be assigned.
         vars(self).update(texts=tuple(texts), vocabulary=vocabulary)
         vars(self).update(parameters=parameters.frozen(), config=parameters.config)
 
@@ -62,7 +63,8 @@ class Traces(ReadOnly, TraceSequence, Document):
     def _traces(self) -> Numbered[Trace]:
         traces: dict[int, Trace] = {}
         for indices in self.groups():
-            traces.update(zip(indices, self.side_by_side(indices)[1], strict=True))
+            _, traces_of_group = self.side_by_side(indices)
+            traces.update(zip(indices, traces_of_group, strict=True))
         return Numbered("trace", (traces[i] for i in range(len(self))))
 
     def __len__(self) -> int:
@@ -72,18 +74,18 @@ class Traces(ReadOnly, TraceSequence, Document):
         return iter(self._traces)
 
     @overload
-    def __getitem__(self, number: int) -> Trace: ...
+    def __getitem__(self, index: int) -> Trace: ...
     @overload
-    def __getitem__(self, number: slice) -> Traces: ...
-    def __getitem__(self, number: int | slice) -> Trace | Traces:
-        if isinstance(number, slice):
-            texts = self.texts[number]
+    def __getitem__(self, index: slice) -> Traces: ...
+    def __getitem__(self, index: int | slice) -> Trace | Traces:
+        if isinstance(index, slice):
+            texts = self.texts[index]
             if not texts:
                 raise InvalidValueError(
-                    "{number} selects none of the {count} texts", number=number, count=len(self)
+                    "{number} selects none of the {count} texts", number=index, count=len(self)
                 )
             return Traces(texts, self.vocabulary, self.parameters)
-        return self._traces[number]
+        return self._traces[index]
 
     def __getattr__(self, name: str) -> NoReturn:
         is_trace_attribute = hasattr(Trace, name) or name in Trace.__annotations__
@@ -96,9 +98,9 @@ class Traces(ReadOnly, TraceSequence, Document):
     def side_by_side(self, indices: Sequence[int]) -> tuple[Trace, list[Trace]]:
         texts = [self.texts[i] for i in indices]
         first, *others = (Trace(text, self.vocabulary, self.parameters) for text in texts)
-        if not others:
+        if not others:  # the fork stands for the stack, so that its steps are stored separately
             return first._with_run(first._run.fork()), [first]
-        stacked = object.__new__(Trace)
+        stacked = object.__new__(Trace)  # its __init__ takes the Tokens of one text
         stacked._init_pass(np.stack([text.ids for text in texts]), self.parameters, None, {})
         vars(stacked).update(vocabulary=self.vocabulary)
         traces = [
@@ -133,7 +135,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         against: TokenLike | list[TokenLike] | None = None,
         position: int = -1,
     ) -> MeanAttribution:
-        """Direct logit attribution, means over the texts with standard errors.
+        """Direct logit attribution: means over the texts, with standard errors.
 
         Parameters
         ----------
@@ -171,7 +173,7 @@ class Traces(ReadOnly, TraceSequence, Document):
         )
 
     def jobs(self, jobs: Mapping[str, Job] | None = None) -> HeadJobs:
-        """Score how well each head does each job, means over the queries of all texts.
+        """Score how well each head does each job, averaged over the queries of all texts.
 
         Parameters
         ----------
@@ -182,7 +184,8 @@ class Traces(ReadOnly, TraceSequence, Document):
     def in_groups(self) -> Iterator[Trace]:
         """New traces of all texts; the memory of each group is freed after its last trace."""
         for indices in self.groups():
-            yield from self.side_by_side(indices)[1]
+            _, traces_of_group = self.side_by_side(indices)
+            yield from traces_of_group
 
     def pieces(self) -> Iterator[str | Table]:
         lengths = sorted({len(text) for text in self.texts})

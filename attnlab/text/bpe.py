@@ -1,7 +1,7 @@
 """GPT-2's byte-level byte pair encoding, by tiktoken.
 
-A regular expression splits the text into pieces. A piece starts as UTF-8 bytes; then adjacent
-tokens are merged, always by the merge that is first in the list, leftmost first.
+A regular expression splits the text into pieces. A piece starts as UTF-8 bytes; then, repeatedly,
+the first merge in the list that applies joins two adjacent tokens, the leftmost ones first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnlab.text.tokens import BYTES
 if TYPE_CHECKING:
     import tiktoken
 
-# The pieces of a text. Source: GPT-2's `encoder.py`.
+# Matches a piece of a text. Source: GPT-2's `encoder.py`.
 PIECES = (
     r"'s|'t|'re|'ve|'m|'ll|'d"
     r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
@@ -65,22 +65,25 @@ class Merges:
     def __init__(self, ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> None:
         self._ids, self._merges = ids, merges
         try:  # vectorised: GPT-2 has 50,000 merges
-            parts = [*map(ids.get, itertools.chain.from_iterable(merges))]
-            self._symbols = [*map("".join, merges)]  # of the merged tokens
-            merged = np.array([*map(ids.get, self._symbols)], np.int64)
-            self.merge_ids = np.column_stack([np.array(parts, np.int64).reshape(-1, 2), merged])
+            pair_ids = [*map(ids.get, itertools.chain.from_iterable(merges))]
+            self._merged_symbols = [*map("".join, merges)]
+            merged_ids = np.array([*map(ids.get, self._merged_symbols)], np.int64)
+            self.merge_ids = np.column_stack(
+                [np.array(pair_ids, np.int64).reshape(-1, 2), merged_ids]
+            )
         except TypeError:  # an unknown symbol's id is None, or a pair isn't text
             raise _first_invalid(ids, merges) from None
-        self._missing = {byte for symbol, byte in BYTES.items() if symbol not in ids}
+        self._missing_bytes = {byte for symbol, byte in BYTES.items() if symbol not in ids}
 
     def encode(self, text: str) -> list[int] | None:
         """Encode a text; None if tiktoken's result would differ, or it isn't installed."""
-        if self._missing and (missing := self._missing.intersection(text.encode())):
+        missing = self._missing_bytes and self._missing_bytes.intersection(text.encode())
+        if missing:
             raise InvalidValueError(
                 "the text has the byte 0x{byte}, for which the vocabulary has no token; "
                 "it lacks {count} of the 256 bytes",
                 byte=f"{min(missing):02x}",
-                count=len(self._missing),
+                count=len(self._missing_bytes),
             )
         if not self._is_in_order or self._encoding is None:
             return None
@@ -95,7 +98,7 @@ class Merges:
             import tiktoken  # here, so that `import attnlab` is quick
         except ImportError:
             return None
-        symbols = [*self._byte_ids, *self._symbols]
+        symbols = [*self._byte_ids, *self._merged_symbols]
         ids = [*self._byte_ids.values(), *self._merged_ids]
         # Vectorised: the bytes of all symbols, concatenated, are cut at the symbols' ends.
         characters = np.frombuffer("".join(symbols).encode("utf-16-le"), "<u2")
@@ -127,23 +130,23 @@ class Merges:
 
     @Part
     def _is_in_order(self) -> bool:
-        """Whether ids of merged tokens ascend, and each merge joins bytes or earlier results."""
-        parts, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
-        is_byte = np.isin(parts, [*self._byte_ids.values()])
-        is_earlier_result = np.isin(parts, merged) & (parts < merged)
+        """Whether merged tokens' ids ascend, and each merge joins bytes or earlier results."""
+        pairs, merged = self.merge_ids[:, :2], self.merge_ids[:, 2:]
+        is_byte = np.isin(pairs, [*self._byte_ids.values()])
+        is_earlier_result = np.isin(pairs, merged) & (pairs < merged)
         is_ascending = np.diff(merged, axis=0) > 0
         return bool(is_ascending.all() and (is_byte | is_earlier_result).all())
 
     @Part
     def _verified(self) -> set[int]:
-        """Ids for which `_are_from_merges` is known to be true; initially the bytes'."""
+        """Ids for which `_are_from_merges` is known to be true; initially the bytes."""
         return set(self._byte_ids.values())
 
     def _are_from_merges(self, ids: Iterable[int]) -> bool:
         """Whether tiktoken made these tokens only by merges in the list.
 
         This doesn't depend on a token's neighbours, so each token is checked once: its last merge,
-        then those of its parts.
+        then its parts.
         """
         queue, seen = [*set(ids) - self._verified], set[int]()
         while queue:
@@ -159,9 +162,9 @@ class Merges:
     def _is_joined_early(self, first: str, second: str) -> bool:
         """Whether tiktoken joins across the boundary of two tokens before both are complete.
 
-        Merges are undone, the latest first, until both tokens are single bytes. tiktoken joins
-        across the boundary if the tokens there form one whose merge comes before the undone one;
-        of two equal merges, the left pair's comes first.
+        Merges are undone, the latest first, until both tokens are single bytes. tiktoken joins the
+        two tokens at the boundary if their merge comes before the undone one in the list. If it is
+        the same merge, the left pair is joined first.
         """
         while True:
             left, right = (self._merge_index(self._ids[symbol]) for symbol in (first, second))
@@ -170,7 +173,7 @@ class Merges:
             if left > right:
                 first, limit = self._merges[left][1], left
             else:
-                second, limit = self._merges[right][0], right + 1
+                second, limit = self._merges[right][0], right + 1  # the boundary is to the left
             if 0 <= self._merge_index(self._ids.get(first + second)) < limit:
                 return True
 
@@ -190,7 +193,7 @@ def _check_white_space(text: str) -> None:
 
 
 def _first_invalid(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> VocabularyError:
-    """The error for the first merge that doesn't join two tokens to a third."""
+    """The error for the first merge that doesn't join two tokens into a third."""
     for number, pair in enumerate(merges, start=1):
         is_text = all(type(symbol) is str for symbol in pair)
         if not is_text or not {*pair, "".join(pair)} <= ids.keys():
@@ -224,7 +227,7 @@ class GPT2Encoding:
         self._add_prefix_space = settings["pre_tokenizer"].get("add_prefix_space", True)
         self.prefix, self.suffix = _prefix_and_suffix(settings["post_processor"])
         tokens = [token for token in settings["added_tokens"] if token["content"]]
-        # Searched for in this order: tokens matched before normalisation, then the others.
+        # In search order: tokens matched before normalisation, then the others.
         self._added = [
             {
                 token["content"]: token["id"]
@@ -242,10 +245,10 @@ class GPT2Encoding:
             pieces = [part for piece in pieces for part in self._split(piece, tokens, special)]
         ids = [*self.prefix]
         for piece in pieces:
-            merged = [piece] if isinstance(piece, int) else self._encode_plain(piece)
-            if merged is None:
+            piece_ids = [piece] if isinstance(piece, int) else self._encode_plain(piece)
+            if piece_ids is None:
                 return None
-            ids += merged
+            ids += piece_ids
         return ids + self.suffix
 
     def as_data(self) -> dict[str, Any]:
@@ -317,7 +320,7 @@ def _prefix_and_suffix(post_processor: Mapping[str, Any] | None) -> tuple[list[i
         return [], []
     prefix: list[int] = []
     suffix: list[int] = []
-    ids = prefix
+    ids = prefix  # until the text, then suffix
     try:
         for item in post_processor["single"]:
             if "Sequence" in item:  # the text

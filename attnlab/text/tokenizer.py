@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 UNSUPPORTED_BY_PAGES = (
     "a page supports only GPT-2's byte pair encoding, and this model has another tokenizer. Use "
-    "attnlab explore, which supports any"
+    "attnlab explore, which supports any tokenizer"
 )
 
 
@@ -57,9 +57,9 @@ class Tokenizer:
 
     Notes
     -----
-    The text is encoded unchanged: no start token, no Unicode normalisation, no replaced quotes. If
-    the model's files specify any, such as a leading space or BERT's `[CLS]`, it is added as in
-    transformers, and the tokens show it.
+    The text is encoded unchanged: no start token, no Unicode normalisation, no replaced quotes.
+    Changes that the model's files specify, such as a leading space or BERT's `[CLS]`, are made as
+    in transformers, and the tokens show them.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -78,7 +78,7 @@ class Tokenizer:
 
         Files are `tokenizer.json`, otherwise `vocab.json` and `merges.txt` or BERT's `vocab.txt`;
         and `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`. They are read
-        as transformers 5 does, except that it ignores the normalizer in a GPT2Tokenizer's
+        as in transformers 5, except that transformers ignores the normalizer in a GPT2Tokenizer's
         tokenizer.json.
         """
         path = as_path(directory, "directory")
@@ -117,7 +117,7 @@ class Tokenizer:
         return cls.from_merges(BYTES, [])
 
     def for_rows(self, rows: int) -> Tokenizer:
-        """A copy for an embedding with this number of rows."""
+        """Return a copy for an embedding with this number of rows."""
         rows = as_count(rows, "rows", least=1)
         if rows == len(self):
             return self
@@ -180,7 +180,7 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Encode a text to token ids.
 
-        They equal those of transformers' `tokenizer(text)` if `special` is True, otherwise those of
+        Equals transformers' `tokenizer(text)` if `special` is True, otherwise
         `tokenizer(text, split_special_tokens=True)`.
 
         Parameters
@@ -333,7 +333,7 @@ def _vocabulary_of_bytes(settings: Mapping[str, Any]) -> Vocabulary:
     model = settings["model"]
     symbols = dict(zip(model["vocab"].values(), model["vocab"], strict=True))
     added = {token["id"]: token["content"] for token in settings["added_tokens"]}
-    # ASCII symbols are their text anyway; a byte's or merged token's symbol still stands for bytes.
+    # Not needed for ASCII symbols; symbols of bytes and merged tokens still stand for bytes.
     literal_ids = {id for id, content in added.items() if not content.isascii()}
     if literal_ids:
         merged = {model["vocab"]["".join(pair)] for pair in model["merges"]}

@@ -39,21 +39,21 @@ BERT_SPECIAL = {
     "mask_token": "[MASK]",
 }
 
-# Names of special tokens. Those without an id get one in this order.
+# Names of special tokens, in the order in which tokens without an id get one.
 SPECIAL = (
     *("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"),
     *("additional_special_tokens", "extra_special_tokens"),
 )
-FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 # Matches tokens that are probably special, in a vocabulary that doesn't mark them.
 LOOKS_SPECIAL = r"<.*>|\[.*\]"
 
-# Keys of a `tokenizer.json` whose value is null or has a type.
+# Keys of a `tokenizer.json` whose value is null or an object with a "type".
 PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 
-# tiktoken and the tokenizers library count ids in 32 bits.
+# tiktoken and the tokenizers library store ids in 32 bits.
 MAX_IDS = 2**32 - 1
 
 SENTENCE_PIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
@@ -132,13 +132,14 @@ def check_settings(settings: object) -> Settings:
     added = settings.get("added_tokens") or []
     if not isinstance(added, list) or not all(map(_is_added_token, added)):
         raise VocabularyError(
-            "each of added_tokens must have an id and a content; got {added}", added=quoted(added)
+            "added_tokens must be a list of tokens with an id and content; got {added}",
+            added=quoted(added),
         )
     result = Settings(
         version="1.0",
         **parts,
         model={"type": "BPE" if "merges" in model else None} | model,
-        added_tokens=[dict.fromkeys(FLAGS, False) | token for token in added],
+        added_tokens=[dict.fromkeys(TOKEN_FLAGS, False) | token for token in added],
     )
     model_type = result["model"]["type"]
     if model_type in ("BPE", "WordPiece", "WordLevel"):
@@ -171,7 +172,7 @@ def _is_text(value: object) -> bool:
 
 
 def _check_vocabulary(ids: object) -> None:
-    """Raise unless this is a dict of symbols and distinct ids."""
+    """Raise unless `ids` maps symbols to distinct ids."""
     if not isinstance(ids, dict):
         raise VocabularyError(
             "a vocabulary must be an object of symbols and ids; got {ids}", ids=quoted(ids)
@@ -218,13 +219,15 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
 
 def _read_settings(directory: Path) -> Settings:
     config = _read(directory, "tokenizer_config.json")
-    key = "tokenizer_class"
-    tokenizer_class = config.get(key) or _read(directory, "config.json").get(key)
+    tokenizer_class = config.get("tokenizer_class")
+    if not tokenizer_class:
+        tokenizer_class = _read(directory, "config.json").get("tokenizer_class")
     is_legacy = not _exists(directory, "tokenizer.json")
     if is_legacy:
         settings = _read_legacy_files(directory, tokenizer_class)
     else:
         settings = check_settings(read_json(directory / "tokenizer.json", VocabularyError))
+    # Without a tokenizer.json, the vocabulary's format decides, otherwise the class.
     is_bert = (
         settings["model"]["type"] == "WordPiece" if is_legacy else tokenizer_class in BERT_CLASSES
     )
@@ -338,15 +341,15 @@ def _special_tokens(
 
 
 def _token(value: object, name: str) -> JsonObject:
-    """A special token as an added token, without its id."""
+    """Convert a special token to an added token without an id."""
     token = {"content": value} if isinstance(value, str) else value
     if not isinstance(token, dict) or not _is_text(token.get("content")):
         raise VocabularyError(
-            "{name} must be a string or an object with a content; got {value}",
+            "{name} must be a string or an object with content; got {value}",
             name=name,
             value=quoted(value),
         )
-    flags = {flag: token[flag] for flag in FLAGS if flag in token}
+    flags = {flag: token[flag] for flag in TOKEN_FLAGS if flag in token}
     return {"content": token["content"], **flags, "special": True}
 
 
@@ -385,7 +388,7 @@ def _with_ids(
                 actual=token["id"],
                 id=id,
             )
-        added[token["content"]] = dict.fromkeys(FLAGS, False) | token | {"id": id}
+        added[token["content"]] = dict.fromkeys(TOKEN_FLAGS, False) | token | {"id": id}
 
     for token in tokens:
         add(token)
@@ -393,6 +396,7 @@ def _with_ids(
         if content in ids:
             add(added.get(content, token) | {"special": True})
     without_id = [token for content, token in special.items() if content not in ids]
+    # If any other token gets a new id, the defaults get ids too.
     if any(token["content"] not in defaults for token in without_id):
         for token in without_id:
             add(token)
@@ -429,13 +433,13 @@ def _more_added_tokens(
     for token in tokens:
         if not _is_added_token(token):
             raise VocabularyError(
-                "an added token must have an id and a content; got {token}", token=quoted(token)
+                "an added token must have an id and content; got {token}", token=quoted(token)
             )
     return sorted(tokens, key=lambda token: token["id"])
 
 
 def _ids(model: JsonObject) -> dict[str, int]:
-    """Symbols and ids of a model's vocabulary; a Unigram model's is a list."""
+    """Symbols and ids of a model's vocabulary, which is a list in a Unigram model."""
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, list):
         pieces = [entry[0] for entry in vocabulary if isinstance(entry, list) and entry]

@@ -43,7 +43,9 @@ def byte_symbols() -> list[str]:
     return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
+# Byte values by symbol.
 BYTES = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
+# Converts symbols to bytes, with `codecs.charmap_encode`.
 CHARMAP = codecs.charmap_build("".join(BYTES))
 
 
@@ -66,8 +68,8 @@ class Token:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", as_count(self.id, "a token's id"))
-        for name, kind in (("symbol", str), ("text", str), ("bytes", bytes)):
-            check_kind(getattr(self, name), kind, f"a token's {name}")
+        for name, expected_type in (("symbol", str), ("text", str), ("bytes", bytes)):
+            check_kind(getattr(self, name), expected_type, f"a token's {name}")
 
     @property
     def readable(self) -> str:
@@ -137,7 +139,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
         return tuple(characters)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """The index of a Token; to search by text, use `find`."""
+        """Return the index of a Token; to search by text, use `find`."""
         start = as_count(start, "start", least=-sys.maxsize)
         stop = len(self) if stop is None else as_count(stop, "stop", least=-sys.maxsize)
         try:
@@ -149,7 +151,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
             ) from None
 
     def find(self, text: str) -> int:
-        """The index of the token with this text or symbol.
+        """Return the index of the token with this text or symbol.
 
         A leading space may be left out: "dog" finds " dog" and "dog", " dog" only " dog".
         """
@@ -239,7 +241,7 @@ def as_tokens(
     ----------
     texts : one per row, or Tokens, or None
     count : the number of rows
-    name, row : names of the texts and of a row, such as "tokens" and "query", for error messages
+    name, row : what error messages call the texts and a row, such as "tokens" and "query"
     """
     if texts is None:
         return None
@@ -279,8 +281,8 @@ class Vocabulary:
     ----------
     symbols : id -> symbol
     literal_ids : ids whose symbol is their text; in other symbols, each character represents a byte
-    size : rows of the embedding; by default as many as the ids need. Rows without a symbol are
-        named like `<row 50258>`, which can't be a symbol since it has a space, and have no bytes.
+    size : rows of the embedding; default: the largest id + 1. Rows without a symbol have no
+        bytes and are named like `<row 50258>`, which can't be a symbol since it has a space.
     """
 
     def __init__(
@@ -305,7 +307,7 @@ class Vocabulary:
         return max(map(len, self._symbols.values()), default=0)
 
     def for_rows(self, rows: int) -> Vocabulary:
-        """A copy for an embedding with this number of rows."""
+        """Return a copy for an embedding with this number of rows."""
         rows = as_count(rows, "rows", least=1)
         if len(self) > rows:
             last = self.token(len(self) - 1)
@@ -381,7 +383,7 @@ def symbol_bytes(symbol: str) -> bytes:
 
 
 def check_ids(ids: ArrayLike, vocab_size: int) -> Ids:
-    """Convert valid token ids to an int64 array of shape (T,)."""
+    """Check token ids and convert them to an int64 array of shape (T,)."""
     array = as_ids(ids)
     if array.ndim != 1:
         description = f"shape {array.shape}" if array.ndim else quoted(array.item(), 40)

@@ -424,7 +424,7 @@ class Directory {
     if (!isObject(model)) fail(`model must be an object; got ${quoted(model)}`);
     if (model.dropout) fail(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
     const added = added_tokens ?? [];
-    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) fail(`each of added_tokens must have an id and a content; got ${quoted(added)}`);
+    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) fail(`added_tokens must be a list of tokens with an id and content; got ${quoted(added)}`);
     if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(unsupported);
     const vocab = this.#vocabulary(model.vocab, fail);
     const merges = this.#merges(model.merges, vocab, fail);
@@ -476,7 +476,7 @@ class Directory {
   #specialToken(value, name) {
     const token = typeof value === "string" ? { content: value } : value;
     if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
-      refuse(`${name} must be a string or an object with a content; got ${quoted(value)}`);
+      refuse(`${name} must be a string or an object with content; got ${quoted(value)}`);
     const { id, ...rest } = token;
     return { ...rest, special: true };
   }
@@ -493,7 +493,7 @@ class Directory {
           })
         : Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }));
     const invalid = tokens.find((token) => !this.#isAdded(token));
-    if (invalid) refuse(`an added token must have an id and a content; got ${quoted(invalid)}`);
+    if (invalid) refuse(`an added token must have an id and content; got ${quoted(invalid)}`);
     return tokens.sort((a, b) => a.id - b.id);
   }
 
