@@ -47,10 +47,8 @@ def walk(
     trace = model.trace(prompt)
     head_result = trace.head(layer, head)
     trace_steps = ("token_embedding", "position_embedding", "embedding")
-    head_steps = (
-        *("X", "W_Q", "W_K", "W_V", "Q", "K", "V"),
-        *("scores", "masked_scores", "weights", "context"),
-    )
+    projections = ("X", "W_Q", "W_K", "W_V", "Q", "K", "V")
+    head_steps = (*projections, "scores", "masked_scores", "weights", "context")
     steps = [(trace, name) for name in trace_steps] + [(head_result, name) for name in head_steps]
     return (labelled_step(result, name) for result, name in steps)
 

@@ -556,7 +556,7 @@ def test_errors_suggest_what_to_do_in_a_terminal(
         ("html hen -o -", "can't write a page to stdout; use -o FILE"),
         ("html hen -o pages/", "pages/ names a directory; expected a file name"),
         ("html hen -o page.pdf", "For a picture, use"),
-        ("trace hen --step probabilities", "attnlab next prints the largest, and attnlab explain"),
+        ("trace hen --step probabilities", "Use attnlab next for the largest, or attnlab explain"),
         ("next " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
     ):
         assert main(arguments.split()) == 2

@@ -61,7 +61,9 @@ VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",
 SMALL_FILES = (
     CONFIG,
     *(name for vocabulary in VOCABULARIES for name in vocabulary),
-    *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
 )
 
 COMMIT = r"[0-9a-f]{40}"

@@ -614,8 +614,11 @@ class Methods(Analysis):
         "Spearman (1904); Meng et al. (2022); Nanda (2023); Syed et al. (2023); Hanna et al. (2024)"
     )
     names: ClassVar[tuple[str, ...]] = (
-        *("patching", "attribution patching"),
-        *("EAP", "EAP-IG", "removal"),
+        "patching",
+        "attribution patching",
+        "EAP",
+        "EAP-IG",
+        "removal",
     )
 
     def __init__(self, truth: Truth, other_scores: NDArray[np.float64], ablation: str) -> None:

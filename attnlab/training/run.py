@@ -73,7 +73,8 @@ class Settings:
         minimums = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
         for name, least in minimums.items():
             most = LARGEST_SEED if name == "seed" else math.inf
-            object.__setattr__(self, name, as_count(getattr(self, name), name, least, most))
+            count = as_count(getattr(self, name), name, least, most)
+            object.__setattr__(self, name, count)  # the dataclass is frozen
         for name in ("learning_rate", "clip", "decay", "dropout"):
             number = as_float(getattr(self, name), name, least=None)
             may_be_zero = name in ("decay", "dropout")

@@ -97,13 +97,13 @@ def grid(
 
     Parameters
     ----------
-    dimensions : the names along each; None to number them
+    dimensions : by name, the labels along each dimension; None to number them
     """
     names = list(dimensions)
     shape = next(iter(variables.values())).shape
     coordinates = {
-        name: list(range(size)) if dimensions[name] is None else list(dimensions[name] or ())
-        for name, size in zip(names, shape, strict=True)
+        name: list(range(size)) if labels is None else list(labels)
+        for (name, labels), size in zip(dimensions.items(), shape, strict=True)
     }
     return xr.Dataset(
         {name: (names, array) for name, array in variables.items()}, coordinates, dict(attributes)

@@ -84,7 +84,7 @@ def heatmap(
     ----------
     array : numbers (m, n), or (n,) for one row; NaN and infinite ones are hatched
     rows, columns : m and n labels, such as words; by default the indices
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     numbers = _as_reals(array, "array", "biuf")
@@ -117,7 +117,7 @@ def plane(
     matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to either, such as
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
     points : a mapping from labels to points (2,), to which the matrices are applied too
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
     by_name = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
@@ -177,7 +177,7 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     Parameters
     ----------
     vectors : a mapping from labels to vectors (2,), such as {"0.37 · 猫": weights[0] * V[0], ...}
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _as_vectors(vectors, "vectors")
@@ -199,7 +199,7 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     Parameters
     ----------
     vectors : a mapping from labels to vectors (2,), such as {"猫": X[0], "吃": X[1]}
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     named = _as_vectors(vectors, "vectors")
@@ -248,7 +248,7 @@ def curves(
     curves : a mapping from labels to numbers (n,); NaN and infinite ones leave gaps
     x : the n numbers along the x axis; by default 0, 1, 2, ...
     x_name, y_name : labels of the axes
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     lines = {

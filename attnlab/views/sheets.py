@@ -75,7 +75,6 @@ FUNCTIONS = {
 }
 
 Node: TypeAlias = Any
-Run: TypeAlias = Any
 
 
 class Cells(NDArrayOperatorsMixin):
