@@ -133,7 +133,9 @@ def vectors_of(traces: Traces, path: str) -> Array:
         x = at(trace, path)
         if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
             raise InvalidValueError(
-                "{path} isn't a step with a vector for each token, (T, D)", path=path
+                "{path} isn't a step with a vector for each token, (T, D). Use one such as "
+                "blocks.0.output",
+                path=path,
             )
         vectors.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
     return np.concatenate(vectors)

@@ -90,7 +90,10 @@ class TunedLens:
                 "stop must be one of {known}; got {stop}", known=", ".join(known), stop=quoted(stop)
             )
         if self._model != fingerprint(trace):
-            raise InvalidValueError("the lens was trained for another model")
+            raise InvalidValueError(
+                "the lens was trained for another model. Train one for this model with "
+                "attnlab.tuned_lens"
+            )
         return decode_stream(trace, self.translated(trace, stop))
 
     def of(self, trace: Trace) -> TunedStops:

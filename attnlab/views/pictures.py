@@ -259,7 +259,7 @@ def curves(
     for name, numbers in lines.items():
         if along is not None and len(along) != len(numbers):
             raise InvalidValueError(
-                "curve {name} has {count} numbers, and x has {along}",
+                "curve {name} has {count} numbers, and x has {along}. They must have equally many",
                 name=quoted(name),
                 count=len(numbers),
                 along=len(along),

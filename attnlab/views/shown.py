@@ -226,7 +226,9 @@ def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledSte
     step = labelled_step(attention, name)
     if not step.axes:
         raise InvalidValueError(
-            "{name} is a single number, {number}", name=name, number=f"{step.array:.4g}"
+            "{name} is a single number, {number}, not a matrix or row",
+            name=name,
+            number=f"{step.array:.4g}",
         )
     if len(step.axes) > 2:
         raise InvalidValueError(
