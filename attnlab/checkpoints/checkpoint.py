@@ -640,7 +640,7 @@ def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
 
     Parameters
     ----------
-    names : names of GPT-2's tensors, those of a block without `h.0.`
+    names : names of GPT-2's tensors; in a block, without the prefix `h.0.`
     """
 
     def is_gpt2(name: str) -> bool:

@@ -92,9 +92,9 @@ def find_model(
 
     Parameters
     ----------
-    name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, neither
-        of which uses the network; otherwise a repository on the hub, by a short name in
-        `PUBLISHED` or as `owner/name`
+    name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, without
+        the network; otherwise a repository on the hub, by a short name in `PUBLISHED` or as
+        `owner/name`
     revision : branch, tag or commit on the hub
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : never download

@@ -87,7 +87,7 @@ class Sentence(NamedTuple):
     ----------
     task : the name of the task in `TASKS`
     clean, corrupted : texts with the same number of tokens
-    right, wrong : the correct next token of the clean text, and that of the corrupted one
+    right, wrong : the correct next tokens of the clean and of the corrupted text
     """
 
     task: str

@@ -34,7 +34,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, vector: Array, D: int) -> Weights:
-        """Views of a vector (2 D n + n + D,) that holds all of them."""
+        """Views of a vector (2 D n + n + D,) that holds all parameters."""
         n = (len(vector) - D) // (2 * D + 1)
         parts = np.split(vector, np.cumsum([D * n, n, n * D]))
         return cls(parts[0].reshape(D, n), parts[1], parts[2].reshape(n, D), parts[3])

@@ -170,7 +170,7 @@ HIGHEST = 5
 OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
-VALUES = ("sum", "len", "max")  # operations of which only the value is written
+VALUES = ("sum", "len", "max")  # operations written as their value
 
 
 def write(

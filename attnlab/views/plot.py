@@ -468,7 +468,7 @@ def plot_profile(
     title: str,
     into: Axes | None,
 ) -> Picture:
-    """One head's measures compared with those of all heads: dots, and an error bar for this head.
+    """One head's measures compared with all heads': dots, and an error bar for this head.
 
     Parameters
     ----------

@@ -288,7 +288,7 @@ class Book:
 
         Parameters
         ----------
-        name, heading : of the sheet
+        name, heading : the sheet's name and heading
         axes : the names of the last axes, such as "Tq Dk"
         """
         self.cell_count += cells.values.size

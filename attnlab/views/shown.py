@@ -148,7 +148,7 @@ class Grid:
     array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
     texts : shown in the cells, row by row, instead of the numbers; () for the numbers
     fixed_scale : the colour scale; None for `Scale.of`
-    decimals : of the numbers
+    decimals : number of decimals
     """
 
     heading: str
@@ -171,7 +171,7 @@ def label(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def numbered_label(number: int, text: str) -> str:
-    """A number and its label, such as `5 (Ġhot)`; the number alone if it is the label."""
+    """A number and its label, such as `5 (Ġhot)`; just the number if it is the label."""
     return str(number) if text == str(number) else f"{number} ({text})"
 
 

@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True)
 class TermTable:
-    """Rows of cells, of which the first is the header, and footers.
+    """A header and rows of cells, then footers.
 
     Attributes
     ----------
