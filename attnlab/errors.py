@@ -39,17 +39,17 @@ class AttnlabError(Exception):
 
     def translated(self, language: str | None = None) -> str:
         """The message in a language, "en" or "zh"; the user's by default."""
-        return _shortened(_escaped(translate(self.template, language, **self.values)))
+        return _shorten(_escape(translate(self.template, language, **self.values)))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape unprintable characters except newlines."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Cut the middle out of long words, and out of the text if it is still too long."""
     half = LONGEST_WORD // 2
     text = re.sub(rf"(\S{{{half}}})\S{{{LONGEST_WORD - 2 * half},}}(\S{{{half}}})", r"\1…\2", text)
@@ -94,7 +94,7 @@ class VocabularyError(AttnlabError, ValueError):
 
 
 class CheckpointError(AttnlabError, ValueError):
-    """Weights are unreadable, not those of a GPT-2, or not finite."""
+    """Weights are unreadable, don't belong to a GPT-2, or aren't finite."""
 
 
 class WriteError(AttnlabError, OSError):

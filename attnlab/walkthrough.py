@@ -35,8 +35,8 @@ def walk(
 ) -> Iterator[LabelledStep]:
     """Return the steps from tokens to one head's context vectors, with formulas and numbers.
 
-    Token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked scores,
-    weights, context.
+    In this order: token and position embedding, their sum, X, W_Q W_K W_V, Q K V, scores, masked
+    scores, weights, context.
 
     Parameters
     ----------
@@ -47,10 +47,8 @@ def walk(
     trace = model.trace(prompt)
     head_result = trace.head(layer, head)
     trace_steps = ("token_embedding", "position_embedding", "embedding")
-    head_steps = (
-        *("X", "W_Q", "W_K", "W_V", "Q", "K", "V"),
-        *("scores", "masked_scores", "weights", "context"),
-    )
+    projections = ("X", "W_Q", "W_K", "W_V", "Q", "K", "V")
+    head_steps = (*projections, "scores", "masked_scores", "weights", "context")
     steps = [(trace, name) for name in trace_steps] + [(head_result, name) for name in head_steps]
     return (labelled_step(result, name) for result, name in steps)
 
@@ -167,8 +165,8 @@ def _comparisons(published: dict[str, Any], trace: Trace) -> Iterator[Comparison
     shapes = [getattr(head, name).shape for name in published["shapes"]]
     yield compare("shapes", shapes, list(published["shapes"].values()), 0)
     config = trace.config
-    qkv = 3 * config.n_embd * config.d_head * config.n_head * config.n_layer
-    yield compare("parameter_count", [qkv], [published["parameter_count"]["value"]], 0)
+    W_QKV_count = 3 * config.n_embd * config.d_head * config.n_head * config.n_layer
+    yield compare("parameter_count", [W_QKV_count], [published["parameter_count"]["value"]], 0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

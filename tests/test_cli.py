@@ -496,12 +496,12 @@ def test_download_of_a_cached_model() -> None:
         (("html", "a", "b", "--edit", "mask=True"), "--edit can't be used with two texts"),
         (("html", "the", "-o", "x.pdf"), "file name must end in .html; got 'x.pdf'"),
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
-        (("trace", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
+        (("trace", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
         (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
         (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0'; a path ends in a step"),
         (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x'; a path ends in a step"),
-        (("explain", "the", "--step", "wieghts"), "or one of the trace: .*logits.*blocks.0.mid"),
+        (("explain", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
         (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
         (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
         (
@@ -552,11 +552,11 @@ def test_errors_suggest_what_to_do_in_a_terminal(
     for arguments, message in (
         ("generate hen -n 90", r"--drop-oldest in a terminal\) continues without the oldest"),
         ("check head.npz", 'such as --text "The dog chased the ball", .* --text - for stdin'),
-        ("check head.npz --text hen", "For steps of one head, use --layer and --head; for a layer"),
+        ("check head.npz --text hen", "use --layer and --head; for steps of a layer, --layer"),
         ("html hen -o -", "can't write a page to stdout; use -o FILE"),
         ("html hen -o pages/", "pages/ names a directory; expected a file name"),
         ("html hen -o page.pdf", "For a picture, use"),
-        ("trace hen --step probabilities", "attnlab next prints the largest, and attnlab explain"),
+        ("trace hen --step probabilities", "Use attnlab next for the largest, or attnlab explain"),
         ("next " + 30 * "hen", r"Give a shorter text, or model.tokenizer.encode\(text\)\[:17\]"),
     ):
         assert main(arguments.split()) == 2

@@ -470,7 +470,7 @@ def test_short_labels_are_not_rotated() -> None:
         (lambda trace: trace.head(0, 0).plot("wieghts"), "'wieghts'; its steps are .*weights"),
         (lambda trace: trace.head(0, 0).plot("dropout_mask"), "made without dropout_mask"),
         (lambda trace: trace.blocks[0].attention.plot(), "first choose a head"),
-        (lambda trace: trace.plot("X"), "'X' is not a step of each head; those are Q, K"),
+        (lambda trace: trace.plot("X"), "'X' is not a step of each head; choose one of Q, K"),
         (lambda trace: trace.plot_tokens(3, 0), "no layer 3; layers are 0 to 2"),
         (lambda trace: trace.plot_tokens(0, 5), "no head 5; heads are 0 to 4"),
         (lambda trace: trace.plot_tokens(0, 0, 9), "query 9 is out of range; queries are 0 to 3"),

@@ -184,7 +184,7 @@ def no_model_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_default_model_without_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hub, "_cached", lambda *_: None)
+    monkeypatch.setattr(hub, "_cached_snapshot", lambda *_: None)
     monkeypatch.setattr(hub, "_download", lambda *_: pytest.fail("must not touch the network"))
     model = GPT2.default()
     assert model.parameters.origin == f"from {Path('attnlab', 'pocket')}"
@@ -200,7 +200,7 @@ def test_default_model_without_gpt2(
 def test_default_model_with_gpt2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hub, "_cached", lambda *_: REFERENCE / "odd")
+    monkeypatch.setattr(hub, "_cached_snapshot", lambda *_: REFERENCE / "odd")
     assert GPT2.default().parameters.origin == f"from {REFERENCE / 'odd'}"
     assert capsys.readouterr().out == f"Model: gpt2, from {REFERENCE / 'odd'}.\n"
 

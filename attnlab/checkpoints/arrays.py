@@ -119,7 +119,7 @@ def parameters_in_memory(
     if tied_copy is not None and not np.array_equal(tied_copy.read(), tensors[EMBEDDING].read()):
         raise not_tied(SOURCE)
     parameters.vector.flags.writeable = False
-    frozen = ParameterVector(config, parameters.vector)
+    frozen = ParameterVector(config, parameters.vector)  # its arrays are read-only too
     frozen.origin = f"from arrays in memory{ignored}"
     return frozen
 
@@ -146,7 +146,7 @@ def _entries(arrays: Mapping[str, Any], config: GPT2Config) -> dict[str, ArrayEn
             values = array if hasattr(array, "dtype") else np.asarray(array)
             # Under its path W_U is (D, vocab), in files (vocab, D).
             entries[bare] = ArrayEntry(name, values, transposed=name == "W_U")
-            entries[bare].shape, entries[bare].dtype  # may raise anything
+            entries[bare].shape, entries[bare].dtype  # either may raise anything, so read here
     blocks = [match for name in entries if (match := IN_BLOCK.fullmatch(name))]
     matrices = [block[0] for block in blocks if block[2] in MATRICES]
     QKV_matrices = [block[0] for block in blocks if block[2] == QKV_MATRIX]
@@ -185,7 +185,8 @@ def tokenizer_in_memory(tokenizer: Any, rows: int) -> Tokenizer:
 
     Parameters
     ----------
-    tokenizer : one of these; a Tokenizer, which is returned unchanged; or None, for ids alone
+    tokenizer : a tokenizer of either library; a Tokenizer, which is returned unchanged; or None to
+        use only ids
     rows : number of rows of the embedding
     """
     if tokenizer is None:

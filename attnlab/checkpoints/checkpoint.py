@@ -65,7 +65,7 @@ STORED_AS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 # Size limit of a safetensors header in bytes, enough for 1,000 layers. GPT-2's takes 15,000.
 LARGEST_HEADER = 2_000_000
 
-# The names in files of a block's parameters, by path in the block.
+# Tensor names in a block, by the parameter's path in the block.
 NAMES = {
     "attention.gain": "ln_1.weight",
     "attention.bias": "ln_1.bias",
@@ -223,10 +223,10 @@ class Checkpoint(Parameters):
         return vars(self) | {"_loaded": {}}  # tensors are read again
 
     def __deepcopy__(self, memo: object) -> Checkpoint:
-        return self
+        return self  # read-only
 
     def rows(self, path: str) -> Array | Rows:
-        """A parameter to index by rows; of an embedding that isn't loaded, only these are read."""
+        """A parameter to index by rows, which for an embedding may read only the indexed rows."""
         name = tensor_name(path)
         return self[path] if path in self._loaded or name not in EMBEDDINGS else Rows(self, name)
 
@@ -279,7 +279,7 @@ class Rows:
             )
         distinct, inverse = np.unique(indices.astype(np.int64), return_inverse=True)
         read = self.checkpoint._read(entry, self.name, distinct)
-        return read[inverse.reshape(indices.shape)]  # flat before NumPy 2
+        return read[inverse.reshape(indices.shape)]  # NumPy 1 flattens the inverse
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class Entry:
         return self._read(self.start, math.prod(self.shape)).reshape(self.shape)
 
     def read_rows(self, rows: Ids) -> AnyArray:
-        """Read only some rows of a matrix, given in ascending order."""
+        """Read only some rows of a matrix; `rows` must be in ascending order."""
         width = self.shape[1]
         row_bytes = width * np.dtype(STORED_AS[self.dtype]).itemsize
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)  # of consecutive rows
@@ -539,8 +539,8 @@ def select_parameters(
         parameters.setdefault(EMBEDDING, tied_copy)
     if not ignored:
         return parameters, tied_copy, ""
-    kinds = " and ".join(sorted({HEADS[_task_head(name)] for name in ignored}))
-    return parameters, tied_copy, f", without the head for {kinds} ({list_names(ignored)})"
+    tasks = " and ".join(sorted({HEADS[_task_head(name)] for name in ignored}))
+    return parameters, tied_copy, f", without the head for {tasks} ({list_names(ignored)})"
 
 
 def not_tied(source: str) -> CheckpointError:
@@ -572,6 +572,7 @@ def _check_entries(
         block = IN_BLOCK.fullmatch(name)
         if block is None:
             return outside.get(EMBEDDING if name == OUTPUT and OUTPUT not in outside else name)
+        # int() of a huge number of digits would raise.
         exists = len(block[1]) <= len(str(config.n_layer)) and int(block[1]) < config.n_layer
         return in_block.get(block[2]) if exists else None
 
@@ -595,7 +596,7 @@ def _mismatches(
 
     Parameters
     ----------
-    expected : the shape that the config requires, of each tensor that it has, by name
+    expected : the required shape of each tensor that belongs to the config, by name
     """
     present = set(expected)
     if config.tie_word_embeddings and OUTPUT in present:  # W_E under another name, or twice
@@ -614,13 +615,15 @@ def _mismatches(
         for name in expected
         if tensors[name].dtype not in STORED_AS
     ]
-    kinds = {
+    names_by_problem = {
         "missing: {names}": list_names(missing, required - len(present)),
         "unexpected: {names}": list_names(unexpected),
         "wrong shape: {names}": list_names(misshaped),
         "unsupported dtype: {names}": list_names(unreadable),
     }
-    problems = [Message(template, names=names) for template, names in kinds.items() if names]
+    problems = [
+        Message(template, names=names) for template, names in names_by_problem.items() if names
+    ]
     qkv = tensor_name("blocks.0.attention.W_QKV")
     if qkv in expected and tensors[qkv].shape == expected[qkv][::-1]:
         problems.append(
@@ -637,7 +640,7 @@ def _not_gpt2(tensors: Mapping[str, Stored], names: set[str]) -> str:
 
     Parameters
     ----------
-    names : names of GPT-2's tensors, those of a block without `h.0.`
+    names : names of GPT-2's tensors; in a block, without the prefix `h.0.`
     """
 
     def is_gpt2(name: str) -> bool:

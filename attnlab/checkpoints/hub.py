@@ -61,7 +61,9 @@ VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",
 SMALL_FILES = (
     CONFIG,
     *(name for vocabulary in VOCABULARIES for name in vocabulary),
-    *("tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "special_tokens_map.json",
 )
 
 COMMIT = r"[0-9a-f]{40}"
@@ -90,9 +92,9 @@ def find_model(
 
     Parameters
     ----------
-    name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, neither
-        of which uses the network; otherwise a repository on the hub, by a short name in
-        `PUBLISHED` or as `owner/name`
+    name_or_path : "pocket" (for a directory of that name, use `./pocket`) or a directory, without
+        the network; otherwise a repository on the hub, by a short name in `PUBLISHED` or as
+        `owner/name`
     revision : branch, tag or commit on the hub
     variant : such as "fp16" for model.fp16.safetensors
     local_files_only : never download
@@ -133,9 +135,13 @@ def _find_by_name(
 ) -> Path:
     """Find a model in the hub's cache, or download it."""
     choices = _choices(name, revision)
-    cached = {choice: snapshot for choice in choices if (snapshot := _cached(*choice)) is not None}
+    cached = {
+        choice: snapshot
+        for choice in choices
+        if (snapshot := _cached_snapshot(*choice)) is not None
+    }
     for snapshot in cached.values():
-        if not _missing(snapshot, variant):
+        if not _missing_files(snapshot, variant):
             return snapshot
     _check_name(name)
     repository, revision = choices[0]
@@ -149,7 +155,7 @@ def _find_by_name(
             "{name} is in the hub's cache, {snapshot}, without {missing}",
             name=name,
             snapshot=snapshot,
-            missing=" and ".join(_missing(snapshot, variant)),
+            missing=" and ".join(_missing_files(snapshot, variant)),
         )
         if with_weights:
             repository, revision = choice[0], snapshot.name
@@ -174,7 +180,7 @@ def _check_revision(revision: object) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Raise unless a repository on the hub can have this name. Imports huggingface_hub: slow."""
+    """Raise unless a repository on the hub can have this name. Slow: imports huggingface_hub."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -208,7 +214,7 @@ def _cache_of(repository: str) -> Path:
     return Path(HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
 
 
-def _cached(repository: str, revision: str | None) -> Path | None:
+def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
     """The snapshot of a revision in the cache, which may be incomplete."""
     cache = _cache_of(repository)
     if not os.path.isdir(cache):
@@ -221,7 +227,7 @@ def _cached(repository: str, revision: str | None) -> Path | None:
     return snapshot if snapshot.is_dir() else None
 
 
-def _missing(snapshot: Path, variant: str | None) -> list[str]:
+def _missing_files(snapshot: Path, variant: str | None) -> list[str]:
     """Files missing from a snapshot, for instance after an interrupted download."""
     return _missing_small_files(_names(snapshot)) + _missing_weights(snapshot, variant)
 
@@ -314,7 +320,7 @@ def _commit_and_files(repository: str, revision: str | None, problem: str) -> tu
         ) from None
     except HfHubHTTPError as error:
         raise DownloadError(
-            "the hub refused {repository}: {reason}", repository=repository, reason=_short(error)
+            "the hub refused {repository}: {reason}", repository=repository, reason=_one_line(error)
         ) from None
     except Exception as error:  # versions of huggingface_hub use different network libraries
         raise DownloadError(
@@ -324,7 +330,7 @@ def _commit_and_files(repository: str, revision: str | None, problem: str) -> tu
             "network access, copy DIR to this machine and give its path",
             problem=problem,
             kind=type(error).__name__,
-            reason=_short(error),
+            reason=_one_line(error),
             advice=HOW_TO_CONNECT,
             repository=repository,
         ) from None
@@ -366,7 +372,7 @@ def _fetch(repository: str, commit: str, names: Collection[str]) -> None:
                 "Downloaded files are kept; repeat the call to download the rest",
                 repository=repository,
                 name=name,
-                reason=_short(error),
+                reason=_one_line(error),
             ) from error
 
 
@@ -401,7 +407,7 @@ def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     return results[0]
 
 
-def _short(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     """An error's message as one printable line, shortened."""
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 300 else f"{text[:300]} …"

@@ -167,7 +167,11 @@ def parser() -> Parser:
     generate = command("generate", "continue a text")
     add_text(generate, "the text to continue; - reads it from stdin")
     generate.add_argument(
-        "-n", "--tokens", type=int, default=20, help="at most this many (default: %(default)s)"
+        "-n",
+        "--tokens",
+        type=int,
+        default=20,
+        help="generate at most this many (default: %(default)s)",
     )
     generate.add_argument(
         "--temperature",

@@ -126,9 +126,9 @@ def _trace(options: argparse.Namespace) -> Report:
     content = {
         **_trace_fields(model, trace, options),
         **{
-            kind: number
-            for kind, number in locations[0].items()
-            if all(location.get(kind) == number for location in locations)
+            name: number  # the layer and head, if all steps have the same
+            for name, number in locations[0].items()
+            if all(location.get(name) == number for location in locations)
         },
         "steps": [
             {
@@ -160,10 +160,10 @@ def _step_at(trace: Trace, head: Head, path: str) -> tuple[Result, str]:
             check_step(head, path)
         except InvalidValueError as error:
             raise InvalidValueError(
-                "{error}; or one of the trace: {parts}; or a path such as "
+                "{error}; the trace's steps are {steps}. Or use a path, such as "
                 "blocks.0.mid or blocks.0.mlp.hidden",
                 error=error,
-                parts=", ".join(trace._table_steps),
+                steps=", ".join(trace._table_steps),
             ) from None
     part, name = step_at(trace, path)
     if isinstance(part, MultiHeadAttention) and name in PER_HEAD:
@@ -177,12 +177,11 @@ def _path(part: Result, name: str) -> str:
 
 
 def _labelled_step(part: Result, name: str, *, is_path: bool) -> LabelledStep:
-    """A step to print as a table; if it was given by path, the heading names its part."""
+    """A step to print as a table; if `is_path`, the heading names the part that has the step."""
     if name == PROBABILITIES and not part.path:
         raise InvalidValueError(
-            "probabilities can't be printed as a table; attnlab next prints "
-            "the largest, and attnlab explain --step probabilities the "
-            "arithmetic of one"
+            "probabilities can't be printed as a table. Use attnlab next for the largest, or "
+            "attnlab explain --step probabilities for the arithmetic of one"
         )
     step = labelled_step(part, name)
     if not is_path:
@@ -270,9 +269,9 @@ def _explore(options: argparse.Namespace) -> Report:
         explorer = measured_atlas.explore(model, *start, port=options.port)
 
     def serve() -> None:
-        link = contextlib.nullcontext() if options.no_browser else _link_file(explorer.url)
+        link_file = contextlib.nullcontext() if options.no_browser else _link_file(explorer.url)
         try:
-            with explorer, link as file:
+            with explorer, link_file as file:
                 if file:
                     _show_in_browser(file)
                 explorer.wait()
@@ -395,7 +394,7 @@ def _check(options: argparse.Namespace) -> Report:
         if result is not trace or not {*arrays} & {*Head.steps}:
             raise
         raise InvalidValueError(
-            "{error}. For steps of one head, use --layer and --head; for a layer's, --layer",
+            "{error}. For steps of one head, use --layer and --head; for steps of a layer, --layer",
             error=error,
         ) from None
 
@@ -460,7 +459,7 @@ def _atlas(options: argparse.Namespace) -> Report:
         "measures": [
             {
                 "name": name,
-                **{kind: getattr(measure, kind) for kind in ("mean", "error", "texts", "places")},
+                **{key: getattr(measure, key) for key in ("mean", "error", "texts", "places")},
             }
             for name, measure in result.items()
         ],

@@ -1,7 +1,7 @@
 """Measure the jobs of heads on texts of the pocket grammar.
 
-Besides the general jobs of `attnlab.analysis.jobs`: from a noun to the adjective that determines
-the verb, and from "it" to the animal or thing that it refers to.
+Besides the general jobs of `attnlab.analysis.jobs`, heads may attend from a noun to the adjective
+that determines the verb, and from "it" to the animal or thing that it refers to.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def targets(sampled: Sample, tokens: Tokens) -> dict[str, Mask]:
 def token_span(text: str, tokens: Tokens, characters: tuple[int, int]) -> slice:
     """The tokens that overlap text[start:end]."""
     start, end = (len(text[:index].encode()) for index in characters)
-    ends = list(accumulate(len(raw) for raw in tokens.bytes))
-    first = next(i for i, token_end in enumerate(ends) if token_end > start)
-    last = next(i for i, token_end in enumerate(ends) if token_end >= end)
-    return slice(first, last + 1)
+    ends = list(accumulate(map(len, tokens.bytes)))
+    first_token = next(i for i, token_end in enumerate(ends) if token_end > start)
+    last_token = next(i for i, token_end in enumerate(ends) if token_end >= end)
+    return slice(first_token, last_token + 1)

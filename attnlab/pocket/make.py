@@ -92,7 +92,7 @@ def card(run: Training) -> str:
 
 
 def processor() -> str:
-    """The processor's name, as Linux gives it."""
+    """The processor's name, as Linux reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

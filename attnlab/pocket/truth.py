@@ -87,7 +87,7 @@ class Sentence(NamedTuple):
     ----------
     task : the name of the task in `TASKS`
     clean, corrupted : texts with the same number of tokens
-    right, wrong : the correct next token of the clean text, and that of the corrupted one
+    right, wrong : the correct next tokens of the clean and of the corrupted text
     """
 
     task: str
@@ -99,7 +99,8 @@ class Sentence(NamedTuple):
 
 # ---- the sentences -------------------------------------------------------------------------------
 
-# The fields of a `Sentence` after its task: clean, corrupted, right, wrong.
+# The fields of a `Sentence` after its task: clean, corrupted, right, wrong. The docstring of each
+# task below is an example.
 Contrast = tuple[str, str, str, str]
 
 
@@ -200,7 +201,7 @@ def sentences(model: GPT2, count: int = SENTENCES_OF_TASK, seed: int = SEED) -> 
         while len(task_sentences) < count:
             clean, corrupted, *words = task(dice)
             sentence = Sentence(name, clean, corrupted, *(f" {word}" for word in words))
-            for text in sentence[1:]:
+            for text in sentence[1:]:  # all fields but the task
                 length[text] = len(model.tokenizer.encode(text))
             has_equal_lengths = length[clean] == length[corrupted]
             has_single_tokens = length[sentence.right] == length[sentence.wrong] == 1
@@ -219,17 +220,17 @@ def kept_parts(subsets: Sequence[int] | NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def means(model: GPT2) -> dict[str, AnyArray]:
-    """The mean of each part's step over all positions of held-out texts, by path."""
+    """Mean head contexts and MLP outputs over all positions of held-out texts, by path."""
     texts = [sample.text for sample in corpus(HELD_OUT_SEED, TEXTS_FOR_MEANS).samples]
-    rows: dict[str, list[AnyArray]] = {}
+    activations: dict[str, list[AnyArray]] = {}
     for trace in model.trace(texts).in_groups():
         for layer in range(2):
             for name in ("attention.context", "mlp.output"):
                 path = f"blocks.{layer}.{name}"
-                rows.setdefault(path, []).append(at(trace, path))
+                activations.setdefault(path, []).append(at(trace, path))
     return {
-        path: np.concatenate(activations, axis=-2).mean(axis=-2, keepdims=True)
-        for path, activations in rows.items()
+        path: np.concatenate(arrays, axis=-2).mean(axis=-2, keepdims=True)
+        for path, arrays in activations.items()
     }
 
 
@@ -246,7 +247,7 @@ def ablated(
     """
     edits: dict[str, Any] = {}
     for layer in range(2):
-        kept_in_layer = kept[..., 5 * layer : 5 * layer + 5]
+        kept_in_layer = kept[..., 5 * layer : 5 * layer + 5]  # four heads, then the MLP
         for path, mask in (
             (f"blocks.{layer}.attention.context", kept_in_layer[..., :4, np.newaxis, np.newaxis]),
             (f"blocks.{layer}.mlp.output", kept_in_layer[..., 4:, np.newaxis]),
@@ -258,7 +259,8 @@ def ablated(
 
 def measures_of(trace: Trace, sentence: Sentence) -> AnyArray:
     """The difference of logits, and the log-probability of the correct token, (..., 2)."""
-    right, wrong = (trace.vocabulary.lookup(word).id for word in sentence[3:])
+    words = (sentence.right, sentence.wrong)
+    right, wrong = (trace.vocabulary.lookup(word).id for word in words)
     logits = trace.next_logits.astype(np.float64)
     differences = logits[..., right] - logits[..., wrong]
     return np.stack([differences, logits[..., right] - log_sum_exp(logits)], axis=-1)
@@ -271,8 +273,8 @@ def compute_table(model: GPT2, sampled: Sequence[Sentence]) -> NDArray[np.float3
     for number, sentence in enumerate(sampled):
         tokens = model.tokenizer.tokens(sentence.clean)
         batch, _ = model.trace([tokens] * SUBSETS).side_by_side(range(SUBSETS))
-        for row, replacements in enumerate((None, means_by_path)):
-            results[row, number] = measures_of(ablated(batch, kept, replacements), sentence)
+        for ablation, replacements in enumerate((None, means_by_path)):  # as in ABLATIONS
+            results[ablation, number] = measures_of(ablated(batch, kept, replacements), sentence)
     return results
 
 
@@ -281,12 +283,12 @@ class Truth(Document):
 
     Attributes
     ----------
-    sentences : the sentences, 6 of each of 8 tasks
+    sentences : the sentences, 6 for each of 8 tasks
     parts : names of the 10 parts, layer.head or MLP
     table : float32 (2, 48, 1024, 2): ablation by zero and by mean, sentence, subset kept (bit n of
-        its number is part n), and the measures: the logit of the correct token minus that of the
-        wrong one, and the correct one's log-probability
-    scores : float64 (4, 8, 10): method without removal, task, part; see `Methods`
+        its number is part n), and the measures: the correct token's logit minus the wrong
+        one's, and the correct token's log-probability
+    scores : float64 (4, 8, 10): methods except removal, tasks, parts; see `Methods`
     """
 
     def __init__(
@@ -368,7 +370,7 @@ class Truth(Document):
 
         Parameters
         ----------
-        model : the pocket model, to compute the scores again; None for those in the table
+        model : the pocket model, to compute the scores again; None for the stored `scores`
         ablation : "mean" or "zero"
         """
         if model is None:
@@ -397,7 +399,7 @@ class Truth(Document):
         for task in self.tasks:
             number = next(n for n, sentence in enumerate(self.sentences) if sentence.task == task)
             sentence = self.sentences[number]
-            difference = f"{self.table[1, number, -1, 0]:.2f}"  # with all parts
+            difference = f"{self.table[1, number, -1, 0]:.2f}"  # all parts kept
             lines.append((task, sentence.clean, sentence.right, sentence.wrong, difference))
         yield Table(lines, left=(0, 1, 2, 3))
 
@@ -612,8 +614,11 @@ class Methods(Analysis):
         "Spearman (1904); Meng et al. (2022); Nanda (2023); Syed et al. (2023); Hanna et al. (2024)"
     )
     names: ClassVar[tuple[str, ...]] = (
-        *("patching", "attribution patching"),
-        *("EAP", "EAP-IG", "removal"),
+        "patching",
+        "attribution patching",
+        "EAP",
+        "EAP-IG",
+        "removal",
     )
 
     def __init__(self, truth: Truth, other_scores: NDArray[np.float64], ablation: str) -> None:

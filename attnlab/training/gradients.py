@@ -133,7 +133,7 @@ def loss_and_gradients(forward: ForwardPass, targets: Ids) -> tuple[float, Param
     Returns
     -------
     loss : mean cross-entropy in nats
-    gradients : with the parameters' paths and shapes
+    gradients : ParameterVector, a gradient for each parameter
     """
     config, dtype = forward.config, forward.parameters.dtype
     gradients = ParameterVector(config, dtype=dtype)

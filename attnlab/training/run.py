@@ -73,7 +73,8 @@ class Settings:
         minimums = {"steps": 1, "batch_size": 1, "sequence_length": 1, "warmup": 0, "seed": 0}
         for name, least in minimums.items():
             most = LARGEST_SEED if name == "seed" else math.inf
-            object.__setattr__(self, name, as_count(getattr(self, name), name, least, most))
+            count = as_count(getattr(self, name), name, least, most)
+            object.__setattr__(self, name, count)  # the dataclass is frozen
         for name in ("learning_rate", "clip", "decay", "dropout"):
             number = as_float(getattr(self, name), name, least=None)
             may_be_zero = name in ("decay", "dropout")
@@ -102,7 +103,7 @@ class Training:
     config, settings, tokenizer : as in `train`
     parameters : ParameterVector, float32. Each step updates them in place; take a `copy()` to keep
         them
-    losses : of each step so far, in nats per token
+    losses : the loss of each step so far, in nats per token
     seconds : time of all steps, including those before a resume
     """
 
@@ -340,7 +341,7 @@ def _check_memory(config: GPT2Config, settings: Settings) -> None:
     D, F, L = config.n_embd, config.d_mlp, config.n_layer
     in_block = tokens * (6 * D + 2 * F + config.n_head * settings.sequence_length)
     numbers = 5 * parameter_count(config) + L * in_block + 2 * tokens * config.vocab_size
-    needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the latter two for Python objects
+    needed = 4 * numbers + 4_000 * L + 32 * settings.steps  # the last two terms: Python objects
     if needed > _memory():
         raise InvalidValueError(
             "this run needs at least {needed} GB of memory; the machine has "
@@ -392,7 +393,9 @@ def _run(
                 training.save(path)
                 last_saved = training.step
             speed = tokens * training.step / training.seconds
-            bar.set_postfix_str(f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", False)
+            bar.set_postfix_str(
+                f"loss {training.losses[-1]:.3f}, {speed:,.0f} tokens/s", refresh=False
+            )
             bar.update()
             if watch is not None:
                 watch(training)
@@ -446,7 +449,7 @@ def _identity(
 def batch(
     corpus: Ids, batch_size: int, sequence_length: int, rng: np.random.Generator
 ) -> tuple[Ids, Ids]:
-    """Draw random sequences of a corpus, and the next token of each of their tokens.
+    """Draw random sequences of a corpus, and as targets the token after each of their tokens.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from attnlab.support.console import progress_bar
 from attnlab.training.optimizer import AdamW, clip, learning_rate
 from attnlab.training.tuned_lens import traces_of
 
-PEAK_RATE, WARMUP, LARGEST_GRADIENT, BATCH = 2e-3, 50, 1.0, 512
+PEAK_RATE, WARMUP, MAX_NORM, BATCH = 2e-3, 50, 1.0, 512
 
 
 class Weights(NamedTuple):
@@ -34,7 +34,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, vector: Array, D: int) -> Weights:
-        """Views of a vector (2 D n + n + D,) that holds all of them."""
+        """Views of a vector (2 D n + n + D,) that holds all parameters."""
         n = (len(vector) - D) // (2 * D + 1)
         parts = np.split(vector, np.cumsum([D * n, n, n * D]))
         return cls(parts[0].reshape(D, n), parts[1], parts[2].reshape(n, D), parts[3])
@@ -58,7 +58,7 @@ def sparse_autoencoder(
 
     W_dec is initialized randomly, W_enc as W_decᵀ, and b_dec as the mean of x. Each row of W_dec is
     normalised to length 1 after each step. The optimizer is AdamW without decay; a batch is 512
-    tokens, drawn at random. The x of all tokens are kept in memory: tokens · D numbers.
+    tokens, drawn at random. Memory holds x for all tokens: tokens · D numbers.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def sparse_autoencoder(
     texts : training texts
     path : path of the step x, (T, D), such as "blocks.0.output"
     features : number of features, n
-    k : number of features that are active on each token
+    k : number of active features per token
     steps : number of training steps
     seed : seed of the initial W_dec and of the batches
     progress : whether to show a progress bar on stderr
@@ -114,11 +114,11 @@ def sparse_autoencoder(
             x = vectors[rng.integers(0, len(vectors), BATCH)]
             loss, gradients = loss_and_gradients(x, weights, k, variance)
             gradient = np.concatenate([part.ravel() for part in gradients])
-            clip(gradient, LARGEST_GRADIENT)
+            clip(gradient, MAX_NORM)
             rate = learning_rate(step, peak=PEAK_RATE, warmup=min(WARMUP, steps), steps=steps)
             optimizer.update(vector, gradient, rate)
             weights.W_dec[...] /= row_norms(weights.W_dec)
-            bar.set_postfix_str(f"{loss:.4f}", False)
+            bar.set_postfix_str(f"{loss:.4f}", refresh=False)
             bar.update()
     return SparseAutoencoder(
         *weights, architecture="topk", path=path, k=k, model=fingerprint(traces[0])
@@ -133,7 +133,9 @@ def vectors_of(traces: Traces, path: str) -> Array:
         x = at(trace, path)
         if not isinstance(x, np.ndarray) or x.shape[:-1] != at(trace, "ids").shape:
             raise InvalidValueError(
-                "{path} isn't a step with a vector for each token, (T, D)", path=path
+                "{path} isn't a step with a vector for each token, (T, D). Use one such as "
+                "blocks.0.output",
+                path=path,
             )
         vectors.append(x.reshape(-1, x.shape[-1]).astype(np.float32))
     return np.concatenate(vectors)

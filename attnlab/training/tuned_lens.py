@@ -38,10 +38,10 @@ from attnlab.views.shown import Axis
 
 FORMAT = "1"
 
-# Of the pocket model, in the package.
+# The pocket model's tuned lens, in the package.
 POCKET_LENS = Path(__file__).parent.parent / "pocket" / "tuned_lens.safetensors"
 
-PEAK_RATE, WARMUP, LARGEST_GRADIENT = 2e-3, 20, 1.0
+PEAK_RATE, WARMUP, MAX_NORM = 2e-3, 20, 1.0
 
 
 class TunedLens:
@@ -90,7 +90,10 @@ class TunedLens:
                 "stop must be one of {known}; got {stop}", known=", ".join(known), stop=quoted(stop)
             )
         if self._model != fingerprint(trace):
-            raise InvalidValueError("the lens was trained for another model")
+            raise InvalidValueError(
+                "the lens was trained for another model. Train one for this model with "
+                "attnlab.tuned_lens"
+            )
         return decode_stream(trace, self.translated(trace, stop))
 
     def of(self, trace: Trace) -> TunedStops:
@@ -119,7 +122,7 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
 
     Parameters
     ----------
-    path : a file from `TunedLens.save`, or "pocket" for the pocket model's
+    path : a file from `TunedLens.save`, or "pocket" for the pocket model's lens
 
     Examples
     --------
@@ -131,9 +134,9 @@ def open_tuned_lens(path: FilePath) -> TunedLens:
         if not shapes:
             raise RecordingError("it has no maps")
         for name, shape in shapes.items():
-            stop, _, kind = name.rpartition(".")
+            stop, _, parameter = name.rpartition(".")
             D = shapes[f"{stop}.b"][0]
-            expected = {"W": (D, D), "b": (D,)}[kind]
+            expected = {"W": (D, D), "b": (D,)}[parameter]
             if shape != expected:
                 raise RecordingError(
                     "{name} must have shape {shape}; got {actual}",
@@ -201,13 +204,13 @@ def tuned_lens(
     steps, seed = as_count(steps, "steps", least=1), as_count(seed, "seed")
     traces = traces_of(model, texts)
     rng, groups, remaining = np.random.default_rng(seed), traces.groups(), list[int]()
-    *stops, _ = lens_stops(traces[0])
+    *stops, _ = lens_stops(traces[0])  # the last block's output needs no map
     D = model.config.n_embd
     vectors = {stop: np.zeros(D * D + D) for stop in stops}  # W and b, flat, in float64
     optimizers = {stop: AdamW(np.zeros(D * D + D)) for stop in stops}
     with progress_bar(total=steps, disable=not progress, unit="step") as bar:
         for step in range(1, steps + 1):
-            remaining = remaining or rng.permutation(len(groups)).tolist()
+            remaining = remaining or rng.permutation(len(groups)).tolist()  # a new epoch
             trace, _ = traces.side_by_side(groups[remaining.pop()])
             rate = learning_rate(step, peak=PEAK_RATE, warmup=min(WARMUP, steps), steps=steps)
             target = equations.softmax(trace.logits.astype(np.float64))
@@ -216,10 +219,10 @@ def tuned_lens(
                 W, b = split_map(vectors[stop], D)
                 loss, *gradients = loss_and_gradients(trace, at(trace, stop), W, b, target)
                 gradient = np.concatenate([part.ravel() for part in gradients])
-                clip(gradient, LARGEST_GRADIENT)
+                clip(gradient, MAX_NORM)
                 optimizers[stop].update(vectors[stop], gradient, rate)
                 losses.append(loss)
-            bar.set_postfix_str(f"{np.mean(losses):.3f} nats", False)
+            bar.set_postfix_str(f"{np.mean(losses):.3f} nats", refresh=False)
             bar.update()
     maps = {
         stop: tuple(part.astype(np.float32) for part in split_map(vector, D))
@@ -264,11 +267,11 @@ def loss_and_gradients(
     shifted -= shifted.max(axis=-1, keepdims=True)
     exponentials = np.exp(shifted)
     sums = exponentials.sum(axis=-1, keepdims=True)
-    rows = target[..., 0].size
+    positions = target[..., 0].size
     with np.errstate(divide="ignore", invalid="ignore"):  # 0 log 0 = 0
         negative_entropy = np.nansum(target * np.log(target))
-    loss = float(negative_entropy - (target * (shifted - np.log(sums))).sum()) / rows
-    d_logits = (exponentials / sums - target) / rows
+    loss = float(negative_entropy - (target * (shifted - np.log(sums))).sum()) / positions
+    d_logits = (exponentials / sums - target) / positions
     d_final = affine_x(W_U, d_logits)
     d_x, _, _ = layer_norm_gradient(translated, trace.gain, trace.epsilon, d_final)
     return loss, affine_W(x, d_x), d_x.reshape(-1, d_x.shape[-1]).sum(axis=0)
@@ -338,8 +341,8 @@ class LensLosses(Analysis):
             ids = at(trace, "ids")[..., 1:, np.newaxis]
             for row, stop in enumerate(self.stops):
                 logit = decode_stream(trace, at(trace, stop))
-                for kind, logits in enumerate((lens.logits(trace, stop), logit)):
-                    each[kind, row, group] = losses_of(logits[..., :-1, :], ids)
+                for n, logits in enumerate((lens.logits(trace, stop), logit)):
+                    each[n, row, group] = losses_of(logits[..., :-1, :], ids)
         self.each: NDArray[np.float64] = read_only(each)
         self.tuned, self.logit = read_only(each[0].mean(axis=-1)), read_only(each[1].mean(axis=-1))
         self.tuned_errors, self.logit_errors = (

@@ -7,5 +7,5 @@ Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser. Al
 
 Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
 what each step is for, `explain` finds the requested number by its `positions`, and `evaluation`
-computes it, or `rows` a whole row of weights. The result is an `explanation`, made of `terms`.
+computes it; `rows` explains a whole row of weights. An `explanation` is made of `terms`.
 """

@@ -1,6 +1,6 @@
-"""The colours of every view: blue below zero, orange above, also for colour-blind readers.
+"""The colours of every view: blue below zero, orange above.
 
-Lightness shows a number's magnitude.
+Colour-blind readers can tell them apart. Lightness shows a number's magnitude.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Theme(NamedTuple):
         return (*below[:0:-1], *above)
 
     def as_data(self) -> dict[str, str]:
-        """The palette for the page; an ink is "1" for a colour that needs white text."""
+        """The palette for the page, and inks: a digit per colour, 1 for white text, 0 for black."""
         palette = self.palette()
         return {
             "colours": "".join(colour[1:] for colour in palette),

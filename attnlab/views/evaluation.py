@@ -20,8 +20,8 @@ from attnlab.views.positions import index_label
 from attnlab.views.shown import Result, axis_of
 from attnlab.views.terms import Line, Parts, Term, TermTable, format_number
 
-# Sums of up to this many products, or of other terms, are written in full; of longer ones, only
-# the largest terms are.
+# Sums of up to this many products, or of other terms, are written in full. Of a longer sum, only
+# the TERMS_SHOWN largest terms are written.
 MAX_FULL_PRODUCTS, MAX_FULL_TERMS, TERMS_SHOWN = 12, 64, 8
 
 # The allowed difference from the stored number: in units of `Rounded.bound`, and relative to the
@@ -45,7 +45,7 @@ class StepNumber:
     stored : the number
     computed : the equation's result, which differs from `stored` if the step is edited
     numbers : the printed numbers by name, unrounded
-    results : of the formulas so far, by name
+    results : results of the formulas evaluated so far, by name
     """
 
     result: Result
@@ -92,7 +92,7 @@ class StepNumber:
         return int(self.result.tokens_before) if is_extended else 0
 
     def name_in_formula(self, parameter: str) -> str:
-        """The name that the step's formula has for a parameter of the equation."""
+        """The name in the step's formula of one of the equation's parameters."""
         path, value = self.needs[parameter]
         name = path.rpartition(".")[2].removeprefix("rows_of_")
         if name == "memory" and value is self.result.X:  # self-attention
@@ -100,7 +100,7 @@ class StepNumber:
         return name
 
     def index_of(self, tree: Tree) -> tuple[Any, ...]:
-        """The index that a formula has in brackets, such as [row, :]."""
+        """The index of an indexed array in a formula, such as [row, :]."""
         _, parameter, *subscripts = tree
         return tuple(self.subscript(part, parameter) for part in subscripts)
 
@@ -172,7 +172,7 @@ class StepNumber:
         return Rounded(np.float64(tree))
 
     def bound_of(self, tree: Tree) -> Any:
-        """The rounding error of an array that may be computed again in other blocks of rows."""
+        """The rounding error of a step that is computed in blocks of rows; 0 for other inputs."""
         if isinstance(tree, str) or not getattr(self.result, "by_rows", False):
             return 0.0
         is_of_result = self.needs[tree[1]][0] == f"{self.result._prefix}{tree[1]}"
@@ -419,10 +419,10 @@ def placeholder(step: StepNumber, tree: Tree) -> str | Message:
 
 
 def sum_terms_of(step: StepNumber, tree: Tree) -> tuple[Parts, dict[str, Any]]:
-    """The terms of a sum, or the largest of many, and values for the heading."""
+    """The terms of a sum, all or only the largest, and the values in the heading."""
     terms = step.value(tree).value
     (row, *_) = leaves(tree)
-    terms = terms[np.isfinite(step.numbers_at(row))]
+    terms = terms[np.isfinite(step.numbers_at(row))]  # masked keys aren't listed
     shown, note = terms, Message("")
     if len(terms) > MAX_FULL_TERMS:
         order = np.argsort(-terms, kind="stable")

@@ -31,7 +31,7 @@ Position: TypeAlias = tuple[str, int, str]
 KINDS = {"T": "token", "Tq": "query", "Tk": "key", "vocab": "id", "n_positions": "position"}
 TOKENS = ("T", "Tq", "Tk")
 
-# Titles of explanations with no, one and two positions.
+# Titles of explanations with no, one and two positions; TITLES_OF if the first is in KINDS.
 TITLES = ("{title}: {name}", "{title}: {name}, {first}", "{title}: {name}, {first}, {second}")
 TITLES_OF = (
     "{title}: {name}",
@@ -69,7 +69,7 @@ def explain(
     component = key if component is None else component
     if name == "rows_of_W_E":  # the same parameter
         return explain(result, "W_E", token, component)
-    result = result.fork()
+    result = result.fork()  # steps computed below aren't kept in the caller's result
     if is_probability:
         return explain_probability(result, axes, token, component)
     if axes[0:1] == ["H"]:
@@ -111,7 +111,7 @@ def explain_number(step: StepNumber, positions: Sequence[Position]) -> Explanati
 def explain_in_head(
     result: Result, name: str, axes: Sequence[str], token: Choice, component: Choice
 ) -> Explanation:
-    """Explain a number of all heads' step; components are numbered across the heads."""
+    """Explain a number of a step with all heads; components are numbered across the heads."""
     if name not in STEPS and getattr(result, name) is None:
         raise InvalidValueError("{title} was made without {name}", title=result.title, name=name)
     if axes[-2:] == ["Tq", "Tk"]:
@@ -212,7 +212,7 @@ def positions_of(
     """A number's position along each axis."""
     indices = {"token": token, "component": component}
     if len(axes) < 2:
-        kinds = [*axes] and ["token" if axes[0] == "T" else "component"]
+        kinds = ["token" if axes[0] == "T" else "component"] if axes else []
         for kind in indices.keys() - kinds:
             if indices[kind] is not None:
                 raise InvalidValueError(
@@ -229,28 +229,28 @@ def positions_of(
         if axis in TOKENS:
             kind = KINDS[axis]
             number = token_index(result, kind, -1 if choice is None else choice, count)
-            word = axis_of(result, axis, count).numbered_labels[number]
+            text = axis_of(result, axis, count).numbered_labels[number]
         elif axis == "vocab":
             kind = "id"
             row = value[positions[0][1]] if positions else value
             best = int(row.argmax()) if name in ("logits", "next_logits") else 0
-            number, word = vocabulary_index(result, best if choice is None else choice, count)
+            number, text = vocabulary_index(result, best if choice is None else choice, count)
         else:
             kind = KINDS.get(axis, "component")
             if is_matrix:
                 kind = "column" if positions else "row"
             number = as_index(0 if choice is None else choice, kind, count)
-            word = str(number)
-        positions.append((kind, number, word))
+            text = str(number)
+        positions.append((kind, number, text))
     return positions
 
 
 def title_of(result: Result, name: str, positions: Sequence[Position]) -> Message:
     """A number's title: its result, its step and its positions."""
     texts = [
-        Message("{kind} {number}", kind=Message(kind), number=word) for kind, _, word in positions
+        Message("{kind} {number}", kind=Message(kind), number=text) for kind, _, text in positions
     ]
-    is_of = bool(positions) and positions[0][0] in KINDS.values()
-    template = (TITLES_OF if is_of else TITLES)[len(texts)]
+    has_known_kind = bool(positions) and positions[0][0] in KINDS.values()
+    template = (TITLES_OF if has_known_kind else TITLES)[len(texts)]
     values = dict(zip(("first", "second"), texts, strict=False))
     return Message(template, title=result.title, name=name, **values)

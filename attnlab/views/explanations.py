@@ -24,7 +24,7 @@ class Formula:
 
     Attributes
     ----------
-    name : of its result, for later lines; "" for the last line
+    name : name of the result in later lines; "" for the last line
     formula : see `attnlab.views.formulas`
     heading : a template; "" for the formula itself
     where : a formula for each name in braces; {heading} is the step's heading
@@ -60,7 +60,7 @@ def one_line(formula: str) -> Derivation:
     return Derivation((Formula("", formula, "{heading}"),))
 
 
-def softmax(x: str, over: str) -> tuple[Formula, ...]:
+def softmax(x: str, sum_heading: str) -> tuple[Formula, ...]:
     """The lines of softmax over a row."""
     return (
         Formula(
@@ -71,7 +71,7 @@ def softmax(x: str, over: str) -> tuple[Formula, ...]:
             note="the maximum is at {position}",
         ),
         Formula("exp", "exp(shifted)", "exp"),
-        Formula("row_sum", f"sum(exp({x}[row, :] - max({x}[row, :])))", over),
+        Formula("row_sum", f"sum(exp({x}[row, :] - max({x}[row, :])))", sum_heading),
         Formula("softmax", "exp / row_sum", "{heading}"),
     )
 
@@ -81,13 +81,13 @@ def activation(*lines: Formula) -> Derivation:
     return Derivation((*lines, Formula("", "hidden[row, column] * share", "{heading} = x · share")))
 
 
-X = {"x": "hidden[row, column]"}
+WHERE_X = {"x": "hidden[row, column]"}
 
 
-def share_of_x(formula: str, words: str) -> Derivation:
-    """An activation function whose share takes one formula."""
-    heading = "share of x = {x} that passes: " + words
-    return activation(Formula("share", formula, heading, where=X))
+def share_of_x(formula: str, description: str) -> Derivation:
+    """The derivation of an activation function whose share is a single formula."""
+    heading = "share of x = {x} that passes: " + description
+    return activation(Formula("share", formula, heading, where=WHERE_X))
 
 
 ACTIVATIONS: dict[Any, Derivation] = {
@@ -96,7 +96,7 @@ ACTIVATIONS: dict[Any, Derivation] = {
             "inside",
             "sqrt(2 / pi) * (hidden[row, column] + 0.044715 * hidden[row, column] ** 3)",
             "√(2/π) (x + 0.044715 x³), of x = {x}",
-            where=X,
+            where=WHERE_X,
         ),
         Formula(
             "share",
@@ -190,13 +190,14 @@ EXPLANATIONS: dict[Callable[..., Any], Derivation | dict[Any, Derivation]] = {
 
 def as_data() -> dict[str, Any]:
     """The explanations for the page, by equation or activation function."""
-    activations = {name: (equations.activated, entry) for name, entry in ACTIVATIONS.items()}
-    steps = {name: (name, entry) for name, entry in EXPLANATIONS.items()}
+    # Lines of an activation function use the parameters of `activated`.
+    activations = {f: (equations.activated, entry) for f, entry in ACTIVATIONS.items()}
+    steps = {f: (f, entry) for f, entry in EXPLANATIONS.items()}
     return {
-        name.__name__: {
+        function.__name__: {
             "parameters": [*inspect.signature(equation).parameters],
             "lines": [line.as_data() for line in entry.lines],
         }
-        for name, (equation, entry) in {**steps, **activations}.items()
+        for function, (equation, entry) in {**steps, **activations}.items()
         if isinstance(entry, Derivation)
     }

@@ -90,8 +90,8 @@ class Rounded(NamedTuple):
 
 def with_rounding(value: Any, bound: Any) -> Rounded:
     """The result of an operation that rounds, given the error bound of its operands."""
-    size = np.where(np.isfinite(value), np.abs(value), 0.0)
-    return Rounded(value, bound + size + SMALLEST)
+    magnitude = np.where(np.isfinite(value), np.abs(value), 0.0)
+    return Rounded(value, bound + magnitude + SMALLEST)
 
 
 def add(a: Rounded, b: Rounded) -> Rounded:
@@ -116,9 +116,9 @@ def power(a: Rounded, n: Rounded) -> Rounded:
 
 
 def sum_(a: Rounded) -> Rounded:
-    size = np.abs(a.value).sum(axis=-1)
+    magnitude = np.abs(a.value).sum(axis=-1)
     bound = np.broadcast_to(a.bound, np.shape(a.value)).sum(axis=-1)
-    return with_rounding(a.value.sum(axis=-1), bound + size)
+    return with_rounding(a.value.sum(axis=-1), bound + magnitude)
 
 
 def maximum(a: Rounded) -> Rounded:
@@ -135,11 +135,11 @@ def with_derivative(
     function, derivative : f(x), and f'(x) as a function of x and f(x)
     """
 
-    def applied(x: Rounded) -> Rounded:
+    def evaluate(x: Rounded) -> Rounded:
         value = function(x.value)
         return with_rounding(value, derivative(x.value, value) * x.bound)
 
-    return applied
+    return evaluate
 
 
 OPERATIONS: dict[str, Callable[..., Rounded]] = {
@@ -164,12 +164,13 @@ OPERATIONS: dict[str, Callable[..., Rounded]] = {
 
 # ---- writing -------------------------------------------------------------------------------------
 
-# Operator precedence.
+# Operator precedence. Operands of functions and powers need parentheses at any of these.
 PRECEDENCE = {"if": 0, ">": 0, "+": 1, "-": 1, "*": 2, "/": 2, "**": 4}
+HIGHEST = 5
 OPERATOR_TEXTS = {"+": " + ", "-": " - ", "*": " · ", "/": " / ", ">": " > "}
 POWERS = {2: "²", 3: "³"}
 FRACTIONS = {0.5: "½"}
-VALUES = ("sum", "len", "max")  # operations of which only the value is written
+VALUES = ("sum", "len", "max")  # operations written as their value
 
 
 def write(
@@ -180,8 +181,8 @@ def write(
     Parameters
     ----------
     leaf : returns what to write for a name or an indexed array
-    is_negative : whether that needs brackets after an operator
-    outer : precedence of the surrounding operation
+    is_negative : whether what `leaf` returned starts with a minus, to be put in parentheses
+    outer : precedence of the surrounding operation; 2 or more after any binary operator
     """
     if isinstance(tree, int | float):
         return [FRACTIONS.get(tree, str(tree))]
@@ -198,16 +199,16 @@ def write(
     if operation not in PRECEDENCE:
         (operand,) = operands
         if operation == "sqrt":
-            return ["√", *part(operand, 5)]
+            return ["√", *part(operand, HIGHEST)]
         if operation == "exp":
-            return ["e^", *part(operand, 5)]
+            return ["e^", *part(operand, HIGHEST)]
         return [operation, "(", *part(operand, 0), ")"]
     precedence = PRECEDENCE[operation]
     if operation == "if":
         condition, yes, no = operands
         parts = [*part(yes, 0), " if ", *part(condition, 0), " else ", *part(no, 0)]
     elif operation == "**":
-        parts = [*part(operands[0], 5), POWERS[operands[1]]]
+        parts = [*part(operands[0], HIGHEST), POWERS[operands[1]]]
     else:
         left, right = operands
         after = precedence + (operation in "-/")  # a - (b - c), and a + b + c

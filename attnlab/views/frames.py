@@ -67,11 +67,11 @@ def dataset(trace: Result, steps: Sequence[str]) -> xr.Dataset:
     coordinates: dict[str, Any] = {}
     for name in steps:
         dimensions, results = _results_with(trace, name)
-        parts = [labelled_step(result, name) for result in results]
-        axes = parts[0].axes
-        array = np.stack([part.array for part in parts]) if dimensions else parts[0].array
+        labelled = [labelled_step(result, name) for result in results]
+        first, axes = labelled[0], labelled[0].axes
+        array = np.stack([step.array for step in labelled]) if dimensions else first.array
         names = [*dimensions, *("head" if axis.name == "H" else axis.name for axis in axes)]
-        variables[name] = (names, array, {"long_name": parts[0].heading})
+        variables[name] = (names, array, {"long_name": first.heading})
         for axis in axes:
             if axis.has_tokens:
                 coordinates[axis.name] = (axis.name, list(axis.positions))
@@ -97,13 +97,13 @@ def grid(
 
     Parameters
     ----------
-    dimensions : the names along each; None to number them
+    dimensions : by name, the labels along each dimension; None to number them
     """
     names = list(dimensions)
     shape = next(iter(variables.values())).shape
     coordinates = {
-        name: list(range(size)) if dimensions[name] is None else list(dimensions[name] or ())
-        for name, size in zip(names, shape, strict=True)
+        name: list(range(size)) if labels is None else list(labels)
+        for (name, labels), size in zip(dimensions.items(), shape, strict=True)
     }
     return xr.Dataset(
         {name: (names, array) for name, array in variables.items()}, coordinates, dict(attributes)

@@ -83,8 +83,8 @@ def _variables(theme: Theme) -> str:
     return ";".join(f"--{name}:{colour}" for name, colour in theme._asdict().items())
 
 
-def _dark(selector: str) -> str:
-    """CSS for dark pages, which `selector` matches; inline colours are for light pages."""
+def _dark_css(selector: str) -> str:
+    """CSS for dark pages, matched by `selector`; it overrides inline colours, which are light."""
     return (
         f"{selector} .attnlab{{{_variables(DARK)}}}"
         f"{selector} .attnlab [style*='--d']{{background:var(--d)!important}}"
@@ -100,8 +100,8 @@ IS_DARK = ":is([data-jp-theme-light=false],body[data-theme=dark])"
 
 STYLE = (
     f".attnlab{{{_variables(LIGHT)}}}"
-    f"@media (prefers-color-scheme:dark){{{_dark(f'body:not({IS_LIGHT})')}}}"
-    f"{_dark(IS_DARK)}"
+    f"@media (prefers-color-scheme:dark){{{_dark_css(f'body:not({IS_LIGHT})')}}}"
+    f"{_dark_css(IS_DARK)}"
     """
 .attnlab{background:var(--paper);color:var(--ink);font:13px/1.5 system-ui,sans-serif;padding:8px;
 overflow-x:auto;text-align:left}
@@ -174,10 +174,10 @@ def result_view(result: Result, tokens: slice | None = None) -> str:
             body += [*_attention(result, tokens)]
             steps = _collapse(steps)
         except AttnlabError as error:  # the table below still works
-            body.append(_faint(say("No weights: {error}", error=error)))
+            body.append(_faint_text(say("No weights: {error}", error=error)))
     body.append(steps)
     if result._hint:
-        body.append(_faint(say(result._hint)))
+        body.append(_faint_text(say(result._hint)))
     return _page(say(result.title), *body)
 
 
@@ -185,23 +185,23 @@ def _collapse(steps: str) -> str:
     return f"<details><summary>{say('steps')}</summary>{steps}</details>"
 
 
-def _faint(text: str) -> str:
+def _faint_text(text: str) -> str:
     return f"<div class=faint>{escape(text)}</div>"
 
 
 def trace_view(trace: Result) -> str:
     """A trace's first view: tokens, next tokens and, for a short text, all heads."""
     body = [_chips(trace.tokens)]
-    trace = trace.fork()
+    trace = trace.fork()  # steps computed below aren't kept in the caller's trace
     if len(trace.blocks) * math.prod(trace.blocks[0].attention.scores_shape) <= SCORES_SHOWN:
         for view in (_prediction, _all_heads):
             try:
                 body.append(view(trace))
             except AttnlabError as error:  # a trace from a file has no parameters
-                body.append(_faint(str(error)))
+                body.append(_faint_text(str(error)))
     else:
         body.append(
-            _faint(
+            _faint_text(
                 say(
                     "The heads aren't shown for a long text. Use trace.next_tokens(), "
                     "trace.plot() or trace.head(layer, head)."
@@ -209,7 +209,7 @@ def trace_view(trace: Result) -> str:
             )
         )
     steps = f"<pre>{escape(trace._table())}</pre>"
-    body += [_collapse(steps), _faint(say(trace._hint))]
+    body += [_collapse(steps), _faint_text(say(trace._hint))]
     return _page(say(trace.title), *body)
 
 
@@ -269,8 +269,8 @@ def _png(indices: AnyArray, theme: Theme) -> bytes:
         b"IEND": b"",
     }
     return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks.items()
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks.items()
     )
 
 
@@ -309,14 +309,14 @@ def _bar(fraction: float) -> str:
 def generation_view(generation: Any) -> str:
     """The generated text after the prompt, and each new token with its probability."""
     title, table = generation.pieces()
-    prompt, new = _readable(generation.prompt), _readable(generation.new)
+    prompt, new = _text_with_line_breaks(generation.prompt), _text_with_line_breaks(generation.new)
     probabilities = [token.share for token in generation.chosen]
     return _page(
         say(title), f"<div class=written>{prompt}<b>{new}</b></div>", _table(table, probabilities)
     )
 
 
-def _readable(tokens: Any) -> str:
+def _text_with_line_breaks(tokens: Any) -> str:
     """The text of tokens with its line breaks; other control characters are escaped."""
     text = b"".join(tokens.bytes).decode("utf-8", errors="replace")
     return escape("\n".join(printable(line) for line in text.split("\n")), quote=True)
@@ -409,7 +409,7 @@ def _grids(grids: list[Grid]) -> str:
     drawn = []
     for i in elide(len(grids), GRIDS_SHOWN):
         if i is None:
-            drawn.append(_faint(say("… {more} more …", more=len(grids) - GRIDS_SHOWN)))
+            drawn.append(_faint_text(say("… {more} more …", more=len(grids) - GRIDS_SHOWN)))
             continue
         title = f"<div>{safe(say(grids[i].heading))}</div>" if len(grids) > 1 else ""
         legend = "" if is_shared else _scale(grids[i])
@@ -422,27 +422,29 @@ def _grid(grid: Grid, has_numbers: bool) -> str:
     rows, columns = (replace(axis, names=tuple(map(say, axis.names))) for axis in grid.axes)
     sizes = np.abs(np.nan_to_num(grid.array))
     indices = [
-        _largest(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
-        _largest(columns, sizes.max(axis=0, initial=0), TEXTS_SHOWN if grid.texts else CELLS_SHOWN),
+        _indices_to_show(rows, sizes.max(axis=1, initial=0), CELLS_SHOWN),
+        _indices_to_show(
+            columns, sizes.max(axis=0, initial=0), TEXTS_SHOWN if grid.texts else CELLS_SHOWN
+        ),
     ]
     has_text = bool(grid.texts) or has_numbers
-    kind = "map texts" if has_text else "map"
+    css_class = "map texts" if has_text else "map"
     longest = max((len(columns.labels[j]) for j in indices[1] if j is not None), default=0)
-    kind += " short" if longest <= (SHORT if has_text else 2) else ""
+    css_class += " short" if longest <= (SHORT if has_text else 2) else ""
     size = 18 if len(indices[1]) <= COLUMNS_SHOWN else 13
     caption = _axes_caption(rows, columns) if rows.name and columns.name else ""
-    table = _cells(replace(grid, axes=(rows, columns)), indices, kind=kind, size=size)
-    return f"{caption}{table}{_cut_note(map(_left_out, (rows, columns), indices))}"
+    table = _cells(replace(grid, axes=(rows, columns)), indices, css_class=css_class, size=size)
+    return f"{caption}{table}{_cut_note(map(_omission, (rows, columns), indices))}"
 
 
-def _largest(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
+def _indices_to_show(axis: Axis, sizes: AnyArray, limit: int) -> list[int | None]:
     """The indices to show along an axis: of tokens the first and last, otherwise the largest."""
     if axis.is_of_tokens:
         return indices_of(axis, min(limit, TOKENS_SHOWN))
     return sorted(np.argsort(-sizes, kind="stable")[:limit].tolist())
 
 
-def _left_out(axis: Axis, indices: list[int | None]) -> str:
+def _omission(axis: Axis, indices: list[int | None]) -> str:
     """What is left out along an axis of a result's heatmap; "" if nothing is."""
     if axis.is_of_tokens or len(indices) == len(axis.positions):
         return omission_note(axis, indices)
@@ -455,9 +457,9 @@ def _left_out(axis: Axis, indices: list[int | None]) -> str:
 
 
 def _cut_note(words: Iterable[str], hint: str = "") -> str:
-    """A note on what is left out, with a hint how to show it; "" if nothing is left out."""
+    """A note on what is left out, with a hint on how to show it; "" if nothing is left out."""
     cut = [*dict.fromkeys(filter(None, words))]
-    return _faint(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
+    return _faint_text(say("Shown: {word}", word=say(", ").join(cut)) + hint) if cut else ""
 
 
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
@@ -505,11 +507,11 @@ def _describe(token: Token) -> str:
 def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     """The weights as heatmaps, and the other steps of a single head collapsed."""
     if not attention.is_stored("weights") and not attention._computes_for_repr("weights"):
-        yield _faint(say("The weights haven't been computed yet, since the text is long."))
+        yield _faint_text(say("The weights haven't been computed yet, since the text is long."))
         return
-    fork = attention.fork()
+    fork = attention.fork()  # steps computed below aren't kept in the caller's result
     dimensions = fork.weights.ndim
-    if dimensions == fork.V.ndim == 2:
+    if dimensions == fork.V.ndim == 2:  # one head, one sequence
         weights = labelled_step(fork, "weights")
         yield f"<div>{escape(say(weights.heading))}</div>{_heatmap(weights, tokens)}"
         for name in COLLAPSED:
@@ -519,7 +521,7 @@ def _attention(attention: Result, tokens: slice | None) -> Iterator[str]:
     elif "concat" in attention._table_steps and dimensions == 3:
         yield from _heads(fork, tokens)
     else:
-        yield _faint(say("Several sequences at once are shown as a table only."))
+        yield _faint_text(say("Several sequences at once are shown as a table only."))
 
 
 def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
@@ -531,9 +533,9 @@ def _heads(attention: Result, tokens: slice | None) -> Iterator[str]:
     for h, matrix in enumerate(weights.array):
         masked = None if weights.masked is None else weights.masked[h]
         head = LabelledStep(weights.name, weights.heading, matrix, tuple(axes), masked)
-        cells = _cells(head, indices, kind="map", size=8, has_labels=False)
+        cells = _cells(head, indices, css_class="map", size=8, has_labels=False)
         style = "style=display:inline-block;margin-right:10px"
-        yield f"<div {style}>{_faint(say('head {h}', h=h))}{cells}</div>"
+        yield f"<div {style}>{_faint_text(say('head {h}', h=h))}{cells}</div>"
     yield _scale(weights)
     yield _tokens_note(axes, indices, tokens)
 
@@ -543,7 +545,7 @@ def _heatmap(step: LabelledStep, tokens: slice | None) -> str:
     indices = _indices(step.axes, TOKENS_SHOWN, tokens)
     size = 18 if max(len(axis.labels) for axis in step.axes) <= COLUMNS_SHOWN else 13
     return (
-        f"{_axes_caption(*step.axes)}{_cells(step, indices, kind='map', size=size)}"
+        f"{_axes_caption(*step.axes)}{_cells(step, indices, css_class='map', size=size)}"
         f"{_scale(step)}{_tokens_note(step.axes, indices, tokens)}"
     )
 
@@ -557,7 +559,7 @@ def _indices(axes: Sequence[Axis], limit: int, tokens: slice | None) -> list[lis
 
 def _axes_caption(rows: Axis, columns: Axis) -> str:
     names = {"rows": say(rows.name), "columns": say(columns.name)}
-    return _faint(say("{rows} down, {columns} across", **names))
+    return _faint_text(say("{rows} down, {columns} across", **names))
 
 
 def _tokens_note(
@@ -574,7 +576,7 @@ def _cells(
     step: LabelledStep | Grid,
     indices: Sequence[list[int | None]],
     *,
-    kind: str,
+    css_class: str,
     size: int,
     has_labels: bool = True,
 ) -> str:
@@ -598,7 +600,7 @@ def _cells(
                 line.append(f'<td class=m title="{tooltip}nan">nan</td>')
             else:
                 index = scale.palette_indices(value)
-                style = f"{_styles()[index]}{_dark_inks()[index] if 'texts' in kind else ''}"
+                style = f"{_styles()[index]}{_dark_inks()[index] if 'texts' in css_class else ''}"
                 number = f"{value:z.{step.decimals}f}"
                 if isinstance(step, Grid) and step.texts:
                     number = safe(step.texts[i][j], TEXT_LENGTH)
@@ -607,7 +609,7 @@ def _cells(
         lines.append(line)
     body = "".join(f"<tr>{''.join(line)}</tr>" for line in lines)
     name = escape(say(step.heading), quote=True)
-    return f'<table class="{kind}" style=--cell:{size}px aria-label="{name}">{body}</table>'
+    return f'<table class="{css_class}" style=--cell:{size}px aria-label="{name}">{body}</table>'
 
 
 @cache
@@ -625,17 +627,17 @@ def _dark_inks() -> tuple[str, ...]:
     return tuple(f";--i:{ink_on(dark)}" for dark in DARK.palette())
 
 
-def _axis_label(kind: str, axis: Axis, index: int | None) -> str:
+def _axis_label(css_class: str, axis: Axis, index: int | None) -> str:
     if index is None:
-        return f"<th class={kind}>{ELLIPSIS}</th>"
+        return f"<th class={css_class}>{ELLIPSIS}</th>"
     token = axis.tokens[index]
     details = "" if token is None else f" · {_describe(token)}"
     tooltip = f"{say(axis.name)} {axis.positions[index]}{details}"
-    return f'<th class={kind} title="{tooltip}">{escape(axis.labels[index])}</th>'
+    return f'<th class={css_class} title="{tooltip}">{escape(axis.labels[index])}</th>'
 
 
 def _scale(step: LabelledStep | Grid) -> str:
-    """The legend: colours with their range."""
+    """The legend: about 16 of the colours, with their range."""
     scale = step.scale
     styles = (
         _styles()[:: 2 * SHADES // 16] if scale.is_signed else _styles()[SHADES :: SHADES // 15]

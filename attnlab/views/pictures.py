@@ -84,10 +84,10 @@ def heatmap(
     ----------
     array : numbers (m, n), or (n,) for one row; NaN and infinite ones are hatched
     rows, columns : m and n labels, such as words; by default the indices
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
-    numbers = _reals(array, "array", "biuf")
+    numbers = _as_reals(array, "array", "biuf")
     if numbers.ndim not in (1, 2) or not numbers.size:
         raise InvalidValueError(
             "a heatmap shows a matrix of numbers, such as weights[head]; got shape {shape}",
@@ -117,20 +117,22 @@ def plane(
     matrices : W (2, 2), a pair of W and a bias b (2,), or a mapping from names to either, such as
         {"W_Q": W_Q, "W_K": (W_K, b_K)}
     points : a mapping from labels to points (2,), to which the matrices are applied too
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into, whose panels are `ax.child_axes`; None for a new figure
     """
     by_name = matrices if isinstance(matrices, Mapping) else {say("after"): matrices}
-    named = _checked_mapping(by_name, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
+    named = _as_mapping(by_name, "matrices", "{'W_Q': W_Q}", MAX_MATRICES)
     maps = [(say("before"), np.eye(2), np.zeros(2))]
     maps += [
         (
             name,
-            *_affine(matrix, f"matrices[{quoted(name)}]" if by_name is matrices else "the matrix"),
+            *_as_affine(
+                matrix, f"matrices[{quoted(name)}]" if by_name is matrices else "the matrix"
+            ),
         )
         for name, matrix in named.items()
     ]
-    dots = {} if points is None else _vectors(points, "points")
+    dots = {} if points is None else _as_vectors(points, "points")
     words = _words_for([*(name for name, _, _ in maps), *dots], title)
     farthest = max([GRID, *(float(np.abs(point).max()) for point in dots.values())])
     reach = math.ceil(farthest) if farthest <= GRID_LINES else farthest
@@ -175,10 +177,10 @@ def arrows(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     Parameters
     ----------
     vectors : a mapping from labels to vectors (2,), such as {"0.37 · 猫": weights[0] * V[0], ...}
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
-    named = _vectors(vectors, "vectors")
+    named = _as_vectors(vectors, "vectors")
     ends = np.cumsum([*named.values()], axis=0)
     starts, total = ends - [*named.values()], ends[-1]
     alt = say(
@@ -197,10 +199,10 @@ def points(vectors: Mapping[str, ArrayLike], title: str = "", ax: Axes | None = 
     Parameters
     ----------
     vectors : a mapping from labels to vectors (2,), such as {"猫": X[0], "吃": X[1]}
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
-    named = _vectors(vectors, "vectors")
+    named = _as_vectors(vectors, "vectors")
     alt = say("Arrows from the origin{of}: {items}", of=in_title(title), items=_in_words(named))
     return _arrows_from(np.zeros((len(named), 2)), named, title, ax, alt)
 
@@ -246,20 +248,18 @@ def curves(
     curves : a mapping from labels to numbers (n,); NaN and infinite ones leave gaps
     x : the n numbers along the x axis; by default 0, 1, 2, ...
     x_name, y_name : labels of the axes
-    title : written above
+    title : the picture's title
     ax : matplotlib's Axes to draw into; None for a new figure
     """
     lines = {
-        name: _row(numbers, f"curve {quoted(name)}")
-        for name, numbers in _checked_mapping(
-            curves, "curves", "{'loss': losses}", MAX_CURVES
-        ).items()
+        name: _as_row(numbers, f"curve {quoted(name)}")
+        for name, numbers in _as_mapping(curves, "curves", "{'loss': losses}", MAX_CURVES).items()
     }
-    along = None if x is None else _row(x, "x")
+    along = None if x is None else _as_row(x, "x")
     for name, numbers in lines.items():
         if along is not None and len(along) != len(numbers):
             raise InvalidValueError(
-                "curve {name} has {count} numbers, and x has {along}",
+                "curve {name} has {count} numbers, and x has {along}. They must have equally many",
                 name=quoted(name),
                 count=len(numbers),
                 along=len(along),
@@ -271,6 +271,7 @@ def curves(
     descriptions = []
     for n, (name, numbers) in enumerate(lines.items()):
         xs = np.arange(len(numbers)) if along is None else along
+        # When all colours are used, they start again with other dashes and markers.
         every, turn = math.ceil(len(numbers) / MARKERS_SHOWN), n // len(COLOURS)
         axes.plot(
             xs,
@@ -282,7 +283,7 @@ def curves(
             markersize=4.5,
         )
         descriptions.append(f"{name} {_ends_in_words(xs, numbers)}")
-    if [*lines] != [y_name]:
+    if [*lines] != [y_name]:  # a single curve may be named by its axis
         _put_legend(axes, words, lines)
     _open_frame(axes)
     axes.set_xlabel(words.escaped(x_name), parse_math=False, family=words.fonts)
@@ -377,7 +378,7 @@ def _label(
     """
     pixels = dpi / 72
     to_pixels = ax.transData.transform
-    stroke_points = np.vstack([_dotted(*to_pixels(ends)) for ends in strokes])
+    stroke_points = np.vstack([_points_along(*to_pixels(ends)) for ends in strokes])
     frame = ax.get_window_extent()
     taken: list[tuple[AnyArray, AnyArray]] = []  # lower left and upper right corners in pixels
     for text, point, colour in labelled:
@@ -405,6 +406,7 @@ def _label(
         )
         crossed = np.minimum(near.all(axis=2).sum(axis=1), 20)
         far = np.hypot(*offsets.T)
+        # Worst is overlapping a label, then leaving the frame, crossing strokes, being far.
         best = int(np.argmin(1000 * overlaps + 500 * outside + 10 * crossed + far))
         note.xyann = tuple(offsets[best])
         is_far = far[best] > FAR + max(half) / pixels
@@ -412,7 +414,7 @@ def _label(
         taken.append((low[best], high[best]))
 
 
-def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:
+def _points_along(start: AnyArray, end: AnyArray) -> AnyArray:
     """Points (n, 2) along a line, at most three pixels apart."""
     return np.linspace(start, end, 2 + int(math.hypot(*(end - start)) / 3))
 
@@ -420,7 +422,7 @@ def _dotted(start: AnyArray, end: AnyArray) -> AnyArray:
 def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
     """A legend in the order of the curves' right ends, the highest first."""
     drawn = list(zip(lines, ax.lines[-len(lines) :], strict=True))
-    drawn.sort(key=lambda item: -_last(lines[item[0]]))
+    drawn.sort(key=lambda item: -_last_finite(lines[item[0]]))
     legend = ax.legend(
         [line for _, line in drawn],
         [str(n) for n in range(len(drawn))],  # matplotlib drops labels that start with _
@@ -433,7 +435,7 @@ def _put_legend(ax: Axes, words: Words, lines: Mapping[str, AnyArray]) -> None:
         text.set(text=_short_label(words, name), parse_math=False, family=words.fonts)
 
 
-def _last(numbers: AnyArray) -> float:
+def _last_finite(numbers: AnyArray) -> float:
     finite = numbers[np.isfinite(numbers)]
     return float(finite[-1]) if finite.size else -math.inf
 
@@ -447,8 +449,8 @@ def _ends_in_words(xs: AnyArray, numbers: AnyArray) -> str:
     return say("from {y} at {x} to {last_y} at {last_x}", y=y, x=x, last_y=last_y, last_x=last_x)
 
 
-def _checked_mapping(value: object, name: str, example: str, most: int) -> dict[str, Any]:
-    """A checked mapping from labels."""
+def _as_mapping(value: object, name: str, example: str, most: int) -> dict[str, Any]:
+    """A mapping from labels as a dict; raises if it isn't one, or has too many entries."""
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InvalidTypeError(
             "{name} must be a dict with texts as labels, such as {example}; got {value}",
@@ -463,22 +465,23 @@ def _checked_mapping(value: object, name: str, example: str, most: int) -> dict[
     return dict(value)
 
 
-def _vectors(value: object, name: str) -> dict[str, AnyArray]:
-    """Checked 2-D vectors by label."""
-    named = _checked_mapping(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
-    return {text: _finite(xy, f"{name}[{quoted(text)}]", (2,)) for text, xy in named.items()}
+def _as_vectors(value: object, name: str) -> dict[str, AnyArray]:
+    """2-D vectors by label."""
+    named = _as_mapping(value, name, "{'猫': (1, 2), '鱼': (0, -1)}", MAX_VECTORS)
+    return {text: _as_finite(xy, f"{name}[{quoted(text)}]", (2,)) for text, xy in named.items()}
 
 
-def _affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
-    """A checked matrix and its bias, by default 0."""
+def _as_affine(value: Any, name: str) -> tuple[AnyArray, AnyArray]:
+    """A matrix and its bias, by default 0."""
     if isinstance(value, tuple) and len(value) == 2 and np.ndim(value[0]) == 2:
-        return _finite(value[0], f"W of {name}", (2, 2)), _finite(value[1], f"b of {name}", (2,))
-    return _finite(value, name, (2, 2)), np.zeros(2)
+        W, b = value
+        return _as_finite(W, f"W of {name}", (2, 2)), _as_finite(b, f"b of {name}", (2,))
+    return _as_finite(value, name, (2, 2)), np.zeros(2)
 
 
-def _finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
-    """Checked finite numbers of a shape."""
-    numbers = _reals(value, name)
+def _as_finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
+    """Finite numbers of a shape, as float64."""
+    numbers = _as_reals(value, name)
     if numbers.shape != shape:
         raise InvalidValueError(
             "{name} must have shape {expected}, for the plane's two axes; got shape {shape}",
@@ -495,9 +498,9 @@ def _finite(value: Any, name: str, shape: tuple[int, ...]) -> AnyArray:
     return numbers
 
 
-def _row(value: Any, name: str) -> AnyArray:
-    """A checked row of numbers."""
-    numbers = _reals(value, name)
+def _as_row(value: Any, name: str) -> AnyArray:
+    """A row of numbers, as float64."""
+    numbers = _as_reals(value, name)
     if numbers.ndim != 1 or not numbers.size:
         raise InvalidValueError(
             "{name} must be a row of numbers, (n,); got {shape}", name=name, shape=numbers.shape
@@ -505,7 +508,7 @@ def _row(value: Any, name: str) -> AnyArray:
     return numbers
 
 
-def _reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
+def _as_reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
     """Real numbers as float64, in the range that matplotlib can draw."""
     numbers = as_reals(value, name, kinds).astype(np.float64)
     if (np.abs(numbers[np.isfinite(numbers)]) > LARGEST).any():
@@ -518,7 +521,7 @@ def _reals(value: Any, name: str, kinds: str = "iuf") -> AnyArray:
 
 
 def _axis(value: Sequence[object] | None, count: int, of: str) -> Axis:
-    """An axis with checked labels, by default numbers."""
+    """An axis with labels, by default numbers."""
     names = () if value is None else labels(value, count, of)
     return Axis("", range(count), (None,) * count, tuple(label(x, LABEL_LENGTH) for x in names))
 

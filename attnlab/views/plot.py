@@ -64,8 +64,8 @@ TILE_SHOWN = 32
 # The size of a cell with a label beside it, and the width of a character in a label or cell.
 INCHES_PER_LABEL, INCHES_PER_CHARACTER = 0.28, 0.085
 
-# How many characters of a title fit in an inch of the figure's width, and in an inch of the width
-# without row labels and the axis's name (AXIS_INCHES).
+# Characters of a title that fit in an inch of the figure's width, and in an inch of the width right
+# of the row labels and of their axis's name, which takes AXIS_INCHES.
 TITLE_PER_INCH, TITLE_PER_OPEN_INCH, AXIS_INCHES = 11, 13, 0.3
 
 # The largest size of a picture, and the least space for a label; with less, labels are skipped.
@@ -139,9 +139,9 @@ class Picture(StdoutSafe):
                 "{name} has no known picture format: end it in .png, .svg or .pdf",
                 name=quoted(file.name),
             )
-        write_atomically(file, self._encoded(kind, PIXELS * self.figure.dpi))
+        write_atomically(file, self._encode(kind, PIXELS * self.figure.dpi))
 
-    def _encoded(self, kind: str, dpi: float) -> bytes:
+    def _encode(self, kind: str, dpi: float) -> bytes:
         file = io.BytesIO()
         metadata = {DESCRIPTIONS[kind]: self.alt} if kind in DESCRIPTIONS else None
         with rc_context({"svg.fonttype": "none"}):
@@ -158,7 +158,7 @@ class Picture(StdoutSafe):
             return text, {}
         dpi = self.figure.dpi
         width, height = (round(inches * dpi) for inches in self.figure.get_size_inches())
-        png = b64encode(self._encoded("png", PIXELS * dpi)).decode()
+        png = b64encode(self._encode("png", PIXELS * dpi)).decode()
         # Exported notebooks keep alt text only in HTML; the PNG is for viewers without HTML.
         html = (
             f'<img alt="{escape(printable(self.alt))}" width={width} height={height} '
@@ -250,7 +250,9 @@ def plot_matrix(
         for x, j in enumerate(column_indices):
             if i is not None and j is not None:
                 ax.text(
-                    *(x, y, texts[i][j]),
+                    x,
+                    y,
+                    texts[i][j],
                     ha="center",
                     va="center",
                     fontsize="small",
@@ -263,9 +265,13 @@ def plot_matrix(
     cut, hint = _cut_note([*zip(axes, indices, strict=True)], tokens)
     visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
     largest, cell = _largest(array[np.ix_(*visible)])
-    both = [*zip(axes, visible, cell, strict=True)]
+    by_axis = [*zip(axes, visible, cell, strict=True)]
     # The single row of a vector has no name.
-    labelled = [item for item in both if item[0].name or len(item[0].positions) > 1] or both[1:]
+    labelled = [
+        (axis, shown_indices, n)
+        for axis, shown_indices, n in by_axis
+        if axis.name or len(axis.positions) > 1
+    ] or by_axis[1:]
     size = " x ".join(str(len(shown_indices)) for _, shown_indices, _ in labelled)
     names_of_axes = say(" by ").join(say(axis.name) for axis, _, _ in labelled if axis.name)
     alt = say(
@@ -284,7 +290,7 @@ def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None
     known = per_head(trace.blocks[0].attention)
     if not isinstance(name, str) or name not in known:
         raise InvalidValueError(
-            "{name} is not a step of each head; those are {known}",
+            "{name} is not a step of each head; choose one of {known}",
             name=quoted(name),
             known=", ".join(known),
         )
@@ -306,7 +312,7 @@ def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None
 def tile_of(
     array: AnyArray, rows: Axis, columns: Axis, tokens: slice | None = None
 ) -> tuple[AnyArray, ...]:
-    """The index of the part of an array (..., m, n) that a small heatmap shows."""
+    """The index into an array (..., m, n) of the rows and columns in a small heatmap."""
     indices = (
         [n for n in indices_of(axis, TILE_SHOWN, tokens) if n is not None]
         for axis in (rows, columns)
@@ -323,7 +329,7 @@ def plot_tiles(
     tokens: slice | None = None,
     scale: Scale | None = None,
 ) -> Picture:
-    """A small heatmap of each head, from an array (L, H, m, n) of `tile_of`s; NaN is hatched."""
+    """A small heatmap of each head, from tiles (L, H, m, n), see `tile_of`; NaN is hatched."""
     L, H, *_ = tiles.shape
     # Each head gets an empty row below and an empty column to the right.
     framed = np.pad(tiles, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
@@ -462,13 +468,13 @@ def plot_profile(
     title: str,
     into: Axes | None,
 ) -> Picture:
-    """One head's measures compared with those of all heads: dots, and an error bar for this head.
+    """One head's measures compared with all heads': dots, and an error bar for this head.
 
     Parameters
     ----------
-    names : of the M measures
-    numbers, errors : of N heads, (M, N); NaN where there is none
-    index : of the head
+    names : names of the M measures
+    numbers, errors : for N heads, (M, N); NaN where a head has none
+    index : the head's index
     """
     ax = axes_for(into, 7, 1.6 + 0.3 * len(names))
     words = Words([], title)
@@ -595,17 +601,17 @@ def _cut_note(
     words = filter(None, (omission_note(axis, indices) for axis, indices in axes))
     cut = [say("shown: {word}", word=word) for word in words]
     is_cut = tokens is None and any(axis.name for axis, indices in axes if None in indices)
-    return cut, [say(SHOW_ALL)] * is_cut
+    return cut, [say(SHOW_ALL)] if is_cut else []
 
 
 def _with_gaps(
     array: AnyArray, rows: Sequence[int | None], columns: Sequence[int | None]
 ) -> AnyArray:
     """The rows and columns to show, with NaN in the gaps between them."""
-    cut = array[np.ix_([i or 0 for i in rows], [j or 0 for j in columns])]
-    cut[[i is None for i in rows]] = np.nan
-    cut[:, [j is None for j in columns]] = np.nan
-    return cut
+    shown = array[np.ix_([i or 0 for i in rows], [j or 0 for j in columns])]
+    shown[[i is None for i in rows]] = np.nan
+    shown[:, [j is None for j in columns]] = np.nan
+    return shown
 
 
 def _image(ax: Axes, shown: AnyArray, words: Words, scale: Scale) -> None:
@@ -684,7 +690,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     default = font_manager.findfont(font_manager.FontProperties(family=families))
     missing = characters - _characters(default) - {"\n"}
     for find in (_known_fonts, _new_fonts):
-        for entry in find() if missing else ():
+        for entry in find() if missing else ():  # finding new fonts is slow
             covered = missing & _characters(entry.fname)
             if covered:
                 families.append(entry.name)

@@ -152,7 +152,7 @@ def purpose(path: str) -> str:
 
     Parameters
     ----------
-    path : of a step, such as "blocks.3.attention.heads.5.weights"; or "probabilities", for the
+    path : a step's path, such as "blocks.3.attention.heads.5.weights"; or "probabilities", for the
         softmax of the logits
     """
     names = [name for name in path.split(".") if not name.isdigit()]

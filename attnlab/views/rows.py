@@ -112,7 +112,7 @@ def columns_of(step: StepNumber) -> dict[str, Sequence[Any]]:
     if step.result.is_edited(step.name):
         unedited = Message("{name}, unedited", name=step.name)
         return {unedited: step.computed.tolist(), **columns}
-    return {} if step.name == "mask" else columns
+    return {} if step.name == "mask" else columns  # masked_scores shows the mask
 
 
 def values_table(

@@ -24,7 +24,7 @@ def intensity(x: Any, bound: float, is_sqrt: bool) -> Any:
 
 
 def palette_index(x: Any, bound: float, is_sqrt: bool) -> Any:
-    """The index of x's colour in a palette, see `Theme.palette`."""
+    """The index of x's colour in a palette, see `Theme.palette`; halves round away from 0."""
     return np.copysign((intensity(x, bound, is_sqrt) * SHADES + 0.5) // 1.0, x) + SHADES
 
 
@@ -53,7 +53,8 @@ class Scale:
         finite = array[np.isfinite(array)].astype(np.float64)
         bound = float(np.abs(finite).max(initial=0)) or 1.0
         is_signed = bool((finite < 0).any())
-        return cls(bound, False, is_signed, (-bound, 0.0, bound) if is_signed else (0.0, bound))
+        ticks = (-bound, 0.0, bound) if is_signed else (0.0, bound)
+        return cls(bound, is_sqrt=False, is_signed=is_signed, ticks=ticks)
 
     def palette_indices(self, x: ArrayLike) -> AnyArray:
         """The index of each number's colour in a palette; NaN counts as 0."""
@@ -62,7 +63,7 @@ class Scale:
 
     @property
     def boundaries(self) -> AnyArray:
-        """The numbers between which each of the legend's n colours is used, (n + 1,)."""
+        """The boundaries of the ranges of the legend's n colours, in ascending order, (n + 1,)."""
         fractions = (np.arange(SHADES) + 0.5) / SHADES
         above = self.bound * (fractions**2 if self.is_sqrt else fractions)
         below = [-self.bound, *-above[::-1]] if self.is_signed else [0.0]
@@ -75,8 +76,20 @@ class Scale:
 
 # Scales for attention weights and for their differences: the same for all heads, so that colours
 # are comparable.
-WEIGHTS = Scale(1.0, True, False, (0.0, 0.01, 0.1, 0.25, 0.5, 1.0), "colour by √weight")
-DIFFERENCE = Scale(1.0, True, True, (-1.0, -0.25, 0.0, 0.25, 1.0), "colour by √difference")
+WEIGHTS = Scale(
+    1.0,
+    is_sqrt=True,
+    is_signed=False,
+    ticks=(0.0, 0.01, 0.1, 0.25, 0.5, 1.0),
+    note="colour by √weight",
+)
+DIFFERENCE = Scale(
+    1.0,
+    is_sqrt=True,
+    is_signed=True,
+    ticks=(-1.0, -0.25, 0.0, 0.25, 1.0),
+    note="colour by √difference",
+)
 
 # The scale for tokens' probabilities, the same for all texts.
-PROBABILITIES = Scale(1.0, False, False, (0.0, 1.0))
+PROBABILITIES = Scale(1.0, is_sqrt=False, is_signed=False, ticks=(0.0, 1.0))

@@ -75,7 +75,6 @@ FUNCTIONS = {
 }
 
 Node: TypeAlias = Any
-Run: TypeAlias = Any
 
 
 class Cells(NDArrayOperatorsMixin):
@@ -86,8 +85,8 @@ class Cells(NDArrayOperatorsMixin):
     book : the workbook; sums and products put their operands on its sheets
     values : the numbers (...)
     texts : formulas (...); None for cells of a sheet
-    addresses : of cells of a sheet (...), see NEXT_COLUMN; None for formulas
-    precedence : of the formulas' outermost operator
+    addresses : addresses (...) of cells of a sheet, see NEXT_COLUMN; None for formulas
+    precedence : precedence of the formulas' outermost operator
     source : the name of the function that made the formulas
     """
 
@@ -154,9 +153,9 @@ class Cells(NDArrayOperatorsMixin):
 
         Parameters
         ----------
-        template : of the result's formulas, with braces for the inputs
+        template : template of the result's formulas, with braces for the inputs
         least : the least precedence at which each input needs no parentheses
-        precedence : of the result
+        precedence : precedence of the result
         """
         cells = [x if isinstance(x, Cells) else self.book.constants(x) for x in inputs]
         texts = [x.formulas(lowest) for x, lowest in zip(cells, least, strict=False)]
@@ -280,15 +279,16 @@ class Book:
     def row_labels(self, cells: Cells) -> str:
         """The range of a sheet's row labels."""
         assert cells.addresses is not None
-        first, last = cells.addresses.flat[0] // NEXT_ROW * NEXT_ROW, cells.addresses.flat[-1]
-        return f"{self.reference(first)}:{_name(last // NEXT_ROW * NEXT_ROW % NEXT_SHEET)}"
+        # Column 0 of the first and last row.
+        first, last = (cells.addresses.flat[i] // NEXT_ROW * NEXT_ROW for i in (0, -1))
+        return f"{self.reference(first)}:{_name(last % NEXT_SHEET)}"
 
     def put(self, name: str, heading: str, cells: Cells, axes: str) -> Cells:
         """Write cells to a new sheet, and return the sheet's cells.
 
         Parameters
         ----------
-        name, heading : of the sheet
+        name, heading : the sheet's name and heading
         axes : the names of the last axes, such as "Tq Dk"
         """
         self.cell_count += cells.values.size

@@ -27,7 +27,7 @@ TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"
 
-# A masked cell in text, which a weight of 0 isn't.
+# How text shows a masked cell; a weight of 0 is shown as a number.
 MASKED = "-"
 
 # The most tokens along an axis of a view.
@@ -43,10 +43,10 @@ class Axis:
 
     Attributes
     ----------
-    name : "query", "key" or "position" for tokens, otherwise the step's, such as "Dk"
-    positions : of each index, the position in the text, or the index itself
-    tokens : of each index, the token; None if unknown, as for keys from a cache
-    names : of each index, its name; () for tokens and numbers
+    name : "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
+    positions : for each index, its position in the text, or the index itself
+    tokens : for each index, its token; None if unknown, as for keys from a cache
+    names : for each index, its name; () for tokens and numbers
     """
 
     name: str
@@ -88,7 +88,7 @@ class LabelledStep:
 
     Attributes
     ----------
-    name, heading : of the step; the heading includes the formula
+    name, heading : the step's name, and its heading with the formula
     array : the numbers
     axes : one `Axis` per axis of the array
     masked : bool, of the array's shape, True for masked cells; None if the step has no mask
@@ -144,11 +144,11 @@ class Grid:
 
     Attributes
     ----------
-    heading : its title; "" if the result's is enough
+    heading : the heatmap's title; "" to show only the result's title
     array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
     texts : shown in the cells, row by row, instead of the numbers; () for the numbers
     fixed_scale : the colour scale; None for `Scale.of`
-    decimals : of the numbers
+    decimals : number of decimals
     """
 
     heading: str
@@ -171,7 +171,7 @@ def label(text: str, length: int = LABEL_LENGTH) -> str:
 
 
 def numbered_label(number: int, text: str) -> str:
-    """A number and its label, such as `5 (Ġhot)`; the number alone if it is the label."""
+    """A number and its label, such as `5 (Ġhot)`; just the number if it is the label."""
     return str(number) if text == str(number) else f"{number} ({text})"
 
 
@@ -206,6 +206,7 @@ def labelled_step(result: Result, name: str) -> LabelledStep:
         )
     named = tuple(axis_of(result, axis, n) for axis, n in zip(axes, array.shape, strict=True))
     masked = None
+    # The steps from the mask on have masked cells.
     if axes[-2:] == ["Tq", "Tk"] and result._table_steps.index(name) >= result._table_steps.index(
         "mask"
     ):
@@ -225,7 +226,9 @@ def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledSte
     step = labelled_step(attention, name)
     if not step.axes:
         raise InvalidValueError(
-            "{name} is a single number, {number}", name=name, number=f"{step.array:.4g}"
+            "{name} is a single number, {number}, not a matrix or row",
+            name=name,
+            number=f"{step.array:.4g}",
         )
     if len(step.axes) > 2:
         raise InvalidValueError(

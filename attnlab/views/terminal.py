@@ -30,7 +30,7 @@ from attnlab.views.terms import fold
 # The most columns of a table, in a terminal of any width.
 COLUMNS_SHOWN = 16
 
-BOLD, DIM, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+BOLD, DIM, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 # Values of COLORTERM in terminals with 24-bit colour.
 TRUE_COLOUR = ("truecolor", "24bit")
@@ -81,10 +81,10 @@ class Terminal:
 
     def heading(self, text: str) -> None:
         for line in self._wrapped(text):
-            print(f"{BOLD}{line}{PLAIN}" if self._has_styles else line)
+            print(f"{BOLD}{line}{RESET}" if self._has_styles else line)
 
     def _wrapped(self, text: str) -> Iterator[str]:
-        for line in map(_safe, text.splitlines()):
+        for line in map(_escape, text.splitlines()):
             if not self._wraps or display_width(line) <= self.width:
                 yield line
                 continue
@@ -95,11 +95,11 @@ class Terminal:
         header, *lines = tokens.lines()
         indices = self._row_indices(len(lines))
         shown = (lines[i] if i is not None else [ELLIPSIS] * len(header) for i in indices)
-        self.table(Table([header, *shown], left=(2, 3, 4, 5)))
+        self.table(Table([header, *shown], left=(2, 3, 4, 5)))  # columns of text, not numbers
 
     def table(self, table: Table) -> None:
         """Show a table; columns that don't fit follow below."""
-        lines = [[_safe(str(cell)) for cell in line] for line in table.lines]
+        lines = [[_escape(str(cell)) for cell in line] for line in table.lines]
         print("\n".join(fold(lines, self.width, table.left)))
         print()
 
@@ -130,22 +130,22 @@ class Terminal:
         def style(i: int, j: int) -> str:
             if step.masked is not None and step.masked[i, j]:
                 return DIM
-            weight = BOLD if masked is not None and array[i, j] == array[i].max() else ""
+            emphasis = BOLD if masked is not None and array[i, j] == array[i].max() else ""
             if not self._has_colours or is_mask or np.isnan(array[i, j]):
-                return weight
+                return emphasis
             colour = LIGHT.palette()[scale.palette_indices(array[i, j])]
-            return f"{_colour(48, colour)}{_colour(38, ink_on(colour))}{weight}"
+            return f"{_colour(48, colour)}{_colour(38, ink_on(colour))}{emphasis}"
 
-        names = [_safe(label(name)) for name in (columns[0].labels if columns else [step.name])]
+        names = [_escape(label(name)) for name in (columns[0].labels if columns else [step.name])]
         indices = self._row_indices(len(array))
-        labels = [_safe(ELLIPSIS if i is None else label(rows.labels[i])) for i in indices]
+        labels = [_escape(ELLIPSIS if i is None else label(rows.labels[i])) for i in indices]
         most = COLUMNS_SHOWN if self._wraps else len(names)
         candidates = [j for j in elide(len(names), most) if j is not None]
         cells = {(i, j): cell(i, j) for i in indices if i is not None for j in candidates}
-        gap = _safe(ELLIPSIS)
-        left = max(map(display_width, labels))
+        gap = _escape(ELLIPSIS)
+        label_width = max(map(display_width, labels))
         widest = max(*(display_width(names[j]) for j in candidates), *map(len, cells.values()))
-        available = self.width - left if self._wraps else len(names) * (widest + 2)
+        available = self.width - label_width if self._wraps else len(names) * (widest + 2)
         if len(names) > min(available // (widest + 2), most):
             available -= display_width(gap) + 2  # the gap takes a column
         fit = elide(len(names), min(max(available // (widest + 2), 2), most))
@@ -160,12 +160,12 @@ class Terminal:
             else max(display_width(names[j]), *(len(cells[i, j]) for i in indices if i is not None))
             for j in fit
         ]
-        self._row("", left, [(gap if j is None else names[j], "") for j in fit], widths)
+        self._row("", label_width, [(gap if j is None else names[j], "") for j in fit], widths)
         for i, name in zip(indices, labels, strict=True):
             line = [
                 (gap, "") if i is None or j is None else (cells[i, j], style(i, j)) for j in fit
             ]
-            self._row(name, left, line, widths)
+            self._row(name, label_width, line, widths)
         print()
 
     def _row_indices(self, count: int) -> list[int | None]:
@@ -173,13 +173,13 @@ class Terminal:
         return elide(count, TOKENS_SHOWN if self._wraps else count, TOKENS_SHOWN // 2)
 
     def _row(
-        self, name: str, left: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
+        self, name: str, label_width: int, cells: Sequence[tuple[str, str]], widths: Sequence[int]
     ) -> None:
         """Print a row of cells, aligned right."""
-        line = name + " " * (left - display_width(name))
+        line = name + " " * (label_width - display_width(name))
         for (text, style), width in zip(cells, widths, strict=True):
             padded = " " * (width - display_width(text)) + text
-            line += "  " + (f"{style}{padded}{PLAIN}" if style and self._has_styles else padded)
+            line += "  " + (f"{style}{padded}{RESET}" if style and self._has_styles else padded)
         print(line)
 
 
@@ -189,7 +189,7 @@ def _colour(ground: int, colour: str) -> str:
     return f"\x1b[{ground};2;{r};{g};{b}m"
 
 
-def _safe(text: str) -> str:
+def _escape(text: str) -> str:
     """Text with escapes for control characters and for what stdout can't encode.
 
     Column widths depend on the escapes, so texts are escaped before they are aligned.

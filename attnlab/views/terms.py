@@ -69,7 +69,7 @@ class Line:
 
 @dataclass(frozen=True)
 class TermTable:
-    """Rows of cells, of which the first is the header, and footers.
+    """A header and rows of cells, then footers.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ def lines_of_table(table: TermTable, width: int) -> list[str]:
 def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[str]:
     """Split a wide table into parts, each with column 0; columns in `left` are aligned left."""
     widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
-    parts: list[str] = []
+    lines: list[str] = []
     start = 1
     while start < len(widths):
         stop, used = start + 1, widths[0] + 2 + widths[start]
@@ -100,9 +100,9 @@ def fold(rows: list[list[str]], width: int, left: Sequence[int] = (0,)) -> list[
             stop += 1
         part = [0, *range(start, stop)]
         aligned_left = [index for index, column in enumerate(part) if column in left]
-        parts += [align([[row[column] for column in part] for row in rows], left=aligned_left), ""]
+        lines += [align([[row[column] for column in part] for row in rows], left=aligned_left), ""]
         start = stop
-    return parts[:-1]
+    return lines[:-1]
 
 
 def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]:
@@ -113,7 +113,7 @@ def halve(rows: list[list[str]], feet: list[list[str]], width: int) -> list[str]
     header, *lines = rows
     half, empty = (len(lines) + 1) // 2, [""] * len(header)
     left = [header, *lines[:half], *feet]
-    right = [header, *lines[half:], *[empty] * len(left)]
+    right = [header, *lines[half:], *[empty] * len(left)]  # zip drops the surplus
     pairs = zip(left, right, strict=False)
     return [align([[*row, "", *other] for row, other in pairs])]
 
