@@ -403,11 +403,13 @@ def _with_timeout(seconds: float, call: Callable[[], Value]) -> Value:
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
+        raise TimeoutError(Message("no answer within {seconds} seconds", seconds=f"{seconds:g}"))
     return results[0]
 
 
 def _one_line(error: Exception) -> str:
     """An error's message as one printable line, shortened."""
+    if error.args and isinstance(error.args[0], Message):
+        return error.args[0]
     text = printable(" ".join(str(error).split()))
     return text if len(text) <= 300 else f"{text[:300]} …"

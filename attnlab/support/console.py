@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from attnlab.errors import AttnlabError
+from attnlab.support.messages import Message, say
 
 # Exit statuses as a shell reports them: 128 + the number of SIGPIPE and SIGINT.
 CLOSED_PIPE, INTERRUPTED = 141, 130
@@ -48,11 +49,12 @@ def exit_status(program: Callable[[], int]) -> int:
         _discard_output(sys.stdout)
         if isinstance(error, BrokenPipeError):
             return CLOSED_PIPE
-        _report(f"the output can't be written: {error.strerror}")
+        reason = Message(error.strerror or "")
+        _report(say("the output can't be written: {reason}", reason=reason))
         return 2
     except KeyboardInterrupt as interrupt:
         _discard_output(sys.stdout)
-        _report(str(interrupt) or "Interrupted")
+        _report(str(interrupt) or say("Interrupted"))
         return INTERRUPTED
     return status
 
