@@ -2,8 +2,8 @@
 
     python examples/book/grade.py NOTEBOOK... [--into DIRECTORY] [--seconds 60] [--megabytes 2048]
 
-DIRECTORY, `graded` by default, gets `grades.csv`, a row for each notebook, and `feedback/`, a page
-of Markdown for each, which names the mistakes that `attnlab.check` finds.
+Writes to DIRECTORY, by default `graded`: `grades.csv`, with a row for each notebook, and
+`feedback/`, with a Markdown page for each that names the mistakes `attnlab.check` finds.
 
 The notebooks come from `editions.py write learner` or `home`. Tasks and predictions are in cells
 with nbgrader's metadata. Unlike otter-grader's format, nbgrader's needs no second file of tests and
@@ -232,7 +232,7 @@ def run_job(job: Mapping[str, Any], directory: Path) -> str:
 def run_tasks(
     number: str, submitted: Mapping[str, str], seconds: int, megabytes: int
 ) -> dict[str, tuple[Mark, dict[str, Any]]]:
-    """The result of each task's function, or why it has none.
+    """Run each task's function; return its mark, and the arrays if it returned any.
 
     If the process ends during a task, at a limit or in a crash, the next process skips that task.
     """
@@ -252,7 +252,7 @@ def run_tasks(
         with tempfile.TemporaryDirectory() as temporary:
             directory = Path(temporary)
             failure = run_job(job | {"skipped": skipped}, directory)
-            current = ""
+            current = ""  # the task that was running last
             for event in events_of(directory):
                 task = event["task"]
                 if event["status"] == "finished":
