@@ -166,7 +166,7 @@ pictures.heatmap(
 )
 
 # %% [markdown]
-# ## 11.4 Counted
+# ## 11.4 The count
 #
 # How many multiplications does one more token take after T tokens? Without the cache, T + 1 rows go
 # through the model again; with it, one. In each layer:
@@ -220,7 +220,7 @@ billions = {
 pictures.curves(billions, x=list(lengths), x_name="T", y_name="10⁹ multiplications")
 
 # %% [markdown]
-# ## 11.5 Measured
+# ## 11.5 The time
 #
 # Now with a timer. One more token after a longer text is timed in three ways: with the cache; only
 # the matrix products of that step, one row times each matrix; and without the cache. Each time is

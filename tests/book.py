@@ -18,7 +18,7 @@ from attnlab.views import plot
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
-from editions import CHAPTERS, LATER, file_of, prose, solved, texts, translation_of
+from editions import CHAPTERS, LATER, file_of, prose, solve, texts, translation_of
 
 __all__ = [
     "CHAPTERS",
@@ -90,7 +90,7 @@ def run(
     """
     file = file_of(number)
     script = file.read_text(encoding="utf-8")
-    script = changed(solved(script, number) if is_solved else script, changes)
+    script = changed(solve(script, number) if is_solved else script, changes)
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
     plots = mock.patch.multiple(plot, **dict.fromkeys(PLOTS, mock.DEFAULT))

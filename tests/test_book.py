@@ -21,12 +21,12 @@ from editions import (
     marked,
     prose,
     slides,
-    stale,
+    stale_headings,
     texts,
     texts_of_code,
-    translated,
+    translate,
     translation_of,
-    untranslated,
+    untranslated_texts,
 )
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+\.\d+(?!\.?\w)", re.ASCII)
@@ -67,13 +67,13 @@ def test_script_is_split_into_cells() -> None:
 
 
 def test_editions_share_code() -> None:
-    both = translated(SCRIPT, CHINESE)
+    both = translate(SCRIPT, CHINESE)
     assert both == (
         "# %% [markdown]\n# # 1. 一\n#\n# 二加二。\n\n# %%\nprint(2 + 2)\n\n"
         "# %% [markdown]\n# ## 1.1 更多\n"
     )
     with pytest.raises(ValueError, match="2 cells of prose in English, 1 in Chinese"):
-        translated(SCRIPT, CHINESE.partition("<!-- new")[0])
+        translate(SCRIPT, CHINESE.partition("<!-- new")[0])
 
 
 def structure_of(script: str) -> str:
@@ -94,7 +94,7 @@ def test_chinese_code_differs_only_in_strings_and_comments() -> None:
     for chapter in (*CHAPTERS, *LATER):
         script = text_of(chapter)
         used.update(texts_of_code(script))
-        assert untranslated(script) == []
+        assert untranslated_texts(script) == []
         both = edition(chapter, "zh").replace('prepare_script("zh")', "prepare_script()")
         assert structure_of(both) == structure_of(script)
     assert set(IN_CHINESE) <= used
@@ -108,26 +108,26 @@ def test_chinese_code_differs_only_in_strings_and_comments() -> None:
 
 
 def test_untranslated_strings_in_code_are_reported() -> None:
-    assert untranslated(SCRIPT) == []
-    assert untranslated(SCRIPT + '\n# %%\nprint("two words")  # and a comment\n') == [
+    assert untranslated_texts(SCRIPT) == []
+    assert untranslated_texts(SCRIPT + '\n# %%\nprint("two words")  # and a comment\n') == [
         "two words",
         "and a comment",
     ]
 
 
 def test_an_outdated_translation_is_reported() -> None:
-    assert stale(SCRIPT, CHINESE) == ["# 1. One", "## 1.1 More"]
+    assert stale_headings(SCRIPT, CHINESE) == ["# 1. One", "## 1.1 More"]
     fresh = marked(SCRIPT, CHINESE)
     assert [text for _, text in texts(fresh)] == [text for _, text in texts(CHINESE)]
-    assert stale(SCRIPT, fresh) == []
-    assert stale(SCRIPT.replace("Two plus", "2 plus"), fresh) == ["# 1. One"]
-    assert stale(SCRIPT + "#\n# And more.\n", fresh) == ["## 1.1 More"]
-    assert stale(SCRIPT.replace("print(2 + 2)", "print(4)"), fresh) == []
+    assert stale_headings(SCRIPT, fresh) == []
+    assert stale_headings(SCRIPT.replace("Two plus", "2 plus"), fresh) == ["# 1. One"]
+    assert stale_headings(SCRIPT + "#\n# And more.\n", fresh) == ["## 1.1 More"]
+    assert stale_headings(SCRIPT.replace("print(2 + 2)", "print(4)"), fresh) == []
 
 
 def test_untranslated_prose_is_not_marked_as_translated() -> None:
     half = CHINESE.partition("<!-- new")[0]
-    assert stale(SCRIPT, marked(SCRIPT, half)) == ["## 1.1 More"]
+    assert stale_headings(SCRIPT, marked(SCRIPT, half)) == ["## 1.1 More"]
     assert texts(marked(SCRIPT, half))[1] == ("new", "## 1.1 More")
     assert texts(marked(SCRIPT, CHINESE + "<!-- new -->\n多余\n"))[2] == ("new", "多余")
 
@@ -251,7 +251,9 @@ def test_chapter_minutes_follow_the_stated_rule(chapter: Path) -> None:
 @pytest.mark.parametrize("chapter", [*CHAPTERS, *LATER], ids=name)
 def test_chinese_structure_matches_english(chapter: Path) -> None:
     english = [cell.text for cell in prose(text_of(chapter))]
-    assert stale(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []
+    assert (
+        stale_headings(text_of(chapter), translation_of(chapter).read_text(encoding="utf-8")) == []
+    )
     for english_text, other in zip(english, chinese(chapter), strict=True):
         assert re.search(r"[\u4e00-\u9fff]", other), other
         for pattern in (NUMBER, CODE):

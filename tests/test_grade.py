@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 from book import CHAPTERS
-from editions import PREDICTION, SOLUTIONS, cells, edition, filled, for_audience
-from grade import MAX_BYTES, arrays_of, events_of, id_of, isolated_command, main, plain, tasks_of
+from editions import PREDICTION, SOLUTIONS, cells, edition, fill_in, for_audience
+from grade import (
+    MAX_BYTES,
+    arrays_of,
+    escape_formula,
+    events_of,
+    id_of,
+    isolated_command,
+    main,
+    tasks_of,
+)
 
 NBFORMAT = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
 
@@ -41,7 +50,7 @@ def solved(number: str, *changes: tuple[str, str], language: str = "en") -> dict
     notebook = notebook_of(number, language=language)
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            cell["source"] = filled("".join(cell["source"]), number)
+            cell["source"] = fill_in("".join(cell["source"]), number)
             for old, new in changes:
                 cell["source"] = cell["source"].replace(old, new)
     return notebook
@@ -222,7 +231,7 @@ def test_tampering(tmp_path: Path) -> None:
 
 
 def test_csv_cells_are_not_formulas() -> None:
-    assert [plain(text) for text in ("=1", "+1", "-1", "@a", "a=1")] == [
+    assert [escape_formula(text) for text in ("=1", "+1", "-1", "@a", "a=1")] == [
         "'=1",
         "'+1",
         "'-1",

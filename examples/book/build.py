@@ -32,7 +32,7 @@ from api import names, reference
 from diagram import diagram
 from drawings import DRAWINGS, as_markdown, drawing
 from editions import CHAPTERS, LATER, lesson
-from folding import folded
+from folding import fold
 from nbformat.v4 import new_code_cell
 from question_bank import page
 
@@ -84,7 +84,7 @@ def split_cells(cells: Sequence[Any]) -> Iterator[Any]:
         if cell.cell_type != "code" or "nbgrader" in cell.metadata:
             yield cell
             continue
-        for part, is_folded in folded(cell.source, code[number:]):
+        for part, is_folded in fold(cell.source, code[number:]):
             metadata = {"tags": ["hide-input"]} if is_folded else {}
             yield new_code_cell(part, metadata=metadata)  # type: ignore[no-untyped-call]
 

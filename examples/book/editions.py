@@ -141,7 +141,7 @@ def texts(translation: str) -> list[tuple[str, str]]:
     return [(mark, text.strip()) for mark, text in zip(parts[::2], parts[1::2], strict=True)]
 
 
-def stale(script: str, translation: str) -> list[str]:
+def stale_headings(script: str, translation: str) -> list[str]:
     """The headings of a chapter's cells whose translations are out of date."""
     english, chinese = prose(script), texts(translation)
     if len(english) != len(chinese):
@@ -166,7 +166,7 @@ def texts_of_code(script: str) -> list[str]:
     return [match[match.lastindex or 0] for text in code for match in TEXT.finditer(text)]
 
 
-def untranslated(script: str) -> list[str]:
+def untranslated_texts(script: str) -> list[str]:
     """The strings and comments that have words, but no entry in the catalogue."""
     return [
         text
@@ -190,7 +190,7 @@ def code_in_chinese(code: str) -> str:
     return TEXT.sub(replacement, code).replace("prepare_script()", 'prepare_script("zh")')
 
 
-def translated(script: str, translation: str) -> str:
+def translate(script: str, translation: str) -> str:
     """The Chinese edition of a chapter.
 
     Raises
@@ -200,7 +200,7 @@ def translated(script: str, translation: str) -> str:
     """
     chinese = (text for _, text in texts(translation))
     if len(texts(translation)) != len(prose(script)):
-        raise ValueError(stale(script, translation)[0])
+        raise ValueError(stale_headings(script, translation)[0])
     translated_cells = (
         Cell(next(chinese) if cell.is_prose else code_in_chinese(cell.text), cell.is_prose)
         for cell in cells(script)
@@ -213,7 +213,7 @@ def edition(chapter: Path, language: str) -> str:
     script = chapter.read_text(encoding="utf-8")
     if language == "en":
         return script
-    return translated(script, translation_of(chapter).read_text(encoding="utf-8"))
+    return translate(script, translation_of(chapter).read_text(encoding="utf-8"))
 
 
 def nbgrader(grade_id: str, *, points: int = 0, is_solution: bool = False) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def empty_function(code: str) -> ast.FunctionDef | None:
     return None
 
 
-def filled(code: str, number: str, before: str = "", after: str = "") -> str:
+def fill_in(code: str, number: str, before: str = "", after: str = "") -> str:
     """A code cell with its empty function solved, between the lines `before` and `after`."""
     if not (empty := empty_function(code)):
         return code
@@ -272,10 +272,10 @@ def filled(code: str, number: str, before: str = "", after: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def solved(script: str, number: str) -> str:
+def solve(script: str, number: str) -> str:
     """The script of a chapter with the solutions in place of its empty functions."""
     return "\n".join(
-        str(cell if cell.is_prose else replace(cell, text=filled(cell.text, number)))
+        str(cell if cell.is_prose else replace(cell, text=fill_in(cell.text, number)))
         for cell in cells(script)
     )
 
@@ -298,7 +298,7 @@ def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Itera
             if empty := empty_function(cell.text):
                 task = f"{number}-{empty.name}"
                 marks = ("    ### BEGIN SOLUTION", "    ### END SOLUTION")
-                text = filled(cell.text, number, *marks) if audience == "teacher" else cell.text
+                text = fill_in(cell.text, number, *marks) if audience == "teacher" else cell.text
                 yield Cell(text, False, nbgrader(task, is_solution=True))
             elif task and (match := CHECKED.search(cell.text)):
                 text = cell.text
@@ -400,7 +400,7 @@ def main(arguments: list[str]) -> int:
                 file = translation_of(chapter)
                 translation = file.read_text(encoding="utf-8") if file.exists() else ""
                 script = chapter.read_text(encoding="utf-8")
-                for heading in stale(script, translation) + untranslated(script):
+                for heading in stale_headings(script, translation) + untranslated_texts(script):
                     print(f"{chapter.stem}: {heading}")
                     problems += 1
             return int(problems > 0)

@@ -10,7 +10,7 @@ IN_VIEW = 15  # cells of up to this many lines are shown whole
 SHORTEST = 2  # parts with fewer lines aren't folded
 
 
-def folded(code: str, later: Sequence[str] = ()) -> Iterator[tuple[str, bool]]:
+def fold(code: str, later: Sequence[str] = ()) -> Iterator[tuple[str, bool]]:
     """The parts of a cell, in order, and whether each is folded.
 
     Executed one after the other, the parts do what the cell does.
@@ -24,7 +24,7 @@ def folded(code: str, later: Sequence[str] = ()) -> Iterator[tuple[str, bool]]:
         return
     parts, lines, start = [], code.splitlines(), 0
     statements = ast.parse(code).body
-    plumbing = plumbing_of(statements, needed(later))
+    plumbing = plumbing_of(statements, needed_names(later))
     for is_folded, group in groupby(statements, plumbing.__contains__):
         end = [*group][-1].end_lineno
         parts.append(("\n".join(lines[start:end]), is_folded))
@@ -77,7 +77,7 @@ def is_text(node: ast.AST) -> bool:
     return not computes and bool(texts or any(isinstance(word.value, str) for word in words))
 
 
-def needed(cells: Sequence[str]) -> set[str]:
+def needed_names(cells: Sequence[str]) -> set[str]:
     """The names that cells read before they set them."""
     names: set[str] = set()
     for cell in reversed(cells):

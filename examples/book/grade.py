@@ -44,7 +44,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from editions import CHAPTERS, PREDICTION, Cell, cells, edition, file_of, for_audience, solved
+from editions import CHAPTERS, PREDICTION, Cell, cells, edition, file_of, for_audience, solve
 
 import attnlab
 from attnlab import checking, pictures
@@ -95,7 +95,7 @@ class Mark:
     """The points for a task or a prediction, and the feedback on it."""
 
     name: str
-    of: int
+    max_points: int
     points: float = 0
     status: str = "missing"
     words: str = ""
@@ -111,6 +111,14 @@ class Grade:
     status: str = "graded"
     marks: list[Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def points(self) -> float:
+        return sum(mark.points for mark in self.marks)
+
+    @property
+    def max_points(self) -> int:
+        return sum(mark.max_points for mark in self.marks)
 
 
 def say(template: str, **values: object) -> str:
@@ -149,7 +157,7 @@ def tasks_of(number: str) -> dict[str, Task]:
         if id_of({"metadata": cell.metadata}).endswith("-check")
     }
     if checks:
-        script = solved(chapter.read_text(encoding="utf-8"), number)
+        script = solve(chapter.read_text(encoding="utf-8"), number)
         with (
             mock.patch.dict(os.environ, ATTNLAB_MODEL="pocket"),
             mock.patch.multiple(pictures, **dict.fromkeys(PICTURES, mock.DEFAULT)),
@@ -412,19 +420,16 @@ def as_code_block(text: str) -> str:
 
 def feedback(grade: Grade) -> str:
     """A page of Markdown for a learner."""
-    points, possible = (
-        sum(mark.points for mark in grade.marks),
-        sum(mark.of for mark in grade.marks),
-    )
     lines = [f"# {grade.notebook.name}", ""]
     if not grade.chapter:
         return "\n".join([*lines, say("Not graded: {status}.", status=grade.status), ""])
-    template = "Chapter {number}: {points} of {of} points."
-    lines += [say(template, number=int(grade.chapter), points=f"{points:g}", of=possible), ""]
+    total = {"points": f"{grade.points:g}", "of": grade.max_points}
+    lines += [say("Chapter {number}: {points} of {of} points.", number=int(grade.chapter), **total)]
+    lines += [""]
     lines += [f"* {note}" for note in grade.notes] + [""] * bool(grade.notes)
     lines += [f"| | {say('points')} | |", "| --- | --- | --- |"]
     for mark in grade.marks:
-        score = say("{points} of {of}", points=f"{mark.points:g}", of=mark.of)
+        score = say("{points} of {of}", points=f"{mark.points:g}", of=mark.max_points)
         lines.append(f"| {mark.name} | {score} | {say(mark.status)} |")
     for mark in grade.marks:
         if mark.words:
@@ -434,7 +439,7 @@ def feedback(grade: Grade) -> str:
     return "\n".join([*lines, ""])
 
 
-def plain(value: str) -> str:
+def escape_formula(value: str) -> str:
     """A value, quoted if a spreadsheet would read it as a formula."""
     return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
@@ -450,13 +455,13 @@ def grade_rows(grades: Sequence[Grade]) -> list[dict[str, str]]:
         ]
         rows.append(
             {
-                "notebook": plain(str(grade.notebook)),
+                "notebook": escape_formula(str(grade.notebook)),
                 "chapter": grade.chapter,
                 "status": grade.status,
-                "points": f"{sum(mark.points for mark in grade.marks):g}",
-                "of": str(sum(mark.of for mark in grade.marks)),
-                "mistakes": plain("; ".join(mistakes)),
-                "notes": plain(" ".join(grade.notes)),
+                "points": f"{grade.points:g}",
+                "of": str(grade.max_points),
+                "mistakes": escape_formula("; ".join(mistakes)),
+                "notes": escape_formula(" ".join(grade.notes)),
                 "feedback": f"feedback/{number:03}.md",
                 **{mark.name: f"{mark.points:g}" for mark in grade.marks},
             }
@@ -484,7 +489,7 @@ def main(arguments: Sequence[str]) -> int:
         page = options.into / "feedback" / f"{number:03}.md"
         with using_language(grade.language):
             page.write_text(feedback(grade), encoding="utf-8")
-        points = f"{sum(m.points for m in grade.marks):g} of {sum(m.of for m in grade.marks)}"
+        points = f"{grade.points:g} of {grade.max_points}"
         print(f"{notebook}: {points if grade.chapter else grade.status}")
     rows = grade_rows(grades)
     columns = list(dict.fromkeys(name for row in rows for name in row))

@@ -69,13 +69,13 @@ function fit(slide) {
   }
 }
 function show() {
-  const now = Math.min(Math.max(Number(location.hash.slice(1)) || 1, 1), slides.length);
-  slides.forEach((slide, index) => slide.classList.toggle("shown", index === now - 1));
-  document.querySelector("#number").textContent = `${now} / ${slides.length}`;
-  return now;
+  const current = Math.min(Math.max(Number(location.hash.slice(1)) || 1, 1), slides.length);
+  slides.forEach((slide, index) => slide.classList.toggle("shown", index === current - 1));
+  document.querySelector("#number").textContent = `${current} / ${slides.length}`;
+  return current;
 }
-function go(by) {
-  location.hash = Math.min(Math.max(show() + by, 1), slides.length);
+function go(offset) {
+  location.hash = Math.min(Math.max(show() + offset, 1), slides.length);
   show();
   scrollTo(0, 0);
 }
