@@ -37,7 +37,7 @@ SCALE = 1.0  # standard deviation of the numbers of its words
 #
 # Give each word a vector and add them up. The arrows below are drawn head to tail: two sentences
 # with the same words in another order take different routes and end at the same point. Their
-# average is the same too, and from it alone you can't tell who chased whom.
+# average is the same too, and it doesn't tell you who chased whom.
 
 # %%
 arrows = {"dog": [1.0, 1.5], "chased": [1.5, 0.5], "cat": [1.5, -1.0]}
@@ -103,7 +103,7 @@ pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction 
 #
 # Suppose such a network translates "I will eat" into "je vais manger". The **encoder** (the network
 # that reads) turns the words into states h₁, h₂ and h₃; the **decoder** (the one that writes)
-# receives h₃ alone, as a relay runner receives one baton. Read a paragraph, close your eyes and
+# receives only h₃, as a relay runner receives one baton. Read a paragraph, close your eyes and
 # translate it: you have the same problem.
 #
 # <!-- drawing: relay -->
@@ -127,7 +127,7 @@ pictures.curves({"fraction": remaining}, x_name="words later", y_name="fraction 
 # * 1997: LSTM, a recurrent network that forgets less.
 # * 2014: attention on top of a recurrent network.
 # * 2017: the Transformer, attention without recurrence.
-# * 2018: GPT, the Transformer's decoder alone.
+# * 2018: GPT, only the Transformer's decoder.
 #
 # One question remains: where do the weights come from?
 

@@ -13,7 +13,7 @@
 # * **Before this**: [chapter 3](03_one_head_by_hand.py).
 # * **Time**: about 50 minutes, exercises included.
 # * **Misconception**: "Dropout makes attention focus." It removes weights at random, so that the
-#   model relies on none of them alone.
+#   model relies on no single one.
 
 # %%
 import numpy as np
@@ -298,8 +298,8 @@ print(f"\nMean of the draws and no dropout, all weights: at most {distance:.4f} 
 # A head has one row of weights for each word. **Multi-head attention** has several heads, each with
 # its own matrices; here two. Their contexts are concatenated, [`concat`](../attnlab/equations.py):
 # two columns from head 0, two from head 1. The picture compares them with a single head of width D:
-# its three maps are D × D, and those of each of H heads are D × D/H. Both have equally many
-# numbers, but with H heads a word has H rows of weights.
+# its three maps are D × D, and each of H heads has maps of D × D/H. Both have equally many numbers,
+# but with H heads a word has H rows of weights.
 #
 # <!-- drawing: heads -->
 #
@@ -524,6 +524,6 @@ print(checked(causal, my_causal_head, X, *matrices))
 #
 # * W_Q, W_K and W_V are what attention learns.
 # * The causal mask sets later scores to -inf before softmax, so each row still sums to 1.
-# * Dropout is for training alone; scaling the remaining weights preserves their mean.
+# * Dropout is for training only; scaling the remaining weights preserves their mean.
 # * Heads differ because they start from different random numbers: equal heads get equal gradients
 #   and stay equal.

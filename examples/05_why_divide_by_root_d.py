@@ -254,7 +254,7 @@ print(f"  scores = raw_scores / √{d}   {T} · {T}      = {T * T:,} divisions m
 # <details><summary>Answer</summary>
 #
 # Nothing: each key has 0.2000 whatever the factor. Softmax depends only on differences between
-# scores, and 64 times no difference is none.
+# scores, and these five don't differ.
 #
 # </details>
 #

@@ -364,8 +364,8 @@ print(
 # it is 16 tokens with the curly apostrophe and 14 with a straight one. (It has also been counted as
 # 21, which is wrong for both.)
 #
-# These tables say something about language only if the model was trained. Those of a model with
-# random parameters look similar. So check first which model it is.
+# These tables say something about language only if the model was trained. With random parameters
+# they look similar. So check first which model it is.
 
 # %%
 PROMPT = "Martin’s one of my sons, and the other is Chanler."

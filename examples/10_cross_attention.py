@@ -166,7 +166,7 @@ pictures.heatmap(masked.weights, rows=english, columns=french, title="weights, c
 # Among themselves the English words do need a causal mask, since they are written one by one. That
 # is **self-attention**, and it comes first in each layer of the decoder: attend to what is written
 # so far, then to the other sentence, then process both (the MLP of [chapter
-# 8](08_a_tokens_journey.py)). GPT-2 is a decoder alone: it has no second sequence, and so no
+# 8](08_a_tokens_journey.py)). GPT-2 is only a decoder: it has no second sequence, and so no
 # cross-attention. Its prompt is part of its only sequence.
 #
 # ## 10.5 Attention ignores the order of the keys

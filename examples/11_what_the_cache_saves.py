@@ -251,16 +251,16 @@ def measure(model: attnlab.GPT2) -> list[str]:
     matrices = [parameters["W_E"].T, *(parameters[path] for path in parameters if ".W_" in path)]
     pairs = [(np.ones((1, len(W)), W.dtype), W) for W in matrices]
     with_cache = fastest_ms(lambda: next(steps))
-    alone = fastest_ms(lambda: [row @ W for row, W in pairs])
+    products_only = fastest_ms(lambda: [row @ W for row, W in pairs])
     without = fastest_ms(lambda: model.trace(ids).next_logits)
     sizes = map(str, (config.n_layer, config.n_embd, len(ids)))
-    return [*sizes, *(f"{time:.2f}" for time in (with_cache, alone, without))]
+    return [*sizes, *(f"{time:.2f}" for time in (with_cache, products_only, without))]
 
 
 # %%
 models = [pocket] if model.config == pocket.config else [pocket, model]
 print("\n11.5 Milliseconds for one more token")
-columns = ["layers", "D", "T", "with cache", "its products alone", "without cache"]
+columns = ["layers", "D", "T", "with cache", "only its products", "without cache"]
 print(align([columns, *map(measure, models)], left=()))
 
 # %% [markdown]

@@ -69,13 +69,13 @@ print(align(table))
 #
 # Other methods for long texts, by what they leave out:
 #
-# * Sparse Transformer (Child and others, 2019): all keys but those of a fixed pattern.
+# * Sparse Transformer (Child and others, 2019): all keys outside a fixed pattern.
 # * Adaptive span (Sukhbaatar and others, 2019): what is further back than a head has learned to
 #   need.
 # * Reformer (Kitaev, Kaiser and Levskaya, 2020): keys whose hash differs from the query's.
 # * Linformer (Wang and others, 2020): individual keys; it mixes them into a fixed number of rows.
 # * Blockwise parallel (Liu and Abbeel, 2023) and ring attention (Liu, Zaharia and Abbeel, 2023):
-#   nothing; they compute block by block (17.3), the latter on many devices.
+#   nothing; they compute block by block (17.3), ring attention on many devices.
 
 # %%
 distance = np.arange(T)[:, None] - np.arange(T)

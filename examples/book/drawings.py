@@ -36,7 +36,7 @@ X -> W -> context; X -> W0 -> c0 -> concat; X -> W1 -> c1 -> concat; X -> W2 -> 
 concat -> W_O -> output;
 """
 RELAY = """
-subgraph cluster_0 { label="the last state alone"; je [fillcolor=lightsteelblue1];
+subgraph cluster_0 { label="only the last state"; je [fillcolor=lightsteelblue1];
 { rank=same; a [label="h₁\\nI"]; b [label="h₂\\nwill"]; c [label="h₃\\neat"]; a -> b -> c; }
 c -> je [label=" 100 %", penwidth=4]; }
 subgraph cluster_1 { label="attention"; je2 [label="je", fillcolor=lightsteelblue1];
@@ -59,7 +59,7 @@ DRAWINGS = {
     "overview": (OVERVIEW, "From a text to the next token"),
     "heads": (HEADS, "One head of D × D, and H heads of D × D/H, whose contexts are joined"),
     "timeline": (TIMELINE, "From ELIZA in 1966 to GPT in 2018; blue: with attention"),
-    "relay": (RELAY, "A decoder that receives the last state alone, and one that attends to all"),
+    "relay": (RELAY, "A decoder that receives only the last state, and one that attends to all"),
 }
 # Chinese for the labels, and for the alt text of each drawing.
 CHINESE = {
@@ -73,7 +73,7 @@ CHINESE = {
     "one head": "一个头",
     "H heads": "H 个头",
     "joined: D": "拼接：D",
-    "the last state alone": "只传最后一个状态",
+    "only the last state": "只传最后一个状态",
     "attention": "注意力",
     "1980s\\nRNN": "1980 年代\\nRNN",
     "2014\\nRNN + attention": "2014\\nRNN + 注意力",

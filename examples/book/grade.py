@@ -5,7 +5,7 @@
 DIRECTORY, `graded` by default, gets `grades.csv`, a row for each notebook, and `feedback/`, a page
 of Markdown for each, which names the mistakes that `attnlab.check` finds.
 
-The notebooks are those of `editions.py write learner` or `home`. Tasks and predictions are in cells
+The notebooks come from `editions.py write learner` or `home`. Tasks and predictions are in cells
 with nbgrader's metadata. Unlike otter-grader's format, nbgrader's needs no second file of tests and
 no container, and Jupyter's servers for classes support it. This program doesn't need nbgrader, but
 a teacher may use nbgrader instead, with the notebooks of `editions.py write teacher`.

@@ -14,7 +14,7 @@ TITLES = {
         "# The equations\n\nGPT-2 on one page: `attnlab.equations`, the code that computes every "
         "number of this book, and beside each function the same equation, translated from that "
         "code. A product without a sign is a matrix product, ⊙ multiplies number by number, and "
-        "sums and maxima run over a row. What only cuts or joins arrays is shown as code alone."
+        "sums and maxima run over a row. Functions that only cut or join arrays are shown as code."
     ),
     "zh": (
         "# 方程\n\nGPT-2 的全部方程都在一页上：`attnlab.equations`，书里的每个数都由这些代码算出。"

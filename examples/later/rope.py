@@ -55,7 +55,7 @@ pictures.points(
 # %% [markdown]
 # ## Only the distance counts
 #
-# The dot product of two rotated rows depends on the difference of their positions alone. So the
+# The dot product of two rotated rows depends only on the difference of their positions. So the
 # whole text may move by 1,000 positions, and no score changes: the model needs no row for position
 # 1,007, and GPT-2, which has none for position 1,024, would stop.
 
