@@ -108,7 +108,7 @@ async function runLatest(request) {
   applyResult();
 }
 
-let progress = 1; // the source's, from 0 to 1; a source that doesn't report it stays at 1
+let progress = 1; // of what the source loads or computes, from 0 to 1
 
 function showProgress(fraction) {
   progress = fraction;
@@ -204,7 +204,7 @@ function followChange() {
   change.draw();
 }
 
-/** Replace a request that failed or was cancelled by the shown trace's. */
+/** Make the shown trace's request the last one, such as after a failed request. */
 function resetRequest() {
   const { ids, ablated } = traceHistory.at(-1);
   lastRequest = { text: { ids }, ablated };

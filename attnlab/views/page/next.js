@@ -15,7 +15,7 @@ const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n
 
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
-  const plain = symbol.replaceAll("Ġ", " "); // the text, unless the description has another
+  const plain = symbol.replaceAll("Ġ", " "); // the text, unless the description includes it
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
   return { id, symbol, text: text ?? plain, bytes: bytes ?? hex.join(" ") };
 }

@@ -2,7 +2,7 @@
 
 const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
 
-const chosenStep = { trace: 0, path: "embedding", component: 0 };
+const chosenStep = { trace: 0, path: "embedding", component: 0, isLinked: false }; // isLinked: in the page's link
 
 let shownStep; // from `readPass`, with its `step` and `part`
 let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
@@ -44,7 +44,7 @@ function openPass() {
 const partOf = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
-/** Go to a step, and to one of its numbers, and link to it. */
+/** Go to a step and one of its numbers; the page's link then includes them. */
 function goTo(path, component = chosenStep.component) {
   Object.assign(chosenStep, { path, component, isLinked: true });
   updateLink();
@@ -355,7 +355,7 @@ function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
   return axes.split(" ").map((axis) => axis.split("·").reduce((n, name) => n * sizes[name], 1));
 }
 
-/** Show one number of the row, and how it is computed. */
+/** Mark a component of the row, and show how it is computed. */
 function showComponent(c) {
   chosenStep.component = c;
   strip.mark(c);

@@ -93,7 +93,7 @@ function makeText(view) {
     });
   }
 
-  // Cached tokens are no queries; they stand for the first one.
+  // Cached tokens aren't queries; they select the first one.
   const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
   const choose = (n) => select(queryAt(n));
   /** Make chip n the one that Tab reaches. */
