@@ -6,10 +6,10 @@ const description = JSON.parse(document.getElementById("description").textConten
 const say = (text, values = {}) =>
   (description.words[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
-/** The same for a text that isn't written here, but comes from Python. */
+/** Like `say`, for a text that comes from Python. */
 const sayStored = say;
 
-/** The same as a list, for values that are elements. */
+/** Like `say`, but returns a list, for values that are elements. */
 const sayParts = (text, values) =>
   (description.words[text] ?? text)
     .split(/\{(\w+)\}/)
@@ -23,7 +23,7 @@ const MATRICES = Object.keys(description.steps).filter(
 );
 const AFTER_MASK = new Set(["masked_scores", "weights"]);
 const DIFFERENCE = "B − A";
-const SHORT_TEXT = 44; // most characters of a text in a trace's name
+const NAME_EXCERPT_LENGTH = 44; // at most; characters of a text in a trace's name
 
 // Queries and keys are indices of `alignment`.
 const selection = { layer: 0, head: 0, step: "weights", query: 0, key: 0, display: "map", zoom: 1, textSize: 1, depth: "look", level: "model" };
@@ -41,22 +41,22 @@ let views;
 let whyNoDifference;
 let alignment; // for each query and each key: its position in each trace, or null
 
-/** Identifies tokens; two models' ids may mean different tokens. */
+/** A text's tokens, for comparison: two models' ids may mean different tokens. */
 const symbolsOf = ({ tokens }) => tokens.map(({ symbol }) => symbol);
 
-/** Replace the traces that are shown by others, described as in `description.traces`. */
+/** Show other traces, described as in `description.traces`. */
 function setTraces(descriptions) {
   const previous = traces ?? [];
   for (const { closing } of previous) closing.abort();
   traces = descriptions.map(traceOf);
   for (const trace of traces) for (const other of previous) reusePacks(trace, other);
-  const texts = align(traces.map(symbolsOf));
+  const queries = align(traces.map(symbolsOf));
   const cached = traces.map((trace) => trace.cached);
   alignment = {
-    queries: texts,
+    queries,
     keys: [
-      ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((c) => (n < c ? n : null))),
-      ...texts.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
+      ...Array.from({ length: Math.max(...cached) }, (_, n) => cached.map((count) => (n < count ? n : null))),
+      ...queries.map((positions) => positions.map((n, t) => (n === null ? null : cached[t] + n))),
     ],
   };
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
@@ -81,7 +81,7 @@ function traceOf(described, number) {
     Tk,
     name: "AB"[number],
     mask: typeof described.mask === "string" ? unpackedMask(described.mask, T * Tk) : described.mask,
-    names: described.names ?? new Map(described.prediction.tokens.map((name) => [name[0], tokenOf(name)])), // by id
+    names: described.names ?? new Map(described.prediction.tokens.map((token) => [token[0], tokenOf(token)])), // by id
     graph: new Graph(described.graph),
     hyperparameters: { ...described.hyperparameters, activation: equations[described.hyperparameters.activation] },
     runs: new Map(), // of a head's queries, the most recently used
@@ -94,19 +94,20 @@ function traceOf(described, number) {
 
 /** Reuse the packs of the layers that a trace shares with a previous one. */
 function reusePacks(trace, other) {
-  const isSameText = trace.ablated && trace.names === other.names && trace.ids.join() === other.ids.join();
-  for (let layer = 0; isSameText && layer < layersShared(trace, other); layer++) {
+  const hasSameIds = trace.ablated && trace.names === other.names && trace.ids.join() === other.ids.join();
+  for (let layer = 0; hasSameIds && layer < layersShared(trace, other); layer++) {
     const name = `attention.${layer}`;
     if (other.loaded.has(layer)) trace.packs.set(name, other.packs.get(name));
   }
 }
 
-/** The number of layers, from the first, before any change that only one of two traces has. */
+/** The number of layers before the first change that only one of two traces has. */
 function layersShared(a, b) {
   const differing = [...a.ablated, ...b.ablated].filter((change) => ![a, b].every(({ ablated }) => isAmong(ablated, change)));
   return Math.min(a.layers, ...differing.map(([layer]) => (typeof layer === "number" ? layer : 0)));
 }
 
+/** Why two traces have no difference to show; "" if they have one. */
 function differentShapes(a, b) {
   if (a.layers !== b.layers || a.H !== b.H || a.Dh !== b.Dh) {
     const size = (trace) => say("{name} has {layers} layers of {H} heads, Dh {Dh}", trace);
@@ -115,7 +116,7 @@ function differentShapes(a, b) {
   return alignment.queries.some(isEverywhere) ? "" : say("No difference shown: no tokens of A and B correspond.");
 }
 
-/** What distinguishes each of two traces: its model, its text, or its changes. */
+/** What distinguishes each of two traces: its model, its text, or its changes. pairs: of aligned queries. */
 function distinctions(both, pairs) {
   const [a, b] = both;
   const differ = (property) => property(a) !== property(b);
@@ -133,14 +134,17 @@ function distinctions(both, pairs) {
 
 /** An excerpt of a text around token n, on one line. */
 function excerptAround({ tokens, excerpt }, n) {
-  if (excerpt.length <= SHORT_TEXT) return `“${excerpt}”`;
-  const plain = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text);
-  const [before, text] = [tokens.slice(0, n), tokens].map((list) => list.map(plain).join(""));
-  const start = Math.max(0, Math.min(before.length - 20, text.length - SHORT_TEXT));
-  const shown = text.slice(start, start + SHORT_TEXT);
-  return `“${start ? "…" : ""}${shown}${start + SHORT_TEXT < text.length ? "…" : ""}”`;
+  if (excerpt.length <= NAME_EXCERPT_LENGTH) return `“${excerpt}”`;
+  const onOneLine = ({ symbol, text }) => (/^[ĊčĉĠ]+$/.test(symbol) ? " " : text); // white space
+  const textOf = (list) => list.map(onOneLine).join("");
+  const before = textOf(tokens.slice(0, n));
+  const text = textOf(tokens);
+  const start = Math.max(0, Math.min(before.length - 20, text.length - NAME_EXCERPT_LENGTH));
+  const shown = text.slice(start, start + NAME_EXCERPT_LENGTH);
+  return `“${start ? "…" : ""}${shown}${start + NAME_EXCERPT_LENGTH < text.length ? "…" : ""}”`;
 }
 
+/** The name of a head, or without `head`, of an MLP. */
 const nameOfPart = ([layer, head]) =>
   head === undefined
     ? say("MLP of layer {layer}", { layer })
@@ -150,17 +154,18 @@ const nameOfPart = ([layer, head]) =>
 const isAblation = ([layer, , step]) => typeof layer === "number" && step === undefined;
 
 /** A change of a trace in words, see source.js; for an ablation, the name of the head or MLP. */
-function nameOfChange([layer, head, step, kind, ...cells]) {
+function nameOfChange([layer, head, step, edit, ...cells]) {
   if (layer === "mask") return say("no causal mask");
   if (layer === "root") return say("no division by √Dk");
   const name = nameOfPart([layer, head]);
   if (step === undefined) return name;
-  if (kind === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
-  return kind === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: kind / 100 });
+  if (edit === "flip") return cells.length === 2 ? say("{name}: 1 cell of the mask", { name }) : say("{name}: {count} cells of the mask", { name, count: cells.length / 2 });
+  return edit === "of" ? say("{name}: {step} of another text", { name, step }) : say("{name}: {step} × {factor}", { name, step, factor: edit / 100 });
 }
 
 /** What is ablated or edited in a trace, in words. */
 function changesIn({ ablated, note }) {
+  // A note such as ", edited" is written to follow a title.
   if (!ablated) return note.replace(/^[,，] ?/, "") || say("not edited");
   const names = ablated.filter(isAblation).map(nameOfPart).join("; ");
   const others = ablated.filter((change) => !isAblation(change)).map(nameOfChange);
@@ -181,10 +186,10 @@ function whyZero(a, b) {
 /** Whether a list of changes includes a change. */
 const isAmong = (changes, change) => changes.some((other) => other.join() === change.join());
 
-/** Whether all traces have a query or key. */
+/** Whether a query or key is in all traces. positions: its position in each, or null. */
 const isEverywhere = (positions) => !positions.includes(null);
 
-/** The index of the last number in an ascending list that isn't larger than n. */
+/** The index of the last number in an ascending list that isn't larger than n; 0 if all are. */
 function nearest(numbers, n) {
   const after = numbers.findIndex((other) => other > n);
   return Math.max(0, (after < 0 ? numbers.length : after) - 1);
@@ -197,14 +202,15 @@ function queryIn(trace) {
 }
 
 /**
- * A trace or a difference, as T rows and Tk columns. Row i is rows[i] of `alignment.queries`, and at position
- * queries[i] of each trace; columns likewise with columns[j] and keys[j].
+ * A trace or a difference, as T rows and Tk columns. Row i is the query of index rows[i] in `alignment.queries`;
+ * queries[i] are its positions in the traces. Columns likewise: columns[j] in `alignment.keys`, and keys[j].
  */
 function viewOf(name, viewed, distinction = "") {
   const [first] = viewed;
   const positionsIn = (all) => all.map((positions) => viewed.map(({ number }) => positions[number]));
   const indicesIn = (all) => positionsIn(all).flatMap((positions, n) => (isEverywhere(positions) ? [n] : []));
-  const [rows, columns] = [indicesIn(alignment.queries), indicesIn(alignment.keys)];
+  const rows = indicesIn(alignment.queries);
+  const columns = indicesIn(alignment.keys);
   const queries = positionsIn(alignment.queries).filter(isEverywhere);
   const keys = positionsIn(alignment.keys).filter(isEverywhere);
   const symbolIn = (tokens) =>
@@ -229,11 +235,11 @@ function viewOf(name, viewed, distinction = "") {
   };
 }
 
-/** Label a view's rows and columns: with words, or with the tokens' symbols. */
+/** Label a view's rows and columns: in Look with words, in Lab with the tokens' symbols. */
 function labelView(view) {
-  const nameOf = (symbol) => (isLook() ? symbol.split(" | ").map(wordOf).join(" | ") : symbol);
-  view.queryLabels = view.querySymbols.map(nameOf);
-  view.keyLabels = view.keySymbols.map(nameOf);
+  const labelFor = (symbol) => (isLook() ? symbol.split(" | ").map(wordOf).join(" | ") : symbol);
+  view.queryLabels = view.querySymbols.map(labelFor);
+  view.keyLabels = view.keySymbols.map(labelFor);
 }
 
 /** A view's traces whose layer isn't loaded yet. */
@@ -242,7 +248,7 @@ const pendingTraces = (view, layer) =>
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 
-/** Which traces have a step edited in a head, to append to its formula. */
+/** A note for a formula: in which traces the step is edited in this head. */
 function editedIn(layer, head, step) {
   const names = traces
     .filter((trace) => trace.edited[layer]?.[head]?.includes(step))

@@ -23,14 +23,14 @@ function buttonOf(onClick, attributes, ...children) {
   return button;
 }
 
-/** Focus one of some elements, and make it the only one that Tab reaches. */
+/** Focus element n, and make it the only one that Tab reaches. */
 function focusOne(elements, n) {
   for (const element of elements) element.tabIndex = -1;
   elements[n].tabIndex = 0;
   elements[n].focus();
 }
 
-/** Let arrow keys move through a list's elements, and Enter or the space bar click one. */
+/** Let arrow keys move the focus in a list, and Enter or the space bar click the focused element. */
 function moveByArrows(list, elementsOf) {
   list.addEventListener("keydown", (event) => {
     const elements = elementsOf();
@@ -54,12 +54,12 @@ const rowOf = (heading, cells, digits) =>
   );
 
 /** A table; `rows` and `feet` are elements. */
-const tableOf = (caption, heads, rows, feet = []) =>
+const tableOf = (caption, headings, rows, feet = []) =>
   make(
     "table",
     {},
     make("caption", {}, caption),
-    make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))),
+    make("thead", {}, make("tr", {}, ...headings.map((name) => make("th", { scope: "col" }, name)))),
     make("tbody", {}, ...rows),
     make("tfoot", {}, ...feet),
   );
@@ -73,14 +73,15 @@ const boxedTable = (caption, ...parts) =>
   );
 
 /** A bar whose length is a fraction of its cell. */
-function barOf(fraction, kind = "") {
-  const bar = make("span", { class: `bar ${kind}` });
+function barOf(fraction, className = "") {
+  const bar = make("span", { class: `bar ${className}` });
   bar.style.setProperty("--fraction", fraction);
   return bar;
 }
 
 const byId = (id) => document.getElementById(id);
 
+/** A rounded number, in exponential notation if it would round to 0. */
 function format(x, digits = 4) {
   const size = Math.abs(x);
   return size > 0 && size < 10 ** -digits ? x.toExponential(digits - 1) : fixed(x, digits);
@@ -90,13 +91,13 @@ function format(x, digits = 4) {
 function fixed(x, digits) {
   if (Math.abs(x) === Infinity) return x < 0 ? "-inf" : "inf";
   if (Math.abs(x) >= 1e6) return x.toExponential(digits - 1);
-  return x.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
+  return x.toFixed(digits).replace(/^-(?=[0.]+$)/, ""); // no minus sign before 0
 }
 
 /** A rounded number, with all digits in the element's value. */
 const number = (x, digits = 6) => make("data", { value: String(x) }, format(x, digits));
 
-/** A symbol, with the word that Look shows instead where they differ. */
+/** A symbol, with the word that Look shows instead if it differs. */
 function withWord(symbol) {
   const word = wordOf(symbol);
   return word === symbol ? symbol : make("span", { "data-word": word }, symbol);
@@ -104,27 +105,21 @@ function withWord(symbol) {
 
 /** A token's symbol; a Ġ for a space is faint. */
 function symbolOf(symbol) {
-  const [head, tail] =
-    symbol.length > 1 && symbol[0] === "Ġ" ? ["Ġ", symbol.slice(1)] : ["", symbol];
-  return make(
-    "bdi",
-    { class: "symbol" },
-    ...(head ? [make("span", { class: "space" }, head)] : []),
-    withWord(tail),
-  );
+  if (symbol.length < 2 || symbol[0] !== "Ġ") return make("bdi", { class: "symbol" }, withWord(symbol));
+  return make("bdi", { class: "symbol" }, make("span", { class: "space" }, "Ġ"), withWord(symbol.slice(1)));
 }
 
 /** A number or id with its token, such as 3 (Ġdog), as an element. */
 const withSymbol = (n, { symbol }) => make("span", {}, `${n} (`, symbolOf(brief(symbol)), ")");
 
-// Bytes that a token's symbol represents by characters from U+0100 on.
-const WITHOUT_SYMBOL = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
+// Bytes that aren't visible characters: a token's symbol represents them, in this order, by U+0100 and on.
+const INVISIBLE_BYTES = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);
 
 /** A token's text without the space before it; its symbol if it has partial or invisible characters. */
 function wordOf(symbol) {
   const bytes = [...symbol].map((character) => {
     const code = character.codePointAt(0);
-    return code < 256 ? code : WITHOUT_SYMBOL[code - 256];
+    return code < 256 ? code : INVISIBLE_BYTES[code - 256];
   });
   if (bytes.includes(undefined)) return symbol;
   const text = new TextDecoder().decode(Uint8Array.from(bytes));
@@ -132,7 +127,7 @@ function wordOf(symbol) {
   return /\p{Cc}|\p{Cf}|�/u.test(word) ? symbol : word;
 }
 
-/** A position in each of some traces, in words. */
+/** A token's positions in the traces, as text. */
 const positionsInWords = (positions) => [...new Set(positions)].join(" | ");
 
 const brief = (text) => (text.length > 40 ? `${text.slice(0, 39)}…` : text);
@@ -151,7 +146,8 @@ const isDark = () =>
 /** Clear a canvas and set its resolution for a size on screen. Resizes only if needed, which is faster. */
 function prepareCanvas(canvas, width, height) {
   const ratio = isPrinted() ? 3 : devicePixelRatio;
-  const [columns, rows] = [Math.ceil(width * ratio), Math.ceil(height * ratio)];
+  const columns = Math.ceil(width * ratio);
+  const rows = Math.ceil(height * ratio);
   if (canvas.width !== columns || canvas.height !== rows) {
     canvas.width = columns;
     canvas.height = rows;

@@ -1,25 +1,28 @@
 // The grid of small maps, one for each head, painted when first visible.
 
-const [MILLISECONDS_PER_FRAME, WHILE_READING] = [9, 2]; // fewer until the picture has all its numbers
+// For painting, in each frame; less while the picture loads its numbers.
+const PAINTING_MILLISECONDS = 9;
+const PAINTING_MILLISECONDS_WHILE_READING = 2;
 const isNarrow = matchMedia("(max-width: 1000px)"); // as in page.css
 
-const waiting = new Map(); // a small map -> its painting, a generator that continues in each frame; null while numbers load
-let painting = false;
+const waiting = new Map(); // a small map -> its painting, a generator; null while its numbers load
+let isPainting = false; // whether a frame is requested
 
+/** Continue to paint the waiting maps until this frame's time is over. */
 function paintWaiting() {
-  painting = true;
-  const end = performance.now() + (picture.isReading ? WHILE_READING : MILLISECONDS_PER_FRAME);
-  for (const [map, rows] of waiting) {
-    while (rows && performance.now() < end) {
-      if (rows.next().done) {
+  isPainting = true;
+  const deadline = performance.now() + (picture.isReading ? PAINTING_MILLISECONDS_WHILE_READING : PAINTING_MILLISECONDS);
+  for (const [map, painting] of waiting) {
+    while (painting && performance.now() < deadline) {
+      if (painting.next().done) {
         waiting.delete(map);
         break;
       }
     }
-    if (performance.now() >= end) break;
+    if (performance.now() >= deadline) break;
   }
-  painting = [...waiting.values()].some(Boolean);
-  if (painting) requestAnimationFrame(paintWaiting);
+  isPainting = [...waiting.values()].some(Boolean);
+  if (isPainting) requestAnimationFrame(paintWaiting);
 }
 
 /** Paint a small map once its numbers are loaded and it is its turn. */
@@ -29,8 +32,8 @@ async function paintSoon(map) {
   await loadMaps(map);
   if (waiting.get(map) !== null) return; // it has left the window, or is being painted
   waiting.set(map, paint(map));
-  if (painting) return;
-  painting = true;
+  if (isPainting) return;
+  isPainting = true;
   requestAnimationFrame(paintWaiting);
 }
 
@@ -40,7 +43,7 @@ async function loadMaps({ view, layer }) {
   const name = `maps.${layer}`;
   if (view.isDifference || trace.T <= MAP_PIXELS || !source.has(trace, name)) return;
   const { maps } = trace.loaded.get(layer);
-  if (maps.length) return; // of another trace that shares the layer
+  if (maps.length) return; // loaded for another trace that shares the layer
   const values = await source.pack(trace, name);
   const size = values.length / trace.H;
   for (let head = 0; head < trace.H; head++) maps[head] ??= values.subarray(head * size, (head + 1) * size);
@@ -55,13 +58,13 @@ const visibilityObserver = new IntersectionObserver((entries) => {
   }
 });
 
-/** Paint all maps that haven't been visible yet, for printing; returns whether all could be painted. */
+/** Paint all maps that haven't been visible yet, for printing; return whether all are painted. */
 function paintAll() {
   const all = (isLook() ? [picture] : grids).flatMap(({ maps }) => maps);
   for (const map of all) {
     if (map.values || pendingTraces(map.view, map.layer).length) continue;
     waiting.delete(map);
-    for (const _ of paint(map));
+    for (const _ of paint(map)); // run the generator to its end
   }
   return all.every(({ values }) => values);
 }
@@ -72,7 +75,7 @@ function forgetMaps() {
   waiting.clear();
 }
 
-/** Compute and colour a small map. */
+/** Compute and colour a small map; a generator, so that other work can come between. */
 function* paint(map) {
   const { view, layer, head } = map;
   const known = view.isDifference ? [] : view.traces[0].loaded.get(layer).maps; // by head
@@ -88,6 +91,7 @@ function colourMap({ view, values, size, canvas, cell }) {
   cell.classList.add("drawn");
 }
 
+/** A view's grid: a row of small maps for each layer. */
 function makeGrid(view) {
   const grid = make("div", {
     role: "grid",
@@ -96,7 +100,7 @@ function makeGrid(view) {
     "aria-label": say("Heads{of}: a row for each layer", { of: labelOf(view) }),
   });
   grid.style.setProperty("--heads", view.H);
-  const heads = Array.from({ length: view.H }, (_, h) =>
+  const headings = Array.from({ length: view.H }, (_, h) =>
     make("span", { role: "columnheader" }, String(h)),
   );
   grid.append(
@@ -104,7 +108,7 @@ function makeGrid(view) {
       "div",
       { role: "row" },
       make("span", { role: "columnheader", "aria-label": say("layer") }),
-      ...heads,
+      ...headings,
     ),
   );
   const maps = [];
@@ -121,18 +125,17 @@ function makeGrid(view) {
     }
     grid.append(row);
   }
-  grid.addEventListener("click", ({ target, ctrlKey, metaKey, shiftKey }) => {
-    const cell = target.closest(".map");
-    const isAdding = ctrlKey || metaKey || shiftKey;
-    if (cell) chooseHead(cell.map.layer, cell.map.head, isAdding, goToHead);
+  const isAdding = ({ ctrlKey, metaKey, shiftKey }) => ctrlKey || metaKey || shiftKey;
+  grid.addEventListener("click", (event) => {
+    const cell = event.target.closest(".map");
+    if (cell) chooseHead(cell.map.layer, cell.map.head, isAdding(event), goToHead);
   });
   grid.addEventListener("keydown", (event) => {
     if (!event.target.map) return;
     const { layer, head } = event.target.map;
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      const isAdding = event.ctrlKey || event.metaKey || event.shiftKey;
-      chooseHead(layer, head, isAdding, () => {
+      chooseHead(layer, head, isAdding(event), () => {
         if (selection.display === "map") heatmaps[views.indexOf(view)].cursor.focus();
       });
       return;
@@ -143,11 +146,11 @@ function makeGrid(view) {
   const focusMap = (n) => focusOne(maps.map(({ cell }) => cell), n);
   function mark() {
     for (const { cell, layer, head } of maps) {
-      const open = layer === selection.layer && head === selection.head;
+      const isOpen = layer === selection.layer && head === selection.head;
       const visible = visibleHeads().find((other) => isSame(other, { layer, head }));
       cell.setAttribute("aria-selected", String(visible !== undefined));
       cell.style.setProperty("--overlaid", overlaid.length && visible ? visible.colour : "");
-      cell.tabIndex = open ? 0 : -1;
+      cell.tabIndex = isOpen ? 0 : -1;
     }
   }
   const axes = make(
@@ -193,7 +196,7 @@ function cellAfterKey(event, i, j, rows, columns) {
   return [clamped(steps[event.key][0], rows), clamped(steps[event.key][1], columns)];
 }
 
-/** Show elements if a view has the open head; otherwise show, in `missing`, that it doesn't. */
+/** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */
 function showIfHeadExists(view, elements, missing) {
   const exists = hasHead(view, selection.layer, selection.head);
   for (const element of elements) element.hidden = !exists;
@@ -202,9 +205,10 @@ function showIfHeadExists(view, elements, missing) {
   return exists;
 }
 
+/** “ of A” for labels, if two traces are compared. */
 const labelOf = (view) => (traces.length === 2 ? say(" of {name}", view) : "");
 
-/** A view's name, if there are several, and what distinguishes it. */
+/** A heading with a view's name and what distinguishes it, as a list; empty if there is one view. */
 function nameOf({ name, distinction }) {
   if (traces.length < 2) return [];
   return [make("h3", { class: "name" }, name, ...(distinction ? [": ", make("bdi", {}, distinction)] : []))];

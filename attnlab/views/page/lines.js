@@ -4,10 +4,11 @@
 // and black, which are invisible in one of the themes.
 const HEAD_COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 
-const FAINTEST = 0.01; // smaller weights aren't drawn
-const [LINE_ROW, SMALL_ROW] = [24, 15]; // height of a token, and in a long text
+const FAINTEST_LINE = 0.01; // smaller weights aren't drawn
+const ROW_HEIGHT = 24; // of a token
+const LOW_ROW_HEIGHT = 15; // in a long text
 
-let overlaid = []; // the heads that are overlaid, if there are several
+let overlaid = []; // the selected heads, {layer, head}, if there are several
 
 const isSame = (a, b) => a.layer === b.layer && a.head === b.head;
 
@@ -22,13 +23,13 @@ function visibleHeads() {
 const isLoaded = (view, { layer, head }) =>
   hasHead(view, layer, head) && !pendingTraces(view, layer).length;
 
-/** The visible heads, with their weights of query i. */
+/** The visible heads, each with query i's weights. */
 const visibleWeights = (view, i) =>
   visibleHeads()
     .filter((head) => isLoaded(view, head))
     .map((head) => ({ ...head, weights: valuesOf(view, head.layer, head.head, "weights", i) }));
 
-/** Add a head to the overlaid ones, or remove it. */
+/** Add a head to the overlaid ones, or remove it; open it, or the last one that is left. */
 function toggleOverlay(layer, head) {
   const clicked = { layer, head };
   const before = overlaid.length ? overlaid : [{ layer: selection.layer, head: selection.head }];
@@ -41,7 +42,7 @@ function toggleOverlay(layer, head) {
   return openHead(next.layer, next.head);
 }
 
-/** Open one head, or add it if several are selected. */
+/** Open one head, or add it to the selected ones; `then` is called when it is open. */
 function chooseHead(layer, head, isAdding, then) {
   isHeadChosen = true;
   if (isAdding || byId("several").ariaPressed === "true") return toggleOverlay(layer, head);
@@ -67,9 +68,9 @@ function showOverlaid() {
 
 /** If only one of several selected heads is shown: how many there are, and a button to show all. */
 function showOthers() {
-  const isAlone = overlaid.length > 0 && selection.display !== "lines";
-  byId("others").hidden = !isAlone;
-  if (!isAlone) return;
+  const isOneShown = overlaid.length > 0 && selection.display !== "lines";
+  byId("others").hidden = !isOneShown;
+  if (!isOneShown) return;
   const showLines = () => {
     chooseDisplay("lines");
     byId("looks").querySelector(":checked").focus();
@@ -105,15 +106,15 @@ function makeLines(view) {
   const figure = make("figure", {}, ...nameOf(view), ends, scroller);
   byId("lines").append(figure);
   const isLong = view.Tk > 40;
-  let row; // height of a token
-  const matrices = new Map(); // weights of the heads that were drawn
+  let rowHeight;
+  const matrices = new Map(); // the weights of heads drawn before
   function weightsOf({ layer, head }) {
     const name = `${layer}.${head}`;
     if (!matrices.has(name)) matrices.set(name, matrixOf(view, { layer, head, step: "weights" }));
     return matrices.get(name);
   }
 
-  let highlighted = null; // the highlighted token: [whether it is a key, its index]
+  let highlighted = null; // the token whose lines stand out, {isKey, index}
 
   const draw = onceAFrame(() => {
     if (byId("lines").hidden) return;
@@ -123,24 +124,24 @@ function makeLines(view) {
     const font = `${size}px ${getComputedStyle(canvas).fontFamily}`;
     context.textBaseline = "middle";
     context.translate(0, -scrollTop);
-    const available = Math.min(120 * textScale(), width / 4);
-    const [from, to] = [available + 8, width - available - 8];
-    const [query, key] = [
-      nearest(view.rows, describedCell().query),
-      nearest(view.columns, describedCell().key),
-    ];
+    const labelWidth = Math.min(120 * textScale(), width / 4);
+    const from = labelWidth + 8;
+    const to = width - labelWidth - 8;
+    const query = nearest(view.rows, describedCell().query);
+    const key = nearest(view.columns, describedCell().key);
     const cached = view.Tk - view.T; // aligns each query with its own key
-    const y = (n) => (n + 0.5) * row;
-    const isVisible = (n) => y(n) > scrollTop - row && y(n) < scrollTop + height + row;
+    const y = (n) => (n + 0.5) * rowHeight;
+    const isVisible = (n) => y(n) > scrollTop - rowHeight && y(n) < scrollTop + height + rowHeight;
 
     for (const head of visibleHeads().filter((head) => isLoaded(view, head))) {
       context.strokeStyle = head.colour;
       weightsOf(head).forEach((weight, n) => {
         const strength = strengthOf(weight);
-        if (strength < FAINTEST) return;
-        const [i, j] = [Math.floor(n / view.Tk), n % view.Tk];
+        if (strength < FAINTEST_LINE) return;
+        const i = Math.floor(n / view.Tk);
+        const j = n % view.Tk;
         if (!(isVisible(cached + i) || isVisible(j))) return;
-        const isHighlighted = !highlighted || (highlighted[0] ? j : i) === highlighted[1];
+        const isHighlighted = !highlighted || (highlighted.isKey ? j : i) === highlighted.index;
         context.globalAlpha = Math.sqrt(strength) * (isHighlighted ? 1 : 0.06);
         context.lineWidth = 0.75 + 3.25 * strength + (i === query ? 1.25 : 0);
         context.beginPath();
@@ -150,43 +151,44 @@ function makeLines(view) {
       });
     }
     context.globalAlpha = 1;
-    const [strong, muted] = [colourOf(figure), colourOf(scroller)];
+    const strong = colourOf(figure);
+    const muted = colourOf(scroller);
     const label = (text, x, n, isChosen) => {
       if (!isVisible(n)) return;
       context.font = `${isChosen ? "bold " : ""}${font}`;
       context.fillStyle = isChosen ? strong : muted;
-      context.fillText(clipText(context, text, available), x, y(n));
+      context.fillText(clipText(context, text, labelWidth), x, y(n));
     };
     if (isVisible(cached + query)) {
       context.fillStyle = colourOf(ends);
-      context.fillRect(available + 2, y(cached + query) - row / 2 + 2, 3, row - 4);
+      context.fillRect(labelWidth + 2, y(cached + query) - rowHeight / 2 + 2, 3, rowHeight - 4);
     }
     context.textAlign = "right";
-    view.queryLabels.forEach((text, i) => label(text, available, cached + i, i === query));
+    view.queryLabels.forEach((text, i) => label(text, labelWidth, cached + i, i === query));
     context.textAlign = "left";
     view.keyLabels.forEach((text, j) => label(text, to + 8, j, j === key));
   });
 
   function layOut() {
-    row = (isLong ? SMALL_ROW : LINE_ROW) * textScale();
-    extent.style.height = `${view.Tk * row}px`;
-    scroller.style.height = `${Math.min(maxHeight(), view.Tk * row)}px`;
+    rowHeight = (isLong ? LOW_ROW_HEIGHT : ROW_HEIGHT) * textScale();
+    extent.style.height = `${view.Tk * rowHeight}px`;
+    scroller.style.height = `${Math.min(maxHeight(), view.Tk * rowHeight)}px`;
     draw();
   }
 
-  /** The token under the pointer, as `highlighted`. */
+  /** The token under the pointer, {isKey, index}; null if there is none. */
   function tokenUnder(event) {
     const box = scroller.getBoundingClientRect();
-    const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / row);
+    const n = Math.floor((event.clientY - box.top + scroller.scrollTop) / rowHeight);
     const isKey = event.clientX > box.left + box.width / 2;
     const index = isKey ? n : n - (view.Tk - view.T);
-    return (isKey ? view.columns : view.rows)[index] === undefined ? null : [isKey, index];
+    return (isKey ? view.columns : view.rows)[index] === undefined ? null : { isKey, index };
   }
   scroller.addEventListener("pointermove", (event) => {
     highlighted = tokenUnder(event);
     if (!highlighted) point(null);
-    else if (highlighted[0]) point({ query: selection.query, key: view.columns[highlighted[1]] });
-    else pointAtQuery(view.rows[highlighted[1]]);
+    else if (highlighted.isKey) point({ query: selection.query, key: view.columns[highlighted.index] });
+    else pointAtQuery(view.rows[highlighted.index]);
     draw();
   });
   scroller.addEventListener("pointerleave", () => {
@@ -195,15 +197,15 @@ function makeLines(view) {
     draw();
   });
   scroller.addEventListener("click", (event) => {
-    const [isKey, n] = tokenUnder(event) ?? [];
-    if (isKey) select(selection.query, view.columns[n]);
-    else if (n !== undefined) select(view.rows[n]);
+    const token = tokenUnder(event);
+    if (token?.isKey) select(selection.query, view.columns[token.index]);
+    else if (token) select(view.rows[token.index]);
   });
   scroller.addEventListener("keydown", (event) => {
     const to = cellAfterKey(event, nearest(view.rows, selection.query), 0, view.T, 1);
     if (event.key === "Escape") highlighted = null;
     else if (to) {
-      highlighted = [false, to[0]];
+      highlighted = { isKey: false, index: to[0] };
       select(view.rows[to[0]]);
     }
     draw();

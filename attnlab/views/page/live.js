@@ -2,8 +2,8 @@
 
 const HISTORY_LENGTH = 100;
 
-const traceHistory = []; // the history, as the source describes traces
-let lastRequest; // the last request: a text, {text} or {ids}, and `ablated`, its changes
+const traceHistory = []; // the traces' descriptions, the last one shown
+let lastRequest; // its `text`, {text} or {ids}, and its changes, `ablated`
 let pending; // aborts the pending request
 
 /** Trace a text, {text} or {ids}, with changes, see source.js. */
@@ -13,13 +13,13 @@ function requestTrace(text, ablated) {
     const trace = await source.open(text, ablated, signal);
     return () => {
       const last = traceHistory.at(-1);
-      const isSame = last.ids.join() === trace.ids.join();
-      show({ ...trace, typed: text.text ?? (isSame ? last.typed : undefined) });
+      const hasSameIds = last.ids.join() === trace.ids.join();
+      show({ ...trace, typed: text.text ?? (hasSameIds ? last.typed : undefined) });
     };
   });
 }
 
-/** The last trace, for the link: #ids=12.7&ablate=0.1+1 ablates a head and an MLP. */
+/** The last trace's part of the link, such as #ids=12.7&ablate=0.1+1, which ablates head 0.1 and MLP 1. */
 linkOfText = () => linkOf(traceHistory.at(-1));
 
 const linkOf = ({ ids, ablated }) => {
@@ -29,16 +29,18 @@ const linkOf = ({ ids, ablated }) => {
 
 const isSameText = (a, b) => a.ids === b.ids && (a.ablate ?? "") === (b.ablate ?? "");
 
-/** Trace the text of a link; if `isFirst`, instead of the first trace. */
+/** Trace the text of a link; if `isFirst`, the trace replaces the one that the page opened with. */
 function followLinkOfText(link, isFirst = false) {
   const values = new URLSearchParams(link.slice(1));
-  const numbers = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+  const parse = (text) => text.split(".").map((part) => (/^\d+$/.test(part) ? Number(part) : part));
+  // A link that only has changes is about the shown text.
   const { ids = values.has("ablate") ? linkOfText().ids : "", ablate = "" } = Object.fromEntries(values);
   if (!ids || isSameText({ ids, ablate }, linkOfText())) return;
   runLatest(async (signal) => {
-    const ablated = ablate.split(" ").filter(Boolean).map(numbers);
-    const trace = await source.open({ ids: numbers(ids) }, ablated, signal);
+    const ablated = ablate.split(" ").filter(Boolean).map(parse);
+    const trace = await source.open({ ids: parse(ids) }, ablated, signal);
     return async () => {
+      // The link of the previous trace: the browser's Back button.
       const isBack = traceHistory.length > 1 && isSameText(linkOf(traceHistory.at(-2)), linkOf(trace));
       if (isBack || isFirst) traceHistory.pop();
       if (!isBack) traceHistory.push(trace);
@@ -80,7 +82,7 @@ function showGenerated(chosen, { temperature }) {
   byId("sampled").replaceChildren(words, make("ol", {}, ...items));
 }
 
-/** Send a request and apply its result, unless a newer request has replaced it. */
+/** Send a request, then call the function that it resolves to, unless a newer request has replaced it. */
 async function runLatest(request) {
   pending?.abort();
   const controller = (pending = new AbortController());
@@ -89,11 +91,11 @@ async function runLatest(request) {
   markWorking();
   markAblated();
   markUnsent();
-  let then;
+  let applyResult;
   try {
-    then = await request(controller.signal);
+    applyResult = await request(controller.signal);
   } catch (error) {
-    then = () => {
+    applyResult = () => {
       resetRequest();
       markAblated();
       markUnsent();
@@ -103,21 +105,22 @@ async function runLatest(request) {
   if (controller !== pending) return;
   byId("explore").ariaBusy = "false";
   markWorking();
-  then();
+  applyResult();
 }
 
-let progress = 1; // of the source's computation, from 0 to 1
+let progress = 1; // of what the source loads or computes, from 0 to 1
 
 function showProgress(fraction) {
   progress = fraction;
   markWorking();
 }
 
+/** Show that a request is pending, with the progress if it is known. */
 function markWorking() {
   const isPending = byId("explore").ariaBusy === "true";
   byId("working").hidden = !isPending && progress === 1;
   if (progress < 1) byId("progress").value = progress;
-  else byId("progress").removeAttribute("value");
+  else byId("progress").removeAttribute("value"); // indeterminate
 }
 
 /** Cancel the computation; if the last trace's numbers are incomplete, return to the trace before. */
@@ -131,21 +134,21 @@ function cancel() {
 /** Replace the model by one from the files of a directory; the history restarts. */
 function openModel(files) {
   runLatest(async (signal) => {
-    const next = await source.openDirectory(files, signal);
+    const nextSource = await source.openDirectory(files, signal);
     let trace;
     try {
-      trace = await next.open({ text: byId("prompt").value }, [], signal).catch(() => {
+      trace = await nextSource.open({ text: byId("prompt").value }, [], signal).catch(() => {
         signal.throwIfAborted();
-        return next.open({ ids: [0] }, [], signal); // if this model can't encode the text
+        return nextSource.open({ ids: [0] }, [], signal); // if this model can't encode the text
       });
       signal.throwIfAborted();
     } catch (error) {
-      next.close();
+      nextSource.close();
       throw error;
     }
     return () => {
       source.close();
-      source = next;
+      source = nextSource;
       source.showFormulas();
       traceHistory.length = 0;
       byId("prompt").value = trace.text;
@@ -171,13 +174,13 @@ function show(trace) {
 /** Show the last trace, next to the previous one if they are compared. */
 async function showLatest() {
   const { query, key } = selection;
-  const before = traces[0].ids.join();
+  const previousIds = traces[0].ids.join();
   const focused = document.activeElement; // may be in an element that is replaced
-  const figure = [...byId("heatmaps").children].findIndex((child) => child.contains(focused));
+  const focusedFigure = [...byId("heatmaps").children].findIndex((child) => child.contains(focused));
   resetRequest();
   const opening = openTraces(traceHistory.slice(byId("compare").checked ? -2 : -1));
-  const isFromAtlas = description.traces[0].atlas !== undefined; // which is about one head
-  if (traces.at(-1).ids.join() !== before && isLook() && !isFromAtlas) {
+  const isFromAtlas = description.traces[0].atlas !== undefined; // the page is about one head
+  if (traces.at(-1).ids.join() !== previousIds && isLook() && !isFromAtlas) {
     isHeadChosen = false;
     selection.level = "model";
   }
@@ -188,12 +191,12 @@ async function showLatest() {
   const shown = traces;
   if (focused.map) grids[0].maps.find((map) => isSame(map, focused.map))?.cell.focus();
   await opening;
-  if (figure >= 0) heatmaps[figure]?.cursor.focus();
+  if (focusedFigure >= 0) heatmaps[focusedFigure]?.cursor.focus();
   // Keep the selected tokens if the texts are the same.
-  if (traces === shown && traces.every(({ ids }) => ids.join() === before)) select(query, key);
+  if (traces === shown && traces.every(({ ids }) => ids.join() === previousIds)) select(query, key);
 }
 
-/** Show what changed from the previous trace to the last one, also when predictions are redrawn. */
+/** Show what changed from the previous trace to the last one; as one of the predictions, it is redrawn with them. */
 function followChange() {
   const before = traceHistory.length > 1 ? (traces.length === 2 ? traces[0] : traceOf(traceHistory.at(-2), 0)) : null;
   const change = makeChange(before, traces.at(-1));
@@ -201,6 +204,7 @@ function followChange() {
   change.draw();
 }
 
+/** Make the shown trace's request the last one, such as after a failed request. */
 function resetRequest() {
   const { ids, ablated } = traceHistory.at(-1);
   lastRequest = { text: { ids }, ablated };
@@ -219,29 +223,30 @@ function goBack() {
 function markUnsent() {
   const { typed, text } = traceHistory.at(-1);
   const asTyped = (words) => words?.replace(/\r\n?/g, "\n"); // textareas normalize line ends
-  const isIn = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
-  const isComputed = byId("explore").ariaBusy === "true" && isIn(lastRequest.text.text);
-  byId("unsent").hidden = isIn(typed, text);
+  const isTyped = (...texts) => texts.map(asTyped).includes(byId("prompt").value);
+  const isComputed = byId("explore").ariaBusy === "true" && isTyped(lastRequest.text.text);
+  byId("unsent").hidden = isTyped(typed, text);
   byId("unsent").textContent = isComputed ? say("computing …") : say("not shown yet: press Enter");
 }
 
-/** Notes on a text's tokens that the page's other words don't explain. */
+/** Notes on unusual tokens: white space only, or characters that the model has no tokens for. */
 function notesOn(tokens) {
   const notes = [];
   if (tokens.every(({ bytes }) => bytes.split(" ").every((byte) => /^(|09|0a|0b|0c|0d|20)$/.test(byte))))
     notes.push(say("The text is only white space: {count} tokens.", { count: tokens.length }));
-  const sizes = new Map();
+  const sizes = new Map(); // bytes of the longest token of each character that tokens share
   for (const { part_of, bytes } of tokens) sizes.set(part_of, Math.max(sizes.get(part_of) ?? 0, (bytes.length + 1) / 3));
   const unknown = [...sizes].filter(([part, size]) => part && size === 1).map(([part]) => part);
   if (unknown.length) {
-    const characters = unknown.slice(0, UNKNOWN_LISTED).join(" ") + (unknown.length > UNKNOWN_LISTED ? " …" : "");
+    const characters = unknown.slice(0, MAX_UNKNOWN_LISTED).join(" ") + (unknown.length > MAX_UNKNOWN_LISTED ? " …" : "");
     notes.push(say("The model has no tokens for {characters} and reads them as single bytes.", { characters }));
   }
   return notes;
 }
 
-const UNKNOWN_LISTED = 8; // at most
+const MAX_UNKNOWN_LISTED = 8;
 
+/** Update the title, the notes and the controls for the last trace. */
 function markLatest() {
   markUnsent();
   const { model, excerpt, tokens } = traceHistory.at(-1);
@@ -261,7 +266,7 @@ function toggle(change) {
   requestTrace(text, others.length < ablated.length ? others : [...ablated, change]);
 }
 
-/** Whether a change is of a step of the open head. */
+/** Whether a change edits this step of the open head. */
 const isOfStep = (change, step) => change.slice(0, 3).join() === [selection.layer, selection.head, step].join();
 
 const changeOf = (step) => lastRequest.ablated.find((change) => isOfStep(change, step));
@@ -283,7 +288,7 @@ function cellOfMask() {
 
 /** The cells of the open head's mask that are toggled, as [query, key]. */
 function toggledCells() {
-  const [, , , , ...numbers] = changeOf("mask") ?? [];
+  const numbers = (changeOf("mask") ?? []).slice(4); // after layer, head, "mask", "flip"
   return Array.from({ length: numbers.length / 2 }, (_, n) => numbers.slice(2 * n, 2 * n + 2));
 }
 
@@ -327,14 +332,15 @@ function markAblated() {
   if (source.hasEnded) source.markEnded();
 }
 
+/** Show the open head's changes in the controls that make them. */
 function markToggles() {
   const { layer, head } = selection;
   const isAblated = isAmong(lastRequest.ablated, [layer, head]);
   byId("head-toggle").ariaPressed = String(isAblated);
   byId("is-ablated").hidden = !isAblated;
   byId("mlp-toggle").ariaPressed = String(isAmong(lastRequest.ablated, [layer]));
-  const [, , , factor = "of"] = changeOf(byId("changed-step").value) ?? [];
-  showFactor(factor === "of" ? 100 : factor);
+  const factor = changeOf(byId("changed-step").value)?.[3]; // or "of", for another text's values
+  showFactor(typeof factor === "number" ? factor : 100);
   byId("cell-toggle").ariaPressed = String(isAmong(toggledCells(), cellOfMask() ?? []));
   byId("patch").disabled = traceHistory.length < 2 || source.hasEnded;
   for (const name of ["mask", "root"]) byId(`${name}-toggle`).checked = isAmong(lastRequest.ablated, [name]);
@@ -377,22 +383,22 @@ function markViews() {
   const isAblated = ({ isDifference, traces: [trace] }) =>
     !isDifference && isAmong(trace.ablated, [layer, head]);
   const name = nameOfPart([layer, head]);
-  const mark = (part, isAblated, content) => {
-    part.classList.toggle("ablated", isAblated);
+  const mark = (part, isMarked, content) => {
+    part.classList.toggle("ablated", isMarked);
     part.querySelector(".ablation")?.remove();
     content.removeAttribute("aria-describedby");
-    if (!isAblated) return;
+    if (!isMarked) return;
     content.setAttribute("aria-describedby", "is-ablated");
     content.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
   };
-  const single = views.filter((view) => !view.isDifference);
-  for (const [id, shown] of Object.entries({ heatmaps: views, lines: single, strips: single, texts: single }))
-    // Strips are made when first shown.
+  const traceViews = views.filter((view) => !view.isDifference);
+  for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, strips: traceViews, texts: traceViews }))
+    // Before strips are first shown, they have no children.
     [...byId(id).children].forEach((part, n) => {
       mark(part, isAblated(shown[n]), part.querySelector(".scroller, .all-lines, .table, .flow"));
     });
   for (const part of byId("sums").querySelectorAll("article[data-trace]"))
-    mark(part, isAblated(single[part.dataset.trace]), part.querySelector(".chain"));
+    mark(part, isAblated(traceViews[part.dataset.trace]), part.querySelector(".chain"));
 }
 
 // Texts that the pocket model was trained to continue.
@@ -424,7 +430,7 @@ function makeExplorer() {
   });
   const seed = make("input", { type: "number", id: "seed", min: "0", step: "1", placeholder: say("random") });
   const count = make("input", { type: "number", id: "count", min: "1", max: "100", value: "10" });
-  const isPocket = Object.keys(description.traces[0].card).length > 0;
+  const isPocket = Object.keys(description.traces[0].card).length > 0; // other models have no card
   const examples = isPocket ? EXAMPLES : [];
   document.querySelector("main").prepend(
     make(
@@ -475,7 +481,7 @@ function makeExplorer() {
         make("p", {}, say("Pages then get no new numbers, but keep those they show."), " ", button("end", say("Stop now"), () => source.end())),
       ),
     );
-  const [title, jobs] = [byId("head-title"), byId("jobs")];
+  const title = byId("head-title");
   const cause = make("div", { id: "cause" });
   title.before(cause);
   cause.append(
@@ -497,7 +503,7 @@ function makeExplorer() {
           say("Ablated (silenced): its output, the context, is set to 0."),
         ),
       ),
-      jobs,
+      byId("jobs"),
     ),
     make("div", { id: "change" }),
   );
@@ -509,7 +515,7 @@ function makeExplorer() {
       if (key.toLowerCase() === "s") toggle([layer, head]);
       if (key.toLowerCase() === "m" && id === "heatmaps") toggleCell();
     });
-  // Any change of the open head changes its title.
+  // These change when another head is opened, a view is first drawn, or arithmetic is shown.
   const headObserver = new MutationObserver(markToggles);
   for (const id of ["head-title", "strips", "sums", "strongest"]) headObserver.observe(byId(id), { childList: true });
   showSettings();

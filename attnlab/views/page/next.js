@@ -2,11 +2,11 @@
 
 const ROWS = 10; // rows of the table, unless all are shown
 const CANDIDATES = 5; // shown next to the text
-const NAMELESS = /^<row \d+>$/; // a row of W_E without a token
+const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
 const settings = { temperature: 1, top_k: null, top_p: null }; // as `model.generate` names them
-const samples = { random: generator(0), count: 0, u: null }; // sampling in this page
-let allRows = false;
+const samples = { random: generator(0), count: 0, u: null }; // drawn in this page; u: the last one
+let showsAllRows = false;
 let positionSlider;
 const sliderSets = []; // sliders by name; all sets show the same settings
 
@@ -15,11 +15,12 @@ const mostTokens = () => Math.max(...traces.map(({ prediction }) => prediction.n
 
 /** A token from its description by attnlab/views/page/prediction.py. */
 function tokenOf([id, symbol, text, bytes]) {
-  const plain = symbol.replaceAll("Ġ", " ");
+  const plain = symbol.replaceAll("Ġ", " "); // the text, unless the description includes it
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
   return { id, symbol, text: text ?? plain, bytes: bytes ?? hex.join(" ") };
 }
 
+/** Make the controls above the predictions. */
 function makeSettings() {
   positionSlider = slider(say("after position"), {
     shownText: (n) => positionsInWords(alignment.queries[n].map((i, t) => (i === null ? "–" : traces[t].cached + i))),
@@ -37,7 +38,7 @@ function makeSettings() {
   };
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => {
-    allRows = all.checked;
+    showsAllRows = all.checked;
     drawPredictions();
   });
   byId("settings").append(
@@ -89,7 +90,10 @@ const showSettings = () => {
   for (const sliders of sliderSets) for (const { set, state } of Object.values(sliders)) set(...state());
 };
 
-/** A slider from 0, with its value in words for reading and for screen readers. */
+/**
+ * A slider from 0. Its value is shown by `shownText`, and by `spokenText` for screen readers; `state` returns
+ * the current value and the maximum.
+ */
 function slider(name, { shownText, spokenText, onChange, state }) {
   const input = make("input", { type: "range", min: 0 });
   const shown = make("span", { class: "value", "aria-hidden": "true" });
@@ -104,7 +108,7 @@ function slider(name, { shownText, spokenText, onChange, state }) {
   });
   return {
     element: make("div", { class: "slider" }, make("label", {}, name, input), shown),
-    state, // the current value and the maximum
+    state,
     set(value, max = input.max) {
       input.max = max;
       input.value = value;
@@ -113,7 +117,7 @@ function slider(name, { shownText, spokenText, onChange, state }) {
   };
 }
 
-/** Set the sliders, whose ranges depend on the texts. */
+/** Set the sliders and their ranges, which depend on the texts. */
 function updateSliders() {
   positionSlider.set(selection.query, alignment.queries.length - 1);
   if (settings.top_k > mostTokens()) settings.top_k = null;
@@ -132,16 +136,16 @@ function drawPredictions() {
 
 /** The predictions after a trace's selected token: a list next to the text, and the arithmetic. */
 function makePrediction(trace) {
-  const { first, rows } = trace.prediction;
+  const { first, rows: unusedRows } = trace.prediction;
   const loaded = new Map(); // predictions by position
-  const parts = {
+  const elements = {
     steps: make("ol", { class: "chain" }),
     table: make("div", { class: "table", tabindex: "0", role: "region" }),
     following: make("p", { class: "sum" }),
   };
   const heading = make("h3");
   byId("predictions").append(
-    make("article", { "data-trace": trace.number }, heading, ...Object.values(parts)),
+    make("article", { "data-trace": trace.number }, heading, ...Object.values(elements)),
   );
   const list = make("ol", { class: "next" });
   moveByArrows(list, () => [...list.querySelectorAll(".chip")]);
@@ -150,7 +154,7 @@ function makePrediction(trace) {
   if (trace.number === 0) byId("drawn").replaceChildren();
   byId("drawn").append(sampled);
   const listed = new Set(); // tokens, for the notes on symbols
-  let shownSample = { count: samples.count }; // its number, position and token
+  let shownSample = { count: samples.count }; // {count, conditions, row, words}; until sampled, only the count
   const title = make("h3");
   const goToArithmetic = () => {
     byId("prediction-title").scrollIntoView();
@@ -166,15 +170,15 @@ function makePrediction(trace) {
       loaded.set(position, await source.predictionAfter(trace, position));
       if (position !== queryIn(trace)) return; // another token has been chosen
     }
-    const after = () =>
+    const makeTitle = () =>
       sayParts("Next token after position {position}, {token}", {
         position: String(trace.cached + position),
         token: symbolOf(brief(trace.tokens[position].symbol)),
       });
-    title.replaceChildren(...after());
-    heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...after());
+    title.replaceChildren(...makeTitle());
+    heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...makeTitle());
     const prediction = loaded.get(position);
-    for (const part of [list, sampled, ...Object.values(parts)]) part.hidden = !prediction;
+    for (const element of [list, sampled, ...Object.values(elements)]) element.hidden = !prediction;
     settingsNote.textContent = prediction
       ? settingsInWords()
       : say("This page has logits only from position {first}.", {
@@ -188,19 +192,21 @@ function makePrediction(trace) {
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(candidates, listed));
     explainSymbols();
-    parts.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
-    const state = JSON.stringify([position, settings]);
+    elements.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
+    const conditions = JSON.stringify([position, settings]);
     if (shownSample.count !== samples.count) {
       const row = sampledIndex(samples.u, candidates.renormalized);
-      shownSample = { count: samples.count, state, row, words: sampleInWords(candidates, row) };
+      shownSample = { count: samples.count, conditions, row, words: sampleInWords(candidates, row) };
     }
-    parts.table.ariaLabel = heading.textContent;
-    parts.table.replaceChildren(candidatesTable(prediction, rows, candidates, shownSample.state === state ? shownSample.row : null));
-    parts.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
-    sampled.classList.toggle("past", shownSample.words !== undefined && shownSample.state !== state);
+    const isCurrent = shownSample.conditions === conditions;
+    elements.table.ariaLabel = heading.textContent;
+    elements.table.replaceChildren(candidatesTable(prediction, unusedRows, candidates, isCurrent ? shownSample.row : null));
+    elements.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
+    const isPast = shownSample.words !== undefined && !isCurrent;
+    sampled.classList.toggle("past", isPast);
     sampled.replaceChildren(
       ...(shownSample.words && traces.length === 2 ? [`${trace.name}: `] : []),
-      ...(sampled.className.includes("past") ? [say("Sampled before a setting or the token changed: ")] : []),
+      ...(isPast ? [say("Sampled before a setting or the token changed: ")] : []),
       ...(shownSample.words ?? []),
     );
   });
@@ -217,6 +223,7 @@ const settingsInWords = () =>
     .filter(Boolean)
     .join(", ");
 
+/** The most probable tokens, as list items with their probabilities. */
 function candidatesOf({ tokens, renormalized }, listed) {
   const likely = [...tokens.keys()].filter((n) => renormalized[n] > 0).slice(0, CANDIDATES);
   return likely.map((n) => {
@@ -256,53 +263,55 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, c
   ];
 }
 
-/** Each token's row, from its logit to the probability that it is sampled with. */
+/** A table with a row for each token, from its logit to the probability that it is sampled with. */
 function candidatesTable({ vocab, logits }, unusedRows, candidates, sampledRow) {
   const { exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
-  const count = allRows ? tokens.length : Math.min(ROWS, tokens.length);
-  const shown = (x) => (typeof x === "number" ? number(x, 4) : x);
+  const count = showsAllRows ? tokens.length : Math.min(ROWS, tokens.length);
+  const contentOf = (x) => (typeof x === "number" ? number(x, 4) : x);
   const tokenRow = (name, logit, steps, ...ends) => {
     const cells = [logit, ...(temperature ? steps : []), ...ends]; // at temperature 0, no softmax
-    return rowOf(name, cells.map(shown));
+    return rowOf(name, cells.map(contentOf));
   };
-  let cumulated = 0;
+  let cumulative = 0;
   const rows = Array.from({ length: count }, (_, n) => {
-    cumulated += renormalized[n];
-    const struck = (x) => (removedBy[n] ? make("s", {}, shown(x)) : x);
+    cumulative += renormalized[n];
+    const strikeIfRemoved = (x) => (removedBy[n] ? make("s", {}, contentOf(x)) : x);
     const steps = [
       logits[n] / temperature,
       (logits[n] - logits[0]) / temperature,
       exponentials[n],
-      struck(probabilities[n]),
+      strikeIfRemoved(probabilities[n]),
     ];
-    const name = struck(symbolOf(brief(tokens[n].symbol)));
+    const name = strikeIfRemoved(symbolOf(brief(tokens[n].symbol)));
+    // What removed the token, or its probability; at temperature 0, always the probability.
     const result = (temperature && removedBy[n]) || renormalized[n];
-    const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulated);
+    const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulative);
     row.classList.toggle("struck", removedBy[n] !== "");
     if (n === sampledRow) row.ariaCurrent = "true";
     return row;
   });
   const foot = [tokenRow(say("sum"), "", ["", "", sum, 1], 1, "")];
   if (count < vocab) {
-    const beyond = (values, rest) => totalOf(values.slice(count)) + rest;
+    // A total over the tokens without a row here: those in the prediction, and all others.
+    const totalBeyond = (values, rest) => totalOf(values.slice(count)) + rest;
     const sums = [
-      beyond(exponentials, others.exponential),
-      beyond(probabilities, others.probability),
+      totalBeyond(exponentials, others.exponential),
+      totalBeyond(probabilities, others.probability),
     ];
     const isToken = ({ symbol }) => !NAMELESS.test(symbol);
     const unlisted = vocab - unusedRows - tokens.slice(0, count).filter(isToken).length;
-    const rest = vocab - count - unlisted;
-    const name = rest
+    const unlistedUnused = vocab - count - unlisted;
+    const name = unlistedUnused
       ? say("the other {count}, and {rest} unused rows of W_E", {
           count: grouped(unlisted),
-          rest: grouped(rest),
+          rest: grouped(unlistedUnused),
         })
       : say("the other {count}", { count: grouped(unlisted) });
-    foot.unshift(tokenRow(name, "", ["", "", ...sums], beyond(renormalized, others.renormalized), ""));
+    foot.unshift(tokenRow(name, "", ["", "", ...sums], totalBeyond(renormalized, others.renormalized), ""));
   }
   const steps = [`logit / ${temperature}`, say("minus the maximum"), "exp", say("probability")];
-  const heads = [
+  const headings = [
     say("token"),
     "logit",
     ...(temperature ? steps : []),
@@ -313,7 +322,7 @@ function candidatesTable({ vocab, logits }, unusedRows, candidates, sampledRow) 
     count,
     vocab: grouped(vocab - unusedRows),
   });
-  return tableOf(caption, heads, rows, foot);
+  return tableOf(caption, headings, rows, foot);
 }
 
 /** The text's next token, and its probability. */
@@ -335,7 +344,7 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
   );
 }
 
-/** The sampled token, and how it follows from u in [0, 1) and the cumulative probabilities. */
+/** How the sampled token follows from u in [0, 1) and the cumulative probabilities. */
 function sampleInWords({ tokens, renormalized }, sampled) {
   const origin = say(" (sample {count}, seed 0, in this page)", samples);
   const u = number(samples.u, 4);

@@ -1,8 +1,8 @@
 // A token's pass through the model: its row at each step, and the arithmetic of each number.
 
-const SHORT = 256; // rows up to this length fit in the list
+const LONGEST_SHORT_ROW = 256; // rows up to this length fit in the list
 
-const chosenStep = { trace: 0, path: "embedding", component: 0 };
+const chosenStep = { trace: 0, path: "embedding", component: 0, isLinked: false }; // isLinked: in the page's link
 
 let shownStep; // from `readPass`, with its `step` and `part`
 let latestChoice = 0; // the number of choices so far; results for earlier ones are dropped
@@ -25,14 +25,14 @@ function openPass() {
   const trace = traces[chosenStep.trace];
   const steps = passStepsOf(trace);
   if (!steps.some(({ path }) => path === chosenStep.path)) chosenStep.path = "embedding";
-  const parts = [
+  const partNames = [
     ["", say("Embedding")],
     ...Array.from({ length: trace.layers }, (_, layer) => [layer, say("Block {layer}", { layer })]),
     ["end", say("Logits")],
   ];
-  const choices = parts.map(([part, words]) => {
+  const choices = partNames.map(([part, name]) => {
     const first = steps.find((step) => partOf(step) === part);
-    const radio = radioOf("pass-part", words, () => goTo(first.path));
+    const radio = radioOf("pass-part", name, () => goTo(first.path));
     radio.dataset.part = part;
     return radio;
   });
@@ -40,10 +40,11 @@ function openPass() {
   return showPass();
 }
 
+/** The part of the model that a step is listed in: a layer, "" before the blocks, or "end" after them. */
 const partOf = ({ layer, name }) =>
   layer ?? (/^(final|logits|probabilities)$/.test(name) ? "end" : "");
 
-/** Go to a step, and to one of its numbers. */
+/** Go to a step and one of its numbers; the page's link then includes them. */
 function goTo(path, component = chosenStep.component) {
   Object.assign(chosenStep, { path, component, isLinked: true });
   updateLink();
@@ -57,7 +58,7 @@ async function goToVector(trace, position, name, component) {
     chosenStep.trace = trace.number;
     openPass();
   }
-  await new Promise(requestAnimationFrame); // until the selection has been followed
+  await new Promise(requestAnimationFrame); // let `followPass` run first
   const { layer, head } = openCell;
   await goTo(`blocks.${layer}.attention.${name}`, head * trace.Dh + component);
   byId("pass").scrollIntoView();
@@ -92,10 +93,10 @@ async function readPass(trace, position) {
     source.has(trace, "norms") ? source.pack(trace, "norms") : null,
   ]);
   const inputs = { ...rowsIn(trace, numbers), ...(norms && normsIn(trace, norms)) };
-  return { trace, position, steps: passStepsOf(trace), inputs, run: null, layers: null };
+  return { trace, position, steps: passStepsOf(trace), inputs, run: null, layersInRun: null };
 }
 
-/** The rows in a pack "pass", by path. */
+/** The rows of a pack "pass", by path. */
 function rowsIn({ pass: { packed, D, F } }, numbers) {
   let end = 0;
   const rows = packed.map((path) => {
@@ -107,22 +108,23 @@ function rowsIn({ pass: { packed, D, F } }, numbers) {
   return Object.fromEntries(rows);
 }
 
-/** The LayerNorms' parameters in the pack "norms", by path. */
+/** The LayerNorms' parameters from the pack "norms", by path. */
 function normsIn({ layers, pass: { D } }, numbers) {
   const blocks = Array.from({ length: layers }, (_, n) => [`blocks.${n}.attention.`, `blocks.${n}.mlp.`]);
   const norms = [...blocks.flat(), ""].flatMap((owner, n) => {
+    // gain, bias and epsilon
     const start = n * (2 * D + 1);
-    const part = (from) => new Nd(numbers, [D], undefined, start + from);
+    const vector = (offset) => new Nd(numbers, [D], undefined, start + offset);
     return [
-      [`${owner}gain`, part(0)],
-      [`${owner}bias`, part(D)],
+      [`${owner}gain`, vector(0)],
+      [`${owner}bias`, vector(D)],
       [`${owner}epsilon`, numbers[start + 2 * D]],
     ];
   });
   return Object.fromEntries(norms);
 }
 
-/** All steps that are shown, in order, each with those it is computed from. */
+/** The listed steps, in order; `needs` are the listed steps that each is computed from. */
 function passStepsOf({ graph, layers, pass }) {
   const names = Object.keys(pass.steps);
   const isInBlock = (name) => `blocks.#.${name}` in graph.data;
@@ -136,25 +138,28 @@ function passStepsOf({ graph, layers, pass }) {
     ...names.slice(first).filter((name) => !isInBlock(name)).map((name) => stepOf(name)),
   ];
   const paths = new Set(steps.map(({ path }) => path));
-  const known = new Map(); // each path once: a step may be needed by many others
-  const stepsBefore = (path) => {
-    if (!known.has(path)) known.set(path, [...new Set(graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : stepsBefore(need))))]);
+  const known = new Map(); // results by path: many steps may need the same one
+  const listedNeeds = (path) => {
+    if (!known.has(path)) {
+      const needs = graph.node(path).needs.flatMap((need) => (paths.has(need) ? [need] : listedNeeds(need)));
+      known.set(path, [...new Set(needs)]);
+    }
     return known.get(path);
   };
   return steps.map((step) =>
     step.name === "probabilities"
       ? { ...step, equation: "softmax", needs: ["logits"] } // not a step of the model
-      : { ...step, equation: graph.node(step.path).equation, needs: stepsBefore(step.path) },
+      : { ...step, equation: graph.node(step.path).equation, needs: listedNeeds(step.path) },
   );
 }
 
-/** The matrix that a step is multiplied by; for Q, K and V, their columns of W_QKV. */
+/** The path of the matrix in a step's equation; for Q, K and V, their columns of W_QKV. */
 function matrixPathOf({ graph }, { path, equation }) {
-  if (["Q", "K", "V"].includes(equation)) return path.replace(/.$/, "W_$&");
-  return graph.node(path).needs[1];
+  if (isPartOfQKV({ equation })) return path.replace(/.$/, "W_$&"); // Q to W_Q
+  return graph.node(path).needs[1]; // of x @ W
 }
 
-/** The prediction after a token; null if the page doesn't have it. */
+/** The prediction after a pass's token; null if the page doesn't have it. */
 async function readFollowing({ trace, position }) {
   if (position < trace.prediction.first) return null;
   const prediction = await source.predictionAfter(trace, position);
@@ -167,21 +172,22 @@ async function readFollowing({ trace, position }) {
 
 const PER_HEAD = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
 const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
-const VOCABULARY_STEPS = new Set(["logits", "probabilities"]); // the page has only the largest
+const VOCABULARY_STEPS = new Set(["logits", "probabilities"]); // only their largest numbers are listed
 
 /** A step's row; undefined if it isn't available. */
 function rowAt(pass, { path, name }) {
   if (VOCABULARY_STEPS.has(name)) return pass.following?.[name];
   const { trace, position, inputs } = pass;
-  if (pass.layers !== trace.loaded.size) {
+  if (pass.layersInRun !== trace.loaded.size) {
     const rounded = pass.steps.filter(({ equation }) => SUMS.has(equation)).map(({ path }) => path);
     pass.run = runOfQueries(trace, position, position + 1, { extraInputs: inputs, rounded });
-    pass.layers = trace.loaded.size; // the run doesn't include layers that are loaded later
+    pass.layersInRun = trace.loaded.size; // layers loaded later need a new run
   }
   return ifAvailable(() => {
     const rows = pass.run.value(path);
     if (!/\.[KV]$/.test(path)) return rows.numbers();
-    return nd.item(rows, nd.slice(null, null), trace.Tk - trace.T + position, nd.slice(null, null)).numbers();
+    // K and V have rows for cached tokens too.
+    return nd.item(rows, nd.slice(null, null), trace.cached + position, nd.slice(null, null)).numbers();
   });
 }
 
@@ -195,20 +201,20 @@ function ifAvailable(f) {
   }
 }
 
-/** Follow the selected query. */
+/** Show the selected query's pass. */
 const followPass = onceAFrame(() => {
   if (isLook()) return;
   const trace = traces[chosenStep.trace];
   if (shownStep?.trace !== trace || nearestPosition(trace, queryIn(trace)) !== shownStep.position) {
     showPass();
   } else {
-    latestChoice++; // drop a pending choice
+    latestChoice++; // drops a pending choice
     byId("pass").ariaBusy = "false";
     showPassTitle();
   }
 });
 
-/** Show which token this is, and whether it is the selected one. */
+/** Show the token in the title; if it isn't the selected one, say why. */
 function showPassTitle() {
   const { trace, position } = shownStep;
   byId("pass-title").replaceChildren(
@@ -257,36 +263,37 @@ const STREAM = new Set(["embedding", "input", "mid", "output", "final"]);
 
 function optionOf(step) {
   const row = rowAt(shownStep, step);
-  const chosen = step === shownStep.step;
-  const size = row && !VOCABULARY_STEPS.has(step.name) ? format(Math.hypot(...row), 2) : "";
-  const strip = make("canvas", { "aria-hidden": "true" });
-  if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, strip);
-  strip.classList.toggle("short", row?.length <= SHORT);
+  const isChosen = step === shownStep.step;
+  const norm = row && !VOCABULARY_STEPS.has(step.name) ? format(Math.hypot(...row), 2) : "";
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  if (row) bitmapOf(row, row.length, 1, stripScale(row), () => false, canvas);
+  canvas.classList.toggle("short", row?.length <= LONGEST_SHORT_ROW);
   const option = make(
     "li",
     {
       role: "option",
-      tabindex: chosen ? "0" : "-1",
-      "aria-selected": String(chosen),
-      "aria-label": size ? say("{name}, norm {size}", { name: step.name, size }) : step.name,
+      tabindex: isChosen ? "0" : "-1",
+      "aria-selected": String(isChosen),
+      "aria-label": norm ? say("{name}, norm {size}", { name: step.name, size: norm }) : step.name,
       "data-path": step.path,
     },
     make("code", {}, step.name),
-    strip,
-    make("span", { class: "size" }, size),
+    canvas,
+    make("span", { class: "size" }, norm),
   );
   option.classList.toggle("stream", STREAM.has(step.name));
   option.addEventListener("click", () => goTo(step.path));
   return option;
 }
 
-/** A colour scale that saturates for the largest 2% of a row. */
+/** A colour scale that saturates for the 2% of a row that are largest in size. */
 function stripScale(row) {
   const sizes = Float64Array.from(row, Math.abs).sort();
   const bound = sizes[Math.ceil(0.98 * sizes.length) - 1] || sizes.at(-1) || 1;
   return signedScale(bound);
 }
 
+/** Move through the list of steps with the keyboard; Enter moves to the chosen step's numbers. */
 function moveByKey(event) {
   const steps = shownStep.steps;
   const index = steps.findIndex(({ path }) => path === chosenStep.path);
@@ -308,6 +315,7 @@ function moveByKey(event) {
 
 // ---- one step --------------------------------------------------------------------------------------
 
+/** Show the chosen step: its shape, its row, and the arithmetic of the chosen number. */
 function showChosenStep() {
   const { step, trace } = shownStep;
   const { axes, purpose } = trace.pass.steps[step.name];
@@ -341,12 +349,13 @@ function showChosenStep() {
 /** A step with its formula, as the library writes it. */
 const headingOf = ({ name }) => `${lastOf(name)} = ${shownStep.trace.pass.steps[name].formula}`;
 
+/** The sizes of axes such as "Tq H·Dv". */
 function shapeOf({ T, Tk, H, Dh, pass: { D, F, vocab } }, axes) {
   const sizes = { T, Tq: T, Tk, H, Dk: Dh, Dv: Dh, D, F, vocab };
   return axes.split(" ").map((axis) => axis.split("·").reduce((n, name) => n * sizes[name], 1));
 }
 
-/** Show one number of the row, and how it is computed. */
+/** Mark a component of the row, and show how it is computed. */
 function showComponent(c) {
   chosenStep.component = c;
   strip.mark(c);
@@ -370,7 +379,7 @@ const whyMissing = ({ trace, position }) =>
         })
       : "";
 
-/** A sentence on the components of a step for which the file has the weights. */
+/** Say for which of a step's components the file has the weights. */
 function whichColumns({ trace, step }) {
   if (step.equation === "logits")
     return say(
@@ -394,28 +403,28 @@ function componentOf({ name }, c) {
   return say("component {c}: head {h}, component {d}", { c, h: Math.floor(c / Dh), d: c % Dh });
 }
 
-const CELL_SIDE = 24; // largest, in pixels
-const STRIP_HEIGHT = 180; // approximate
+const MAX_CELL_SIDE = 24; // in pixels
+const STRIP_HEIGHT = 180; // in pixels, approximate
 
-/** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and its cell size. */
+/** A strip's columns, a multiple of `unit` that divides the row evenly if possible, and a cell's side. */
 function stripLayout(count, width, unit) {
-  const largest = Math.min(CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
-  const fitting = Math.floor(width / largest);
-  const max = Math.max(16, unit, fitting - (fitting % unit));
-  let columns = max;
-  while (count % columns && columns - unit >= 0.75 * max) columns -= unit;
-  columns = Math.min(count, count % columns ? max : columns);
-  return { columns, side: Math.max(1, Math.floor(Math.min(largest, width / columns))) };
+  const largestSide = Math.min(MAX_CELL_SIDE, Math.sqrt((STRIP_HEIGHT * width) / count));
+  const fitting = Math.floor(width / largestSide);
+  const maxColumns = Math.max(16, unit, fitting - (fitting % unit));
+  let columns = maxColumns;
+  while (count % columns && columns - unit >= 0.75 * maxColumns) columns -= unit;
+  columns = Math.min(count, count % columns ? maxColumns : columns);
+  return { columns, side: Math.max(1, Math.floor(Math.min(largestSide, width / columns))) };
 }
 
 const strip = makeStrip();
 
 /** The row as coloured cells; one is chosen by pointer or keys. */
 function makeStrip() {
-  const mark = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
-  const line = make("div", { role: "row" }, mark);
+  const markCell = make("div", { role: "gridcell", class: "mark", tabindex: "0" });
+  const markRow = make("div", { role: "row" }, markCell); // a grid needs rows for screen readers
   const canvas = make("canvas", { "aria-hidden": "true" });
-  const cells = make("div", { role: "grid", class: "cells" }, canvas, line);
+  const cells = make("div", { role: "grid", class: "cells" }, canvas, markRow);
   const reading = make("p", { class: "reading", "aria-live": "polite" });
   const legend = make("p", { class: "note" });
   byId("strip").append(reading, cells, legend);
@@ -426,8 +435,8 @@ function makeStrip() {
     const width = byId("strip").clientWidth;
     if (!width || !row.length) return;
     const { Dh } = shownStep.trace;
-    const byHeads = PER_HEAD.test(shownStep.step.name) && 4 * Dh < width;
-    ({ columns, side } = stripLayout(row.length, width, byHeads ? Dh : 8));
+    const isWholeHeads = PER_HEAD.test(shownStep.step.name) && 4 * Dh < width; // per line of the strip
+    ({ columns, side } = stripLayout(row.length, width, isWholeHeads ? Dh : 8));
     const rows = Math.ceil(row.length / columns);
     const scale = stripScale(row);
     bitmapOf(row, columns, rows, scale, () => false, canvas);
@@ -445,15 +454,15 @@ function makeStrip() {
   function moveMark() {
     if (columns === undefined) return;
     const [i, j] = [Math.floor(chosen / columns), chosen % columns];
-    const size = Math.max(side, 9);
+    const size = Math.max(side, 9); // visible around small cells too
     const corner = (n) => `${(n + 0.5) * side - size / 2}px`;
-    mark.style.transform = `translate(${corner(j)}, ${corner(i)})`;
-    mark.style.width = mark.style.height = `${size}px`;
-    line.ariaRowIndex = i + 1;
-    mark.ariaColIndex = j + 1;
+    markCell.style.transform = `translate(${corner(j)}, ${corner(i)})`;
+    markCell.style.width = markCell.style.height = `${size}px`;
+    markRow.ariaRowIndex = i + 1;
+    markCell.ariaColIndex = j + 1;
   }
 
-  function read(c) {
+  function showReading(c) {
     reading.replaceChildren(
       `${componentOf(shownStep.step, c)} `,
       make("strong", {}, number(row[c])),
@@ -466,13 +475,13 @@ function makeStrip() {
     const c = Math.floor((event.clientY - box.top) / side) * columns + j;
     return j >= 0 && j < columns && c >= 0 && c < row.length ? c : undefined;
   };
-  cells.addEventListener("pointermove", (event) => read(componentUnder(event) ?? chosen));
-  cells.addEventListener("pointerleave", () => read(chosen));
+  cells.addEventListener("pointermove", (event) => showReading(componentUnder(event) ?? chosen));
+  cells.addEventListener("pointerleave", () => showReading(chosen));
   cells.addEventListener("click", (event) => {
     const c = componentUnder(event);
     if (c !== undefined) chooseComponent(c);
   });
-  mark.addEventListener("keydown", (event) => {
+  markCell.addEventListener("keydown", (event) => {
     if (event.key === "Escape") byId("pass-steps").querySelector("[aria-selected=true]").focus();
     if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
       event.preventDefault();
@@ -490,18 +499,19 @@ function makeStrip() {
       cells.ariaLabel = shownStep.step.path;
       layOut();
     },
-    focus: () => mark.focus(),
+    focus: () => markCell.focus(),
     mark(c) {
       chosen = c;
       moveMark();
-      read(c);
-      mark.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(row[c], 6)}`;
+      showReading(c);
+      markCell.ariaLabel = `${componentOf(shownStep.step, c)}: ${format(row[c], 6)}`;
     },
   };
 }
 
 // ---- one number ------------------------------------------------------------------------------------
 
+/** Show how the chosen number is computed. */
 async function showNumber() {
   const choice = latestChoice;
   const { step } = shownStep;
@@ -518,22 +528,22 @@ const lineOf = (heading, ...parts) =>
 
 /** A number of another step, linked to it. */
 function numberOf(step, c, words = `${lastOf(step.name)}[${c}]`) {
-  const open = async () => {
+  const goToNumber = async () => {
     await goTo(step.path, c);
     strip.focus();
   };
-  return buttonOf(open, { class: "leads" }, words);
+  return buttonOf(goToNumber, { class: "leads" }, words);
 }
 
-/** The result of an equation, and the value that an edit replaced it with. */
+/** A number of a step; if an edit changed it, also what the equation gives. */
 function resultOf(isEdited, computed, stored) {
   const shown = make("strong", {}, number(stored));
-  const isSame = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
-  if (!isEdited || isSame) return shown;
+  const isUnchanged = Math.abs(computed - stored) <= 1e-5 * Math.max(Math.abs(computed), Math.abs(stored), 1e-3);
+  if (!isEdited || isUnchanged) return shown;
   return make(
     "span",
     {},
-    ...sayParts("{made}; edited here: {x} instead", { made: number(computed), x: shown }),
+    ...sayParts("{computed}; edited here: {edited} instead", { computed: number(computed), edited: shown }),
   );
 }
 
@@ -558,25 +568,25 @@ async function explanationOf(pass, step, c) {
   const column = step.name === "logits" ? pass.following.ids[c] : c;
   const inputs = await readInputs(pass, step, c, column, declared.parameters);
   if (!inputs) return undefined;
-  const x = Object.values(inputs).find((input) => input?.step);
+  const x = Object.values(inputs).find((input) => input?.step); // the only step among a product's inputs
   const working = new Working({ indices: { row: position, column }, inputs });
   const lead = (i) => numberOf(x.step, i);
   return linesOfNumber(working, declared, { heading, result, lead });
 }
 
-const isPerHead = ({ equation }) => ["Q", "K", "V"].includes(equation); // columns of one linear map
+const isPartOfQKV = ({ equation }) => ["Q", "K", "V"].includes(equation);
 
 /** A step's declaration in `description.explanations`. */
 const declaredOf = ({ trace }, step) =>
   description.explanations[
-    isPerHead(step) ? "affine" : step.equation === "activated" ? trace.hyperparameters.activation.name : step.equation
+    isPartOfQKV(step) ? "affine" : step.equation === "activated" ? trace.hyperparameters.activation.name : step.equation
   ];
 
-/** A number's inputs, by parameter, as in `Working`; undefined if some aren't available. */
+/** A number's inputs by parameter, as `Working` takes them; undefined if one isn't available. */
 async function readInputs(pass, step, c, column, parameters) {
   const { trace, position } = pass;
   const matrix = matrixPathOf(trace, step);
-  const paths = isPerHead(step)
+  const paths = isPartOfQKV(step)
     ? [step.needs[0], matrix, matrix.replace(/W_(.)$/, "b_$1")]
     : trace.graph.node(step.path).needs;
   const inputs = {};
@@ -587,21 +597,21 @@ async function readInputs(pass, step, c, column, parameters) {
     if (from && !row) return undefined;
     if (parameter === "W" || parameter === "W_U")
       weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
-    const values = {
+    const lookup = {
       ids: () => trace.tokens[position].id,
       positions: () => trace.cached + position,
-      W_E: () => rowAt(pass, step)[c],
+      W_E: () => rowAt(pass, step)[c], // the step is a row of the matrix
       W_P: () => rowAt(pass, step)[c],
       W: () => weights.column,
       W_U: () => weights.column,
       b: () => weights.bias,
     }[parameter];
     if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
-    const value = row ?? (values ? undefined : inputAt(pass, path));
-    if (value === undefined && !values) return undefined;
+    const value = row ?? (lookup ? undefined : inputAt(pass, path));
+    if (value === undefined && !lookup) return undefined;
     const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
-    inputs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: values ?? entriesOf };
+    inputs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: lookup ?? entriesOf };
   }
   return inputs;
 }
@@ -613,7 +623,7 @@ const inputAt = (pass, path) =>
     return value instanceof Nd ? value.numbers() : value;
   });
 
-/** A component of a head's context, and a link to the head. */
+/** Explain a component of concat as one of a head's context, with a link to the head. */
 function explainConcat(pass, step, c) {
   const { trace, position } = pass;
   const [h, d] = [Math.floor(c / trace.Dh), c % trace.Dh];
@@ -634,7 +644,7 @@ function explainConcat(pass, step, c) {
   return [...sum, make("p", {}, buttonOf(goToHead, { class: "leads" }, `${name} ↑`))];
 }
 
-/** A probability, from the largest logits and the sum over all. */
+/** Explain a probability by the largest logits and the sum over all logits. */
 function explainProbability(pass, step, c) {
   const { logits, sum, ids, vocab, tokens } = pass.following;
   const from = stepAt(pass, step.needs[0]);

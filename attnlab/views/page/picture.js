@@ -2,22 +2,24 @@
 // pass through the blocks, and leave at the right as the next token's probabilities. Curves are weights.
 
 const FAINTEST_CURVE = 0.12; // smaller weights aren't drawn
-const MAX_CURVES = 1500; // the strongest ones
+const MAX_CURVES = 1500; // the strongest ones are drawn
 const LARGE_WEIGHT = 0.5;
-const LARGEST_MAP = 46;
+const LARGEST_MAP = 46; // in pixels, as all sizes here
 const LARGEST_MAP_OF_BLOCK = 132;
-const LARGER = 1.7; // the factor by which maps and lines may grow for presenting
+const LARGEST_GRID = 132; // height of a block's maps in the whole model
+const PRESENTING_FACTOR = 1.7; // by which maps and lines may grow for presenting
 const LABELLED_MAP = 26; // maps from this size on have a name below
-const [SMALLEST_LINE, LARGEST_LINE] = [20, 46]; // height of a token's line
+const SMALLEST_LINE = 20; // height of a token's line
+const LARGEST_LINE = 46;
 const HEIGHT_ON_PAPER = 600; // leaves room on the page for the tour's sentences
-const GAP = 8; // where tokens are left out
+const GAP = 8; // height left free where tokens are left out
 const NEXT_SHOWN = 5;
 const MIN_BADGE_WEIGHT = 0.5; // mean weight; below it, a head gets no badge
 const BADGES = { previous: "←", first: "⇤", same: "=", induction: "↻" };
 
 const reducesMotion = matchMedia("(prefers-reduced-motion: reduce)");
 
-let picture; // of the last trace that is shown
+let picture; // of the last shown trace
 let isFollowing = false; // whether only the selected token's path is shown
 
 function makePicture(view) {
@@ -35,7 +37,7 @@ function makePicture(view) {
   const next = make("ol", { class: "leaving", "aria-label": say("Next token") });
   const scene = make("div", { class: "scene" }, canvas, titles, names, cells);
   byId("picture").replaceChildren(...nameOf(view), make("div", { class: "sideways" }, scene), next);
-  const probe = make("span", { hidden: "" });
+  const probe = make("span", { hidden: "" }); // to resolve the style sheet's colours
   scene.append(probe);
 
   const maps = Array.from({ length: layers * H }, (_, n) => {
@@ -49,17 +51,20 @@ function makePicture(view) {
     return (cell.map = { view, layer, head, canvas: map, cell, badge, name });
   });
 
-  let norms = null; // of the stream: embedding; each block's mid, what the MLP adds, output
+  // T norms each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output.
+  let norms = null;
+  /** The norms of what a layer's MLP adds to each token. */
+  const mlpNorms = (layer) => norms.subarray((2 + 3 * layer) * T, (3 + 3 * layer) * T);
   let nextTokens = []; // the most probable ones after the text, {id, probability}
-  const nextAfter = new Map(); // the same after other tokens, by position; null while they are loading
-  let drawnLayers = []; // all, or the open block's
-  let drawnTokens = []; // their positions
-  let curves = []; // {layer, head, i, j, weight}, by weight
+  const nextAfter = new Map(); // the same after other tokens, by position; null while loading
+  let drawnLayers = []; // all, or only the open block's
+  let drawnTokens = []; // positions
+  let curves = []; // {layer, head, i, j, weight}, the weakest first
   let plan; // the layout: positions and sizes
 
   // ---- tokens and curves -----------------------------------------------------------------------
 
-  /** The tokens that are drawn: all, or the last ones and those that the last one attends to most. */
+  /** The positions to draw: all, or the last ones and those that the last token attends to most. */
   function chooseTokens(count) {
     if (T <= count) return [...Array(T).keys()];
     const sums = new Float64Array(T);
@@ -67,11 +72,11 @@ function makePicture(view) {
       for (const weights of weightsInLayer(trace, layer, T - 1))
         for (let j = cached; j < weights.length; j++) sums[j - cached] += weights[j];
     const last = Math.ceil(count / 2);
-    const before = [...Array(T - last).keys()].sort((a, b) => sums[b] - sums[a] || a - b);
-    return [...before.slice(0, count - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
+    const earlier = [...Array(T - last).keys()].sort((a, b) => sums[b] - sums[a] || a - b);
+    return [...earlier.slice(0, count - last), ...Array.from({ length: last }, (_, n) => T - last + n)].sort((a, b) => a - b);
   }
 
-  /** The curves of a token in a layer, also those to tokens that aren't drawn. */
+  /** A token's curves in a layer, including those to tokens that aren't drawn. */
   function curvesOf(layer, i) {
     const known = trace.loaded.get(layer).curves;
     if (!known.has(i)) known.set(i, weightsInLayer(trace, layer, i).flatMap((weights, head) => curvesInHead(layer, head, i, weights)));
@@ -94,11 +99,13 @@ function makePicture(view) {
     curves = drawn.sort((a, b) => a.weight - b.weight).slice(-MAX_CURVES);
   }
 
-  /** If only some tokens are drawn, the large weight that spans the longest distance from one of them. */
+  /** If only some tokens are drawn: among their large weights, the one that spans the longest distance. */
   function findFarthest() {
     if (drawnTokens.length === T) return undefined;
-    const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1; // many heads rest on the first token (attention sink)
-    return allCurves().filter(isOfInterest).sort((a, b) => b.i - b.j - a.i + a.j)[0];
+    // Not to the first token, which many heads rest on (attention sink).
+    const isOfInterest = ({ i, j, weight }) => weight >= LARGE_WEIGHT && j > 0 && i - j > 1;
+    const distance = ({ i, j }) => i - j;
+    return allCurves().filter(isOfInterest).sort((a, b) => distance(b) - distance(a))[0];
   }
 
   /** Show a head's job on this text as a badge, with its mean weight in the title. */
@@ -113,16 +120,17 @@ function makePicture(view) {
 
   // ---- layout ----------------------------------------------------------------------------------
 
-  /** The layout of a block's maps in a width: the columns, the maps' size, and the height of a row and of all. */
+  /** The layout of a block's maps in a width: columns, a map's size, a row's height (`pitch`), the total height. */
   function mapGrid(width, isBlock, factor) {
-    const [largest, highest] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, 132 * factor];
+    const [largestSize, largestHeight] = isBlock ? [LARGEST_MAP_OF_BLOCK, 2 * LARGEST_MAP_OF_BLOCK] : [LARGEST_MAP * factor, LARGEST_GRID * factor];
     const gridOf = (columns) => {
-      const size = Math.floor(Math.min(largest, (width - 8) / columns - 4));
-      const pitch = size + (size >= LABELLED_MAP ? 20 : 4);
+      const size = Math.floor(Math.min(largestSize, (width - 8) / columns - 4));
+      const pitch = size + (size >= LABELLED_MAP ? 20 : 4); // with room for the label
       return { columns, size, pitch, height: Math.ceil(H / columns) * pitch };
     };
-    const isUneven = ({ columns }) => Number(H % columns > 0);
-    const fitting = Array.from({ length: H }, (_, n) => gridOf(n + 1)).filter(({ size, height }) => size >= 8 && height <= highest);
+    const isUneven = ({ columns }) => Number(H % columns > 0); // the last row isn't full
+    const fitting = Array.from({ length: H }, (_, n) => gridOf(n + 1)).filter(({ size, height }) => size >= 8 && height <= largestHeight);
+    // If labels fit, prefer full rows, then the lowest grid; if not, full rows, then the largest maps.
     const labelled = isBlock ? [] : fitting.filter(({ size }) => size >= LABELLED_MAP);
     if (labelled.length) return labelled.sort((a, b) => isUneven(a) - isUneven(b) || a.height - b.height)[0];
     return fitting.sort((a, b) => isUneven(a) - isUneven(b) || b.size - a.size || b.columns - a.columns)[0] ?? gridOf(Math.ceil(H / 6));
@@ -134,27 +142,34 @@ function makePicture(view) {
     const isPhone = available < 640;
     const isBlock = isAt("block");
     drawnLayers = isBlock ? [Math.min(layers - 1, selection.layer)] : [...Array(layers).keys()];
-    const factor = isPresenting() ? LARGER : 1;
+    const factor = isPresenting() ? PRESENTING_FACTOR : 1;
     const left = isPhone ? 74 : isPresenting() ? 150 : 118;
     const right = isPhone || isBlock ? 10 : 232;
     // An attention's width; an MLP's and the embedding's are fractions of it.
     const [mlpFraction, embeddingFraction] = isBlock ? [0.3, 0.1] : [layers > 4 ? 0.5 : 0.8, layers > 4 ? 0.6 : 0.5];
     const units = embeddingFraction + drawnLayers.length * (1 + mlpFraction);
-    const smallest = Math.ceil(H / 6) * 17; // maps in six rows
+    const smallest = Math.ceil(H / 6) * 17; // maps in six rows, 17 pixels for each column
     const unit = Math.max(smallest, (available - left - right) / units);
     const width = left + unit * units;
     const grid = mapGrid(unit, isBlock, factor);
     const top = 30 + grid.height + 18;
     const topInPage = byId("picture").getBoundingClientRect().top + scrollY;
-    const room = (isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * factor, innerHeight - topInPage - (isPresenting() ? 110 : 70)))) - top - 16;
+    const roomInWindow = innerHeight - topInPage - (isPresenting() ? 110 : 70);
+    const total = isPrinted() ? HEIGHT_ON_PAPER : Math.max(320, Math.min(760 * factor, roomInWindow));
+    const room = total - top - 16;
     const pitch = T * SMALLEST_LINE > room ? SMALLEST_LINE + GAP / 2 : SMALLEST_LINE; // tokens left out leave gaps
     drawnTokens = chooseTokens(Math.max(6, Math.min(24, Math.floor(room / pitch))));
     const gaps = drawnTokens.map((position, n) => n > 0 && position !== drawnTokens[n - 1] + 1);
     const free = room - GAP * gaps.filter(Boolean).length;
     const line = Math.max(SMALLEST_LINE, Math.min(LARGEST_LINE * factor, free / drawnTokens.length));
-    let y = top + line / 2;
-    const lines = new Map(drawnTokens.map((position, n) => [position, (y += (n ? line : 0) + (gaps[n] ? GAP : 0))]));
-    const starts = [left, left + unit * embeddingFraction]; // of the embedding, then of each block's attention and MLP
+    const lines = new Map(); // y of each position's line
+    let y = top - line / 2;
+    drawnTokens.forEach((position, n) => {
+      y += line + (gaps[n] ? GAP : 0);
+      lines.set(position, y);
+    });
+    // x where the embedding starts; then, for block n, its attention at 1 + 2n, its MLP at 2 + 2n; and the end.
+    const starts = [left, left + unit * embeddingFraction];
     for (const _ of drawnLayers) starts.push(starts.at(-1) + unit, starts.at(-1) + unit * (1 + mlpFraction));
     plan = { width, height: y + line / 2 + 10, grid, top, line, lines, starts };
     const moveTo = (element, x, y) => {
@@ -181,8 +196,9 @@ function makePicture(view) {
       title.style.width = `${to - from}px`;
       return title;
     };
+    const embeddingTitle = !isBlock && unit * embeddingFraction >= 72 ? say("Embedding") : "";
     titles.replaceChildren(
-      ...(isTitled ? [titleAt(!isBlock && unit * embeddingFraction >= 72 ? say("Embedding") : "", starts[0], starts[1])] : [titleAt(say("layer"), 0, left - 14)]),
+      isTitled ? titleAt(embeddingTitle, starts[0], starts[1]) : titleAt(say("layer"), 0, left - 14),
       ...drawnLayers.flatMap((layer, n) => [
         titleAt(isTitled ? say("Attention {layer}", { layer }) : String(layer), starts[1 + 2 * n], starts[2 + 2 * n], blocks[layer]),
         titleAt(unit * mlpFraction >= 50 ? `MLP ${layer}` : "", starts[2 + 2 * n], starts[3 + 2 * n]),
@@ -204,24 +220,26 @@ function makePicture(view) {
 
   // ---- drawing ---------------------------------------------------------------------------------
 
+  /** A colour of the style sheet, by name. */
   const inkOf = (name) => {
     probe.style.color = `var(--${name})`;
     return colourOf(probe);
   };
 
+  /** A curve's ends: from the key's line at x = `from` to the query's at x = `to`. */
   const curveAt = ({ layer, i, j }) => {
     const { starts, lines } = plan;
     const n = drawnLayers.indexOf(layer);
-    return { from: starts[1 + 2 * n] + 6, to: starts[2 + 2 * n] - 6, y: lines.get(j), end: lines.get(i) };
+    return { from: starts[1 + 2 * n] + 6, to: starts[2 + 2 * n] - 6, keyY: lines.get(j), queryY: lines.get(i) };
   };
 
   const draw = onceAFrame(() => {
     if (!plan || !palette) return;
     const { width, height, starts, lines, top, line } = plan;
     const context = prepareCanvas(canvas, width, height);
-    const ends = starts.at(-1);
+    const end = starts.at(-1);
     const stage = isAt("model") ? playing.stages[playing.stage] : undefined;
-    const until = stage && stage.name !== "next" ? starts[stage.to] : width;
+    const until = stage && stage.name !== "next" ? starts[stage.to] : width; // columns after the stage aren't drawn
     const query = Math.min(T - 1, queryIn(trace));
     const largest = norms ? norms.reduce((a, b) => Math.max(a, b), 0) || 1 : 1;
     const thickness = (norm) => 1.5 + Math.min(14, 0.4 * line) * (norm / largest);
@@ -249,36 +267,38 @@ function makePicture(view) {
       context.globalAlpha = i === query ? 0.6 : isFollowing ? 0.3 : 1;
       context.beginPath();
       context.moveTo(starts[0], y - sizes[0] / 2);
+      // One side of the ribbon: the thickness sizes[k] is reached at starts[k + 1].
       const edge = (n, m, sign) => {
         const middle = (starts[n] + starts[m]) / 2;
         const [a, b] = [n, m].map((index) => y + (sign * sizes[Math.max(0, index - 1)]) / 2);
         context.bezierCurveTo(middle, a, middle, b, starts[m], b);
       };
       for (let n = 0; n < sizes.length; n++) edge(n, n + 1, -1);
-      context.lineTo(ends, y + sizes.at(-1) / 2);
+      context.lineTo(end, y + sizes.at(-1) / 2);
       for (let n = sizes.length; n > 0; n--) edge(n, n - 1, 1);
       context.fill();
     }
-    const isOpen = (curve) => isSame(curve, selection);
-    for (const open of [false, true])
-      for (const curve of curves.filter((curve) => isOpen(curve) === open)) {
-        const { from, to, y, end } = curveAt(curve);
-        const isHighlighted = stage ? isSameCurve(curve, stage.curve) : curve.i === query && (open || isFollowing);
-        context.strokeStyle = open || (stage && isHighlighted) ? hot : ink;
+    for (const isOpen of [false, true]) // the open head's curves on top
+      for (const curve of curves.filter((curve) => isSame(curve, selection) === isOpen)) {
+        const { from, to, keyY, queryY } = curveAt(curve);
+        const isHighlighted = stage ? isSameCurve(curve, stage.curve) : curve.i === query && (isOpen || isFollowing);
+        context.strokeStyle = isOpen || (stage && isHighlighted) ? hot : ink;
         context.lineWidth = isHighlighted ? 1 + 9 * curve.weight : 0.5 + 2.5 * curve.weight;
-        context.globalAlpha = isHighlighted ? 0.95 : isFollowing ? 0.05 : open ? 0.45 : 0.2;
+        context.globalAlpha = isHighlighted ? 0.95 : isFollowing ? 0.05 : isOpen ? 0.45 : 0.2;
         context.lineCap = "round";
         context.beginPath();
-        context.moveTo(from, y);
-        context.bezierCurveTo((from + to) / 2, y, (from + to) / 2, end, to, end);
+        context.moveTo(from, keyY);
+        context.bezierCurveTo((from + to) / 2, keyY, (from + to) / 2, queryY, to, queryY);
         context.stroke();
       }
     context.globalAlpha = 1;
     context.lineWidth = 1.5;
+    // What each MLP adds to a token, as a disc.
     for (const [n, layer] of norms ? drawnLayers.entries() : [])
       for (const [i, y] of lines) {
         context.beginPath();
-        context.arc((starts[2 + 2 * n] + starts[3 + 2 * n]) / 2, y, (2 + 9 * (norms[(2 + 3 * layer) * T + i] / largest) ** 0.5) * Math.min(1, line / 32), 0, 7);
+        const radius = (2 + 9 * (mlpNorms(layer)[i] / largest) ** 0.5) * Math.min(1, line / 32);
+        context.arc((starts[2 + 2 * n] + starts[3 + 2 * n]) / 2, y, radius, 0, 2 * Math.PI);
         context.globalAlpha = isFollowing && i !== query ? 0.25 : 1;
         context.fillStyle = stage?.layer === layer && stage.token === i ? hot : raised;
         context.strokeStyle = i === query ? accent : ink;
@@ -295,6 +315,7 @@ function makePicture(view) {
     }
     for (const { cell, layer } of maps) {
       cell.classList.toggle("later", stage !== undefined && !stage.layers.includes(layer));
+      // The query's row in the map, at least two pixels high.
       cell.style.setProperty("--from", query / T);
       cell.style.setProperty("--to", Math.max((query + 1) / T, query / T + 2 / plan.grid.size));
     }
@@ -305,7 +326,7 @@ function makePicture(view) {
     if (isFollowing && !stage) byId("stage-words").textContent = pathInWords(query);
   });
 
-  /** Frame a stage's columns, and dim those before. */
+  /** Frame a stage's columns, and dim the earlier ones. */
   function frame(context, { from, to, name }, accent) {
     const { starts, top, height } = plan;
     context.globalAlpha = 0.6;
@@ -322,21 +343,21 @@ function makePicture(view) {
 
   /** A token's path in words: what it attends to, where it changes, and what follows it. */
   function pathInWords(i) {
-    const nameOf = (n) => wordOf(trace.keys[n].symbol);
+    const keyWord = (j) => wordOf(trace.keys[j].symbol);
     let largest = { weight: 0 };
     for (const { layer, head } of maps.filter((map) => isLoaded(view, map)))
       valuesOf(view, layer, head, "weights", i).forEach((weight, j) => {
         if (j !== cached + i && weight > largest.weight) largest = { layer, head, weight, j };
       });
-    const added = Array.from({ length: norms ? layers : 0 }, (_, layer) => norms[(2 + 3 * layer) * T + i]);
+    const added = Array.from({ length: norms ? layers : 0 }, (_, layer) => mlpNorms(layer)[i]);
     const layer = added.indexOf(Math.max(...added));
     const [likeliest] = (i === T - 1 ? nextTokens : nextAfter.get(i)) ?? [];
-    return joined(
+    return joinSentences(
       largest.weight &&
         say("The largest weight of “{query}” on another token is {share}, on “{key}” in head {layer}.{head}.", {
           ...largest,
-          query: nameOf(cached + i),
-          key: nameOf(largest.j),
+          query: keyWord(cached + i),
+          key: keyWord(largest.j),
           share: percent(largest.weight),
         }),
       layers > 1 && added[layer] > 0 && say("Of the MLPs, MLP {layer} adds the longest vector to it.", { layer }),
@@ -351,7 +372,7 @@ function makePicture(view) {
     return prediction.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, probability: renormalized[n] }));
   }
 
-  /** The next tokens, with their probabilities without the open head where they are known. */
+  /** List the next tokens; after the text, also their probabilities without the open head, if known. */
   function showNextTokens(position) {
     const isLast = position === T - 1;
     const isIncluded = position >= trace.prediction.first;
@@ -363,25 +384,26 @@ function makePicture(view) {
       });
     }
     const isAblated = isAmong(trace.ablated ?? [], [selection.layer, selection.head]);
-    const without = isAblated || !isLast ? undefined : trace.story?.heads.find((head) => isSame(head, selection));
+    const ablation = isAblated || !isLast ? undefined : trace.story?.heads.find((head) => isSame(head, selection));
     const token = brief(wordOf(trace.tokens[position].symbol));
     next.replaceChildren(
       make("li", { class: "title" }, isLast ? say("Next token") : say("Next token after “{token}”", { token })),
       ...(isIncluded ? [] : [make("li", { class: "note" }, say("This page has logits only from position {first}.", { first: cached + trace.prediction.first }))]),
       ...((isLast ? nextTokens : nextAfter.get(position)) ?? []).map(({ id, probability }) => {
-        const n = without ? trace.story.ids.indexOf(id) : -1;
-        const bars = [barOf(probability), ...(n >= 0 ? [barOf(without.after[n], "without")] : [])];
+        const n = ablation ? trace.story.ids.indexOf(id) : -1;
+        const bars = [barOf(probability), ...(n >= 0 ? [barOf(ablation.after[n], "without")] : [])];
         return make("li", {}, make("bdi", { class: "word" }, brief(wordOf(trace.names.get(id).symbol))), make("span", {}, percent(probability)), ...bars);
       }),
-      ...(without ? [make("li", { class: "note" }, say("lower bar: without head {layer}.{head}", selection))] : []),
+      ...(ablation ? [make("li", { class: "note" }, say("lower bar: without head {layer}.{head}", selection))] : []),
     );
   }
 
+  /** Mark the open head and its block. */
   function mark() {
     for (const { cell, layer, head } of maps) {
-      const open = layer === selection.layer && head === selection.head;
-      cell.ariaSelected = String(open);
-      cell.tabIndex = open ? 0 : -1;
+      const isOpen = layer === selection.layer && head === selection.head;
+      cell.ariaSelected = String(isOpen);
+      cell.tabIndex = isOpen ? 0 : -1;
     }
     for (const block of blocks) block.tabIndex = block.layer === selection.layer ? 0 : -1;
     draw();
@@ -389,11 +411,9 @@ function makePicture(view) {
 
   // ---- pointer and keys ------------------------------------------------------------------------
 
-  const open = (map) => enterHead(map.layer, map.head);
-
   cells.addEventListener("click", ({ target }) => {
     const cell = target.closest(".mini");
-    if (cell) open(cell.map);
+    if (cell) enterHead(cell.map.layer, cell.map.head);
   });
   moveByArrows(cells, () => maps.map(({ cell }) => cell));
   const enterBlock = ({ layer }) => zoomTo("block", { layer, head: selection.layer === layer ? selection.head : 0 });
@@ -401,10 +421,10 @@ function makePicture(view) {
   moveByArrows(titles, () => blocks);
   /** Follow a token, or stop following it and show all again. */
   function follow({ position }) {
-    const isAlone = isFollowing && position === queryIn(trace);
+    const isFollowed = isFollowing && position === queryIn(trace);
     stopPlaying();
     select(queryOf(trace, position));
-    setFollowing(!isAlone);
+    setFollowing(!isFollowed);
   }
   names.addEventListener("click", ({ target }) => {
     const name = target.closest(".line");
@@ -415,12 +435,13 @@ function makePicture(view) {
   /** The strongest curve under the pointer. */
   function curveUnder({ offsetX, offsetY }) {
     return curves.findLast((curve) => {
-      const { from, to, y, end } = curveAt(curve);
+      const { from, to, keyY, queryY } = curveAt(curve);
       const t = (offsetX - from) / (to - from);
       if (t < 0 || t > 1) return false;
-      let s = t - 0.5; // s³ + 0.75 s = t - 0.5, by Newton's method
+      // The curve's parameter is s + 0.5, where s³ + 0.75 s = t - 0.5. Solved by Newton's method.
+      let s = t - 0.5;
       for (let n = 0; n < 4; n++) s -= (s ** 3 + 0.75 * s - t + 0.5) / (3 * s * s + 0.75);
-      return Math.abs(y + (end - y) * (0.5 + 1.5 * s - 2 * s ** 3) - offsetY) < 5;
+      return Math.abs(keyY + (queryY - keyY) * (0.5 + 1.5 * s - 2 * s ** 3) - offsetY) < 5;
     });
   }
   canvas.addEventListener("pointermove", (event) => {
@@ -438,9 +459,10 @@ function makePicture(view) {
 
   // ---- numbers ---------------------------------------------------------------------------------
 
-  /** Load the numbers to draw, when the picture is first shown. */
-  let reading;
+  let reading; // a promise
   let isReading = false;
+
+  /** Load the numbers to draw; called when the picture is first shown. */
   function read() {
     if (reading) return;
     isReading = true;
@@ -466,7 +488,21 @@ function makePicture(view) {
   }
 
   for (const { cell } of maps) visibilityObserver.observe(cell);
-  return { view, maps, titles: blocks, mark, draw, layOut, read, findFarthest, get isReading() { return isReading; }, get norms() { return norms; }, get nextTokens() { return nextTokens; }, get curves() { return curves; } };
+  return {
+    view,
+    maps,
+    titles: blocks,
+    mark,
+    draw,
+    layOut,
+    read,
+    findFarthest,
+    mlpNorms,
+    get isReading() { return isReading; },
+    get norms() { return norms; },
+    get nextTokens() { return nextTokens; },
+    get curves() { return curves; },
+  };
 }
 
 /** How well a head does each job on a text; see `jobsOf`. */
@@ -475,9 +511,9 @@ function jobsOfHead(trace, layer, head) {
   return jobsOf(trace.tokens.map(({ id }) => id), (i) => stepRow(loaded, "weights", i));
 }
 
-/** The job that a head does on a text, if it does one, and its mean weight on the job's targets. */
+/** [job, mean weight on its targets] of the job that a head does on a text; [] if it does none. */
 function jobOf(trace, layer, head) {
-  if (trace.cached || trace.T > NUMBERS_AT_ONCE ** 0.5) return [];
+  if (trace.cached || trace.T ** 2 > NUMBERS_AT_ONCE) return []; // long texts would take too long
   const jobs = Object.entries(jobsOfHead(trace, layer, head))
     .filter(([, job]) => job && job.attention >= MIN_BADGE_WEIGHT && job.attention > 2 * job.uniform)
     .sort(([, a], [, b]) => b.attention - a.attention);

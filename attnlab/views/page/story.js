@@ -1,13 +1,13 @@
 // Sentences about the heads that affect the next token most, from the pack "story", see
 // attnlab/views/page/overview.py.
 
-const MIN_DROP = 0.1; // of another token's probability, for a second sentence
+const MIN_DROP = 0.1; // the drop of a probability that is worth describing a second head
 const IMPROBABLE = 0.01; // if the most probable token is below it, the model is undecided
 
 /** The pack "story" of a trace, decoded; null if the source doesn't have it. */
 async function readStory(trace) {
   if (!source.has(trace, "story")) return null;
-  const numbers = [...(await source.pack(trace, "story"))];
+  const numbers = [...(await source.pack(trace, "story"))]; // each splice below takes the next ones
   const [count] = numbers.splice(0, 1);
   const ids = numbers.splice(0, count);
   const before = numbers.splice(0, count);
@@ -37,11 +37,11 @@ function headsToDescribe({ before, heads }) {
 
 /** A fraction as a percentage with `digits` decimals; 0 and 100 only if it is exactly 0 or 1. */
 function percent(fraction, digits = 0) {
-  const rounded = (digits) => `${(100 * fraction).toFixed(digits)}\u00a0%`;
-  const value = parseFloat(rounded(digits));
+  const withDigits = (count) => `${(100 * fraction).toFixed(count)}\u00a0%`;
+  const value = parseFloat(withDigits(digits));
   if (value === 0 && fraction > 0) return `< ${10 ** -digits}\u00a0%`;
-  if (value < 100 || Math.fround(fraction) === 1) return rounded(digits);
-  return parseFloat(rounded(1)) < 100 ? rounded(1) : "> 99.9\u00a0%";
+  if (value < 100 || Math.fround(fraction) === 1) return withDigits(digits);
+  return parseFloat(withDigits(1)) < 100 ? withDigits(1) : "> 99.9\u00a0%";
 }
 
 /** Two fractions as percentages, with up to two decimals if they differ. */
@@ -73,7 +73,7 @@ function sentencesOf(trace, { ids, before }, { key, weight, affected, after }) {
   return [...attention, spaceBetween(), ...effect];
 }
 
-/** How ablating a head changes the most probable token of a model in which no token is probable, such as an untrained one. */
+/** The effect of a head's ablation on the most probable token if no token is probable, as in an untrained model. */
 function effectIfUndecided(trace, word, before, after) {
   const values = { word, share: percent(before, 3), uniform: percent(1 / trace.prediction.vocab, 3), change: percent(Math.abs(after / before - 1), 1) };
   return after < before
@@ -97,7 +97,7 @@ function paragraphAbout({ layer, head }, sentences) {
   return Object.assign(make("p", {}, button, say(": "), ...sentences), { about: { layer, head } });
 }
 
-/** In a long text, show which of the drawn tokens attends to the most distant one. */
+/** If the picture leaves out tokens, show which drawn token attends farthest back. */
 function showFarthest() {
   const [trace] = picture.view.traces;
   const farthest = picture.findFarthest();
@@ -144,13 +144,13 @@ async function rankHeads(trace, { ids, before, heads }) {
   });
   const query = trace.tokens.at(-1).symbol;
   const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: symbolOf(brief(trace.names.get(ids[0]).symbol)) }));
-  const columns = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
+  const headings = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
   const showAll = ({ target }) => {
     for (const row of rows) row.hidden = false;
     target.remove();
   };
   const allButton = buttonOf(showAll, {}, say("All {count} ablated heads", { count: rows.length }));
   for (const row of rows.slice(HEADS_LISTED)) row.hidden = true;
-  const below = [...(rows.length > HEADS_LISTED ? [allButton] : []), ...(source.attributionBox ? [source.attributionBox(trace, ids)] : [])];
-  byId("ranked").replaceChildren(tableOf(caption, columns, rows), ...below);
+  const controls = [...(rows.length > HEADS_LISTED ? [allButton] : []), ...(source.attributionBox ? [source.attributionBox(trace, ids)] : [])];
+  byId("ranked").replaceChildren(tableOf(caption, headings, rows), ...controls);
 }

@@ -3,7 +3,7 @@
 
 const STRIP_ROW = 1.375; // rem, as in page.css
 
-/** Built when first shown: a long text has many rows. */
+/** The strips of a view, built when first shown: a long text has many rows. */
 function makeStrips(view) {
   let built;
   return {
@@ -15,8 +15,8 @@ function makeStrips(view) {
 
 function buildStrips(view) {
   const [trace] = view.traces;
-  const strip = (name) => make("canvas", { class: `stripes ${name}`, "aria-hidden": "true" });
-  const [ofQuery, ofKeys, ofProducts] = ["q", "k", "qk"].map(strip);
+  const makeStripes = (name) => make("canvas", { class: `stripes ${name}`, "aria-hidden": "true" });
+  const [queryStripes, keyStripes, productStripes] = ["q", "k", "qk"].map(makeStripes);
   const steps = ["raw_scores", "scores", "weights"];
   const queryCell = make("th", { scope: "row" });
   const rows = trace.keys.map((token, j) => {
@@ -26,36 +26,38 @@ function buildStrips(view) {
       openArithmetic(button);
     };
     const button = buttonOf(openRow, { class: "row-button" }, symbolOf(brief(token.symbol)));
-    const canvases = j ? ["", ""] : [ofKeys, ofProducts]; // each as high as all rows
+    const canvases = j ? ["", ""] : [keyStripes, productStripes]; // in the first row, as high as all rows
     return { row: rowOf(button, [...canvases, ...numbers]), numbers, button };
   });
   const headings = [say("key"), "K", "q × k", ...steps];
   const caption = say("Query and key vectors{of}", { of: labelOf(view) });
-  const emptyCells = [1, 2, 3, 4].map(() => make("td"));
-  const queryRow = make("tr", { class: "query-row" }, queryCell, make("td", {}, ofQuery), ...emptyCells);
+  const emptyCells = headings.slice(2).map(() => make("td"));
+  const queryRow = make("tr", { class: "query-row" }, queryCell, make("td", {}, queryStripes), ...emptyCells);
   const scroller = boxedTable(caption, headings, [queryRow, ...rows.map(({ row }) => row)]);
   const readout = make("p", { class: "readout", "aria-live": "polite" });
   const note = make("p", { class: "note" });
   const missing = make("p", { class: "note", hidden: "" });
   byId("strips").append(make("figure", {}, ...nameOf(view), missing, readout, scroller, note));
-  for (const canvas of [ofKeys, ofProducts]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
+  for (const canvas of [keyStripes, productStripes]) canvas.style.height = `${trace.Tk * STRIP_ROW}rem`;
 
   const query = () => nearest(view.rows, describedCell().query);
   const draw = onceAFrame(() => {
     if (!showIfHeadExists(view, [readout, scroller, note], missing) || !isLoaded(view, selection)) return;
-    const [head, i] = [headOf(trace, selection.layer, selection.head), query()];
+    const head = headOf(trace, selection.layer, selection.head);
+    const i = query();
     const { Q, K, Dh, Tk } = head;
     const q = Q.subarray(i * Dh, (i + 1) * Dh);
     const products = K.map((k, n) => k * q[n % Dh]);
-    const bounds = [largestOf([Q, K]), largestOf([products])];
+    const vectorBound = largestOf([Q, K]);
+    const productBound = largestOf([products]);
     const paintOn = (canvas, values, height, bound) =>
       bitmapOf(values, Dh, height, signedScale(bound), () => false, canvas);
-    paintOn(ofQuery, q, 1, bounds[0]);
-    paintOn(ofKeys, K, Tk, bounds[0]);
-    paintOn(ofProducts, products, Tk, bounds[1]);
+    paintOn(queryStripes, q, 1, vectorBound);
+    paintOn(keyStripes, K, Tk, vectorBound);
+    paintOn(productStripes, products, Tk, productBound);
     note.textContent = say(
       "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.",
-      { vectors: format(bounds[0], 2), products: format(bounds[1], 2) },
+      { vectors: format(vectorBound, 2), products: format(productBound, 2) },
     );
     queryCell.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
     const values = steps.map((step) => stepRow(head, step, i));
@@ -64,27 +66,28 @@ function buildStrips(view) {
       row.classList.toggle("masked", !isSeen(head, i * Tk + j));
       if (j === key) row.setAttribute("aria-current", "true");
       else row.removeAttribute("aria-current");
-      numbers.forEach((shown, n) => {
-        shown.value = String(values[n][j]);
-        shown.textContent = fixed(values[n][j], 4);
+      numbers.forEach((element, n) => {
+        element.value = String(values[n][j]);
+        element.textContent = fixed(values[n][j], 4);
       });
     });
   });
 
-  /** The component and the key under the pointer. */
-  function under({ clientX, clientY }, canvas) {
+  /** [component, key] under the pointer. */
+  function cellUnder({ clientX, clientY }, canvas) {
     const box = canvas.getBoundingClientRect();
     const { Dh, Tk } = trace;
     const d = Math.min(Dh - 1, Math.floor(((clientX - box.left) / box.width) * Dh));
     return [d, Math.min(Tk - 1, Math.floor(((clientY - box.top) / box.height) * Tk))];
   }
 
-  for (const canvas of [ofKeys, ofProducts]) {
+  for (const canvas of [keyStripes, productStripes]) {
     canvas.addEventListener("pointermove", (event) => {
-      const [d, j] = under(event, canvas);
+      const [d, j] = cellUnder(event, canvas);
       point({ query: selection.query, key: view.columns[j] });
       const { Q, K, Dh } = headOf(trace, selection.layer, selection.head);
-      const [x, y] = [Q[query() * Dh + d], K[j * Dh + d]];
+      const x = Q[query() * Dh + d];
+      const y = K[j * Dh + d];
       readout.replaceChildren(
         say("component {d} of query {i} and key {j}: ", { d, i: query(), j }),
         make("span", {}, number(x), " × ", number(y), " = ", number(x * y)),
@@ -94,7 +97,7 @@ function buildStrips(view) {
       point(null);
       readout.replaceChildren();
     });
-    canvas.addEventListener("click", (event) => rows[under(event, canvas)[1]].button.click());
+    canvas.addEventListener("click", (event) => rows[cellUnder(event, canvas)[1]].button.click());
   }
   return { draw };
 }

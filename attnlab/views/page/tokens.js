@@ -32,7 +32,8 @@ function makeText(view) {
   let boxes = null; // the chips' positions; reset when the layout changes
   let scrolledTo; // the query last scrolled to, so that readers can scroll elsewhere
   const draw = onceAFrame(() => {
-    const [i, chosen] = [describedCell().query, selection.query].map((query) => nearest(view.rows, query));
+    const i = nearest(view.rows, describedCell().query);
+    const selected = nearest(view.rows, selection.query);
     const { layer, head } = selection;
     const exists = hasHead(trace, layer, head);
     if (exists && !trace.loaded.has(layer)) return; // still loading
@@ -44,22 +45,22 @@ function makeText(view) {
     chips.forEach(({ chip, weight }, j) => {
       const isVisible = !isHidden(i * trace.Tk + j);
       chip.classList.toggle("unseen-by-query", !isVisible);
-      chip.classList.toggle("query", j === trace.cached + chosen);
-      chip.classList.toggle("pointed", j === trace.cached + i && i !== chosen);
+      chip.classList.toggle("query", j === trace.cached + selected);
+      chip.classList.toggle("pointed", j === trace.cached + i && i !== selected);
       chip.style.backgroundColor = isVisible ? palette[colours[j]] : "";
       chip.style.color = isVisible ? inks[colours[j]] : "";
       const words = isVisible ? weights[j].toFixed(2) : "";
       if (weight.textContent !== words) weight.textContent = words;
     });
-    if (!flow.contains(document.activeElement)) tabTo(trace.cached + chosen);
+    if (!flow.contains(document.activeElement)) tabTo(trace.cached + selected);
     boxes ??= chips.map(({ chip }) => ({
       x: chip.offsetLeft + chip.offsetWidth / 2,
       top: chip.offsetTop,
       bottom: chip.offsetTop + chip.offsetHeight,
     }));
-    if (scrolledTo !== chosen) {
-      scrolledTo = chosen;
-      const from = boxes[trace.cached + chosen];
+    if (scrolledTo !== selected) {
+      scrolledTo = selected;
+      const from = boxes[trace.cached + selected];
       const isOutOfSight =
         from.bottom < flow.scrollTop || from.top > flow.scrollTop + flow.clientHeight;
       if (isOutOfSight) flow.scrollTop = from.bottom - flow.clientHeight / 2;
@@ -84,23 +85,18 @@ function makeText(view) {
         const rise = Math.min(34, 10 + Math.abs(to.x - from.x) / 14);
         context.bezierCurveTo(from.x, from.top - rise, to.x, to.top - rise, to.x, to.top);
       } else {
-        const between = (from.top + to.bottom) / 2;
-        context.bezierCurveTo(
-          from.x,
-          between,
-          to.x,
-          between,
-          to.x,
-          to.top < from.top ? to.bottom : to.top,
-        );
+        const middle = (from.top + to.bottom) / 2;
+        const end = to.top < from.top ? to.bottom : to.top;
+        context.bezierCurveTo(from.x, middle, to.x, middle, to.x, end);
       }
       context.stroke();
     });
   }
 
+  // Cached tokens aren't queries; they select the first one.
   const queryAt = (n) => view.rows[Math.max(0, n - trace.cached)];
   const choose = (n) => select(queryAt(n));
-  /** Let Tab reach one of the chips. */
+  /** Make chip n the one that Tab reaches. */
   function tabTo(n) {
     for (const other of chips) other.chip.tabIndex = other.n === n ? 0 : -1;
   }
@@ -128,17 +124,17 @@ function makeText(view) {
   return { draw, layOut, following };
 }
 
-/** How a key differs from the other text: "changed", "added", or "". */
+/** Whether key n differs from the other text: "changed", "added" (only in this one), or "". */
 function alignmentStatus(trace, n) {
   const positions = alignment.keys.find((pair) => pair[trace.number] === n);
   if (!isEverywhere(positions)) return "added";
   return new Set(positions.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
 }
 
-/** Show a token's card while `chip` has the pointer or focus. */
+/** Label a chip with its token, and show the token's card while the chip has the pointer or focus. */
 function describe(chip, token, position, status = "") {
   const card = byId("card");
-  const words = { changed: say("another token"), added: say("none") };
+  const statusWords = { changed: say("another token"), added: say("none") };
   const rows = [
     [say("symbol"), token.symbol],
     [say("text"), `“${token.text}”`],
@@ -146,8 +142,9 @@ function describe(chip, token, position, status = "") {
     [say("id"), String(token.id)],
     ...(position ? [[say("position"), position]] : []),
     ...(token.part_of ? [[say("part of"), token.part_of]] : []),
-    ...(status ? [[say("compared with the other text"), words[status]]] : []),
+    ...(status ? [[say("compared with the other text"), statusWords[status]]] : []),
   ];
+  // The label leaves out the position and the shared character.
   chip.setAttribute(
     "aria-label",
     [...rows.slice(0, 4), ...(status ? rows.slice(-1) : [])]

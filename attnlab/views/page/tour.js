@@ -4,30 +4,30 @@ const STAGE_MILLISECONDS = 4000;
 
 const playing = { stages: [], stage: null, timer: null }; // stage: the index of the one shown, or null
 
-/** The stages of a tour, each with its layers and its columns in the picture. */
+/** The stages of a tour, each with its layers, and its columns as indices of the layout's `starts` in picture.js. */
 function stagesOf(layers) {
-  const blockOf = (layer) => [
+  const stagesOfBlock = (layer) => [
     { name: "attention", layer, layers: [layer], from: 1 + 2 * layer, to: 2 + 2 * layer },
     { name: "mlp", layer, layers: [], from: 2 + 2 * layer, to: 3 + 2 * layer },
   ];
   const middle = Array.from({ length: Math.max(0, layers - 2) }, (_, n) => n + 1);
   return [
     { name: "embedding", layers: [], from: 0, to: 1 },
-    ...blockOf(0),
+    ...stagesOfBlock(0),
     ...(middle.length ? [{ name: "blocks", layers: middle, from: 3, to: 2 * layers - 1 }] : []),
-    ...(layers > 1 ? blockOf(layers - 1) : []),
+    ...(layers > 1 ? stagesOfBlock(layers - 1) : []),
     { name: "next", layers: [], from: 1 + 2 * layers },
   ];
 }
 
-/** What separates two sentences in the page's language. */
+/** The separator of sentences in the page's language. */
 const spaceBetween = () => (document.documentElement.lang.startsWith("zh") ? "" : " ");
 
-/** Join those of some sentences that aren't empty. */
-const joined = (...sentences) => sentences.filter(Boolean).join(spaceBetween());
+/** Join sentences; empty ones are left out. */
+const joinSentences = (...sentences) => sentences.filter(Boolean).join(spaceBetween());
 
-/** A stage with its sentences, and the curve or token that they mention. */
-function describedStage(stage) {
+/** Add to a stage its sentences, and the curve or token that they mention. */
+function describeStage(stage) {
   const [trace] = picture.view.traces;
   const { name, layer, layers } = stage;
   if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
@@ -39,11 +39,11 @@ function describedStage(stage) {
   }
   if (name === "mlp") {
     const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
-    const added = picture.norms?.subarray((2 + 3 * layer) * trace.T, (3 + 3 * layer) * trace.T) ?? [0];
+    const added = picture.norms ? picture.mlpNorms(layer) : [0];
     const largest = added.reduce((a, b) => Math.max(a, b));
     if (!largest) return { ...stage, words: changes }; // an ablated MLP, or not loaded yet
     const token = added.indexOf(largest);
-    return { ...stage, token, words: joined(changes, say("That of “{most}” changes most.", { most: wordOf(trace.tokens[token].symbol) })) };
+    return { ...stage, token, words: joinSentences(changes, say("That of “{most}” changes most.", { most: wordOf(trace.tokens[token].symbol) })) };
   }
   const first =
     name === "blocks"
@@ -53,15 +53,15 @@ function describedStage(stage) {
   if (!curve) return { ...stage, words: first };
   const [query, key] = [curve.i, curve.j].map((i) => wordOf(trace.tokens[i].symbol));
   const largest = say("The largest weight drawn is {share}, of “{query}” on “{key}” in head {layer}.{head}.", { ...curve, query, key, share: percent(curve.weight) });
-  return { ...stage, curve, words: joined(first, largest) };
+  return { ...stage, curve, words: joinSentences(first, largest) };
 }
 
-const describedStages = () => stagesOf(picture.view.layers).map(describedStage);
+const describeStages = () => stagesOf(picture.view.layers).map(describeStage);
 
 /** Show a stage of the tour; end the tour if there is no such stage. */
-function showStage(number) {
-  playing.stages = describedStages();
-  playing.stage = number in playing.stages ? number : null;
+function showStage(index) {
+  playing.stages = describeStages();
+  playing.stage = index in playing.stages ? index : null;
   if (playing.stage === null || playing.stage === playing.stages.length - 1) stopPlaying();
   byId("stage-count").textContent = playing.stage === null ? "" : `${playing.stage + 1} / ${playing.stages.length}`;
   byId("stage-words").textContent = playing.stages[playing.stage]?.words ?? "";
@@ -74,10 +74,11 @@ function stopPlaying() {
   byId("play").textContent = `▶ ${say("Tour")}`;
 }
 
-const stepStage = (by) => {
+/** Show the next stage (change: 1) or the previous one (-1); without a shown stage, the first or the last. */
+const stepStage = (change) => {
   stopPlaying();
-  const before = playing.stage ?? (by > 0 ? -1 : playing.stages.length);
-  showStage(before + by);
+  const before = playing.stage ?? (change > 0 ? -1 : playing.stages.length);
+  showStage(before + change);
 };
 
 /** Play the tour, or stop it; if reduced motion is requested, show only the first stage. */
@@ -92,7 +93,7 @@ function play() {
 
 /** List the stages' sentences, for the printed page. */
 function listStages() {
-  byId("tour").replaceChildren(...describedStages().map(({ words }) => make("li", {}, words)));
+  byId("tour").replaceChildren(...describeStages().map(({ words }) => make("li", {}, words)));
 }
 
 /** Show only the selected token's path, or all paths. */
@@ -101,6 +102,7 @@ function setFollowing(isOn) {
   showStage(null);
 }
 
+/** Enter or leave the mode for presenting the picture. */
 function present(isOn) {
   if (isOn) showLevel("model");
   document.documentElement.classList.toggle("presenting", isOn);
