@@ -452,10 +452,10 @@ def test_docstring_figures_equal_the_shipped_autoencoders(
     printed, stated = autoencoder.make(""), " ".join(str(autoencoder.__doc__).split())
     lines = printed.splitlines()
     assert f"explained variance is {lines[5].split()[2].rstrip(';')}." in stated
-    assert "8 of the 256 features are active on each token, 5 are active on none" in stated
+    assert "8 of the 256 features are active on each token, 5 features are never active" in stated
     assert lines[5].endswith("8.0 active features a token; 5 of 256 dead")
     table = [line.split()[-1] for line in str(autoencoder.__doc__).splitlines()[9:12]]
     assert table == [line.split()[-2] for line in lines[2:5]]
     detect, others = (int(line.split()[0]) for line in lines[-2:])
-    assert f"- {detect} detect one token, which has at least 90 %" in stated
+    assert f"- {detect} features detect one token, with at least 90 %" in stated
     assert f"- {others} others are active after one token" in stated

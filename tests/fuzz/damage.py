@@ -452,8 +452,8 @@ def change_index(folder: Folder, draw: Draw) -> None:
     shards = dict(Pairs.of(folder[INDEX])).get("weight_map")
     if isinstance(shards, dict) and shards:
         files = folder.weight_files()
-        names = st.sampled_from([*files, *(f"./{name}" for name in files)]) | NAMES
-        shards[pick(draw, *shards)] = draw(names)
+        existing = st.sampled_from([*files, *(f"./{name}" for name in files)]) if files else NAMES
+        shards[pick(draw, *shards)] = draw(existing | NAMES)
         folder[INDEX] = dumps({"metadata": {}, "weight_map": shards})
     else:
         folder[INDEX] = dumps({"weight_map": {"wte.weight": WEIGHTS}})
