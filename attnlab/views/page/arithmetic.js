@@ -242,7 +242,7 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
   const { Dh, Tk, V } = head;
   const e = equations.exponentials(new Nd(rows.masked_scores, [Tk]));
   const exponentials = e.numbers();
-  const sum = e.sum(LAST).numbers()[0];
+  const sum = e.sum(LAST_AXIS).numbers()[0];
   const table = tableOfChoices(
     say("The row of query {i}: its largest masked score is {largest}", { i, largest: format(Math.max(...rows.masked_scores), 6) }),
     [

@@ -1,12 +1,12 @@
-// The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and
-// offset, views, broadcasting. float32, or float64 if an operand is. Sums are accumulated in float64.
+// The part of NumPy that attnlab/equations.py uses, for its translation: arrays with shape, strides and offset, views,
+// broadcasting. Results are float64 if an operand is, otherwise float32. Sums are accumulated in float64.
 
 let products = null; // a faster implementation for large arrays, where available: see products.js
 
 class Nd {
   constructor(data, shape, strides = stridesOf(shape), offset = 0) {
     Object.assign(this, { data, shape, strides, offset });
-    this.dtype = { type: (x) => x };
+    this.dtype = { type: (x) => x }; // as in x.dtype.type(0): JavaScript's numbers have one type
   }
 
   get size() {
@@ -58,7 +58,7 @@ class Nd {
   }
 }
 
-/** Reduce along the last axis, which stays with length 1. */
+/** Reduce along the last axis, whose length becomes 1; f reduces a row. */
 function reduceLastAxis(name, x, { axis, keepdims }, f) {
   if (axis !== -1 || !keepdims) throw new Error("reductions need axis=-1 and keepdims");
   const out = allocate(typeOf(x), x.size / x.shape.at(-1));
@@ -71,7 +71,7 @@ function reduceLastAxis(name, x, { axis, keepdims }, f) {
   return new Nd(out, x.shape.with(-1, 1));
 }
 
-/** Uninitialized memory for numbers, in scratch memory if that has room. */
+/** A typed array, not necessarily of zeros, in scratch memory if that has room. */
 const allocate = (type, count) => (type === Float32Array && products?.allocate?.(count)) || new type(count);
 
 /** A contiguous copy, outside scratch memory. */
@@ -81,14 +81,18 @@ function copyOf(x) {
   return copy;
 }
 
-/** Call f(keep), whose arrays may be in memory that is reused afterwards; `keep` makes one outlive f. */
+/** Call f(keep). Arrays that it computes may be in memory that is reused afterwards, unless f passes them to `keep`. */
 const inScratch = (f) => (products?.inScratch ? products.inScratch(f) : f((x) => x));
 
 const sizeOf = (shape) => shape.reduce((product, n) => product * n, 1);
 
 function stridesOf(shape) {
   const strides = Array(shape.length);
-  for (let k = shape.length - 1, n = 1; k >= 0; n *= shape[k--]) strides[k] = n;
+  let stride = 1;
+  for (let k = shape.length - 1; k >= 0; k--) {
+    strides[k] = stride;
+    stride *= shape[k];
+  }
   return strides;
 }
 
@@ -99,7 +103,7 @@ const isContiguous = ({ shape, strides }) => stridesOf(shape).every((stride, k) 
 const typeOf = (...arrays) =>
   arrays.some(({ data }) => data instanceof Float64Array) ? Float64Array : Float32Array;
 
-/** The shape that shapes broadcast to. */
+/** The common shape to which shapes broadcast. */
 function broadcastShape(shapes) {
   const count = Math.max(...shapes.map(({ length }) => length));
   return Array.from({ length: count }, (_, k) => {
@@ -116,7 +120,10 @@ function broadcast(x, shape) {
   return new Nd(x.data, shape, strides, x.offset);
 }
 
-/** Call f(start, offsets, width, steps) for each row of the last axis: its offset in a dense array and in each of `arrays`. */
+/**
+ * Call f(start, offsets, width, steps) for each row of the last axis. It has `width` numbers; it starts at `start` in a
+ * contiguous array, and at offsets[n] in arrays[n], whose numbers are steps[n] apart.
+ */
 function forEachRow(shape, arrays, f) {
   const last = shape.length - 1;
   const width = last < 0 ? 1 : shape[last];
@@ -140,17 +147,17 @@ function forEachRow(shape, arrays, f) {
 
 const asArray = (x) => (x instanceof Nd ? x : new Nd(Float64Array.of(x), []));
 
-/** Views of arrays of one shape, with axes merged where all strides allow it, and the merged shape. */
+/** The shape of some arrays after merging axes where all strides allow it, and views of the arrays in that shape. */
 function mergedAxes(shape, arrays) {
   let sizes = shape;
-  let all = arrays;
+  let views = arrays;
   for (let k = sizes.length - 2; k >= 0; k--) {
-    if (!all.every(({ strides }) => strides[k] === sizes[k + 1] * strides[k + 1])) continue;
+    if (!views.every(({ strides }) => strides[k] === sizes[k + 1] * strides[k + 1])) continue;
     const merge = (list, merged) => [...list.slice(0, k), merged, ...list.slice(k + 2)];
     sizes = merge(sizes, sizes[k] * sizes[k + 1]);
-    all = all.map(({ data, strides, offset }) => new Nd(data, sizes, merge(strides, strides[k + 1]), offset));
+    views = views.map(({ data, strides, offset }) => new Nd(data, sizes, merge(strides, strides[k + 1]), offset));
   }
-  return [sizes, all];
+  return [sizes, views];
 }
 
 /**
@@ -160,15 +167,15 @@ function mergedAxes(shape, arrays) {
  */
 function elementwise(name, loop) {
   const compute = (reused, operands) => {
-    const arrayOperands = operands.filter((x) => x instanceof Nd); // the arrays alone determine the type
+    const arrayOperands = operands.filter((x) => x instanceof Nd); // numbers don't affect the type
     const arrays = operands.map(asArray);
     const shape = broadcastShape(arrays.map((x) => x.shape));
     const type = arrayOperands.length ? typeOf(...arrayOperands) : Float64Array;
     const isReusable = reused?.data instanceof type && reused.size === sizeOf(shape);
     const out = isReusable ? reused.data : allocate(type, sizeOf(shape));
-    const [sizes, all] = mergedAxes(shape, arrays.map((x) => broadcast(x, shape)));
-    if (!products?.elementwise(name, out, sizes, all)) {
-      const [a, b = a, c = a] = all;
+    const [sizes, views] = mergedAxes(shape, arrays.map((x) => broadcast(x, shape)));
+    if (!products?.elementwise(name, out, sizes, views)) {
+      const [a, b = a, c = a] = views; // loops take three
       const data = [a, b, c].map((x) => x.data);
       forEachRow(sizes, [a, b, c], (start, offsets, width, steps) => loop(out, start, width, data, offsets, steps));
     }
@@ -205,12 +212,13 @@ function matmul(a, b) {
   return new Nd(out, [...leading, n, p]);
 }
 
-/** Multiply a's matrix at offset i by b's at j, into `out` from `at`. b's columns are contiguous: a dot product for each number. */
-function byColumns(a, i, b, j, out, at, [n, m, p]) {
+/** Multiply a's matrix at offset i by b's at j, into `out` from `start`: dot products, for b with contiguous columns. */
+function byColumns(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
   const next = b.strides.at(-1);
   const row = new Float64Array(m);
+  let to = start;
   for (let r = 0; r < n; r++, i += down) {
     for (let k = 0; k < m; k++) row[k] = x[i + k * across];
     let column = 0;
@@ -231,32 +239,32 @@ function byColumns(a, i, b, j, out, at, [n, m, p]) {
         u += factor * y[f + k];
         v += factor * y[g + k];
       }
-      out[at++] = s;
-      out[at++] = t;
-      out[at++] = u;
-      out[at++] = v;
+      out[to++] = s;
+      out[to++] = t;
+      out[to++] = u;
+      out[to++] = v;
     }
     for (; column < p; column++) {
       let s = 0;
       for (let k = 0, from = j + column * next; k < m; k++) s += row[k] * y[from + k];
-      out[at++] = s;
+      out[to++] = s;
     }
   }
 }
 
-/** The same if b's rows are contiguous: accumulates its rows. */
-function byRows(a, i, b, j, out, at, [n, m, p]) {
+/** Multiply as `byColumns` does, for b with contiguous rows: each row of the product is a weighted sum of b's rows. */
+function byRows(a, i, b, j, out, start, [n, m, p]) {
   const [x, y] = [a.data, b.data];
   const [down, across] = a.strides.slice(-2);
   const [next, step] = b.strides.slice(-2);
   const sums = new Float64Array(p);
-  for (let row = 0; row < n; row++, i += down, at += p) {
+  for (let row = 0; row < n; row++, i += down) {
     sums.fill(0);
     for (let k = 0; k < m; k++) {
       const factor = x[i + k * across];
-      for (let column = 0, to = j + k * next; column < p; column++, to += step) sums[column] += factor * y[to];
+      for (let column = 0, from = j + k * next; column < p; column++, from += step) sums[column] += factor * y[from];
     }
-    out.set(sums, at);
+    out.set(sums, start + row * p);
   }
 }
 
@@ -272,7 +280,7 @@ const REST = Symbol("...");
 
 const slice = (start, stop) => ({ start, stop });
 
-/** x[...index]: a view, except for rows by index; also for lists, such as a shape. */
+/** x[...index]: a view, or a copy of rows if the index is an array. x may also be a list, such as a shape. */
 function item(x, ...index) {
   const [first] = index;
   if (Array.isArray(x)) return typeof first === "number" ? x.at(first) : x.slice(first.start ?? 0, first.stop ?? x.length);
@@ -280,17 +288,18 @@ function item(x, ...index) {
   const rest = index.indexOf(REST);
   const before = rest < 0 ? index : index.slice(0, rest);
   const after = rest < 0 ? [] : index.slice(rest + 1);
-  const all = Array(x.shape.length - before.length - after.length).fill(slice(null, null));
-  const [shape, strides] = [[], []];
+  const wholeAxes = Array(x.shape.length - before.length - after.length).fill(slice(null, null));
+  const shape = [];
+  const strides = [];
   let { offset } = x;
-  [...before, ...all, ...after].forEach((part, k) => {
+  [...before, ...wholeAxes, ...after].forEach((entry, k) => {
     const size = x.shape[k];
     const clamped = (n) => Math.max(0, Math.min(size, n < 0 ? size + n : n));
-    if (typeof part === "number") {
-      offset += (part < 0 ? size + part : part) * x.strides[k];
+    if (typeof entry === "number") {
+      offset += (entry < 0 ? size + entry : entry) * x.strides[k];
       return;
     }
-    const [start, stop] = [clamped(part.start ?? 0), clamped(part.stop ?? size)];
+    const [start, stop] = [clamped(entry.start ?? 0), clamped(entry.stop ?? size)];
     offset += start * x.strides[k];
     shape.push(Math.max(0, stop - start));
     strides.push(x.strides[k]);
@@ -298,9 +307,9 @@ function item(x, ...index) {
   return new Nd(x.data, shape, strides, offset);
 }
 
-const LAST = { axis: -1, keepdims: true };
+const LAST_AXIS = { axis: -1, keepdims: true };
 
-// What translated code calls, besides what attnlab/views/page/translate.py adds.
+// The functions that translated code calls; attnlab/views/page/translate.py adds the elementwise ones.
 const nd = {
   REST,
   slice,

@@ -1,6 +1,6 @@
 // Encode text to token ids and decode it, as in attnlab/text: byte-level byte pair encoding.
 
-/** A refused request: a sentence to translate, and the values in it. */
+/** The error for an invalid request: a message to translate, and the values in it. */
 class Refusal extends Error {
   constructor(sentence, values = {}) {
     super(sentence);
@@ -10,16 +10,16 @@ class Refusal extends Error {
 
 // The character that represents each byte. Source: GPT-2's `encoder.py`, `bytes_to_unicode`.
 const BYTE_SYMBOLS = (() => {
-  const isShown = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  const isPrintable = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
   let next = 0x100;
-  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isShown(byte) ? byte : next++));
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isPrintable(byte) ? byte : next++));
 })();
 const BYTE_BY_SYMBOL = new Map(BYTE_SYMBOLS.map((symbol, byte) => [symbol, byte]));
 
-const decoded = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+const decodeUtf8 = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
-/** Unicode's white space, as in Python; JavaScript's `\s` differs. */
-const unicodeSpaces = (pattern) =>
+/** A regular expression whose `\s` is Unicode's white space, as in Python; JavaScript's differs. */
+const withUnicodeSpaces = (pattern) =>
   new RegExp(pattern.replaceAll("\\s", "\\p{White_Space}").replaceAll("\\S", "\\P{White_Space}"), "gu");
 
 /** A priority queue, the smallest number first. */
@@ -31,24 +31,27 @@ class Heap {
   }
 
   push(x) {
-    const all = this.#items;
-    let n = all.push(x) - 1;
-    for (let parent; n && all[(parent = (n - 1) >> 1)] > x; n = parent) all[n] = all[parent];
-    all[n] = x;
+    const items = this.#items;
+    let n = items.push(x) - 1;
+    // Move larger ancestors down, and put x in their place.
+    for (let parent; n && items[(parent = (n - 1) >> 1)] > x; n = parent) items[n] = items[parent];
+    items[n] = x;
   }
 
   pop() {
-    const all = this.#items;
-    const [first, last] = [all[0], all.pop()];
-    if (!all.length) return first;
+    const items = this.#items;
+    const smallest = items[0];
+    const last = items.pop();
+    if (!items.length) return smallest;
     let n = 0;
-    for (let child; (child = 2 * n + 1) < all.length; n = child) {
-      if (all[child + 1] < all[child]) child++;
-      if (all[child] >= last) break;
-      all[n] = all[child];
+    // Move smaller children up, and put the last number in their place.
+    for (let child; (child = 2 * n + 1) < items.length; n = child) {
+      if (items[child + 1] < items[child]) child++;
+      if (items[child] >= last) break;
+      items[n] = items[child];
     }
-    all[n] = last;
-    return first;
+    items[n] = last;
+    return smallest;
   }
 }
 
@@ -63,12 +66,12 @@ class Heap {
 class Tokenizer {
   #merges = new Map(); // by two ids as one number: [the merge's rank, the merged id]
   #cache = new Map(); // ids by piece
-  #tokens = new Map();
+  #tokens = new Map(); // descriptions by id
 
   constructor({ pattern, vocab, merges, names, literalIds, addedTokens, addPrefixSpace, prefix, suffix, rows }) {
     Object.assign(this, { addPrefixSpace, prefix, suffix, rows });
-    this.addedTokens = addedTokens.map((names) => new Map(names));
-    this.pattern = unicodeSpaces(pattern);
+    this.addedTokens = addedTokens.map((pairs) => new Map(pairs));
+    this.pattern = withUnicodeSpaces(pattern);
     this.literalIds = new Set(literalIds);
     this.symbols = new Map([...Object.entries(vocab).map(([symbol, id]) => [id, symbol]), ...names]);
     const ids = new Map(Object.entries(vocab));
@@ -82,13 +85,13 @@ class Tokenizer {
 
   /** Encode a text; names of special tokens are plain characters. */
   encode(text) {
-    const half = text.search(/\p{Surrogate}/u);
-    if (half >= 0)
+    const index = text.search(/\p{Surrogate}/u);
+    if (index >= 0)
       throw new Refusal("text has an unpaired surrogate, {half}, at index {index}", {
-        half: `'\\u${text.charCodeAt(half).toString(16)}'`,
-        index: [...text.slice(0, half)].length,
+        half: `'\\u${text.charCodeAt(index).toString(16)}'`,
+        index: [...text.slice(0, index)].length, // in characters, as in Python
       });
-    const pieces = this.addedTokens.reduce((all, names) => all.flatMap((piece) => splitAtNames(piece, names)), [text]);
+    const pieces = this.addedTokens.reduce((parts, names) => parts.flatMap((part) => splitAtNames(part, names)), [text]);
     const ids = pieces.flatMap((piece) => (typeof piece === "number" ? [piece] : this.#encodePlain(piece)));
     return [...this.prefix, ...ids, ...this.suffix];
   }
@@ -116,7 +119,7 @@ class Tokenizer {
     const ids = Array.from(bytes, (byte) => this.bytes[byte]);
     const after = ids.map((_, i) => i + 1);
     const before = ids.map((_, i) => i - 1);
-    const queue = new Heap(); // a merge's rank and index, as one number
+    const queue = new Heap(); // of merges: rank * n + index
     const mergeAt = (i) => (after[i] < n ? this.#merges.get(this.#pair(ids[i], ids[after[i]])) : undefined);
     const enqueue = (i) => {
       const merge = i >= 0 && mergeAt(i);
@@ -154,33 +157,35 @@ class Tokenizer {
       const bytes = this.bytesOf(id);
       const hex = Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
       const symbol = printable(this.symbols.get(id) ?? `<row ${id}>`);
-      this.#tokens.set(id, { id, symbol, text: printable(decoded(bytes)), bytes: hex });
+      this.#tokens.set(id, { id, symbol, text: printable(decodeUtf8(bytes)), bytes: hex });
     }
     return this.#tokens.get(id);
   }
 
-  /** Tokens, each with the characters of which it is a part. */
+  /** Descriptions of tokens, each with the characters that it shares with others, if any. */
   tokens(ids) {
     const shared = ids.map(() => "");
     const owners = ids.flatMap((id, n) => Array(this.bytesOf(id).length).fill(n));
     let start = 0;
     for (const character of charactersOf(this.allBytes(ids))) {
-      const parts = new Set(owners.slice(start, (start += character.length)));
-      if (parts.size > 1) for (const n of parts) shared[n] += decoded(character);
+      const sharing = new Set(owners.slice(start, start + character.length));
+      if (sharing.size > 1) for (const n of sharing) shared[n] += decodeUtf8(character);
+      start += character.length;
     }
     return ids.map((id, n) => ({ ...this.token(id), part_of: printable(shared[n]) }));
   }
 }
 
-/** Replace names in a text by ids, the longest first where several match. */
-function splitAtNames(piece, names) {
-  const longest = [...names.keys()].sort((a, b) => b.length - a.length);
-  if (typeof piece === "number" || !longest.length) return [piece];
-  const escaped = longest.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
-  return piece.split(new RegExp(`(${escaped.join("|")})`, "u")).map((part, n) => (n % 2 ? names.get(part) : part));
+/** Split a text at names, which become ids; the longest name where several match. An id stays. */
+function splitAtNames(part, names) {
+  const longestFirst = [...names.keys()].sort((a, b) => b.length - a.length);
+  if (typeof part === "number" || !longestFirst.length) return [part];
+  const escaped = longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"));
+  const pieces = part.split(new RegExp(`(${escaped.join("|")})`, "u")); // every second one is a name
+  return pieces.map((piece, n) => (n % 2 ? names.get(piece) : piece));
 }
 
-/** The bytes of each character in UTF-8; each invalid byte by itself. */
+/** The bytes of each character in UTF-8; an invalid byte counts as a character. */
 function* charactersOf(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   for (let start = 0; start < bytes.length; ) {

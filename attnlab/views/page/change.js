@@ -1,25 +1,26 @@
-// Next-token probabilities before and after, for the two last traces. Both need all logits, because a
-// token that is likely in one may have any rank in the other.
+// How next-token probabilities change between the last two traces. Both need all logits, because a token that is
+// likely in one may have any rank in the other.
 
-/** The probability that a token is sampled with, even if the pack doesn't include it. */
+/** A token's probability of being sampled, even if it isn't among the prediction's `ids`; all: all logits. */
 function samplingProbability(id, { ids, logits, all, renormalized, count, keptSum }) {
   const n = ids.indexOf(id);
   if (n >= 0) return renormalized[n];
-  // The order in which tokens are cut; among equals, higher ids first.
+  // The order of top-p: ties by descending id.
   const isAhead = (logit, other) => logit > all[id] || (logit === all[id] && other > id);
   const rank = all.reduce((sum, logit, other) => sum + isAhead(logit, other), 0);
   const { temperature } = settings;
+  // At temperature 0, only the first of `ids` is sampled.
   return temperature && rank < count ? Math.exp((all[id] - logits[0]) / temperature) / keptSum : 0;
 }
 
-/** The earlier trace's position for one in the later, or for the last before it that both have. */
+/** The earlier trace's position that is aligned with `position` or, if there is none, with the last one before it. */
 function positionBefore(pairs, position) {
-  const index = pairs.findIndex(([, now]) => now === position);
-  const [before] = pairs.slice(0, index + 1).findLast(([n]) => n !== null) ?? [0];
-  return before;
+  const index = pairs.findIndex(([, later]) => later === position);
+  const [earlier] = pairs.slice(0, index + 1).findLast(([n]) => n !== null) ?? [0];
+  return earlier;
 }
 
-/** The most probable tokens now, as [id, before, now]. */
+/** The most probable tokens of either prediction, as [id, before, now]; the most probable now come first. */
 function changesOf(predictions) {
   const likely = predictions.flatMap(({ ids, renormalized }) =>
     ids.slice(0, CANDIDATES).filter((_, n) => renormalized[n] > 0),
@@ -29,7 +30,7 @@ function changesOf(predictions) {
     .sort((a, b) => b[2] - a[2] || b[1] - a[1]);
 }
 
-/** The table of changes from `before`, null for the first trace, to `now`, in Lab. */
+/** The table in Lab: changes from the trace `before`, null if there is none, to the trace `now`. */
 function makeChange(before, now) {
   const box = byId("change");
   const both = [before, now];
@@ -43,7 +44,7 @@ function makeChange(before, now) {
     const [prediction, all] = await Promise.all([source.predictionAfter(trace, position), source.pack(trace, `logits.${position}`)]);
     return { ...prediction, all };
   };
-  let loaded = { positions: [] }; // the last numbers read, kept while sliders move
+  let loaded = { positions: [] }; // the last predictions read, which sliders reuse
   const draw = onceAFrame(async () => {
     if (isLook()) return;
     if (!before) return box.replaceChildren(make("p", { class: "note" }, say("Ablate a head or an MLP, or enter another text, to see what changes here.")));
@@ -79,7 +80,7 @@ function makeChange(before, now) {
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });
 
-  /** How the two traces differ, with the earlier one's position if it isn't the same. */
+  /** How the two traces differ, with the position in the earlier trace if it isn't the same. */
   function causeOf() {
     const [a, b] = distinctions([before, now], pairs);
     const [earlier, later] = loaded.positions;

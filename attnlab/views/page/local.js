@@ -2,7 +2,7 @@
 
 class ModelSource extends LiveSource {
   #worker;
-  #waiting = new Map(); // by number {resolve, reject, progress}
+  #waiting = new Map(); // requests by number: {resolve, reject, progress}
   #count = 0;
   #started;
 
@@ -26,8 +26,9 @@ class ModelSource extends LiveSource {
     const { rules } = description.model;
     try {
       const model = await source.#request("openFiles", { files, rules, graph: description.model.graph }, [], signal);
-      const [directory, name] = (files[0]?.webkitRelativePath ?? "").split("/");
-      return source.#setUp(model, firstTraceOf(model, name ? directory : ""));
+      // "directory/file" if a directory was chosen; "" if its files were.
+      const [directory, file] = (files[0]?.webkitRelativePath ?? "").split("/");
+      return source.#setUp(model, templateOf(model, file ? directory : ""));
     } catch (error) {
       source.close();
       throw error;
@@ -36,15 +37,17 @@ class ModelSource extends LiveSource {
 
   close = () => this.#worker.terminate();
 
-  #setUp({ config, graph, tokenizer }, first) {
-    Object.assign(this, { config, graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), first });
-    return Object.assign(this, { names: { get: (id) => this.tokenizer.token(id) } });
+  /** Keep what descriptions of traces need; template: one of these descriptions. */
+  #setUp({ config, graph, tokenizer }, template) {
+    const names = { get: (id) => this.tokenizer.token(id) };
+    return Object.assign(this, { config, graph: new Graph(graph), tokenizer: new Tokenizer(tokenizer), template, names });
   }
 
   /** Show this model's formulas instead of another one's. */
   showFormulas() {
     const { scale_attn_weights, scale_attn_by_inverse_layer_idx } = this.config;
-    description.steps.scale.formula = description.model.rules.config.scales[2 * scale_attn_weights + scale_attn_by_inverse_layer_idx];
+    const { scales } = description.model.rules.config; // for the four combinations of both flags
+    description.steps.scale.formula = scales[2 * scale_attn_weights + scale_attn_by_inverse_layer_idx];
   }
 
   open = async (text, ablated, signal) => {
@@ -65,26 +68,27 @@ class ModelSource extends LiveSource {
 
   withNames = (trace) => ({ ...trace, id: JSON.stringify([trace.ids, trace.ablated]), names: this.names });
 
-  /** A trace as in `description.traces`, based on the model's first one. */
+  /** A trace as in `description.traces`, from the worker's answer and the template. */
   #traceOf({ ids, text, tokens, edited, paths }, ablated) {
-    const { first } = this;
+    const { template } = this;
     const T = ids.length;
-    const excerpt = [...text.replace(/[\r\n\t]+/g, " ")];
-    const steps = passStepsOf({ ...first, graph: this.graph });
+    const line = text.replace(/[\r\n\t]+/g, " ");
+    const characters = [...line];
+    const steps = passStepsOf({ ...template, graph: this.graph });
     const layerPaths = paths.map((path) => path.replace(/heads\.\d+\./, ""));
     const changed = steps.map(({ path }) => path).filter((path) => layerPaths.includes(path));
-    const isPacked = ({ path, name }) => SOURCES.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
+    const isPacked = ({ path, name }) => ALWAYS_PACKED.test(name) || (changed.includes(path) && !/\.[QKV]$/.test(path));
     const mask = new Uint8Array(T * T);
     for (let i = 0; i < T; i++) mask.fill(1, i * T, paths.includes("mask") ? (i + 1) * T : i * T + i + 1);
     return {
-      ...this.withNames({ ...first, ids, text, ablated, tokens, edited }),
+      ...this.withNames({ ...template, ids, text, ablated, tokens, edited }),
       note: paths.length ? say(", edited: {paths}", { paths: paths.join(", ") }) : "",
-      excerpt: printable(excerpt.length <= EXCERPT_LENGTH ? text.replace(/[\r\n\t]+/g, " ") : `${excerpt.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
+      excerpt: printable(characters.length <= EXCERPT_LENGTH ? line : `${characters.slice(0, EXCERPT_LENGTH - 1).join("")}…`),
       mask,
-      scales: first.scales.map((scales, layer) =>
-        paths.includes(`blocks.${layer}.attention.scale`) ? scales.map(() => scaleWithoutRoot(first.hyperparameters, layer)) : scales,
+      scales: template.scales.map((scales, layer) =>
+        paths.includes(`blocks.${layer}.attention.scale`) ? scales.map(() => scaleWithoutRoot(template.hyperparameters, layer)) : scales,
       ),
-      pass: { ...first.pass, edited: changed, packed: steps.filter(isPacked).map(({ path }) => path) },
+      pass: { ...template.pass, edited: changed, packed: steps.filter(isPacked).map(({ path }) => path) },
     };
   }
 
@@ -92,19 +96,19 @@ class ModelSource extends LiveSource {
   #request(method, parameters, transferred = [], signal = undefined) {
     const n = this.#count++;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(n, { resolve, reject, progress: 1 });
-      signal?.addEventListener("abort", () => this.#stop(n));
+      this.#waiting.set(n, { resolve, reject, progress: 1 }); // quick requests don't report progress
+      signal?.addEventListener("abort", () => this.#abort(n));
       this.#worker.postMessage({ n, method, parameters }, transferred);
     });
   }
 
-  #stop = (n) => this.#worker.postMessage({ n, stop: true });
+  #abort = (n) => this.#worker.postMessage({ n, stop: true });
 
   attributionBox = attributionBox;
 
   /** Abort all requests. */
   stop() {
-    for (const n of this.#waiting.keys()) this.#stop(n);
+    for (const n of this.#waiting.keys()) this.#abort(n);
   }
 
   #receive({ n, result, progress, error }) {
@@ -119,8 +123,8 @@ class ModelSource extends LiveSource {
   }
 }
 
-/** The first trace's description for another model, which differs by its config. */
-function firstTraceOf({ config, hyperparameters, graph, tokenizer }, name) {
+/** The description of the page's first trace, with another model's sizes, graph and formulas. */
+function templateOf({ config, hyperparameters, graph, tokenizer }, name) {
   const [first] = description.traces;
   const { rules, most_tokens } = description.model;
   const { n_layer, n_head, n_embd, d_mlp, vocab_size } = config;
@@ -129,18 +133,32 @@ function firstTraceOf({ config, hyperparameters, graph, tokenizer }, name) {
   const activation = rules.config.activations[config.activation_function];
   const { steps } = first.pass;
   return {
-    ...{ ...first, model: printable(name), card: {}, edited: {}, graph, hyperparameters, layers: n_layer, H: n_head, Dh },
+    ...first,
+    model: printable(name),
+    card: {},
+    edited: {},
+    graph,
+    hyperparameters,
+    layers: n_layer,
+    H: n_head,
+    Dh,
     scales: Array.from({ length: n_layer }, (_, layer) => Array(n_head).fill(scaleOfLayer(layer))),
     prediction: { ...first.prediction, vocab: vocab_size, rows: vocab_size - tokenizer.tokens, n: Math.min(most_tokens, vocab_size) },
     pass: {
-      ...{ ...first.pass, D: n_embd, F: d_mlp, vocab: vocab_size, activation: activation.name, missing: [], columns: [] },
+      ...first.pass,
+      D: n_embd,
+      F: d_mlp,
+      vocab: vocab_size,
+      activation: activation.name,
+      missing: [],
+      columns: [],
       steps: { ...steps, "mlp.activated": { ...steps["mlp.activated"], formula: activation.formula } },
     },
   };
 }
 
-// The steps in a token's pack: the page computes the others from these.
-const SOURCES = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
+// The steps that are in a token's pack even if they aren't edited: the page computes the others from these.
+const ALWAYS_PACKED = /^(token_embedding|position_embedding|attention\.output|mlp\.(hidden|output))$/;
 
 source = ModelSource.ofPage(description.model, embeddedNumbers(byId("parameters")));
 description.traces = description.traces.map(source.withNames);

@@ -1,12 +1,12 @@
 // A model that runs in the page: traces of texts, with edits, their packs, and generated text. It runs
 // in a worker, so that the page stays responsive; `HANDLERS` in `serveModel` lists the requests.
 
-const KEPT_BYTES = 64_000_000; // of traces, besides the last two
+const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if they are larger
 
 // Steps of a block that a run keeps; the others are computed quickly from these.
-const KEPT = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
+const KEPT_STEPS = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
-const isKept = (path) => KEPT.test(path);
+const isKept = (path) => KEPT_STEPS.test(path);
 
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
@@ -16,7 +16,7 @@ function causalMask(T, cached) {
   return new Nd(mask, [T, Tk]);
 }
 
-/** A text's mask after changes of the causal mask, before those of heads' masks. */
+/** The mask of T tokens before edits of single heads: causal, unless a change removes the causal mask. */
 const maskOf = (T, changes) => {
   const causal = causalMask(T, 0);
   return changes.some(([target]) => target === "mask") ? new Nd(causal.data.fill(1), causal.shape) : causal;
@@ -25,23 +25,22 @@ const maskOf = (T, changes) => {
 /** The cached keys or values of one layer. */
 class Cache {
   constructor(capacity) {
-    Object.assign(this, { capacity, length: 0, kept: null });
+    Object.assign(this, { capacity, length: 0, buffer: null });
   }
 
   extend(rows) {
     const [H, T, Dh] = rows.shape;
-    this.kept ??= new Nd(new Float32Array(H * this.capacity * Dh), [H, this.capacity, Dh]);
-    const upTo = (start) => nd.item(this.kept, REST, nd.slice(start, this.length + T), nd.slice(null, null));
-    assign(upTo(this.length), rows);
-    return upTo(0);
+    this.buffer ??= new Nd(new Float32Array(H * this.capacity * Dh), [H, this.capacity, Dh]);
+    const rowsFrom = (start) => nd.item(this.buffer, REST, nd.slice(start, this.length + T), nd.slice(null, null));
+    assign(rowsFrom(this.length), rows);
+    return rowsFrom(0);
   }
 }
 
 /**
- * The edits for some changes, see source.js, as in attnlab/model/explorer.py.
+ * The edits that make changes, which are listed in source.js, as in attnlab/model/explorer.py.
  *
- * stepOf: returns a step of the trace of other ids. scalesWithoutRoot: the layers' scales without √Dk, by
- * path.
+ * stepOf(ids, path): a step in another text's trace. scalesWithoutRoot: each layer's scale without √Dk, by path.
  */
 function editsOf(changes, stepOf, scalesWithoutRoot) {
   const pairs = changes.flatMap(([layer, head, step, kind, ...values]) => {
@@ -51,7 +50,7 @@ function editsOf(changes, stepOf, scalesWithoutRoot) {
     const path = `blocks.${layer}.attention.heads.${head}.${step ?? "context"}`;
     if (step === undefined) return [[path, 0]];
     if (kind === "flip") return [[path, (mask) => withToggledCells(mask, values)]];
-    if (kind !== "of") return [[path, (x) => nd.multiply(x, kind / 100)]];
+    if (kind !== "of") return [[path, (x) => nd.multiply(x, kind / 100)]]; // a percentage
     const patched = (x) => {
       checkSameLength(values.length, x.shape[0]); // generation feeds fewer tokens at a time
       return stepOf(values, path);
@@ -66,7 +65,7 @@ function withToggledCells(mask, cells) {
   const [T, Tk] = mask.shape;
   const toggled = new Nd(mask.numbers().slice(), mask.shape);
   for (let n = 0; n < cells.length; n += 2) {
-    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // the keys of earlier tokens may be cached
+    const [row, key] = [cells[n] - (Tk - T), cells[n + 1]]; // earlier tokens' keys may be cached
     if (row >= 0 && row < T && key < Tk) toggled.data[row * Tk + key] ^= 1;
   }
   return toggled;
@@ -91,6 +90,7 @@ function editedHeads(edits, n_head) {
     const [, layer, number, name] = /^blocks\.(\d+)\.attention\.(?:heads\.(\d+)\.)?(\w+)$/.exec(path) ?? [];
     if (!PACKED_STEPS.includes(name)) continue;
     const heads = (edited[layer] ??= {});
+    // An edit of a layer's step is an edit of all its heads.
     for (const head of number === undefined ? Array(n_head).keys() : [number]) {
       const names = [...(heads[head] ?? []), name];
       heads[head] = PACKED_STEPS.filter((step) => names.includes(step));
@@ -99,12 +99,13 @@ function editedHeads(edits, n_head) {
   return edited;
 }
 
+/** The layer in a path; -1 outside blocks. */
 const layerIn = (path) => (path.startsWith("blocks.") ? Number(path.split(".")[1]) : -1);
 
 class Model {
   #traces = new Map(); // by id, the most recently used last
 
-  /** A description by attnlab/views/page/playground.py or opening.js, and parameters by path. */
+  /** A description by attnlab/views/page/playground.py or opening.js; numbers: all parameters, in the order of `shapes`. */
   constructor({ config, graph, hyperparameters, tokenizer, shapes }, numbers) {
     let start = 0;
     this.parameters = new Map();
@@ -112,43 +113,46 @@ class Model {
       this.parameters.set(path, new Nd(numbers, shape, strides, start));
       start += sizeOf(shape);
     }
-    this.parameters.set("rows_of_W_E", this.parameters.get("W_E"));
+    this.parameters.set("rows_of_W_E", this.parameters.get("W_E")); // Python may read only some rows from a file
     Object.assign(this, { config, hyperparameters: { ...hyperparameters, activation: equations[hyperparameters.activation] } });
     this.graph = new Graph(graph);
     this.tokenizer = new Tokenizer(tokenizer);
   }
 
-  /** A run over ids that follow cached tokens; caches by path. */
+  /**
+   * A run over ids. They follow `cached` tokens, whose keys and values are in `caches`, by path. base: a run without
+   * the edits, which computes the layers before the first edited one.
+   */
   #run(ids, edits = {}, { cached = 0, caches = {}, base } = {}) {
     const T = ids.length;
     const integers = (values) => new Nd(Int32Array.from(values), [T]);
     const inputs = { ids: integers(ids), positions: integers(ids.map((_, n) => cached + n)), mask: causalMask(T, cached), cached, ...caches };
-    const first = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
-    const isOfBase = (path) => first > 0 && layerIn(path) >= 0 && layerIn(path) < first;
+    const firstLayer = base ? Math.max(0, Math.min(...Object.keys(edits).map(layerIn))) : 0; // earlier layers are taken from the base
+    const isOfBase = (path) => layerIn(path) >= 0 && layerIn(path) < firstLayer;
     const run = new Run(this.graph, (path) => (isOfBase(path) ? base.value(path) : (inputs[path] ?? this.#inputOf(path))), edits);
-    return Object.assign(run, { base, first });
+    return Object.assign(run, { base, firstLayer });
   }
 
   #inputOf = (path) => this.hyperparameters[path] ?? this.parameters.get(path);
 
-  /** Run blocks; `tick` is awaited between them, and throws if the request was aborted. */
+  /** Run the first `layers` blocks; `tick` is awaited between them, and throws if the request was aborted. */
   async #pass(run, layers, tick) {
-    if (run.first) await this.#pass(run.base, Math.min(run.first, layers), tick);
-    for (let layer = run.first; layer < layers; layer++) {
+    if (run.firstLayer) await this.#pass(run.base, Math.min(run.firstLayer, layers), tick);
+    for (let layer = run.firstLayer; layer < layers; layer++) {
       const prefix = `blocks.${layer}`;
       if (!run.values.has(`${prefix}.output`)) await tick(layer / layers);
-      if (run.values.has(`${prefix}.output`)) continue;
+      if (run.values.has(`${prefix}.output`)) continue; // computed before, or by another request during the tick
       run.inScratch(() => {
-        for (const name of ["Q", "K", "V"]) run.value(`${prefix}.attention.${name}`); // of all heads
+        for (const name of ["Q", "K", "V"]) run.value(`${prefix}.attention.${name}`); // for all heads at once
         run.values.set(`${prefix}.attention.context`, this.#context(run, prefix));
         run.value(`${prefix}.mid`);
-      }, (path) => KEPT.test(path) || path === `${prefix}.mid`);
+      }, (path) => KEPT_STEPS.test(path) || path === `${prefix}.mid`);
       run.inScratch(() => run.value(`${prefix}.output`), isKept);
     }
     return run;
   }
 
-  /** All heads' context in a block, one head at a time, to save memory: T x T numbers each. */
+  /** All heads' context in a block, one head at a time to save memory: a head's weights are T x T numbers. */
   #context(run, prefix) {
     const { n_head } = this.hyperparameters;
     const T = run.value("ids").size;
@@ -161,6 +165,7 @@ class Model {
     return contexts;
   }
 
+  /** The ids of {text} or {ids}, checked. */
   idsOf({ text, ids = this.tokenizer.encode(text) }) {
     const positions = this.config.n_positions;
     if (!ids.length) throw new Refusal("Enter a text to trace.");
@@ -176,9 +181,9 @@ class Model {
     return ids;
   }
 
-  #text = (ids) => decoded(this.tokenizer.allBytes(ids));
+  #text = (ids) => decodeUtf8(this.tokenizer.allBytes(ids));
 
-  /** A text's trace with changes; the last ones are kept. */
+  /** The trace of ids, cached; ablated: its changes, see source.js. */
   trace(ids, ablated) {
     const id = JSON.stringify([ids, ablated]);
     const base = ablated.length ? this.trace(ids, []).run : undefined;
@@ -187,10 +192,10 @@ class Model {
     this.#traces.delete(id);
     this.#traces.set(id, trace);
     let bytes = 0;
-    [...this.#traces].reverse().forEach(([id, { ids }], n) => {
-      bytes += 4 * ids.length * this.config.n_embd * (2 * this.config.n_layer + 4);
-      if (bytes > KEPT_BYTES && n > 1) this.#traces.delete(id);
-    });
+    for (const [n, [cachedId, cached]] of [...this.#traces].reverse().entries()) {
+      bytes += 4 * cached.ids.length * this.config.n_embd * (2 * this.config.n_layer + 4); // the kept steps
+      if (bytes > TRACE_CACHE_BYTES && n > 1) this.#traces.delete(cachedId);
+    }
     return trace;
   }
 
@@ -206,7 +211,7 @@ class Model {
     return editsOf(changes, stepOf, Object.fromEntries(scalesWithoutRoot));
   }
 
-  /** What the page needs of a trace, besides its packs. */
+  /** The description of a text's trace for the page, without its packs. */
   open(text, ablated) {
     const ids = this.idsOf(text);
     for (const [, , , kind, ...otherIds] of ablated) if (kind === "of") checkSameLength(otherIds.length, ids.length);
@@ -231,60 +236,61 @@ class Model {
     if (kind === "attribution") return attributionOf(row, this.config, this.hyperparameters, Number(id));
     if (kind === "logits") return this.logits(run, Number(number));
     if (name === "norms") return this.#norms(run);
+    // The last kind of pack: columns.
     const W = run.value(path);
     const b = path === "W_U" ? null : run.value(path.replace(/W(_\w+)$/, "b$1"));
     const columns = [];
     for (let n = Number(start); n < stop; n++)
-      columns.push(nd.item(W, REST, nd.slice(null, null), n), nd.item(b ?? ZERO, nd.slice(b ? n : 0, b ? n + 1 : 1)));
+      columns.push(nd.item(W, REST, nd.slice(null, null), n), b ? nd.item(b, nd.slice(n, n + 1)) : ZERO_BIAS);
     return concatenated(columns);
   }
 
   /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */
   async #maps(run, layer, tick) {
-    if (layer < run.first) return this.#maps(run.base, layer, tick);
+    if (layer < run.firstLayer) return this.#maps(run.base, layer, tick);
     await this.#pass(run, layer, tick);
     const mapOf = (head) => {
-      const [weights, mask] = ["weights", "mask"].map((name) => run.value(`blocks.${layer}.attention.heads.${head}.${name}`));
-      const [T, Tk] = weights.shape;
-      const [numbers, passes] = [weights.numbers(), mask.numbers()];
-      const rowOf = (i) => numbers.subarray(i * Tk, (i + 1) * Tk);
-      const rows = smallMap(T, Tk, rowOf, (n) => !passes[n]);
-      let step;
-      do step = rows.next();
-      while (!step.done);
+      const prefix = `blocks.${layer}.attention.heads.${head}`;
+      const [T, Tk] = run.value(`${prefix}.weights`).shape;
+      const weights = run.value(`${prefix}.weights`).numbers();
+      const mask = run.value(`${prefix}.mask`).numbers();
+      const rowOf = (i) => weights.subarray(i * Tk, (i + 1) * Tk);
+      const painting = smallMap(T, Tk, rowOf, (n) => !mask[n]);
+      let step = painting.next();
+      while (!step.done) step = painting.next(); // a worker needs no pauses
       return new Nd(step.value, [step.value.length]);
     };
     const maps = [];
     for (let head = 0; head < this.hyperparameters.n_head; head++)
       maps.push(run.inScratch(() => mapOf(head), (path) => !path.includes(".heads.")));
-    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
     return concatenated(maps);
   }
 
   async #attention(run, layer, tick) {
-    if (layer < run.first) return this.#attention(run.base, layer, tick);
+    if (layer < run.firstLayer) return this.#attention(run.base, layer, tick);
     await this.#pass(run, layer, tick);
     const prefix = `blocks.${layer}.attention`;
     const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
     const numbers = concatenated(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
-    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise the block needs them next
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
     return numbers;
   }
 
-  /** A run over one token alone, which takes the heads' context from the whole run. */
+  /** A run over one position, with the heads' context from the run over all positions. */
   #rowOf(run, position) {
     const rowOfToken = nd.slice(position, position + 1);
     const valueOf = (path) => {
       if (path.endsWith("attention.context")) return nd.item(run.value(path), REST, rowOfToken, nd.slice(null, null));
       return path === "ids" || path === "positions" ? nd.item(run.value(path), rowOfToken) : this.#inputOf(path);
     };
-    const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads."));
+    const edits = Object.entries(run.edits).filter(([path]) => !path.includes(".heads.")); // the context has those of heads
     return new Run(this.graph, valueOf, Object.fromEntries(edits));
   }
 
-  /** The norms of rows in the residual stream, see attnlab/views/page/overview.py. */
+  /** Norms in the residual stream, see attnlab/views/page/overview.py. */
   #stream(run) {
     const normsOf = (rows) => nd.sqrt(nd.square(rows).sum({ axis: -1, keepdims: true }));
     const blocks = Array.from({ length: this.config.n_layer }, (_, n) => {
@@ -299,18 +305,18 @@ class Model {
   async #story(run, tick) {
     const ids = [...run.value("ids").numbers()];
     const last = ids.length - 1;
-    const probabilities = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
-    const before = probabilities(run);
-    const compared = [...before.keys()].sort((a, b) => before[b] - before[a]).slice(0, COMPARED);
-    const numbers = [compared.length, ...compared, ...compared.map((id) => before[id])];
-    for (const [layer, head] of this.#candidates(run, before, compared[0])) {
+    const probabilitiesIn = (run) => equations.softmax(new Nd(Float64Array.from(this.logits(run, last)), [this.config.vocab_size])).numbers();
+    const original = probabilitiesIn(run);
+    const compared = [...original.keys()].sort((a, b) => original[b] - original[a]).slice(0, COMPARED);
+    const numbers = [compared.length, ...compared, ...compared.map((id) => original[id])];
+    for (const [layer, head] of this.#candidates(run, original, compared[0])) {
       const prefix = `blocks.${layer}.attention.heads.${head}`;
       const weights = nd.item(run.value(`${prefix}.weights`), last).numbers();
       run.keep(isKept);
       const key = weights.indexOf(Math.max(...weights));
       const ablated = this.#run(ids, { ...run.edits, [`${prefix}.context`]: 0 }, { base: run });
-      const after = probabilities(await this.#pass(ablated, this.config.n_layer, tick));
-      numbers.push(layer, head, key, weights[key], ...compared.map((id) => after[id]));
+      const probabilities = probabilitiesIn(await this.#pass(ablated, this.config.n_layer, tick));
+      numbers.push(layer, head, key, weights[key], ...compared.map((id) => probabilities[id]));
     }
     return Float32Array.from(numbers);
   }
@@ -319,19 +325,19 @@ class Model {
   #candidates(run, probabilities, top) {
     const { n_head } = this.hyperparameters;
     const gradient = Float64Array.from(probabilities, (p, id) => (id === top) - p);
-    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // in the order of memory
-    const u = directionOf(run, w);
+    const w = nd.matmul(new Nd(gradient, [1, gradient.length]), run.value("W_U").swapaxes(0, 1)); // as a row, so that W_U is read in memory order
+    const direction = directionOf(run, w);
     const heads = Array.from({ length: this.config.n_layer * n_head }, (_, n) => {
       const [layer, head] = [Math.floor(n / n_head), n % n_head];
       const context = nd.item(run.value(`blocks.${layer}.attention.context`), head);
       const row = nd.item(context, nd.slice(context.shape[0] - 1, context.shape[0]));
       const W_O = equations.rows_of_head(run.value(`blocks.${layer}.attention.W_O`), head, n_head);
-      const [contribution] = nd.matmul(nd.matmul(row, W_O), u.reshape(u.size, 1)).numbers();
-      return { layer, head, size: Math.abs(contribution), n };
+      const [contribution] = nd.matmul(nd.matmul(row, W_O), direction.reshape(direction.size, 1)).numbers();
+      return { layer, head, effect: Math.abs(contribution), n };
     });
     const { n_layer, n_embd } = this.config;
     const count = Math.max(MIN_ABLATED_HEADS, Math.floor(MAX_ABLATION_WORK / (12 * run.value("ids").size * n_layer * n_embd ** 2)));
-    const largest = heads.sort((a, b) => b.size - a.size || a.n - b.n).slice(0, count);
+    const largest = heads.sort((a, b) => b.effect - a.effect || a.n - b.n).slice(0, count);
     return largest.sort((a, b) => a.n - b.n).map(({ layer, head }) => [layer, head]);
   }
 
@@ -354,21 +360,22 @@ class Model {
     if (!Number.isInteger(count) || count < 1 || count > 100)
       throw new Refusal("The number of tokens must be from 1 to {most}.", { most: 100 });
     if (!free) throw new Refusal("The text fills all {positions} positions of the model; no tokens can be added.", { positions });
-    const layers = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
-    const length = Math.min(positions, ids.length + count);
-    const caches = Object.fromEntries(layers.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(length)])));
+    const prefixes = Array.from({ length: this.config.n_layer }, (_, n) => `blocks.${n}.attention.`);
+    const capacity = Math.min(positions, ids.length + count);
+    const caches = Object.fromEntries(prefixes.flatMap((prefix) => ["K_cache", "V_cache"].map((name) => [prefix + name, new Cache(capacity)])));
     const random = generator(seed ?? Math.floor(Math.random() * 2 ** 32));
     const hasToken = Float64Array.from({ length: this.config.vocab_size }, (_, id) => this.tokenizer.symbols.has(id));
-    const [all, chosen] = [[...ids], []];
+    const all = [...ids];
+    const chosen = [];
     for (let cached = 0; chosen.length < Math.min(count, free); cached = all.length - 1) {
       for (const cache of Object.values(caches)) cache.length = cached;
       const run = this.#run(all.slice(cached), this.#editsOf(ablated), { cached, caches });
-      await this.#pass(run, layers.length, (done) => tick((chosen.length + done) / count));
+      await this.#pass(run, prefixes.length, (done) => tick((chosen.length + done) / count));
       const logits = this.logits(run, all.length - cached - 1);
-      const named = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // rows without a token are never sampled
-      const candidates = predictionOfLogits(named, settings.temperature ? named.length : 1);
+      const allowed = logits.map((logit, id) => (hasToken[id] ? logit : -Infinity)); // ids without a token are never sampled
+      const candidates = predictionOfLogits(allowed, settings.temperature ? allowed.length : 1); // at 0, the largest is enough
       const { renormalized } = probabilitiesOf(candidates, settings);
-      const index = Math.max(0, sampledIndex(random(), renormalized));
+      const index = Math.max(0, sampledIndex(random(), renormalized)); // -1 if the sum is rounded down
       const id = candidates.ids[index];
       const probability = equations.softmax(new Nd(logits, [logits.length])).numbers()[id];
       chosen.push({ ...this.tokenizer.token(id), probability: renormalized[index], share: probability });
@@ -378,9 +385,9 @@ class Model {
   }
 }
 
-const ZERO = new Nd(new Float32Array(1), [1]);
+const ZERO_BIAS = new Nd(new Float32Array(1), [1]);
 
-/** The numbers of arrays, one after the other. */
+/** All numbers of arrays, concatenated. */
 function concatenated(arrays) {
   const joined = new Float32Array(arrays.reduce((sum, { size }) => sum + size, 0));
   let start = 0;
@@ -415,13 +422,13 @@ function serveModel() {
     pack: ({ trace, name }, tick) => model.pack(trace, name, tick),
     generate: ({ trace, settings }, tick) => model.generate(trace, settings, tick),
   };
-  // Between two blocks, let other requests be answered.
+  // Between two blocks, the worker handles other messages.
   const { port1, port2 } = new MessageChannel(); // faster than a timeout
-  const waiting = [];
-  port1.onmessage = () => waiting.shift()();
+  const resolvers = [];
+  port1.onmessage = () => resolvers.shift()();
   const nextEvent = () =>
-    new Promise((done) => {
-      waiting.push(done);
+    new Promise((resolve) => {
+      resolvers.push(resolve);
       port2.postMessage(0);
     });
   onmessage = async ({ data: { n, method, parameters, stop } }) => {

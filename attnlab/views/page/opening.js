@@ -9,6 +9,7 @@ const refuse = (sentence) => {
   throw new FileError(sentence);
 };
 
+/** A regular expression that matches whole strings, from one in Python. */
 const fullMatch = (pattern) => new RegExp(`^(?:${pattern})$`, "su");
 
 /** A JSON value as in Python's error messages, shortened. */
@@ -17,6 +18,7 @@ function quoted(value, maxLength = 80) {
   return text.length <= maxLength ? text.join("") : `${text.slice(0, maxLength - 1).join("")}…`;
 }
 
+/** Python's repr of a JSON value. */
 function reprOf(value) {
   if (value === null || value === undefined) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
@@ -41,7 +43,7 @@ class Directory {
 
   has = (name) => this.files.has(name);
 
-  /** The first names, and how many more there are. */
+  /** The first names as text, with the number of the others. */
   nameList(names, count = names.length) {
     const first = names.slice(0, this.rules.max_listed).map((name) => printable(name).slice(0, 200));
     const rest = count - first.length;
@@ -56,27 +58,28 @@ class Directory {
     }
   }
 
-  /** A file's bytes in parts of PART bytes, each in the same buffer where the browser reads into buffers. */
+  /** Read a file's bytes in parts. If the browser can read into a buffer (BYOB), all parts share one. */
   async *parts(name, start, end) {
     const file = this.files.get(name).slice(start, end);
     try {
       reader = file.stream().getReader({ mode: "byob" });
     } catch {
-      for (let from = start; from < end; from += PART) {
-        const part = await this.bytes(name, from, Math.min(end, from + PART));
-        if (part.length < Math.min(PART, end - from)) this.#changed(name);
+      for (let from = start; from < end; from += PART_BYTES) {
+        const part = await this.bytes(name, from, Math.min(end, from + PART_BYTES));
+        if (part.length < Math.min(PART_BYTES, end - from)) this.#changed(name);
         yield part;
       }
       return;
     }
-    let buffer = new ArrayBuffer(Math.min(PART, end - start));
-    for (let left = end - start, filled = 0; left; left -= filled, filled = 0) {
-      const size = Math.min(PART, left);
+    let buffer = new ArrayBuffer(Math.min(PART_BYTES, end - start));
+    for (let from = start; from < end; from += PART_BYTES) {
+      const size = Math.min(PART_BYTES, end - from);
+      let filled = 0;
       while (filled < size) {
         const { value } = await reader.read(new Uint8Array(buffer, filled, size - filled)).catch(() => this.#changed(name));
         if (!value.length) this.#changed(name);
         filled += value.length;
-        ({ buffer } = value);
+        ({ buffer } = value); // reading transfers the buffer
       }
       yield new Uint8Array(buffer, 0, size);
     }
@@ -87,12 +90,12 @@ class Directory {
 
   /** A small file's text. */
   async text(name) {
-    const most = this.rules.max_bytes;
-    if (this.files.get(name).size > most) refuse(`${name} can't be read: it is larger than ${grouped(most)} bytes`);
-    return this.decoded(await this.bytes(name, 0, most), name).replace(/\r\n?/g, "\n");
+    const maxBytes = this.rules.max_bytes;
+    if (this.files.get(name).size > maxBytes) refuse(`${name} can't be read: it is larger than ${grouped(maxBytes)} bytes`);
+    return this.decode(await this.bytes(name, 0, maxBytes), name).replace(/\r\n?/g, "\n");
   }
 
-  decoded(bytes, name) {
+  decode(bytes, name) {
     try {
       return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     } catch {
@@ -101,12 +104,12 @@ class Directory {
   }
 
   /** A JSON file's object. */
-  json = async (name) => this.parsed(await this.text(name), name);
+  json = async (name) => this.parse(await this.text(name), name);
 
-  /** The same, or {} if there is no such file. */
+  /** A JSON file's object, or {} if there is no such file. */
   optionalJson = async (name) => (this.has(name) ? this.json(name) : {});
 
-  parsed(text, name) {
+  parse(text, name) {
     let value;
     try {
       value = JSON.parse(text);
@@ -135,18 +138,19 @@ class Directory {
         `${name}: the model has custom code (auto_map: ${quoted(String(custom[1]))}), which isn't run ` +
           "and may not compute GPT-2. If you are sure that it does, remove auto_map from the file",
       );
-    const kind = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
-    if (kind !== rules.model_type) refuse(`${name}: model_type is ${quoted(kind)}; only '${rules.model_type}' is supported`);
+    const modelType = Object.hasOwn(settings, "model_type") ? settings.model_type : rules.model_type;
+    if (modelType !== rules.model_type) refuse(`${name}: model_type is ${quoted(modelType)}; only '${rules.model_type}' is supported`);
     const quantized = settings.quantization_config ?? null;
     if (quantized !== null)
       refuse(`${name}: the weights are quantized (${quoted(quantized.quant_method || quantized)}). ${rules.how_to_dequantize}`);
-    const all = { ...rules.defaults };
-    for (const key of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, key)) all[key] = settings[key];
-    const problems = [...this.#notImplemented(settings), ...this.#problemsIn(all)];
+    const values = { ...rules.defaults };
+    for (const key of [...rules.required, ...Object.keys(rules.defaults)]) if (Object.hasOwn(settings, key)) values[key] = settings[key];
+    const problems = [...this.#notImplemented(settings), ...this.#problemsIn(values)];
     if (problems.length) refuse(`${name}: ${problems.join("; ")}`);
-    return { ...all, d_mlp: all.n_inner ?? 4 * all.n_embd };
+    return { ...values, d_mlp: values.n_inner ?? 4 * values.n_embd };
   }
 
+  /** Settings with values that the library doesn't implement, as messages. */
   #notImplemented(settings) {
     return Object.entries(this.rules.config.fixed)
       .filter(([key, value]) => Object.hasOwn(settings, key) && JSON.stringify(settings[key]) !== JSON.stringify(value))
@@ -157,7 +161,7 @@ class Directory {
     const { required, largest, activations, flags } = this.rules.config;
     const problems = required.filter((name) => !Object.hasOwn(settings, name)).map((name) => `${name} is missing`);
     for (const [name, most] of Object.entries(largest)) {
-      const value = Object.hasOwn(settings, name) ? settings[name] : 1;
+      const value = Object.hasOwn(settings, name) ? settings[name] : 1; // if it is missing, that is a problem already
       if (name === "n_inner" && value === null) continue;
       if (!isCount(value) || value < 1) problems.push(`${name} must be a positive integer; got ${quoted(value)}`);
       else if (value > most) problems.push(`${name} must be at most ${grouped(most)}; got ${quoted(value)}`);
@@ -175,41 +179,50 @@ class Directory {
 
   // ---- tensors, as attnlab/checkpoints/checkpoint.py finds them -------------------------------------
 
-  /** Each parameter's location in the files, by path: {name, file, dtype, shape, start, end}; `copy` if W_E is stored twice. */
+  /**
+   * byPath: each parameter's location in the files, {name, file, dtype, shape, start, end}. copy: the location of
+   * W_E's second copy, stored as the output matrix, if there is one.
+   */
   async parameters(config) {
     const { tensors: rules } = this.rules;
     const entries = await this.#entries();
-    const stored = new Map([...entries].filter(([name]) => !this.#isHead(name) && !fullMatch(rules.patterns.mask_buffer).test(name)));
+    const stored = new Map([...entries].filter(([name]) => !this.#isTaskHead(name) && !fullMatch(rules.patterns.mask_buffer).test(name)));
     const sizes = { ...config, "3 n_embd": 3 * config.n_embd };
-    const shapesOf = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
-    const inBlock = shapesOf(rules.block);
-    const outside = shapesOf(rules.outside);
+    const byName = (list) => new Map(list.map(([path, name, shape]) => [name, { path, shape: shape.map((size) => sizes[size]) }]));
+    // A block's parameters, by tensors' names without the block's prefix, and those outside blocks.
+    const inBlock = byName(rules.block);
+    const outside = byName(rules.outside);
     const embedding = rules.outside.find(([path]) => path === "W_E")[1];
     const output = rules.outside.find(([path]) => path === "W_U")[1];
     if (config.tie_word_embeddings) outside.delete(output);
     else outside.get(output).shape.reverse(); // nn.Linear stores the transpose
     const expectedOf = (name) => {
-      const [, layer, inside] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
-      if (layer === undefined) return outside.get(name === output && !outside.has(output) ? embedding : name);
-      const parameter = Number(layer) < config.n_layer ? inBlock.get(inside) : undefined;
+      const [, layer, nameInBlock] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
+      if (layer === undefined) return outside.get(name === output && config.tie_word_embeddings ? embedding : name);
+      const parameter = Number(layer) < config.n_layer ? inBlock.get(nameInBlock) : undefined;
       return parameter && { ...parameter, path: `blocks.${layer}.${parameter.path}` };
     };
     this.#checkFormat(stored, (name) => {
-      const [, , inside] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
-      return inside === undefined ? outside.has(name) : inBlock.has(inside);
+      const [, , nameInBlock] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
+      return nameInBlock === undefined ? outside.has(name) : inBlock.has(nameInBlock);
     });
     const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, parameter]) => parameter));
+    // The parameters that are stored; if tied, W_E may be stored as the output matrix.
     const present = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
-    const first = rules.block.find(([path]) => path === "attention.W_QKV")[1];
-    this.#checkAll(config, stored, expected, present, { inBlock, outside, first: `h.0.${first}` });
+    const W_QKV = rules.block.find(([path]) => path === "attention.W_QKV")[1];
+    this.#checkTensors(config, stored, expected, present, { inBlock, outside, firstMatrix: `h.0.${W_QKV}` });
     const copy = config.tie_word_embeddings ? stored.get(output) : undefined;
-    if (copy && !stored.has(embedding)) stored.set(embedding, copy), expected.set(embedding, expected.get(output));
+    if (copy && !stored.has(embedding)) {
+      stored.set(embedding, copy);
+      expected.set(embedding, expected.get(output));
+    }
     const used = [...stored].filter(([name]) => name !== output || !config.tie_word_embeddings);
     const byPath = new Map(used.map(([name, entry]) => [expected.get(name).path, { ...entry, name }]));
     return { byPath, copy: copy && stored.get(embedding) !== copy ? { ...copy, name: output } : undefined };
   }
 
-  #isHead(name) {
+  /** Whether a tensor belongs to a head for another task, such as classification. */
+  #isTaskHead(name) {
     const [head, ...rest] = name.split(".");
     return rest.length > 0 && Object.hasOwn(this.rules.tensors.heads, head);
   }
@@ -229,9 +242,10 @@ class Directory {
     if (names.length && !names.some(isParameter)) refuse(`the directory has no tensors with GPT-2's names, only ${this.nameList(names.sort())}`);
   }
 
-  #checkAll(config, stored, expected, present, { inBlock, outside, first }) {
+  #checkTensors(config, stored, expected, present, { inBlock, outside, firstMatrix }) {
     const { bytes } = this.rules.tensors;
     const [embedding, position, ...last] = outside.keys();
+    // In the order in which the library lists them.
     const names = function* () {
       yield* [embedding, position];
       for (let layer = 0; layer < config.n_layer; layer++) for (const name of inBlock.keys()) yield `h.${layer}.${name}`;
@@ -244,9 +258,9 @@ class Directory {
     }
     const shapeInWords = (shape) => `[${shape.join(", ")}]`;
     const hasWrongShape = ([name, { shape }]) => stored.get(name).shape.join() !== shape.join();
-    const count = outside.size + config.n_layer * inBlock.size - present.size;
-    const kinds = {
-      missing: this.nameList(missing, count),
+    const missingCount = outside.size + config.n_layer * inBlock.size - present.size;
+    const listsByProblem = {
+      missing: this.nameList(missing, missingCount),
       unexpected: this.nameList([...stored.keys()].filter((name) => !expected.has(name))),
       "wrong shape": this.nameList(
         [...expected].filter(hasWrongShape).map(([name, { shape }]) => `${name} is ${shapeInWords(stored.get(name).shape)}, expected ${shapeInWords(shape)}`),
@@ -257,15 +271,15 @@ class Directory {
           .map((name) => `${name} is ${stored.get(name).dtype}, expected one of ${Object.keys(bytes).join(", ")}`),
       ),
     };
-    const problems = Object.entries(kinds).flatMap(([kind, names]) => (names ? [`${kind}: ${names}`] : []));
-    if (expected.has(first) && stored.get(first).shape.join() === expected.get(first).shape.toReversed().join())
+    const problems = Object.entries(listsByProblem).flatMap(([problem, list]) => (list ? [`${problem}: ${list}`] : []));
+    if (expected.has(firstMatrix) && stored.get(firstMatrix).shape.join() === expected.get(firstMatrix).shape.toReversed().join())
       problems.push(
         "the blocks' matrices are transposed, as in nn.Linear and nanoGPT. GPT2.from_arrays(config, arrays, tokenizer) accepts these",
       );
     if (problems.length) refuse(`the tensors in the directory don't match its config. ${problems.join("; ")}`);
   }
 
-  /** Every tensor, by name without the prefixes of wrappers. */
+  /** All tensors' locations, by name without the prefixes of wrappers. */
   async #entries() {
     const { weights, index, patterns } = this.rules.tensors;
     const isSingleFile = this.has(weights);
@@ -292,8 +306,8 @@ class Directory {
     return new Map(Object.entries(shards));
   }
 
-  /** Other formats of weights that the directory has, with advice; "" if none. */
-  #unsupported() {
+  /** The weights in another format that the directory has, with advice; "" if there are none. */
+  #unsupportedFormat() {
     for (const [pattern, description] of this.rules.tensors.formats)
       for (const name of [...this.files.keys()].sort()) {
         const match = fullMatch(pattern).exec(name);
@@ -310,33 +324,33 @@ class Directory {
     const { largest_header, bytes, signatures } = this.rules.tensors;
     const { size } = this.files.get(file);
     const start = await this.bytes(file, 0, 64);
-    const invalid = (reason) => {
+    const fail = (reason) => {
       const text = new TextDecoder("latin1").decode(start).trimStart();
       const [, description = "isn't a safetensors file, or is truncated"] = Object.entries(signatures).find(([signature]) => text.startsWith(signature)) ?? [];
       refuse(`${file} ${size ? description : "is empty"} (${reason})`);
     };
-    if (size < 10) invalid("it has no header");
+    if (size < 10) fail("it has no header");
     const length = Number(new DataView(start.buffer).getBigUint64(0, true));
-    if (length > largest_header) invalid(`its header would have ${grouped(length)} bytes`);
-    if (8 + length > size) invalid("its header is cut off");
+    if (length > largest_header) fail(`its header would have ${grouped(length)} bytes`);
+    if (8 + length > size) fail("its header is cut off");
     const header = await this.bytes(file, 8, 8 + length);
-    if (header[0] !== 0x7b) invalid("its header does not begin with a brace");
-    const { __metadata__, ...tensors } = this.parsed(this.decoded(header, `the header of ${file}`), `the header of ${file}`);
+    if (header[0] !== 0x7b) fail("its header does not begin with a brace");
+    const { __metadata__, ...tensors } = this.parse(this.decode(header, `the header of ${file}`), `the header of ${file}`);
     const entries = Object.entries(tensors).map(([name, info]) => {
       const { dtype, shape, data_offsets: [from, to] = [] } = isObject(info) && Array.isArray(info.data_offsets) ? info : {};
       const isValid = typeof dtype === "string" && Array.isArray(shape) && shape.every(isCount) && isCount(from) && isCount(to) && from <= to;
-      if (!isValid) invalid(`its header describes ${this.nameList([name])} in a way that can't be read`);
+      if (!isValid) fail(`its header describes ${this.nameList([name])} in a way that can't be read`);
       const width = Object.hasOwn(bytes, dtype) ? bytes[dtype] : null;
       const needed = width && shape.reduce((product, n) => product * BigInt(n), BigInt(width));
-      if (needed !== null && needed !== BigInt(to - from)) invalid(`${this.nameList([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
+      if (needed !== null && needed !== BigInt(to - from)) fail(`${this.nameList([name])} has ${grouped(to - from)} bytes and would need ${grouped(needed)}`);
       return [name, { file, dtype, shape, start: 8 + length + from, end: 8 + length + to }];
     });
     let previousEnd = 8 + length;
     for (const [name, { start, end }] of entries.toSorted(([, a], [, b]) => a.start - b.start || a.end - b.end)) {
-      if (start !== previousEnd) invalid(`${this.nameList([name])} doesn't begin where the tensor before it ends`);
+      if (start !== previousEnd) fail(`${this.nameList([name])} doesn't begin where the tensor before it ends`);
       previousEnd = end;
     }
-    if (previousEnd !== size) invalid(`its tensors end at byte ${grouped(previousEnd)} of ${grouped(size)}`);
+    if (previousEnd !== size) fail(`its tensors end at byte ${grouped(previousEnd)} of ${grouped(size)}`);
     return entries;
   }
 
@@ -346,24 +360,25 @@ class Directory {
   async tokenizer(rows) {
     const { tokenizer: rules } = this.rules;
     const config = await this.optionalJson("tokenizer_config.json");
-    const kind = config.tokenizer_class || (await this.optionalJson("config.json")).tokenizer_class || null;
-    const isGpt2 = kind === null || rules.classes.includes(kind);
-    const isOlder = !this.has("tokenizer.json");
-    const settings = isOlder ? await this.#olderSettings() : this.#checked(await this.json("tokenizer.json"), "tokenizer.json");
-    if (isOlder && !isGpt2) refuse(`tokenizer_class ${quoted(kind)} requires a tokenizer.json. ${rules.how_to_convert}`);
+    const className = config.tokenizer_class || (await this.optionalJson("config.json")).tokenizer_class || null;
+    const isGpt2 = className === null || rules.classes.includes(className);
+    const isOlder = !this.has("tokenizer.json"); // the older format: vocab.json and merges.txt
+    const settings = isOlder ? await this.#olderSettings() : this.#settingsIn(await this.json("tokenizer.json"), "tokenizer.json");
+    if (isOlder && !isGpt2) refuse(`tokenizer_class ${quoted(className)} requires a tokenizer.json. ${rules.how_to_convert}`);
     const special = await this.#specialTokens(config, isGpt2 ? rules.defaults : {});
-    const named = new Map(Object.values(special).flat().map((token) => [token.content, token]));
-    const added = [...settings.added, ...(await this.#moreAddedTokens(config, named))];
-    settings.added = this.#withIds(settings.vocab, added, named, isGpt2 ? Object.values(rules.defaults) : []);
+    const specialByContent = new Map(Object.values(special).flat().map((token) => [token.content, token]));
+    const added = [...settings.added, ...(await this.#moreAddedTokens(config, specialByContent))];
+    settings.added = this.#withIds(settings.vocab, added, specialByContent, isGpt2 ? Object.values(rules.defaults) : []);
     const [prefix, suffix] = this.#idsAround(settings, config, special, isOlder);
-    if (!this.#splitsLikeGpt2(settings, isGpt2)) refuse(rules.unsupported);
-    const merged = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
-    if (isOlder) this.#checkMergesComplete(settings, merged);
+    if (!this.#splitsLikeGpt2(settings)) refuse(rules.unsupported);
+    const mergedIds = new Set(settings.merges.map(([first, second]) => settings.vocab.get(first + second)));
+    if (isOlder) this.#checkMergesComplete(settings, mergedIds);
     const addPrefixSpace = isGpt2 ? this.#flag(config, "add_prefix_space", false) : (settings.pre_tokenizer.add_prefix_space ?? true);
-    return { ...this.#tokensOf(settings, rows, merged), addPrefixSpace, prefix, suffix, rows };
+    return { ...this.#tokensOf(settings, rows, mergedIds), addPrefixSpace, prefix, suffix, rows };
   }
 
-  #tokensOf({ vocab, merges, added }, rows, merged) {
+  /** Tokenizer's arguments about tokens and merges. */
+  #tokensOf({ vocab, merges, added }, rows, mergedIds) {
     const { tokenizer: rules } = this.rules;
     const symbols = new Map();
     for (const [symbol, id] of vocab) symbols.set(id, symbol);
@@ -374,21 +389,21 @@ class Directory {
         `the tokenizer has ids up to ${largest} (${symbols.get(largest)}), but the embedding has ${rows} rows, for ids 0 to ${rows - 1}. ` +
           `In transformers, model.resize_token_embeddings(${largest + 1}) gives every token a row`,
       );
-    const ofBytes = new Set(rules.bytes.map((symbol) => vocab.get(symbol)));
-    const isForeign = ({ id, content }) => /[^\x00-\x7f]/.test(content) && !merged.has(id) && !ofBytes.has(id);
+    const byteIds = new Set(rules.bytes.map((symbol) => vocab.get(symbol)));
+    const isLiteral = ({ id, content }) => /[^\x00-\x7f]/.test(content) && !mergedIds.has(id) && !byteIds.has(id);
     const inText = added.filter(({ content, special }) => content && !special);
     return {
       pattern: rules.pattern,
       vocab: Object.fromEntries(vocab),
       merges,
       names: added.map(({ id, content }) => [id, content]),
-      literalIds: added.filter(isForeign).map(({ id }) => id).sort((a, b) => a - b),
+      literalIds: added.filter(isLiteral).map(({ id }) => id).sort((a, b) => a - b),
       addedTokens: [false, true].map((isNormalized) => inText.filter(({ normalized }) => Boolean(normalized) === isNormalized).map(({ content, id }) => [content, id])),
       tokens: symbols.size,
     };
   }
 
-  #noTokenizer() {
+  #refuseMissingTokenizer() {
     const { how_to_save, how_to_convert, sentence_piece } = this.rules.tokenizer;
     if (this.has("vocab.txt")) refuse(this.rules.tokenizer.unsupported);
     const present = sentence_piece.find(this.has);
@@ -398,23 +413,22 @@ class Directory {
 
   /** The settings in vocab.json and merges.txt. */
   async #olderSettings() {
-    const present = ["vocab.json", "merges.txt"].map(this.has);
-    if (!present.includes(true)) this.#noTokenizer();
-    const missing = ["vocab.json", "merges.txt"][present.indexOf(false)];
-    if (missing) refuse(`there is no ${missing} in the directory`);
+    const missing = ["vocab.json", "merges.txt"].filter((name) => !this.has(name));
+    if (missing.length === 2) this.#refuseMissingTokenizer();
+    if (missing.length) refuse(`there is no ${missing[0]} in the directory`);
     const vocab = await this.json("vocab.json");
     const lines = (await this.text("merges.txt")).split("\n");
-    if (lines[0].startsWith("#version")) lines[0] = "";
+    if (lines[0].startsWith("#version")) lines[0] = ""; // not removed, because errors have line numbers
     const line = lines.findIndex((line) => line && line.split(" ").length !== 2);
     if (line >= 0) refuse(`merges.txt, line ${line + 1}: expected two symbols; got ${quoted(lines[line])}`);
     const { end_of_text, byte_level } = this.rules.tokenizer;
     const added_tokens = Object.hasOwn(vocab, end_of_text) ? [{ id: vocab[end_of_text], content: end_of_text, special: true }] : [];
     const model = { type: "BPE", vocab, merges: lines.filter(Boolean) };
-    return this.#checked({ added_tokens, pre_tokenizer: byte_level, decoder: byte_level, model }, "vocab.json and merges.txt");
+    return this.#settingsIn({ added_tokens, pre_tokenizer: byte_level, decoder: byte_level, model }, "vocab.json and merges.txt");
   }
 
   /** A tokenizer.json's settings, checked. */
-  #checked(settings, files) {
+  #settingsIn(settings, files) {
     const fail = (reason) => refuse(`${files}: ${reason}`);
     const { parts: names, unsupported } = this.rules.tokenizer;
     const parts = Object.fromEntries(names.map((name) => [name, settings[name] ?? null]));
@@ -424,14 +438,14 @@ class Directory {
     if (!isObject(model)) fail(`model must be an object; got ${quoted(model)}`);
     if (model.dropout) fail(`model.dropout must be null, since it makes ids random; got ${quoted(model.dropout)}`);
     const added = added_tokens ?? [];
-    if (!Array.isArray(added) || !added.every((token) => this.#isAdded(token))) fail(`added_tokens must be a list of tokens with an id and content; got ${quoted(added)}`);
+    if (!Array.isArray(added) || !added.every((token) => this.#isAddedToken(token))) fail(`added_tokens must be a list of tokens with an id and content; got ${quoted(added)}`);
     if ((model.type ?? ("merges" in model ? "BPE" : null)) !== "BPE") refuse(unsupported);
     const vocab = this.#vocabulary(model.vocab, fail);
     const merges = this.#merges(model.merges, vocab, fail);
     return { ...parts, model, vocab, merges, added };
   }
 
-  #isAdded = (token) =>
+  #isAddedToken = (token) =>
     isObject(token) && typeof token.content === "string" && token.content.isWellFormed() && isCount(token.id) && token.id < this.rules.tokenizer.max_ids;
 
   #vocabulary(ids, fail) {
@@ -464,9 +478,10 @@ class Directory {
   /** The special tokens, by name, such as "bos_token". */
   async #specialTokens(config, defaults) {
     const map = "added_tokens_decoder" in config ? {} : await this.optionalJson("special_tokens_map.json");
-    const names = { ...defaults, ...config, ...map };
+    const settings = { ...defaults, ...config, ...map };
     const tokensByName = this.rules.tokenizer.special.map((name) => {
-      const value = names[name] ?? null;
+      const value = settings[name] ?? null;
+      // A token, a list of tokens, or tokens by name.
       const tokens = isObject(value) && !("content" in value) ? Object.values(value) : Array.isArray(value) ? value : [value];
       return [name, tokens.filter((token) => token !== null).map((token) => this.#specialToken(token, name))];
     });
@@ -477,28 +492,31 @@ class Directory {
     const token = typeof value === "string" ? { content: value } : value;
     if (!isObject(token) || typeof token.content !== "string" || !token.content.isWellFormed())
       refuse(`${name} must be a string or an object with content; got ${quoted(value)}`);
-    const { id, ...rest } = token;
+    const { id, ...rest } = token; // the vocabulary's id applies
     return { ...rest, special: true };
   }
 
   /** Added tokens in files other than tokenizer.json. */
-  async #moreAddedTokens({ added_tokens_decoder: decoder = null }, named) {
+  async #moreAddedTokens({ added_tokens_decoder: decoder = null }, special) {
     if (decoder !== null && !(isObject(decoder) && Object.entries(decoder).every(([id, token]) => /^\d+$/.test(id) && isObject(token))))
       refuse(`added_tokens_decoder can't be read: ${quoted(decoder)}`);
     const tokens =
       decoder === null
         ? Object.entries(await this.optionalJson("added_tokens.json")).map(([content, id]) => {
-            const special = named.has(content);
-            return { content, id, special, normalized: !special };
+            const isSpecial = special.has(content);
+            return { content, id, special: isSpecial, normalized: !isSpecial };
           })
         : Object.entries(decoder).map(([id, token]) => ({ ...token, id: Number(id) }));
-    const invalid = tokens.find((token) => !this.#isAdded(token));
+    const invalid = tokens.find((token) => !this.#isAddedToken(token));
     if (invalid) refuse(`an added token must have an id and content; got ${quoted(invalid)}`);
     return tokens.sort((a, b) => a.id - b.id);
   }
 
-  /** All added tokens with ids; tokens without one get the next ids after the vocabulary. */
-  #withIds(vocab, tokens, named, defaults) {
+  /**
+   * All added tokens with ids; tokens without one get the next ids after the vocabulary. A class's default special
+   * tokens are left out if the vocabulary doesn't have them.
+   */
+  #withIds(vocab, tokens, special, defaults) {
     const ids = new Map(vocab);
     const added = new Map();
     let next = ids.size;
@@ -513,14 +531,14 @@ class Directory {
       added.set(token.content, { ...token, id });
     };
     tokens.forEach(add);
-    for (const [content, token] of named) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
-    const nameless = [...named.values()].filter(({ content }) => !ids.has(content));
-    if (nameless.some(({ content }) => !defaults.includes(content))) nameless.forEach(add);
+    for (const [content, token] of special) if (ids.has(content)) add({ ...(added.get(content) ?? token), special: true });
+    const withoutId = [...special.values()].filter(({ content }) => !ids.has(content));
+    if (withoutId.some(({ content }) => !defaults.includes(content))) withoutId.forEach(add);
     return [...added.values()];
   }
 
   /** The ids added before and after every text. */
-  #idsAround({ post_processor: part, added }, config, special, isOlder) {
+  #idsAround({ post_processor: processor, added }, config, special, isOlder) {
     if (isOlder) {
       const ids = new Map(added.map(({ content, id }) => [content, id]));
       const idsOf = (flag, name) => (this.#flag(config, flag, false) ? special[name] : []).map(({ content }) => ids.get(content));
@@ -528,16 +546,16 @@ class Directory {
       if (around.flat().includes(undefined)) refuse("a token that is added to every text has no id");
       return around;
     }
-    if (part?.type !== "TemplateProcessing") return [[], []];
+    if (processor?.type !== "TemplateProcessing") return [[], []];
     const around = [[], []];
-    let side = 0;
+    let side = 0; // 1 after the text
     try {
-      for (const item of part.single)
+      for (const item of processor.single)
         if ("Sequence" in item) side = 1;
-        else around[side].push(...part.special_tokens[item.SpecialToken.id].ids);
+        else around[side].push(...processor.special_tokens[item.SpecialToken.id].ids);
       if (!around.flat().every(Number.isInteger)) throw new TypeError();
     } catch {
-      refuse(`post_processor can't be read: ${quoted(part)}`);
+      refuse(`post_processor can't be read: ${quoted(processor)}`);
     }
     return around;
   }
@@ -564,12 +582,12 @@ class Directory {
   }
 
   /** Refuse merges that seem truncated. */
-  #checkMergesComplete({ vocab, added }, merged) {
+  #checkMergesComplete({ vocab, added }, mergedIds) {
     const { bytes, looks_special } = this.rules.tokenizer;
     const names = new Set([...bytes, ...added.map(({ content }) => content)]);
     const isSpecial = fullMatch(looks_special);
     const unexplained = [];
-    for (const [symbol, id] of vocab) if (!merged.has(id) && !names.has(symbol) && !isSpecial.test(symbol)) unexplained.push(symbol);
+    for (const [symbol, id] of vocab) if (!mergedIds.has(id) && !names.has(symbol) && !isSpecial.test(symbol)) unexplained.push(symbol);
     const [first] = unexplained.sort();
     if (unexplained.length)
       refuse(
@@ -577,12 +595,12 @@ class Directory {
       );
   }
 
-  /** A Model's description and its stored parameters; `graph` is another model's. */
+  /** A Model's description and its stored parameters; `graph` is the page's, of another model. */
   async model(graph) {
     const { tensors, config: rules } = this.rules;
     if (this.has(tensors.adapter)) refuse(`the directory contains a PEFT adapter (${tensors.adapter}), which changes another model's weights`);
     if (!this.has(tensors.weights) && !this.has(tensors.index)) {
-      const format = this.#unsupported();
+      const format = this.#unsupportedFormat();
       refuse(`there is no ${tensors.weights} (nor ${tensors.index}) in the directory${format ? `, only ${format}` : ""}`);
     }
     const config = await this.config();
@@ -598,14 +616,14 @@ class Directory {
       for (let layer = 0; layer < config.n_layer; layer++) hyperparameters[`blocks.${layer}.attention.layer_number`] = layer + 1;
     const isTransposed = (path) => path === "W_U"; // nn.Linear stores the transpose
     const shapes = [...byPath].map(([path, { shape }]) => (isTransposed(path) ? [path, shape.toReversed(), [1, shape[1]]] : [path, shape]));
-    const { W_U, ...steps } = graph;
+    const { W_U, ...steps } = graph; // a parameter, unless the config ties it to W_E
     if (config.tie_word_embeddings) steps.W_U = tensors.W_U;
     steps.final = steps.final.map((need) => need.replace(/^blocks\.\d+/, `blocks.${config.n_layer - 1}`));
     return { description: { config, graph: steps, hyperparameters, tokenizer, shapes }, stored: new StoredNumbers(this, byPath, copy) };
   }
 }
 
-const PART = 2 ** 20; // bytes of a file at a time
+const PART_BYTES = 2 ** 20; // of a file at a time
 
 // Global, since Chromium collects a stream that only its pending read refers to.
 let reader;
@@ -617,7 +635,7 @@ class StoredNumbers {
     this.count = [...entries.values()].reduce((sum, { shape }) => sum + sizeOf(shape), 0);
   }
 
-  /** Allocate memory for all of them. */
+  /** Allocate memory for all parameters. */
   allocate() {
     try {
       return new Float32Array(this.count);
@@ -626,7 +644,7 @@ class StoredNumbers {
     }
   }
 
-  /** Read all of them; `tick` is awaited between parts, and throws if the request was aborted. */
+  /** Read all parameters; `tick` is awaited between parts, and throws if the request was aborted. */
   async readInto(numbers, tick) {
     let start = 0;
     for (const entry of this.entries.values()) {
@@ -640,8 +658,8 @@ class StoredNumbers {
   /** Refuse a second copy of W_E that differs from it. */
   async #checkCopy(numbers) {
     const paths = [...this.entries.keys()];
-    const before = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
-    const start = before.reduce((sum, size) => sum + size, 0);
+    const earlierSizes = paths.slice(0, paths.indexOf("W_E")).map((path) => sizeOf(this.entries.get(path).shape));
+    const start = earlierSizes.reduce((sum, size) => sum + size, 0);
     let part, partStart;
     const into = (from, to) => {
       partStart = start + from;
@@ -655,7 +673,7 @@ class StoredNumbers {
         );
   }
 
-  /** Read a tensor's numbers part by part into the arrays `into(from, to)`; yields the ends of parts. */
+  /** Read a tensor part by part: its numbers `from` up to `to` into the array `into(from, to)`. Yields each part's end. */
   async *#read({ name, file, dtype, start, end }, into) {
     const width = this.directory.rules.tensors.bytes[dtype];
     let from = 0;
@@ -676,22 +694,22 @@ const CONVERT = {
   F64: (buffer, out) => out.set(new Float64Array(buffer, 0, out.length)),
   F32: (buffer, out) => out.set(new Float32Array(buffer, 0, out.length)),
   F16(buffer, out) {
-    halves ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => ofHalf(bits));
+    float16Numbers ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => fromFloat16(bits));
     const bits = new Uint16Array(buffer);
-    for (let n = 0; n < out.length; n++) out[n] = halves[bits[n]];
+    for (let n = 0; n < out.length; n++) out[n] = float16Numbers[bits[n]];
   },
   BF16(buffer, out) {
     const bits = new Uint16Array(buffer);
-    const wide = new Uint32Array(out.buffer, out.byteOffset, out.length);
-    for (let n = 0; n < wide.length; n++) wide[n] = bits[n] << 16;
+    const outBits = new Uint32Array(out.buffer, out.byteOffset, out.length);
+    for (let n = 0; n < outBits.length; n++) outBits[n] = bits[n] << 16; // the upper half of a float32
   },
 };
 
-let halves; // all float16 numbers, computed when first needed
+let float16Numbers; // all of them, by their bits; computed when first needed
 
-/** A float16 number: 1 sign bit, 5 of exponent, 10 of fraction. */
-function ofHalf(bits) {
+/** A float16 number from its bits: 1 for the sign, 5 for the exponent, 10 for the fraction. */
+function fromFloat16(bits) {
   const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
-  const size = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24;
-  return bits & 0x8000 ? -size : size;
+  const magnitude = exponent === 31 ? (fraction ? NaN : Infinity) : exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24;
+  return bits & 0x8000 ? -magnitude : magnitude;
 }

@@ -28,41 +28,41 @@ from attnlab.views.shown import Result
 # A head's steps that are included if edited; a scale is in the description.
 PACKED_STEPS = ("mask", "raw_scores", "scale", "scores", "masked_scores", "weights", "context")
 
-NUMBERED = re.compile(r"(attention|maps|prediction|logits|pass)\.(\d{1,9})")
-COLUMNS = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
+NUMBERED_PACK = re.compile(r"(attention|maps|prediction|logits|pass)\.(\d{1,9})")
+COLUMNS_PACK = re.compile(r"columns\.(.+)\.(\d{1,9})\.(\d{1,9})")
 
 
 def pack(trace: Result, name: str) -> bytes:
-    """A pack of a trace, little-endian float32; raises if it has NaN or overflows."""
-    if match := NUMBERED.fullmatch(name):
-        kind, number = match[1], int(match[2])
+    """A pack of a trace as little-endian float32. NaN and overflow raise InvalidValueError."""
+    if match := NUMBERED_PACK.fullmatch(name):
+        kind, number = match[1], int(match[2])  # a layer, or a position
         if kind == "attention" and number < len(trace.blocks):
             return _attention(trace, number)
         if kind == "maps" and number < len(trace.blocks):
             return b"".join(
-                _float32(small_map, name, np.isnan(small_map))
+                _to_float32(small_map, name, np.isnan(small_map))
                 for small_map in overview.maps(trace, number)
             )
         if kind == "prediction" and number in positions_of(trace):
-            return _float32(prediction(trace, number), "logits")
+            return _to_float32(prediction(trace, number), "logits")
         if kind == "logits" and number < len(trace.tokens):
-            return _float32(row_of_logits(trace, number), "logits")
+            return _to_float32(row_of_logits(trace, number), "logits")
         if kind == "pass" and number < len(trace.tokens):
-            return _joined(token_pass.rows(trace, number), name)
+            return _join(token_pass.rows(trace, number), name)
     if name == "norms":
-        return _joined(token_pass.norms(trace), name)
+        return _join(token_pass.norms(trace), name)
     if name == "stream":
-        return _joined(overview.stream(trace), name)
+        return _join(overview.stream(trace), name)
     if name == "story":
         return b"".join(story_parts(trace))
-    if match := COLUMNS.fullmatch(name):
-        return _joined(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
+    if match := COLUMNS_PACK.fullmatch(name):
+        return _join(token_pass.columns(trace, match[1], int(match[2]), int(match[3])), name)
     raise InvalidValueError("unknown pack {name}", name=quoted(name))
 
 
 def story_parts(trace: Result) -> Iterator[bytes]:
     """The pack "story" in parts: it takes long, so a server answers other requests in between."""
-    return (_float32(part, "story") for part in overview.story(trace))
+    return (_to_float32(part, "story") for part in overview.story(trace))
 
 
 def packs_of_file(trace: Result) -> list[str]:
@@ -76,7 +76,7 @@ def packs_of_file(trace: Result) -> list[str]:
 
 
 def elements(traces: Sequence[Result]) -> str:
-    """The elements of a file with the packs of its traces, which `source.js` reads."""
+    """HTML elements with the packs of a file's traces, which `source.js` reads."""
     element = '<script type="text/plain" id="trace-{}-{}">{}</script>'
     return "\n".join(
         element.format(number, name, embedded(pack(trace, name)))
@@ -88,8 +88,8 @@ def elements(traces: Sequence[Result]) -> str:
 def embedded(numbers: bytes) -> str:
     """A pack as text, for `source.js`.
 
-    All first bytes come first, then all second ones, so that similar exponents are adjacent.
-    Huffman coding only, because mantissas don't repeat.
+    Numbers' first bytes come first, then their second bytes, and so on, so that similar exponents
+    are adjacent. It uses Huffman coding only, because mantissas don't repeat.
     """
     planes = np.frombuffer(numbers, np.uint8).reshape(-1, 4).T.tobytes()
     deflate = zlib.compressobj(memLevel=9, strategy=zlib.Z_HUFFMAN_ONLY)
@@ -115,15 +115,16 @@ def _attention(trace: Result, layer: int) -> bytes:
 
 def _step(result: Result, name: str) -> bytes:
     values = getattr(result, name)
-    allowed = np.isneginf(values) & (name == "masked_scores")
-    return _float32(values, name, allowed)
+    is_masked = np.isneginf(values) & (name == "masked_scores")
+    return _to_float32(values, name, is_masked)
 
 
-def _joined(parts: Iterable[AnyArray], name: str) -> bytes:
-    return b"".join(_float32(part, name) for part in parts)
+def _join(parts: Iterable[AnyArray], name: str) -> bytes:
+    return b"".join(_to_float32(part, name) for part in parts)
 
 
-def _float32(values: AnyArray, name: str, allowed: AnyArray | bool = False) -> bytes:
+def _to_float32(values: AnyArray, name: str, allowed: AnyArray | bool = False) -> bytes:
+    """Values as bytes of float32, which must be finite except where `allowed`."""
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, dtype="<f4")
     if not (np.isfinite(numbers) | allowed).all():

@@ -24,13 +24,13 @@ MOST_BYTES = 300_000_000
 def playground(
     trace: Result, tokenizer: Mapping[str, Any], rules: Mapping[str, Any], language: str
 ) -> str:
-    """The page's HTML.
+    """The page as HTML.
 
     Parameters
     ----------
     trace : the first trace shown
     tokenizer : from `Tokenizer.as_data`
-    rules : for opening other models, see `opening.js`
+    rules : for opening other models in `opening.js`, from `attnlab.checkpoints.rules`
     """
     parameters = trace.parameters
     shapes = [(path, parameters[path].shape) for path in parameters]
@@ -49,9 +49,9 @@ def playground(
             "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
     description = description_of(trace, language, has_model=True)
-    names: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+    fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
     model = {
-        "config": {name: getattr(trace.config, name) for name in names},
+        "config": {name: getattr(trace.config, name) for name in fields},
         "graph": description["graph"],
         "hyperparameters": description["hyperparameters"],
         "tokenizer": tokenizer,
@@ -60,5 +60,5 @@ def playground(
         "most_tokens": TOKENS,
     }
     text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-    opened = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
-    return local_page(trace, {**opened, **description}, model, numbers.tobytes(), language)
+    first_text = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
+    return local_page(trace, {**first_text, **description}, model, numbers.tobytes(), language)

@@ -43,22 +43,22 @@ def positions_of(trace: Result) -> range:
 def prediction(trace: Result, position: int) -> Array:
     """The numbers of one position, float64 (n,), as `sampling.js` reads them.
 
-    For the most probable tokens, the lowest id first among equals: ids, logits in float32, and the
-    float32 remainders. For each temperature, the sum of exp((logit - largest) / temperature) over
-    the other tokens. The number of other tokens that tie with the last one. For the text's own next
-    token: how many logits are larger (-1 at the end of the text), its logit and its remainder. For
-    each temperature and top-p: how many tokens are left, and their total probability.
+    For the most probable tokens, ties by ascending id: ids, logits in float32, and the remainders
+    of that rounding. For each temperature, the sum of exp((logit - largest) / temperature) over the
+    other tokens. The number of other tokens that tie with the last one. For the text's next token:
+    how many logits are larger (-1 at the end of the text), its logit and the remainder. For each
+    temperature and top-p: how many tokens are left, and their total probability.
     """
     tokens, logits = trace.tokens, logits_after(trace, position)
-    ids = _largest(logits)
+    ids = _largest_ids(logits)
     others, nuclei = _others_and_nuclei(logits, ids.size)
     last = logits[ids[-1]]
     ties = int(np.count_nonzero(logits == last) - np.count_nonzero(logits[ids] == last))
-    follows = tokens.ids[position + 1 : position + 2]
-    larger = int(np.count_nonzero(logits > logits[follows])) if follows.size else -1
-    following = logits[follows] if follows.size else np.zeros(1)
-    parts: list[ArrayLike] = [ids, *_split(logits[ids]), others, [ties, larger]]
-    parts += [*_split(following), nuclei.ravel()]
+    next_ids = tokens.ids[position + 1 : position + 2]  # none at the end of the text
+    larger = int(np.count_nonzero(logits > logits[next_ids])) if next_ids.size else -1
+    following = logits[next_ids] if next_ids.size else np.zeros(1)
+    parts: list[ArrayLike] = [ids, *_rounded_and_rest(logits[ids]), others, [ties, larger]]
+    parts += [*_rounded_and_rest(following), nuclei.ravel()]
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
@@ -68,11 +68,11 @@ def description(trace: Result, language: str, has_model: bool = False) -> dict[s
     A page with a model computes predictions from all logits, and knows all names.
     """
     positions = range(0) if has_model else positions_of(trace)
-    largest = [_largest(logits_after(trace, position)) for position in positions]
+    largest = [_largest_ids(logits_after(trace, position)) for position in positions]
     return {
         "first": min(positions, default=0),
         "vocab": trace.config.vocab_size,
-        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # without a token
+        "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # ids that have no token
         "n": min(TOKENS, trace.config.vocab_size),
         "heading": say(trace.heading_of("logits"), language),
         "purposes": {step: say(purpose(step), language) for step in ("logits", "probabilities")},
@@ -81,33 +81,33 @@ def description(trace: Result, language: str, has_model: bool = False) -> dict[s
 
 
 def names(vocabulary: Any, ids: Iterable[int]) -> list[list[Any]]:
-    """Tokens' names for the page."""
+    """Tokens' names, as the page reads them."""
     return [_name(vocabulary.token(id)) for id in ids]
 
 
 def logits_after(trace: Result, position: int) -> Array:
-    """A row of logits, float64; the last one equals that of `next_tokens`."""
+    """The logits after a position, float64; the last row is the one that `next_tokens` uses."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits if is_last else trace.logits[position]
     return row.astype(np.float64)
 
 
 def row_of_logits(trace: Result, position: int) -> Array:
-    """A row of logits, computed without the others."""
+    """The logits after a position, without computing the other rows."""
     is_last = position == len(trace.tokens) - 1
     row: Array = trace.next_logits
     return row if is_last else next_logits(trace.final[: position + 1], trace.W_U)
 
 
-def _largest(logits: Array) -> Ids:
-    """The ids of the largest, the lowest id first among equals."""
+def _largest_ids(logits: Array) -> Ids:
+    """The ids of the largest logits, in descending order; ties by ascending id."""
     n = min(TOKENS, logits.size)
     candidates = np.flatnonzero(logits >= np.partition(logits, -n)[-n])
     best: Ids = candidates[np.argsort(-logits[candidates], kind="stable")][:n]
     return best
 
 
-def _split(numbers: Array) -> tuple[Array, Array]:
+def _rounded_and_rest(numbers: Array) -> tuple[Array, Array]:
     """Numbers rounded to float32, and the remainders."""
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = numbers.astype(np.float32).astype(np.float64)
@@ -115,7 +115,7 @@ def _split(numbers: Array) -> tuple[Array, Array]:
 
 
 def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
-    """For each temperature, the sum without the n largest; and what top-p leaves."""
+    """The sums over all but the n largest by temperature, and what each top-p leaves."""
     temperatures = np.array(TEMPERATURES)[:, np.newaxis]
     ascending = np.sort(logits)
     exponentials = np.exp((ascending - ascending[-1]) / temperatures)
@@ -123,7 +123,7 @@ def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
     removable = 1 - np.array(TOP_PS)
     nuclei = np.empty((len(TEMPERATURES), len(TOP_PS), 2))
     for nucleus, below in zip(nuclei, cumulative, strict=True):
-        # As in attnlab/model/sampling.py; the largest always stays.
+        # As in attnlab/model/sampling.py: top-p never removes the largest.
         removed = np.searchsorted(below[:-1], removable, side="right")
         nucleus[:, 0] = logits.size - removed
         nucleus[:, 1] = 1 - np.concatenate([[0], below])[removed]
@@ -131,7 +131,7 @@ def _others_and_nuclei(logits: Array, n: int) -> tuple[Array, Array]:
 
 
 def _name(token: Token) -> list[Any]:
-    """A token's id and symbol, and its text and bytes if they don't follow from the symbol."""
+    """A token's id and symbol; also its text and bytes if these don't follow from it."""
     name = [token.id, printable(token.symbol)]
     plain = token.symbol.replace("Ġ", " ")
     if plain.isascii() and plain.isprintable() and plain == token.text:

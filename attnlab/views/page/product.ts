@@ -3,7 +3,7 @@
 //   npx asc product.ts -O3 --runtime stub --enable simd --enable relaxed-simd --importMemory --noAssert -o product_fused.wasm
 //   npx asc product.ts -O3 --runtime stub --enable simd --importMemory --noAssert -o product.wasm
 //
-// Addresses are in bytes, strides in numbers.
+// Addresses are in bytes, strides in numbers. `<< 2` turns numbers into bytes.
 
 /** c + x · y. */
 // @ts-ignore: decorator
@@ -12,13 +12,13 @@ function multiplyAdd(c: v128, x: v128, y: v128): v128 {
   return ASC_FEATURE_RELAXED_SIMD ? f32x4.relaxed_madd(x, y, c) : f32x4.add(c, f32x4.mul(x, y));
 }
 
-// Blocks of A that the L2 cache holds, and, of B, eight columns that the L1 cache holds.
+// Sizes for the caches: ROWS x DEPTH numbers of A fit in L2, eight columns of B with DEPTH numbers in L1.
 const DEPTH: i32 = 384;
 const ROWS: i32 = 320;
 
 /**
- * O (n, p) = A (n, m) B (m, p). A's rows are `stride` apart, O's are contiguous; B's rows are `down` apart, its
- * columns `across`. At w there is room for 8 DEPTH numbers.
+ * O (n, p) = A (n, m) B (m, p). A's rows are `stride` apart, B's rows `down` and its columns `across`; O is
+ * contiguous. w: memory for 8 DEPTH numbers.
  */
 export function product(a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, stride: i32, down: i32, across: i32, w: usize): void {
   const next = <usize>down << 2;
@@ -32,10 +32,11 @@ export function product(a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, st
   }
 }
 
-/** Add a product to O; for the first one, replace O. */
+/** Add a product to O, or write it to O if it is the first. */
 function addProduct(
   a: usize, b: usize, o: usize, n: i32, m: i32, p: i32, stride: i32, down: i32, across: i32, w: usize, isFirst: bool,
 ): void {
+  // Bytes from a row or column to the next: B's rows, B's columns, A's rows, O's rows.
   const next = <usize>down << 2;
   const step = <usize>across << 2;
   const s = <usize>stride << 2;
@@ -43,7 +44,7 @@ function addProduct(
   const zero = f32x4.splat(0);
   let j = 0;
   for (; j + 8 <= p; j += 8) {
-    // Eight columns of B, side by side at w.
+    // Copy eight columns of B to w, side by side.
     const end = w + (<usize>m << 5);
     if (across === 1)
       for (let t = w, q = b + (<usize>j << 2); t < end; t += 32, q += next) {
@@ -53,7 +54,7 @@ function addProduct(
       for (let column: usize = 0; column < 8; column++)
         for (let t = w + (column << 2), q = b + (<usize>j + column) * step; t < end; t += 32, q += next) store<f32>(t, load<f32>(q));
     for (let i = 0; i < n; i += 4) {
-      // Four rows of A; beyond the last row, that row again.
+      // Four rows of A at a time; the last row again instead of missing ones.
       const i1 = <usize>min(i + 1, n - 1), i2 = <usize>min(i + 2, n - 1), i3 = <usize>min(i + 3, n - 1);
       const t0 = o + <usize>i * u + (<usize>j << 2);
       const t1 = o + i1 * u + (<usize>j << 2);
@@ -90,6 +91,7 @@ function addProduct(
       v128.store(t3, c30), v128.store(t3, c31, 16);
     }
   }
+  // The last columns, fewer than eight.
   for (; j < p; j++) {
     for (let i = 0; i < n; i++) {
       const t = o + <usize>i * u + (<usize>j << 2);
@@ -100,13 +102,13 @@ function addProduct(
   }
 }
 
-/** One row: A (m,) times B (m, p) with contiguous rows, `stride` apart. B is read once, in order. */
+/** O (p,) = A (m,) B (m, p). B's rows are contiguous, and `stride` apart; it is read once, in order. */
 export function rowByRows(a: usize, b: usize, o: usize, m: i32, p: i32, stride: i32): void {
   const next = <usize>stride << 2;
   const end = o + (<usize>(p & ~3) << 2);
   memory.fill(o, 0, <usize>p << 2);
   for (let k = 0; k < m; k += 4) {
-    // Four rows at a time; beyond the last one, that one times 0.
+    // Four rows of B at a time; the first of them times 0 instead of missing ones.
     const r = a + (<usize>k << 2);
     const x0 = load<f32>(r);
     const x1: f32 = k + 1 < m ? load<f32>(r, 4) : 0;
@@ -129,11 +131,12 @@ export function rowByRows(a: usize, b: usize, o: usize, m: i32, p: i32, stride: 
   }
 }
 
+/** The sum of four numbers. */
 function total(x: v128): f32 {
   return f32x4.extract_lane(x, 0) + f32x4.extract_lane(x, 1) + (f32x4.extract_lane(x, 2) + f32x4.extract_lane(x, 3));
 }
 
-/** One row: A (m,) times B (m, p) with contiguous columns, `stride` apart. */
+/** O (p,) = A (m,) B (m, p). B's columns are contiguous, and `stride` apart. */
 export function rowByColumns(a: usize, b: usize, o: usize, m: i32, p: i32, stride: i32): void {
   const next = <usize>stride << 2;
   const s = <usize>m << 2;
@@ -153,7 +156,8 @@ export function rowByColumns(a: usize, b: usize, o: usize, m: i32, p: i32, strid
 
 // ---- rows of numbers ------------------------------------------------------------------------------
 //
-// From n numbers at x, y and z to those at o. n is rounded up to a multiple of 4.
+// Read n numbers from each operand, at x, y and z, and write n to o; functions of one or two operands ignore the others.
+// n is rounded up to a multiple of 4.
 
 export function add(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, y += 16, o += 16) v128.store(o, f32x4.add(v128.load(x), v128.load(y)));
@@ -186,14 +190,14 @@ const LOG2_E: f32 = 1.4426950408889634;
 const LN_2_HIGH: f32 = 0.693359375; // in 9 bits, so that its multiples are exact
 const LN_2_LOW: f32 = -2.12194440054690583e-4;
 
-/** x / ln 2, rounded to the nearest integer. */
+/** n, so that x is near n ln 2: x / ln 2 rounded to an integer. */
 // @ts-ignore: decorator
 @inline
 function multiplesOfLn2(x: v128): v128 {
   return f32x4.nearest(f32x4.mul(x, f32x4.splat(LOG2_E)));
 }
 
-/** exp(r) - 1, with r = x - n ln 2 in ±ln 2 / 2: the Taylor polynomial of degree 7. */
+/** exp(r) - 1 for r = x - n ln 2, at most ln 2 / 2 in absolute value: the Taylor polynomial of degree 7. */
 // @ts-ignore: decorator
 @inline
 function expm1(x: v128, n: v128): v128 {
@@ -217,21 +221,21 @@ function powerOfTwo(n: v128): v128 {
 export function exp(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, o += 16) {
     const value = v128.load(x);
-    const clamped = f32x4.min(f32x4.max(value, f32x4.splat(-87)), f32x4.splat(89)); // infinity beyond
+    const clamped = f32x4.min(f32x4.max(value, f32x4.splat(-87)), f32x4.splat(89)); // exp(89) overflows
     const count = multiplesOfLn2(clamped);
     const exponent = i32x4.trunc_sat_f32x4_s(count);
     const half = i32x4.shr_s(exponent, 1); // two factors, since 2 ** 128 overflows
     const result = f32x4.mul(f32x4.add(f32x4.splat(1), expm1(clamped, count)), powerOfTwo(half));
-    const isTiny = f32x4.lt(value, f32x4.splat(-87)); // subnormal numbers are slow; 0 instead
+    const isTiny = f32x4.lt(value, f32x4.splat(-87)); // 0 instead of subnormal numbers, which are slow
     v128.store(o, v128.andnot(f32x4.mul(result, powerOfTwo(i32x4.sub(exponent, half))), isTiny));
   }
 }
 
-/** m / (2 - m) with m = 1 - exp(-2|x|), and the sign of x. */
+/** tanh |x| = m / (2 - m) with m = 1 - exp(-2|x|); the result gets the sign of x. */
 export function tanh(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   for (const end = x + (<usize>n << 2); x < end; x += 16, o += 16) {
     const value = v128.load(x);
-    const clamped = f32x4.max(f32x4.mul(f32x4.splat(-2), f32x4.abs(value)), f32x4.splat(-40)); // 1 beyond
+    const clamped = f32x4.max(f32x4.mul(f32x4.splat(-2), f32x4.abs(value)), f32x4.splat(-40)); // tanh is ±1 beyond
     const count = multiplesOfLn2(clamped);
     const scale = powerOfTwo(i32x4.trunc_sat_f32x4_s(count));
     const m = f32x4.sub(f32x4.sub(f32x4.splat(1), scale), f32x4.mul(scale, expm1(clamped, count)));
@@ -240,7 +244,7 @@ export function tanh(x: usize, y: usize, z: usize, o: usize, n: i32): void {
   }
 }
 
-/** The sums of rows at x, of `width` numbers each, accumulated in float64. */
+/** The sum of each row at x, of `width` numbers, accumulated in float64. */
 export function sum(x: usize, o: usize, rows: i32, width: i32): void {
   for (let row = 0; row < rows; row++, o += 4) {
     let c0 = f64x2.splat(0), c1 = c0;
@@ -256,7 +260,7 @@ export function sum(x: usize, o: usize, rows: i32, width: i32): void {
   }
 }
 
-/** The largest numbers of rows at x. */
+/** The largest number of each row at x. */
 export function max(x: usize, o: usize, rows: i32, width: i32): void {
   for (let row = 0; row < rows; row++, o += 4) {
     let c = f32x4.splat(-Infinity);

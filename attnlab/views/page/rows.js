@@ -1,8 +1,8 @@
-// The numbers of a trace or a view, from its packs, by runs over some of the queries. Query rows are
-// float64, so the results are float64 too.
+// Compute heads' steps for a trace or a view: load its packs, and run the equations on some of the queries. Q is
+// converted to float64, so results are float64 too.
 
-const NUMBERS_AT_ONCE = 2 ** 14; // of a head's step
-const RUNS_KEPT = 64; // of a trace, the most recently used
+const NUMBERS_AT_ONCE = 2 ** 14; // of a step, in one run
+const RUNS_KEPT = 64; // the most recently used ones of a trace
 
 /** A mask from T x Tk bits in row-major order to bytes 0 and 1. */
 function unpackedMask(base64, size) {
@@ -12,7 +12,7 @@ function unpackedMask(base64, size) {
   return mask;
 }
 
-/** Load a layer's heads. */
+/** Load a layer's inputs, edits and heads. */
 async function loadLayer(trace, layer) {
   const values = await source.pack(trace, `attention.${layer}`);
   if (!trace.loaded.has(layer)) trace.loaded.set(layer, layerOf(trace, layer, values));
@@ -22,67 +22,64 @@ async function loadLayer(trace, layer) {
 function layerOf(trace, layer, values) {
   const { H, T, Tk, Dh, scales } = trace;
   const path = `blocks.${layer}.attention`;
-  let end = 0;
-  const next = (...shape) => {
-    const array = new Nd(values, shape, stridesOf(shape), end);
-    end += array.size;
+  let offset = 0;
+  const nextArray = (...shape) => {
+    const array = new Nd(values, shape, stridesOf(shape), offset);
+    offset += array.size;
     return array;
   };
   const inputs = {
-    [`${path}.Q`]: next(H, T, Dh),
-    [`${path}.K`]: next(H, Tk, Dh),
-    [`${path}.V`]: next(H, Tk, Dh),
+    [`${path}.Q`]: nextArray(H, T, Dh),
+    [`${path}.K`]: nextArray(H, Tk, Dh),
+    [`${path}.V`]: nextArray(H, Tk, Dh),
   };
   const edits = {};
   for (const [h, names] of Object.entries(trace.edited[layer] ?? {}))
     for (const name of names) {
-      edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : next(T, name === "context" ? Dh : Tk);
+      edits[`${path}.heads.${h}.${name}`] = name === "scale" ? scales[layer][h] : nextArray(T, name === "context" ? Dh : Tk);
     }
-  const heads = Array.from({ length: H }, (_, h) => headIn({ trace, layer, h, inputs, edits }));
+  const heads = Array.from({ length: H }, (_, h) => makeHead({ trace, layer, h, inputs, edits }));
   if (!layerDrawings.has(values)) layerDrawings.set(values, { maps: [], curves: new Map() });
   return { inputs, edits, heads, ...layerDrawings.get(values) };
 }
 
-// What the picture draws of a layer, by the layer's numbers: small maps by head, curves by query. Traces
-// that share a layer share them too.
+// A layer's drawings in the picture, by the layer's numbers: small maps by head, curves by query. Traces with the
+// same numbers share them.
 const layerDrawings = new WeakMap();
 
 /** A head of a layer: its vectors, and its edited arrays by name. */
-function headIn({ trace, layer, h, inputs, edits }) {
+function makeHead({ trace, layer, h, inputs, edits }) {
   const { T, Tk, Dh, mask } = trace;
   const path = `blocks.${layer}.attention.heads.${h}`;
   const names = trace.edited[layer]?.[h] ?? [];
-  const arrays = names.filter((name) => name !== "scale");
-  const editedSteps = Object.fromEntries(arrays.map((name) => [name, edits[`${path}.${name}`].numbers()]));
+  const arrayNames = names.filter((name) => name !== "scale");
+  const editedSteps = Object.fromEntries(arrayNames.map((name) => [name, edits[`${path}.${name}`].numbers()]));
   const vectors = ["Q", "K", "V"].map((name) => [name, nd.item(inputs[`blocks.${layer}.attention.${name}`], h).numbers()]);
-  return {
-    ...{ trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names) },
-    ...Object.fromEntries(vectors),
-    mask: editedSteps.mask ?? mask,
-  };
+  const head = { trace, layer, path, T, Tk, Dh, editedSteps, edited: new Set(names), mask: editedSteps.mask ?? mask };
+  return Object.assign(head, Object.fromEntries(vectors));
 }
 
 /**
  * A run over the queries from `start` up to `stop`, in loaded layers.
  *
- * extraInputs: by path. rounded: steps to round to float32, because the model rounded
- * them and others depend on them.
+ * extraInputs: inputs by path, instead of those of the layers. rounded: steps to round to float32, as in the model,
+ * because other steps depend on them.
  */
 function runOfQueries(trace, start, stop, { layers = [...trace.loaded.keys()], extraInputs = {}, rounded = [] } = {}) {
-  const rowsOf = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
-  const inputs = { ...trace.hyperparameters, mask: rowsOf(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
+  const queryRows = (x) => (x instanceof Nd ? nd.item(x, REST, nd.slice(start, stop), nd.slice(null, null)) : x);
+  const inputs = { ...trace.hyperparameters, mask: queryRows(new Nd(trace.mask, [trace.T, trace.Tk])), ...extraInputs };
   const edits = Object.fromEntries(rounded.map((path) => [path, toFloat32]));
   for (const layer of layers) {
     const loaded = trace.loaded.get(layer);
     Object.assign(inputs, loaded.inputs);
-    for (const [path, x] of Object.entries(loaded.edits)) edits[path] = rowsOf(x);
+    for (const [path, x] of Object.entries(loaded.edits)) edits[path] = queryRows(x);
   }
   const inputAt = (path) =>
-    path.endsWith(".Q") && path in inputs ? toFloat64(rowsOf(inputs[path])) : inputs[path];
+    path.endsWith(".Q") && path in inputs ? toFloat64(queryRows(inputs[path])) : inputs[path];
   return new Run(trace.graph, inputAt, edits);
 }
 
-/** An array in float64, so that results are computed in float64. */
+/** An array in float64; results are then float64 too. */
 const toFloat64 = (x) => new Nd(new Float64Array(x.numbers()), x.shape);
 
 const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
@@ -90,23 +87,23 @@ const toFloat32 = (x) => new Nd(x.numbers().map(Math.fround), x.shape);
 /** Whether all heads of a layer are computed at once, which is faster for short texts. */
 const isShort = ({ H, T, Tk }) => H * T * Tk <= NUMBERS_AT_ONCE;
 
-/** The run that has query i of a head, and the query's row in it. */
+/** The run that includes query i of a head, cached, and the query's row in it. */
 function runOfHead({ trace, layer, path, Q, T, Tk, Dh }, i) {
   const count = isShort(trace) ? T : Math.max(1, Math.floor(NUMBERS_AT_ONCE / Tk));
   const start = i - (i % count);
-  const name = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
-  const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // this head's only
-  const run = trace.runs.get(name) ?? runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
-  trace.runs.delete(name);
-  trace.runs.set(name, run);
+  const cacheKey = isShort(trace) ? `blocks.${layer}` : `${path} ${start}`;
+  const extraInputs = isShort(trace) ? {} : { [`${path}.Q`]: new Nd(Q, [T, Dh]) }; // so that only this head is computed
+  const run = trace.runs.get(cacheKey) ?? runOfQueries(trace, start, Math.min(T, start + count), { layers: [layer], extraInputs });
+  trace.runs.delete(cacheKey);
+  trace.runs.set(cacheKey, run); // now the most recently used
   if (trace.runs.size > RUNS_KEPT) trace.runs.delete(trace.runs.keys().next().value);
   return { run, row: i - start };
 }
 
-/** Row i of a head's step: a number for each key, or for each component of the context. */
+/** Row i of a head's step: a number for each key; of the context, for each component. */
 function stepRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
-  if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`); // the head's is a slice of it
+  if (isShort(head.trace)) run.value(`blocks.${head.layer}.attention.${step}`); // for all heads; the head's step is a slice
   return nd.item(run.value(`${head.path}.${step}`), row).numbers();
 }
 
@@ -118,7 +115,7 @@ function weightsInLayer(trace, layer, i) {
   return heads.map((_, h) => nd.item(weights, h).numbers());
 }
 
-/** The same row without the edit of the step itself. */
+/** Row i of a head's step without the step's own edit. */
 function uneditedRow(head, step, i) {
   const { run, row } = runOfHead(head, i);
   return nd.item(run.unedited(`${head.path}.${step}`), row).numbers();
@@ -126,19 +123,19 @@ function uneditedRow(head, step, i) {
 
 const isMasked = (head, i, j) => head.mask[i * head.Tk + j] === 0;
 
-/** Whether cell n is visible after the mask, or was set by an edit. */
+/** Whether the mask leaves cell n visible, or an edit gave it a value. */
 function isSeen({ mask, editedSteps: { masked_scores, weights } }, n) {
   const passes = masked_scores ? masked_scores[n] > -Infinity : mask[n] !== 0;
   return passes || (weights !== undefined && weights[n] !== 0);
 }
 
-/** A head of a trace, of a loaded layer. */
+/** A head of a loaded layer. */
 const headOf = (trace, layer, head) => trace.loaded.get(layer).heads[head];
 
 /** Row i of a step in a view; a difference of two -inf is NaN. */
 function valuesOf(view, layer, head, step, i) {
-  const row = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
-  const [a, b] = view.traces.map(row);
+  const rowIn = (trace, n) => stepRow(headOf(trace, layer, head), step, view.queries[i][n]);
+  const [a, b] = view.traces.map(rowIn);
   return view.isDifference ? Float64Array.from(view.keys, ([j, k]) => b[k] - a[j]) : a;
 }
 
@@ -149,7 +146,7 @@ function matrixOf(view, { layer, head, step }) {
   return matrix;
 }
 
-/** A test of cells: whether the mask hides them in all of a view's traces. */
+/** A function of a cell's index in a view: whether the mask hides the cell in all of the view's traces. */
 function hiddenIn(view, { layer, head, step }) {
   if (!AFTER_MASK.has(step)) return () => false;
   const heads = view.traces.map((trace) => headOf(trace, layer, head));

@@ -4,6 +4,7 @@ const totalOf = (numbers) => numbers.reduce((sum, x) => sum + x, 0);
 
 /** The prediction after a position, as packed by attnlab/views/page/prediction.py, by name. */
 function predictionOf(values, vocab, { temperatures, topPs }) {
+  // Three numbers for each of n tokens, one for each temperature, four numbers, two for each nucleus.
   const nucleusStart = values.length - 2 * temperatures.length * topPs.length;
   const n = (nucleusStart - temperatures.length - 4) / 3;
   const [ties, larger, ...following] = values.subarray(nucleusStart - 4, nucleusStart);
@@ -15,14 +16,14 @@ function predictionOf(values, vocab, { temperatures, topPs }) {
     following: { larger, logit: totalOf(following) },
     othersSum: (temperature) => values[3 * n + temperatures.indexOf(temperature)],
     nucleus(temperature, topP) {
-      const at = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
-      const [count, fraction] = values.subarray(nucleusStart + 2 * at, nucleusStart + 2 * at + 2);
+      const index = temperatures.indexOf(temperature) * topPs.length + topPs.indexOf(topP);
+      const [count, fraction] = values.subarray(nucleusStart + 2 * index);
       return { count, fraction };
     },
   };
 }
 
-/** The same from all logits: the n largest are included; `nextId` is the text's next token. */
+/** The prediction from all logits, with the n largest; `nextId` is the text's next token. */
 function predictionOfLogits(allLogits, n, nextId) {
   const vocab = allLogits.length;
   const ascending = Float64Array.from(allLogits).sort();
@@ -44,12 +45,16 @@ function predictionOfLogits(allLogits, n, nextId) {
     othersSum: (temperature) => ascending.subarray(0, vocab - n).reduce((sum, x) => sum + exponential(x, temperature), 0),
     nucleus(temperature, topP) {
       const sum = ascending.reduce((sum, x) => sum + exponential(x, temperature), 0);
-      let [removed, below] = [0, 0];
-      for (let next; removed < vocab - 1; below = next, removed++) {
-        next = below + exponential(ascending[removed], temperature) / sum;
+      // Remove the least probable tokens while their sum is at most 1 - topP, but never the last one.
+      let removed = 0;
+      let removedSum = 0;
+      while (removed < vocab - 1) {
+        const next = removedSum + exponential(ascending[removed], temperature) / sum;
         if (next > 1 - topP) break;
+        removedSum = next;
+        removed++;
       }
-      return { count: vocab - removed, fraction: 1 - below };
+      return { count: vocab - removed, fraction: 1 - removedSum };
     },
   };
 }
@@ -69,14 +74,14 @@ function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperat
     const others = { exponential: 0, probability: 0, renormalized: 0 };
     return { exponentials: [], probabilities: [], removedBy, count: 1, renormalized, others };
   }
-  // Tokens that aren't included but tie with the last one: they are cut if it is.
+  // Tokens that aren't included but tie with the last one are cut together with it.
   const all = [...logits, ...Array(ties).fill(logits.at(-1))];
   const exponentials = all.map((logit) => Math.exp((logit - logits[0]) / temperature));
   const listed = exponentials.slice(0, logits.length);
   const rest = othersSum(temperature);
   const sum = totalOf(listed) + rest;
   const smallest = top_k === null || top_k >= vocab ? -Infinity : logits[top_k - 1];
-  // The order of top-p; among equals, higher ids first.
+  // In the order of top-p: ties by descending id.
   const ranked = [...all.keys()]
     .filter((i) => all[i] >= smallest)
     .sort((a, b) => all[b] - all[a] || b - a);
@@ -88,9 +93,9 @@ function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperat
     count = cut.count;
     keptSum = count > ranked.length ? cut.fraction * sum : sumOfFirst(count);
   } else if (top_p !== null) {
-    for (let below = 0; count > 1; count--) {
-      below += exponentials[ranked[count - 1]] / keptSum;
-      if (below > 1 - top_p) break;
+    for (let removedSum = 0; count > 1; count--) {
+      removedSum += exponentials[ranked[count - 1]] / keptSum;
+      if (removedSum > 1 - top_p) break;
     }
     keptSum = sumOfFirst(count);
   }
@@ -99,7 +104,7 @@ function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperat
     logit < smallest ? "top-k" : kept.has(i) ? "" : "top-p",
   );
   const renormalized = listed.map((e, i) => (removedBy[i] ? 0 : e / keptSum));
-  const isAll = count === removedBy.filter((cut) => !cut).length;
+  const removesOthers = count === removedBy.filter((cut) => !cut).length;
   return {
     exponentials: listed,
     sum,
@@ -111,12 +116,12 @@ function probabilitiesOf({ vocab, logits, ties, othersSum, nucleus }, { temperat
     others: {
       exponential: rest,
       probability: rest / sum,
-      renormalized: isAll ? 0 : Math.max(0, 1 - totalOf(renormalized)),
+      renormalized: removesOthers ? 0 : Math.max(0, 1 - totalOf(renormalized)),
     },
   };
 }
 
-/** A pseudorandom generator of numbers in [0, 1), by seed. Source: mulberry32. */
+/** A generator of pseudorandom numbers in [0, 1) from a seed. Source: mulberry32. */
 function generator(seed) {
   let state = seed;
   return () => {

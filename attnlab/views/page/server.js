@@ -1,6 +1,6 @@
 // A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
 
-/** Request JSON or bytes from the explorer; errors have its `status`. */
+/** Request JSON or bytes from the explorer; errors have the response's `status`. */
 async function requestExplorer(path, body, signal) {
   const token = new URLSearchParams(location.search).get("token");
   let response, content;
@@ -9,7 +9,7 @@ async function requestExplorer(path, body, signal) {
       method: body ? "POST" : "GET",
       headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
       body: body && JSON.stringify(body),
-      priority: body ? "high" : "low", // a new text isn't delayed by numbers that are still to be sent
+      priority: body ? "high" : "low", // a new text comes before numbers that are still to be sent
       signal,
     });
     const isJson = response.headers.get("Content-Type") === "application/json";
@@ -25,7 +25,8 @@ async function requestExplorer(path, body, signal) {
 }
 
 class ServerSource extends LiveSource {
-  #requested = 0; // packs
+  // The packs requested, and those that have arrived; 0 again when all have.
+  #requested = 0;
   #arrived = 0;
   #named = new Map(JSON.parse(byId("names").textContent).map((name) => [name[0], name]));
 
@@ -60,10 +61,10 @@ class ServerSource extends LiveSource {
     return new Float32Array(await (name === "story" ? reading : this.#tracked(reading)));
   }
 
-  /** Show how many of the requested packs have arrived. */
+  /** Wait for a pack, and show how many of the requested ones have arrived. */
   async #tracked(reading) {
     this.#requested++;
-    await null; // until the page's scripts have run
+    await null; // `showProgress` needs scripts after this one
     showProgress(this.#arrived / this.#requested);
     try {
       return await reading;
@@ -84,7 +85,7 @@ class ServerSource extends LiveSource {
     try {
       return await requestExplorer(path, body, signal);
     } catch (error) {
-      if (error.status !== 410) throw error;
+      if (error.status !== 410) throw error; // 410: the explorer has dropped the trace
       await this.open({ ids }, ablated, signal);
       return requestExplorer(path, body, signal);
     }
@@ -94,9 +95,9 @@ class ServerSource extends LiveSource {
 source = new ServerSource();
 description.traces = description.traces.map(source.withNames);
 
-// ---- its end ---------------------------------------------------------------------------------------
+// ---- the explorer's end ------------------------------------------------------------------------------
 
-const otherTabs = new BroadcastChannel("attnlab explorer"); // of this address, so of this explorer
+const otherTabs = new BroadcastChannel("attnlab explorer"); // pages at the same address, so of the same explorer
 
 function showEnded() {
   source.markEnded();

@@ -4,9 +4,9 @@
 /**
  * The interface of sources. `open` and `generate` need a model.
  *
- *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of float32
+ *   pack(trace, name)            a pack of a trace, such as "attention.3": a promise of a Float32Array
  *   has(trace, name)             whether there is such a pack
- *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and its bias
+ *   column(trace, path, n, rows) column n of a matrix with `rows` rows, and the column's bias
  *   open(text, ablated)          trace a text, {text} or {ids}, as in `description.traces`, with changes:
  *                                [layer, head] ablates a head, [layer] an MLP; [layer, head, step, 50]
  *                                scales a step by 0.5, [layer, head, step, "of", ...ids] takes it from
@@ -32,8 +32,9 @@ class Source {
 
   /** A parameter's column; undefined if the source doesn't have it. */
   async column(trace, path, n, rows) {
-    const includes = ([name, start, stop]) => name === path && n >= start && n < stop;
-    const [, start, stop] = trace.pass.columns.find(includes) ?? [path, n, n + 1];
+    const hasColumn = ([matrix, start, stop]) => matrix === path && n >= start && n < stop;
+    // A source with a model lists no columns, but has each of them.
+    const [, start, stop] = trace.pass.columns.find(hasColumn) ?? [path, n, n + 1];
     const name = `columns.${path}.${start}.${stop}`;
     if (!this.has(trace, name)) return undefined;
     const columns = await this.pack(trace, name);
@@ -42,7 +43,7 @@ class Source {
   }
 }
 
-/** A source that has a model, with `names`, which gives a token by its id. */
+/** A source with a model. `names.get(id)` returns a token's description. */
 class LiveSource extends Source {
   has = () => true;
 
@@ -66,7 +67,7 @@ class LiveSource extends Source {
   }
 }
 
-/** The page itself: its packs are text that is dropped once read. */
+/** The page itself, as a source: its packs are elements, each removed when it is read. */
 class FileSource extends Source {
   has = (trace, name) => trace.packs.has(name) || elementOf(trace, name) !== null;
 
@@ -84,17 +85,17 @@ function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
 }
 
-/** Decode a pack and drop its text. */
+/** Decode the pack in an element, and remove the element. */
 async function embeddedNumbers(element) {
   const deflated = new Blob([bytesOf(element.textContent)]).stream();
   element.remove();
   const inflated = deflated.pipeThrough(new DecompressionStream("deflate"));
+  // All first bytes of numbers, then all second bytes, ...
   const planes = new Uint8Array(await new Response(inflated).arrayBuffer());
-  const count = planes.length / 4; // all first bytes, then all second bytes, ...
   const bytes = new Uint8Array(planes.length);
   for (let plane = 0, n = 0; plane < 4; plane++)
     for (let k = plane; k < bytes.length; k += 4) bytes[k] = planes[n++];
-  return new Float32Array(bytes.buffer, 0, count);
+  return new Float32Array(bytes.buffer);
 }
 
 let source = new FileSource();

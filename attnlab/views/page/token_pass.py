@@ -1,10 +1,10 @@
 """The steps of one token through the model, as the page shows them, and the packs they need.
 
-For each listed step, the page shows one token's row. It includes some of the rows and computes
+The page lists these steps with one token's row of each. It includes some of the rows, and computes
 the others from them.
 
     "pass.9"         token 9's rows of the steps in `packed_paths`, concatenated
-    "norms"          gain (D,), bias (D,), epsilon of each LayerNorm, the final one last
+    "norms"          each LayerNorm's gain (D,), bias (D,) and epsilon, the final LayerNorm last
     "columns.blocks.0.mlp.W_1.3.5"    columns 3 and 4 of a parameter, each with its bias
 """
 
@@ -23,19 +23,35 @@ from attnlab.views.purposes import purpose
 from attnlab.views.shown import Result
 
 # The listed steps, in order.
-BEFORE = ("token_embedding", "position_embedding", "embedding")
-IN_BLOCK = (
-    *("input", "attention.X", "attention.Q", "attention.K", "attention.V"),
-    *("attention.concat", "attention.output", "mid"),
-    *("mlp.X", "mlp.hidden", "mlp.activated", "mlp.output", "output"),
+STEPS_BEFORE_BLOCKS = ("token_embedding", "position_embedding", "embedding")
+STEPS_IN_BLOCK = (
+    "input",
+    "attention.X",
+    "attention.Q",
+    "attention.K",
+    "attention.V",
+    "attention.concat",
+    "attention.output",
+    "mid",
+    "mlp.X",
+    "mlp.hidden",
+    "mlp.activated",
+    "mlp.output",
+    "output",
 )
-AFTER = ("final", "logits")
+STEPS_AFTER_BLOCKS = ("final", "logits")
 
-# The listed steps that the page can't compute, and those in other packs.
-SOURCES = ("token_embedding", "position_embedding", "attention.output", "mlp.hidden", "mlp.output")
+# The listed steps that the page can't compute from others, and those in other packs.
+INPUT_STEPS = (
+    "token_embedding",
+    "position_embedding",
+    "attention.output",
+    "mlp.hidden",
+    "mlp.output",
+)
 IN_OTHER_PACKS = ("attention.Q", "attention.K", "attention.V", "logits")
 
-# Steps that aren't listed, by the listed step computed from them.
+# Hidden steps: steps that aren't listed, by the listed step computed from them.
 HIDDEN_STEPS = {
     "attention.X": "attention.residual",
     "attention.Q": "attention.QKV",
@@ -53,8 +69,8 @@ MATRICES = (
     "mlp.W_2",
 )
 
-# Bytes of rows and columns in a file, which includes at least the last token's rows, and one column
-# of each matrix of block 0.
+# Bytes of rows and columns in a file. It includes at least the last token's rows, and one column of
+# each matrix of block 0.
 BUDGET = 300_000
 
 # The most probable next tokens whose columns of W_U are included.
@@ -67,7 +83,8 @@ def description(trace: Result, language: str, has_model: bool = False) -> dict[s
     The columns are listed only for a file: a page with a model requests those it needs.
     """
     D, F, _ = _sizes(trace)
-    declared = {name: _declared(trace, name, language) for name in (*BEFORE, *IN_BLOCK, *AFTER)}
+    listed = (*STEPS_BEFORE_BLOCKS, *STEPS_IN_BLOCK, *STEPS_AFTER_BLOCKS)
+    declared = {name: _declared(trace, name, language) for name in listed}
     probabilities = {
         "axes": trace.axes_of("logits"),
         "formula": "softmax(logits)",
@@ -88,8 +105,10 @@ def description(trace: Result, language: str, has_model: bool = False) -> dict[s
 
 def listed_paths(trace: Result) -> list[str]:
     """The paths of all listed steps, in order."""
-    blocks = [f"blocks.{layer}.{name}" for layer in range(len(trace.blocks)) for name in IN_BLOCK]
-    return [*BEFORE, *blocks, *AFTER]
+    blocks = [
+        f"blocks.{layer}.{name}" for layer in range(len(trace.blocks)) for name in STEPS_IN_BLOCK
+    ]
+    return [*STEPS_BEFORE_BLOCKS, *blocks, *STEPS_AFTER_BLOCKS]
 
 
 def packed_paths(trace: Result) -> list[str]:
@@ -98,15 +117,15 @@ def packed_paths(trace: Result) -> list[str]:
     return [
         path
         for path in listed_paths(trace)
-        if path not in unavailable and _name(path) not in IN_OTHER_PACKS
-        if unavailable or _name(path) in SOURCES or _is_edited(trace, path)
+        if path not in unavailable and _name_in_block(path) not in IN_OTHER_PACKS
+        if unavailable or _name_in_block(path) in INPUT_STEPS or _is_edited(trace, path)
     ]
 
 
 def missing(trace: Result) -> list[str]:
     """The paths of the listed steps that need parameters, if the trace has none."""
     try:
-        trace.fork().gain  # noqa: B018  raises if there are no parameters
+        trace.fork().gain  # noqa: B018  raises without parameters; a fork, so that it isn't kept
     except InvalidValueError:
         return [path for path in listed_paths(trace) if not _is_available(trace, path)]
     return []
@@ -115,7 +134,7 @@ def missing(trace: Result) -> list[str]:
 def rows(trace: Result, position: int) -> Iterable[AnyArray]:
     """The pack "pass" of a token."""
     for _, paths in groupby(packed_paths(trace), key=lambda path: path.split(".")[:2]):
-        fork = trace.fork()  # frees the previous block's numbers
+        fork = trace.fork()  # one for each block: its numbers are freed before the next
         yield from [_value_at(fork, path)[position] for path in paths]
 
 
@@ -128,7 +147,7 @@ def norms(trace: Result) -> Iterable[AnyArray]:
 
 def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArray]:
     """The pack "columns" of a parameter."""
-    if path not in {"W_U", *_matrices_of(len(trace.blocks))}:
+    if path not in {"W_U", *_matrices_of_first(len(trace.blocks))}:
         raise InvalidValueError("no columns of {path} available", path=quoted(path))
     W = _value_at(trace, path)
     owner, _, name = path.rpartition(".")
@@ -143,55 +162,57 @@ def columns(trace: Result, path: str, start: int, stop: int) -> Iterable[AnyArra
 
 
 def packs_of_pass(trace: Result) -> list[str]:
-    """The names of these packs in a file.
+    """The names of a file's packs for these steps.
 
     Half of the budget is for tokens' rows, from the last token; the rest is for columns.
     """
     T = len(trace.tokens)
-    has_norms = [] if missing(trace) else ["norms"]
+    norm_packs = [] if missing(trace) else ["norms"]
     passes = [f"pass.{position}" for position in range(T - _count_of_positions(trace), T)]
     ranges = [f"columns.{path}.{start}.{stop}" for path, start, stop in columns_of_file(trace)]
-    return [*has_norms, *passes, *ranges]
+    return [*norm_packs, *passes, *ranges]
 
 
 def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop)."""
     if missing(trace):
         return []
-    likeliest = sorted(token.id for token in trace.next_tokens(_count_of_next(trace)))
-    return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in likeliest)]
+    next_ids = sorted(token.id for token in trace.next_tokens(_count_of_next_tokens(trace)))
+    return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in next_ids)]
 
 
 def _columns_of_matrices(trace: Result) -> list[tuple[str, int, int]]:
     """The same number of columns of each matrix; if none fit, one of each matrix of block 0."""
     D, F, L = _sizes(trace)
+    # Gain and bias of 2 L + 1 LayerNorms, and the rows.
     other_floats = (4 * L + 2) * D + _count_of_positions(trace) * _floats_of_rows(trace)
+    # One column of each matrix, with its bias; W_2's columns have F numbers.
     floats_per_column = L * (5 * (D + 1) + F + 1)
     count = (BUDGET // 4 - other_floats) // floats_per_column
     return [
         (path, 0, min(max(count, 1), F if path.endswith("W_1") else D))
-        for path in _matrices_of(L if count > 0 else 1)
+        for path in _matrices_of_first(L if count > 0 else 1)
     ]
 
 
-def _matrices_of(blocks: int) -> list[str]:
+def _matrices_of_first(blocks: int) -> list[str]:
     """The paths of the matrices of the first blocks."""
     return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MATRICES]
 
 
-def _count_of_next(trace: Result) -> int:
+def _count_of_next_tokens(trace: Result) -> int:
     return min(NEXT_TOKENS, int(trace.config.vocab_size))
 
 
 def _count_of_positions(trace: Result) -> int:
-    fitting = BUDGET // 2 // (4 * _floats_of_rows(trace))
-    return max(1, min(len(trace.tokens), fitting))
+    count = BUDGET // 2 // (4 * _floats_of_rows(trace))
+    return max(1, min(len(trace.tokens), count))
 
 
 def _floats_of_rows(trace: Result) -> int:
     D, F, _ = _sizes(trace)
     widths = {"mlp.hidden": F, "mlp.activated": F}
-    return sum(widths.get(_name(path), D) for path in packed_paths(trace))
+    return sum(widths.get(_name_in_block(path), D) for path in packed_paths(trace))
 
 
 def _sizes(trace: Result) -> tuple[int, int, int]:
@@ -202,7 +223,7 @@ def _sizes(trace: Result) -> tuple[int, int, int]:
 
 def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
     """A listed step's axes, formula and purpose."""
-    path = f"blocks.0.{name}" if name in IN_BLOCK else name
+    path = f"blocks.0.{name}" if name in STEPS_IN_BLOCK else name
     owner, _, step = path.rpartition(".")
     result = _value_at(trace, owner) if owner else trace
     return {
@@ -220,16 +241,17 @@ def _value_at(trace: Result, path: str) -> Any:
     return value
 
 
-def _name(path: str) -> str:
+def _name_in_block(path: str) -> str:
     """A listed step's path in its block: attention.X for blocks.3.attention.X."""
     return path.split(".", 2)[2] if path.startswith("blocks.") else path
 
 
 def _is_edited(trace: Result, path: str) -> bool:
-    """Whether a listed step, or the hidden step before it, is edited."""
-    hidden = HIDDEN_STEPS.get(_name(path), "none")
+    """Whether a listed step is edited, or the hidden step from which it is computed."""
+    name = _name_in_block(path)
+    hidden = path.replace(name, HIDDEN_STEPS.get(name, name))
     edited: tuple[str, ...] = trace.edited_steps
-    return path in edited or path.replace(_name(path), hidden) in edited
+    return path in edited or hidden in edited
 
 
 def _is_available(trace: Result, path: str) -> bool:

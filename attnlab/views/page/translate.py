@@ -58,13 +58,13 @@ ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "sw
 
 MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
 
-# JavaScript's reserved words.
+# Names that are reserved words in JavaScript.
 RENAMED = {"new": "new_"}
 
 
 @cache
 def equations_script() -> str:
-    """`equations`, a JavaScript object of the functions of `equations`, `erf` and `scale`."""
+    """A script: NumPy's functions, and `equations`, an object with our modules' functions."""
     modules = [Path(str(module.__file__)) for module in (erf, equations, scale)]
     script = "\n".join(javascript(file.read_text(encoding="utf-8"), str(file)) for file in modules)
     loops = ",\n".join(
@@ -86,9 +86,9 @@ def javascript(source: str, file: str) -> str:
         for node in tree.body
         if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Call)  # TypeVar(...)
     ]
-    known = {node.name for node in _functions(tree)} | _imported(tree)
-    known |= {name for node in constants for name in _assigned([node])}
-    translation = Translation(known, _returning_new(tree))
+    known = {node.name for node in _functions(tree)} | _imported_names(tree)
+    known |= _assigned_names(constants)
+    translation = Translation(known, _functions_returning_new(tree))
     try:
         lines = [f"const {translation.statement(node)}" for node in constants]
         lines += [translation.function(node) for node in _functions(tree)]
@@ -101,14 +101,14 @@ def javascript(source: str, file: str) -> str:
 
 
 class Untranslatable(Exception):
-    """A node of Python's syntax tree that has no translation."""
+    """A node of Python's syntax tree, the error's argument, has no translation."""
 
 
 class Translation:
-    """Translates functions that use the `known` names and local ones.
+    """Translates functions whose names are local or `known`.
 
-    An operation may write its result into an operand that is a new array, which nothing else uses.
-    Functions in `returning_new` always return new arrays.
+    An operation may write its result into an operand that is a new array, since nothing else uses
+    it. Functions in `returning_new` always return new arrays or numbers.
     """
 
     def __init__(self, known: Iterable[str], returning_new: Iterable[str] = ()) -> None:
@@ -126,12 +126,12 @@ class Translation:
                 parameters = [argument.arg for argument in node.args.args]
             case _:
                 raise Untranslatable(node)
-        assigned = _assigned(node.body)
+        assigned = _assigned_names(node.body)
         inner = Translation(
             self.known | set(parameters) | assigned,
             self.returning_new - set(parameters) - assigned,
         )
-        body = node.body[ast.get_docstring(node) is not None :]
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         lines = [f"let {', '.join(sorted(assigned))};"] if assigned else []
         lines += map(inner.statement, body)
         names = ", ".join(RENAMED.get(name, name) for name in parameters)
@@ -142,10 +142,10 @@ class Translation:
             case ast.Return(value=ast.expr() as value):
                 return f"return {self.expression(value)};"
             case ast.Assign(targets=[ast.Tuple(elts=[ast.Starred() as rest, *names])]):
-                # JavaScript allows a rest element only at the end.
-                ends = ", ".join(self.expression(name) for name in reversed(names))
+                # JavaScript allows a rest element only at the end: unpack in reverse.
+                last_names = ", ".join(self.expression(name) for name in reversed(names))
                 values, others = self.expression(node.value), self.expression(rest.value)
-                return f"[{ends}, ...{others}] = [...{values}].reverse(); {others}.reverse();"
+                return f"[{last_names}, ...{others}] = [...{values}].reverse(); {others}.reverse();"
             case ast.Assign(targets=[target], value=value):
                 return f"{self.expression(target)} = {self.expression(value)};"
             case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value):
@@ -183,7 +183,7 @@ class Translation:
             case ast.UnaryOp(op=op, operand=operand):
                 return self.operation(node, op, operand)
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-                return f"{self.expression(left)} == null"
+                return f"{self.expression(left)} == null"  # or undefined: not passed
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self.operation(node, op, left, right)
             case ast.BoolOp(op=ast.Or(), values=values):
@@ -221,7 +221,7 @@ class Translation:
         return self.numpy_call(f"nd.{OPERATORS[type(operator)]}", *operands)
 
     def numpy_call(self, function: str, *operands: ast.expr) -> str:
-        """A call in `arrays.js`; the result may overwrite the first operand that is a new array."""
+        """A call of `nd`'s function; the result may overwrite the first operand that is new."""
         values = [self.expression(operand) for operand in operands]
         new = [n for n, operand in enumerate(operands) if _is_new(operand, self.returning_new)]
         if new and function.removeprefix("nd.") in ELEMENTWISE:
@@ -229,14 +229,14 @@ class Translation:
         return f"{function}({', '.join(values)})"
 
 
-def _returning_new(tree: ast.Module) -> frozenset[str]:
+def _functions_returning_new(tree: ast.Module) -> frozenset[str]:
     """The functions of a module that return new arrays or numbers, never a view or an argument."""
     known: frozenset[str] = frozenset()
-    while True:
+    while True:  # functions that return a known function's value follow
+        last_statements = ((function.name, function.body[-1]) for function in _functions(tree))
         more = {
-            function.name
-            for function in _functions(tree)
-            for last in function.body[-1:]
+            name
+            for name, last in last_statements
             if isinstance(last, ast.Return) and last.value and _is_new(last.value, known)
         }
         if more == known:
@@ -266,7 +266,7 @@ def _is_numpy_function(function: ast.expr) -> TypeGuard[ast.Attribute]:
 
 
 def _at_indices(expression: str) -> str:
-    """An expression of x, y and z with array entries in their place."""
+    """An expression with array entries instead of the numbers x, y and z."""
     for name, entry in (("x", "a[i]"), ("y", "b[j]"), ("z", "c[k]")):
         expression = re.sub(rf"\b{name}\b", entry, expression)
     return expression
@@ -276,14 +276,14 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     return (node for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
-def _imported(tree: ast.Module) -> set[str]:
-    """The names that come from other modules of equations."""
+def _imported_names(tree: ast.Module) -> set[str]:
+    """The names imported from the package's other modules."""
     imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
     modules = (node for node in imports if str(node.module).startswith("attnlab."))
     return {alias.name for node in modules for alias in node.names}
 
 
-def _assigned(statements: Iterable[ast.stmt]) -> set[str]:
+def _assigned_names(statements: Iterable[ast.stmt]) -> set[str]:
     """The names that statements assign."""
     nodes = (node for statement in statements for node in ast.walk(statement))
     names = (node for node in nodes if isinstance(node, ast.Name))
