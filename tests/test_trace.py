@@ -421,7 +421,7 @@ def test_caches_belong_to_one_model_and_text(odd: GPT2) -> None:
     for cache in (KeyValueCache(odd.config, "float64"), KeyValueCache(other, "float32")):
         with pytest.raises(AttnlabError, match="another model"):
             ForwardPass([1, 2], odd.parameters, cache)
-    with pytest.raises(AttnlabError, match=r"of one text.*\(2, 1\)"):
+    with pytest.raises(AttnlabError, match=r"one text, .*\(2, 1\)"):
         ForwardPass([[1], [2]], odd.parameters, KeyValueCache(odd.config, "float32"))
 
 

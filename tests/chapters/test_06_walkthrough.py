@@ -118,7 +118,7 @@ def test_exercise_4() -> None:
     assert f"{', '.join(most)} and {last}" in text
     fifth = run(CHAPTER, {V_OF: "\nV[4] += 1\n"})["context"] - before
     assert np.allclose(fifth[:4], 0)
-    assert f"{fifth[4, 0]:.2f} in its row" in text
+    assert f"only its own row, by {fifth[4, 0]:.2f}, since" in text
 
 
 def test_sentence_about_a_row() -> None:
