@@ -7,8 +7,8 @@ import pytest
 
 from attnlab.errors import InvalidValueError
 from attnlab.forward.attention import MultiHeadAttention
-from attnlab.forward.edits import steps_below
 from attnlab.model.trace import Trace
+from attnlab.steps import steps_below
 from attnlab.views.purposes import PURPOSES, purpose
 
 PATHS = [

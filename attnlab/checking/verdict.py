@@ -53,9 +53,9 @@ from attnlab.equations import (
 )
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.attention import Attention
-from attnlab.forward.edits import check_path, steps_below
+from attnlab.forward.edits import check_path
 from attnlab.forward.functional import causal_mask
-from attnlab.steps import Graph, Result, Run
+from attnlab.steps import Graph, Result, Run, steps_below
 from attnlab.support.checks import as_reals
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say

@@ -346,9 +346,9 @@ def name_of_variant(name: str, variant: str | None) -> str:
 def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
     """The directory's safetensors files, whole or in shards."""
     unsharded, index = (directory / name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
-    if os.path.isfile(unsharded):
-        return [unsharded]
-    if not os.path.isfile(index):
+    files = [directory / name for name in weight_names(directory, variant)]
+    missing = [file.name for file in files if not os.path.isfile(file)]
+    if missing and not os.path.isfile(index):
         advice = Message(". Add the model's weights")
         if format := describe_unsupported(
             os.listdir(directory) if os.path.isdir(directory) else ()
@@ -361,13 +361,19 @@ def weight_files(directory: Path, variant: str | None = None) -> list[Path]:
             directory=directory,
             advice=advice,
         )
-    shards = [directory / name for name in shard_names(index)]
-    missing = [shard.name for shard in shards if not os.path.isfile(shard)]
     if missing:
         raise MissingFileError(
             "{names}, named in {index}, doesn't exist", names=list_names(missing), index=index
         )
-    return shards
+    return files
+
+
+def weight_names(directory: Path, variant: str | None) -> list[str]:
+    """The names of the safetensors files that a directory needs: shards if it has an index."""
+    unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
+    if os.path.isfile(directory / unsharded) or not os.path.isfile(directory / index):
+        return [unsharded]
+    return sorted(set(weight_map(directory / index).values()))
 
 
 def weight_map(index: Path) -> dict[str, str]:
@@ -383,11 +389,6 @@ def weight_map(index: Path) -> dict[str, str]:
                 "{index} points outside its directory: {name}", index=index, name=quoted(name, 200)
             )
     return shards
-
-
-def shard_names(index: Path) -> list[str]:
-    """The shards in an index."""
-    return sorted(set(weight_map(index).values()))
 
 
 def _entries(directory: Path, variant: str | None) -> dict[str, Entry]:

@@ -18,7 +18,7 @@ from attnlab.checkpoints.checkpoint import (
     WEIGHTS,
     check_variant,
     name_of_variant,
-    shard_names,
+    weight_names,
 )
 from attnlab.errors import (
     CheckpointError,
@@ -32,7 +32,7 @@ from attnlab.errors import (
 from attnlab.forward.config import GPT2Config
 from attnlab.support.checks import as_flag
 from attnlab.support.files import as_path, make_directory
-from attnlab.support.formats import describe_unsupported, model_directory
+from attnlab.support.formats import CONFIG, describe_unsupported, model_directory
 from attnlab.support.messages import Message, join_messages
 from attnlab.support.tables import printable
 from attnlab.text.tokenizer import Tokenizer
@@ -56,7 +56,6 @@ POCKET_DIRECTORY = Path(__file__).parents[1] / "pocket"
 DOWNLOAD_COMMAND = "attnlab download gpt2"
 
 # Files that are downloaded before the weights, if the repository has them; all others are skipped.
-CONFIG = "config.json"
 VOCABULARIES = (("vocab.json", "merges.txt"), ("tokenizer.json",), ("vocab.txt",))
 SMALL_FILES = (
     CONFIG,
@@ -229,7 +228,8 @@ def _cached_snapshot(repository: str, revision: str | None) -> Path | None:
 
 def _missing_files(snapshot: Path, variant: str | None) -> list[str]:
     """Files missing from a snapshot, for instance after an interrupted download."""
-    return _missing_small_files(_names(snapshot)) + _missing_weights(snapshot, variant)
+    names = {file.name for file in snapshot.iterdir() if file.is_file()}  # without broken links
+    return _missing_small_files(names) + _missing_weights(snapshot, variant)
 
 
 def _missing_small_files(names: Collection[str]) -> list[str]:
@@ -240,21 +240,11 @@ def _missing_small_files(names: Collection[str]) -> list[str]:
 
 
 def _missing_weights(snapshot: Path, variant: str | None) -> list[str]:
-    names = _names(snapshot)
-    unsharded, index = (name_of_variant(name, variant) for name in (WEIGHTS, INDEX))
-    if unsharded in names:
-        return []
-    if index not in names:
-        return [unsharded]
     try:
-        return [name for name in shard_names(snapshot / index) if name not in names]
+        needed = weight_names(snapshot, variant)
     except CheckpointError:
         return []  # an invalid index, which Checkpoint reports
-
-
-def _names(directory: Path) -> set[str]:
-    """The names of files in a directory, without broken links."""
-    return {file.name for file in directory.iterdir() if file.is_file()}
+    return [name for name in needed if not os.path.isfile(snapshot / name)]
 
 
 def _download(repository: str, revision: str | None, variant: str | None, problem: str) -> Path:

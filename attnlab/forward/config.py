@@ -13,7 +13,7 @@ from attnlab import equations
 from attnlab.errors import ConfigError, InvalidTypeError, quoted
 from attnlab.support.checks import as_count, is_integer, is_real
 from attnlab.support.files import FilePath, as_path, read_json, write_atomically
-from attnlab.support.formats import HOW_TO_DEQUANTIZE
+from attnlab.support.formats import CONFIG, HOW_TO_DEQUANTIZE
 from attnlab.support.messages import SEMICOLON, Message, join_messages
 
 MODEL_TYPE = "gpt2"
@@ -177,7 +177,7 @@ class GPT2Config:
             "eos_token_id": None,
         }
         text = json.dumps(settings | asdict(self), indent=2)
-        write_atomically(as_path(directory, "directory") / "config.json", f"{text}\n".encode())
+        write_atomically(as_path(directory, "directory") / CONFIG, f"{text}\n".encode())
 
 
 def _custom_code(settings: Mapping[str, Any]) -> str:

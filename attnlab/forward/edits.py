@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.steps import Graph, Node, Result, Run, Step, is_finite, read_only
+from attnlab.steps import Graph, Node, Run, is_finite, read_only, steps_below
 from attnlab.support.checks import as_array
 from attnlab.support.messages import EDITED_TEMPLATE, Message, join_messages
 from attnlab.support.names import dots_hint, hint_for, with_dots
@@ -149,12 +149,10 @@ class EditedRun(Run):
             return select_part(self, path, self._before_edits(outermost))
 
     def is_stored(self, path: str) -> bool:
-        owner = self._owner(path)
-        return super().is_stored(path) if owner is self else owner.is_stored(path)
+        return Run.is_stored(self._owner(path), path)
 
     def value(self, path: str) -> Any:
-        owner = self._owner(path)
-        return super().value(path) if owner is self else owner.value(path)
+        return Run.value(self._owner(path), path)
 
     def _owner(self, path: str) -> Run:
         """The run that computes a step: this one, or an earlier one."""
@@ -170,8 +168,7 @@ class EditedRun(Run):
         return self.values.setdefault(path, read_only(super()._store(path)))  # parameters too
 
     def _input(self, path: str) -> Any:
-        owner = self._owner(path)
-        return super()._input(path) if owner is self else owner._input(path)
+        return Run._input(self._owner(path), path)
 
     def _evaluate(self, path: str, node: Node) -> Any:
         if not self._is_changed(path):
@@ -416,15 +413,6 @@ def editable_paths(graph: Graph) -> list[str]:
         for path, step in steps_below(graph.root)
         if step.name not in FIXED and not step.optional
     ]
-
-
-def steps_below(result_class: type[Result], prefix: str = "") -> Iterator[tuple[str, Step[Any]]]:
-    """All steps of a class of results and its parts, by path with # for numbers."""
-    for name, step in result_class.steps.items():
-        yield f"{prefix}{name}", step
-    for name, part in result_class._children.items():
-        number = "#." if name in ("blocks", "heads") else ""
-        yield from steps_below(part, f"{prefix}{name}.{number}")
 
 
 def fill_numbers(pattern: str, path: str, counts: Mapping[str, int]) -> str:

@@ -24,17 +24,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from attnlab.equations import Array, Ids
 from attnlab.errors import InvalidValueError, RecordingError, quoted
 from attnlab.forward.config import GPT2Config
-from attnlab.forward.edits import check_path, steps_below
+from attnlab.forward.edits import check_path
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.forward.parameters import Parameters, parameter_shapes
-from attnlab.steps import at, is_finite
+from attnlab.steps import at, is_finite, steps_below
 from attnlab.support.checks import as_model_dtype, as_texts, reraised_as
 from attnlab.support.files import LARGEST, FilePath, as_path
 from attnlab.support.messages import Message
@@ -79,16 +79,6 @@ class RecordedVocabulary(Vocabulary):
 
     def _bytes_of(self, id: int) -> bytes:
         return self._raw[id]
-
-
-class Recording(NamedTuple):
-    """The content of a trace file."""
-
-    ids: Ids
-    vocabulary: Vocabulary
-    parameters: NoParameters
-    values: dict[str, Any]
-    note: str
 
 
 def shapes(config: GPT2Config, T: int) -> dict[str, tuple[int, ...]]:
@@ -179,8 +169,8 @@ def check_shapes(metadata: dict[str, str], tensor_shapes: Shapes) -> None:
             )
 
 
-def read(path: FilePath) -> Recording:
-    """Read and check a trace file."""
+def read(path: FilePath) -> tuple[Ids, Vocabulary, NoParameters, dict[str, Any], str]:
+    """Read and check a trace file: ids, vocabulary, parameters, steps by path, and note."""
     file = as_path(path)
     tensors, metadata = read_sealed(file, FORMAT, RecordingError, check_shapes)
     with reraised_as(RecordingError, "{file} isn't a complete trace file", file=file):
@@ -206,4 +196,4 @@ def read(path: FilePath) -> Recording:
                 raise InvalidValueError("{name} contains NaN or infinite numbers", name=name)
         metadata["note"], metadata["origin_sha256"]  # raise KeyError if they are missing
     values = {name: tensor if tensor.ndim else tensor.item() for name, tensor in tensors.items()}
-    return Recording(ids, vocabulary, parameters, values, metadata["note"])
+    return ids, vocabulary, parameters, values, metadata["note"]

@@ -11,13 +11,13 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.equations import Array
-from attnlab.errors import AttnlabError, InvalidValueError, RecordingError, quoted
+from attnlab.errors import InvalidValueError, RecordingError, quoted
 from attnlab.forward.attention import Head
 from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
-from attnlab.support.checks import as_count, as_float, check_kind
+from attnlab.support.checks import as_count, as_float, check_kind, reraised_as
 from attnlab.support.files import FilePath
 from attnlab.support.messages import EDITED_TEMPLATE, Message, recognise, say
 from attnlab.support.tables import Document, Table, header
@@ -71,15 +71,6 @@ class Trace(ForwardPass):
     next_logits = Step("vocab", "final W_U, the last row", equations.next_logits, finite=True)
 
     def __init__(
-        self,
-        tokens: Tokens,
-        vocabulary: Vocabulary,
-        parameters: Parameters,
-        cache: KeyValueCache | None = None,
-    ) -> None:
-        self._init_trace(tokens, vocabulary, parameters, cache)
-
-    def _init_trace(
         self,
         tokens: Tokens,
         vocabulary: Vocabulary,
@@ -568,15 +559,6 @@ class Trace(ForwardPass):
         return [self, other]
 
 
-def trace_of(
-    tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, computed: Mapping[str, Array]
-) -> Trace:
-    """A trace with some steps already computed, by path."""
-    trace = object.__new__(Trace)
-    trace._init_trace(tokens, vocabulary, parameters, computed=computed)
-    return trace
-
-
 def open_trace(path: FilePath) -> Trace:
     """Open a file that `Trace.record` wrote.
 
@@ -585,12 +567,8 @@ def open_trace(path: FilePath) -> Trace:
     from attnlab.model.recordings import read
 
     ids, vocabulary, parameters, values, note = read(path)
-    try:
-        trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
-    except AttnlabError as error:
-        raise RecordingError(
-            "{path} isn't a complete trace file: {error}", path=path, error=error
-        ) from None
+    with reraised_as(RecordingError, "{file} isn't a complete trace file", file=path):
+        trace = Trace(vocabulary.tokens(ids), vocabulary, parameters, computed=values)
     edits = recognise(note, EDITED_TEMPLATE)
     trace._run.note = Message("{title}, from a file", title=edits)
     return trace

@@ -8,7 +8,7 @@ reference to the result that contains it, so memory is freed as soon as it is un
 """
 
 from attnlab.steps.declaration import Step
-from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of
+from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of, steps_below
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.result import (
     Computation,
@@ -44,5 +44,6 @@ __all__ = [
     "parts_of",
     "read_only",
     "step_at",
+    "steps_below",
     "view_of",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from attnlab.steps.declaration import Need, parameters_of
+from attnlab.steps.declaration import Need, Step, parameters_of
 
 # (name of a step, formula in words) pairs.
 Formulas = tuple[tuple[str, str], ...]
@@ -113,20 +113,22 @@ def as_data(graph: Graph) -> dict[str, list[str]]:
         "blocks.#.attention.scores": ["scores", "", ".raw_scores", ".scale"]
         "blocks.#.attention.heads.@.scale": ["", "shared"]
     """
-    data = {_pattern(path, 1): _node_as_data(graph, path) for path in _paths(graph.root)}
-    for path in _paths(graph.root):  # the first block's input is the embedding
+    paths = [path for path, _ in steps_below(graph.root, number="1")]
+    data = {_pattern(path, 1): _node_as_data(graph, path) for path in paths}
+    for path in paths:  # the first block's input is the embedding
         in_first_block = path.replace("blocks.1.", "blocks.0.")
         if (node := _node_as_data(graph, in_first_block)) != data[_pattern(path, 1)]:
             data[in_first_block] = node
     return {path: node for path, node in data.items() if node}
 
 
-def _paths(result_class: type[Any], prefix: str = "") -> Iterator[str]:
-    """The paths of all steps; for blocks and heads, of number 1."""
-    yield from (f"{prefix}{name}" for name in result_class.steps)
+def steps_below(result_class: type[Any], number: str = "#") -> Iterator[tuple[str, Step[Any]]]:
+    """All steps of a class of results and its parts, by path; each block or head has `number`."""
+    yield from result_class.steps.items()
     for name, part in result_class._children.items():
-        number = "1." if name in ("blocks", "heads") else ""
-        yield from _paths(part, f"{prefix}{name}.{number}")
+        prefix = f"{name}.{number}" if name in ("blocks", "heads") else name
+        for path, step in steps_below(part, number):
+            yield f"{prefix}.{path}", step
 
 
 def _node_as_data(graph: Graph, path: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Self, TypeVar
@@ -12,7 +12,7 @@ import numpy as np
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps.declaration import Step, parameters_of
-from attnlab.steps.graph import as_data
+from attnlab.steps.graph import as_data, steps_below
 from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
 from attnlab.support.console import StdoutSafe
@@ -100,8 +100,8 @@ class Result(ReadOnly, StdoutSafe):
 
     def __getattr__(self, name: str) -> Any:
         hint = hint_for(name)
-        if not hint and (path := next(paths_below(type(self), name), "")):
-            hint = f"; its parts have {path}"
+        if not hint and (paths := paths_in_parts(type(self), name)):
+            hint = f"; its parts have {paths[0]}"
         raise AttributeError(
             f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self
         )
@@ -209,7 +209,7 @@ class Result(ReadOnly, StdoutSafe):
         if not isinstance(name, str) or name not in self.steps:
             hint = ""
             if isinstance(name, str):
-                below = ", ".join(paths_below(type(self), name))
+                below = ", ".join(paths_in_parts(type(self), name))
                 hint = Message("; its parts have {below}", below=below) if below else hint_for(name)
             raise InvalidValueError(
                 "{title} has no step {name}; its steps are {steps}{hint}",
@@ -374,13 +374,10 @@ def parts_of(part: Any) -> list[str]:
     return [*part._children, *part.steps] if isinstance(part, Result) else []
 
 
-def paths_below(result_class: type[Result], name: str) -> Iterator[str]:
+def paths_in_parts(result_class: type[Result], name: str) -> list[str]:
     """Paths of steps called `name` in a result's parts, with block and head 0."""
-    for child, part in result_class._children.items():
-        prefix = f"{child}.0" if child in ("blocks", "heads") else child
-        if name in part.steps:
-            yield f"{prefix}.{name}"
-        yield from (f"{prefix}.{path}" for path in paths_below(part, name))
+    steps = steps_below(result_class, number="0")
+    return [path for path, step in steps if step.name == name and "." in path]
 
 
 def describe(value: AnyArray | float) -> tuple[str, str, str, str]:

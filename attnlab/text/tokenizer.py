@@ -82,10 +82,11 @@ class Tokenizer:
         tokenizer.json.
         """
         path = as_path(directory, "directory")
-        settings = read_settings(path)
         try:
-            return cls(settings)
+            return cls(read_settings(path))
         except VocabularyError as error:
+            if str(path) in str(error):
+                raise
             raise VocabularyError("tokenizer in {path}: {error}", path=path, error=error) from None
 
     @classmethod

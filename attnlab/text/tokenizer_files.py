@@ -75,19 +75,6 @@ class Settings(dict[str, Any]):
     merges: Merges | None = None
 
 
-def read_settings(directory: Path) -> Settings:
-    """Read a tokenizer's settings from the files in a directory."""
-    try:
-        with _without_garbage_collection():
-            return _read_settings(directory)
-    except VocabularyError as error:
-        if str(directory) in str(error):
-            raise
-        raise VocabularyError(
-            "tokenizer in {directory}: {error}", directory=directory, error=error
-        ) from None
-
-
 def has_tokenizer_files(directory: Path) -> bool:
     """Whether a directory has any tokenizer file, valid or not."""
     files = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "vocab.txt")
@@ -217,7 +204,9 @@ def _pairs(merges: object) -> list[tuple[str, str]]:
     return pairs
 
 
-def _read_settings(directory: Path) -> Settings:
+@_without_garbage_collection()
+def read_settings(directory: Path) -> Settings:
+    """Read a tokenizer's settings from the files in a directory."""
     config = _read(directory, "tokenizer_config.json")
     tokenizer_class = config.get("tokenizer_class")
     if not tokenizer_class:
