@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load, load_file, save_file
 
-from attnlab import GPT2, GPT2Config, Tokenizer, Trace
+from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
 from attnlab.checkpoints.checkpoint import Checkpoint, tensor_name, tensor_shapes
 from attnlab.errors import (
     AttnlabError,
@@ -122,9 +122,10 @@ def test_pickles_are_never_opened(odd: Path, tmp_path: Path, pickled: str) -> No
     assert opened.exists()
 
 
-def test_missing_weights_are_reported_before_a_wrong_config(odd: Path) -> None:
+def test_missing_weights_are_reported_before_a_wrong_config_or_no_tokenizer(odd: Path) -> None:
     (odd / WEIGHTS).rename(odd / "pytorch_model.bin")
     (odd / "config.json").write_text('{"model_type": "gpt2"}')
+    (odd / "vocab.json").unlink()
     message = refusal(odd, MissingFileError)
     assert "pytorch_model.bin" in message
     assert "save_pretrained" in message
@@ -264,11 +265,39 @@ def test_all_problems_of_tensors_are_reported_together(odd: Path) -> None:
     assert "h.1.ln_2.weight is I64" in problems["unsupported dtype"]
 
 
-@pytest.mark.parametrize("dtype", ["int64", "int32", "uint16", "uint8", "bool"])
-def test_unsupported_dtypes_are_rejected(odd: Path, dtype: str) -> None:
-    put_tensors(odd, {"transformer.h.1.mlp.c_fc.bias": np.ones(140, dtype)})
-    short = {"int64": "I64", "int32": "I32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}[dtype]
-    assert f"h.1.mlp.c_fc.bias is {short}, expected one of F64, F32, F16, BF16" in refusal(odd)
+SHORT_DTYPES = {"int64": "I64", "int32": "I32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
+
+# Names that resemble those of task heads and of mask buffers.
+OTHER_NAMES = (
+    *("scores.weight", "score", "h.0.score.weight", "v_head_2.weight"),
+    *("h.0.attn.bias.x", "h.x.attn.bias", "attn.bias", "h.0.attn.masked_biases", "x.h.0.attn.bias"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "problem"),
+    [
+        *(
+            (
+                "transformer.h.1.mlp.c_fc.bias",
+                np.ones(140, dtype),
+                f"h.1.mlp.c_fc.bias is {short}, expected one of F64, F32, F16, BF16",
+            )
+            for dtype, short in SHORT_DTYPES.items()
+        ),
+        *((name, np.zeros((1, 1, 17, 17), "f4"), f"unexpected: {name}") for name in OTHER_NAMES),
+        (
+            "lm_head.weight",
+            np.zeros((262, 35), "f4"),
+            "lm_head.weight is [262, 35], expected [263, 35]",
+        ),
+    ],
+)
+def test_tensors_of_another_name_shape_or_dtype(
+    odd: Path, name: str, tensor: NDArray[Any], problem: str
+) -> None:
+    put_tensors(odd, {name: tensor})
+    assert problem in refusal(odd)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +305,10 @@ def test_unsupported_dtypes_are_rejected(odd: Path, dtype: str) -> None:
     [
         ({"n_layer": 4}, ["missing: h.3.ln_1.weight"]),
         ({"n_layer": 2}, ["unexpected: h.2."]),
-        ({"n_layer": 30}, ["missing: h.3.ln_1.weight", "and 312 more"]),
+        (
+            {"n_layer": 999},
+            ["missing: h.3.ln_1.weight, h.3.ln_1.bias, ", f" and {12 * (999 - 3) - 12:,} more"],
+        ),
         ({"n_positions": 18}, ["wpe.weight is [17, 35], expected [18, 35]"]),
         ({"n_inner": 139}, ["h.2.mlp.c_fc.weight is [35, 140], expected [35, 139]"]),
         ({"vocab_size": 262}, ["wte.weight is [263, 35], expected [262, 35]"]),
@@ -349,12 +381,6 @@ def test_mlp_of_width_3_n_embd() -> None:
     np.testing.assert_allclose(model.parameters["blocks.0.mlp.W_2"], arrays["blocks.0.mlp.W_2"])
 
 
-def test_missing_tensors_are_counted(odd: Path) -> None:
-    message = refusal(change_config(odd, n_layer=999))
-    assert "missing: h.3.ln_1.weight, h.3.ln_1.bias, " in message
-    assert message.endswith(f" and {12 * (999 - 3) - 12:,} more")
-
-
 def test_vocabulary_larger_than_the_embedding(odd: Path) -> None:
     (odd / "added_tokens.json").write_text('{"<|pad|>": 263, "<|more|>": 264}')
     message = refusal(odd, VocabularyError)
@@ -397,18 +423,17 @@ def without_prefix(tensors: Tensors) -> Tensors:
     return {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
 
 
+def stored_tensors(model: str) -> Tensors:
+    """The tensors of a reference model by names without prefix, as the library reads them."""
+    files = (REFERENCE / model).glob("*.safetensors")
+    return {name: x for file in files for name, x in without_prefix(load_file(file)).items()}
+
+
 def half_without_prefix(tensors: Tensors) -> Tensors:
     return {
         name.removeprefix("transformer.") if i % 2 else name: tensor
         for i, (name, tensor) in enumerate(tensors.items())
     }
-
-
-@pytest.mark.parametrize("rename", [without_prefix, half_without_prefix])
-def test_names_with_and_without_prefix(odd: Path, rename: Callable[[Tensors], Tensors]) -> None:
-    file = change_tensors(odd, rename)
-    assert "wte.weight" in load_file(file) or "wpe.weight" in load_file(file)
-    assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
 
 
 def test_duplicate_tensors_with_and_without_prefix(odd: Path) -> None:
@@ -440,18 +465,20 @@ WRAPPED = (
 )
 
 
-@pytest.mark.parametrize("prefix", WRAPPED)
-def test_wrapper_prefixes_are_stripped(odd: Path, prefix: str) -> None:
-    change_tensors(odd, lambda tensors: {prefix + n: x for n, x in without_prefix(tensors).items()})
+@pytest.mark.parametrize("prefix", ["", *WRAPPED])
+@pytest.mark.parametrize("model", ["odd", "silu"])
+def test_prefixes_of_names_are_stripped(tmp_path: Path, model: str, prefix: str) -> None:
+    directory = copy_model(model, tmp_path)
+    change_tensors(
+        directory, lambda tensors: {prefix + n: x for n, x in without_prefix(tensors).items()}
+    )
+    assert np.array_equal(trace(directory).logits, trace(REFERENCE / model).logits)
+
+
+def test_some_names_have_a_prefix(odd: Path) -> None:
+    file = change_tensors(odd, half_without_prefix)
+    assert "wte.weight" in load_file(file) or "wpe.weight" in load_file(file)
     assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
-
-
-@pytest.mark.parametrize("prefix", ["_orig_mod.", "pretrained_model.", "base_model.model."])
-def test_wrapped_models_output_matrix(tmp_path: Path, prefix: str) -> None:
-    silu = copy_model("silu", tmp_path)
-    change_tensors(silu, lambda tensors: {prefix + name: x for name, x in tensors.items()})
-    assert f"{prefix}lm_head.weight" in load_file(silu / WEIGHTS)
-    assert np.array_equal(trace(silu).logits, trace(REFERENCE / "silu").logits)
 
 
 @pytest.mark.parametrize("prefix", ["encoder.", "decoder.transformer.", "Module.", "transformer_"])
@@ -487,12 +514,6 @@ def test_task_heads_are_reported_and_ignored(
     assert parameter_count(opened.config) == parameter_count(GPT2Config.from_file(odd / CONFIG))
     opened.save(odd.parent / "saved")
     assert not set(names) & set(load_file(odd.parent / "saved" / WEIGHTS))
-
-
-@pytest.mark.parametrize("name", ["scores.weight", "score", "h.0.score.weight", "v_head_2.weight"])
-def test_names_resembling_task_heads_are_rejected(odd: Path, name: str) -> None:
-    put_tensors(odd, {name: np.zeros(3, "f4")})
-    assert f"unexpected: {name}" in refusal(odd)
 
 
 @pytest.mark.parametrize(
@@ -561,15 +582,6 @@ def test_mask_buffers_are_ignored(odd: Path, prefix: str) -> None:
     assert np.array_equal(trace(odd).logits, trace(REFERENCE / "odd").logits)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["h.0.attn.bias.x", "h.x.attn.bias", "attn.bias", "h.0.attn.masked_biases", "x.h.0.attn.bias"],
-)
-def test_names_resembling_mask_buffers_are_rejected(odd: Path, name: str) -> None:
-    put_tensors(odd, {name: np.zeros((1, 1, 17, 17), "f4")})
-    assert f"unexpected: {name}" in refusal(odd)
-
-
 # The output matrix
 
 
@@ -631,11 +643,6 @@ def test_output_matrix_contradicting_tying_is_rejected_on_use(
     stored = load_file(one_head / WEIGHTS)["lm_head.weight"]
     opened = trace(one_head)
     assert np.allclose(opened.logits, opened.final @ stored.T, atol=1e-5)
-
-
-def test_output_matrix_of_the_wrong_shape(odd: Path) -> None:
-    put_tensors(odd, {"lm_head.weight": np.zeros((262, 35), "f4")})
-    assert "lm_head.weight is [262, 35], expected [263, 35]" in refusal(odd)
 
 
 # Shards
@@ -764,31 +771,50 @@ def test_non_finite_tensors_are_reported_on_use(odd: Path, name: str, value: flo
     assert str(caught.value) == f"h.1.{name} in {file} contains NaN or infinite numbers"
 
 
-def test_later_blocks_are_not_loaded(odd: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "spoilt", "readable", "path", "name"),
+    [
+        (
+            "odd",
+            r"transformer\.(h\.[12]|ln_f)\..*",
+            [*(f"blocks.0.attention.heads.{h}.weights" for h in range(5)), "blocks.0.output"],
+            "blocks.1.attention.heads.0.weights",
+            "h.1.ln_1.weight",
+        ),
+        (
+            "odd",
+            r"transformer\.h\.0\.(ln_2|mlp)\..*",
+            ["blocks.0.mid"],
+            "blocks.0.output",
+            "h.0.ln_2.weight",
+        ),
+        *(
+            (
+                "one_head",
+                re.escape(name),
+                ["blocks.0.attention.heads.0.weights", "blocks.1.output"],
+                "logits",
+                name,
+            )
+            for name in ("ln_f.weight", "ln_f.bias", "lm_head.weight")
+        ),
+    ],
+)
+def test_only_needed_tensors_are_read(
+    tmp_path: Path, model: str, spoilt: str, readable: list[str], path: str, name: str
+) -> None:
     def change(tensors: Tensors) -> None:
-        for name, tensor in tensors.items():
-            if not name.startswith(("transformer.h.0.", "transformer.w")):
-                tensor[...] = np.nan
+        for other in tensors:
+            if re.fullmatch(spoilt, other):
+                tensors[other][...] = np.nan
 
-    change_tensors(odd, change)
-    opened, sound = trace(odd), trace(REFERENCE / "odd")
-    for head in range(5):
-        assert np.array_equal(opened.head(0, head).weights, sound.head(0, head).weights)
-    assert np.array_equal(opened.blocks[0].output, sound.blocks[0].output)
-    with pytest.raises(CheckpointError, match=r"h\.1\.ln_1\.weight .*NaN"):
-        opened.head(1, 0).weights  # noqa: B018
-
-
-def test_the_mlp_is_not_read_for_attention(odd: Path) -> None:
-    def change(tensors: Tensors) -> None:
-        for name in IN_BLOCK[6:]:
-            tensors[f"transformer.h.0.{name}"][...] = np.nan
-
-    change_tensors(odd, change)
-    opened = trace(odd)
-    assert np.array_equal(opened.blocks[0].mid, trace(REFERENCE / "odd").blocks[0].mid)
-    with pytest.raises(CheckpointError, match=r"h\.0\.ln_2\.weight .*NaN"):
-        opened.blocks[0].output  # noqa: B018
+    directory = copy_model(model, tmp_path)
+    change_tensors(directory, change)
+    opened, sound = trace(directory), trace(REFERENCE / model)
+    for other in readable:
+        assert np.array_equal(at(opened, other), at(sound, other))
+    with pytest.raises(CheckpointError, match=f"{re.escape(name)} .*NaN"):
+        at(opened, path)
 
 
 def test_only_the_prompts_rows_of_the_token_embedding_are_read(odd: Path) -> None:
@@ -807,19 +833,6 @@ def test_only_the_prompts_rows_of_the_token_embedding_are_read(odd: Path) -> Non
     longer = GPT2.from_pretrained(odd).trace([0] * 13)
     with pytest.raises(CheckpointError, match=r"wte\.weight .*NaN"):
         longer.token_embedding  # noqa: B018
-
-
-@pytest.mark.parametrize("name", ["ln_f.weight", "ln_f.bias", "lm_head.weight"])
-def test_output_tensors_are_read_only_for_logits(one_head: Path, name: str) -> None:
-    def change(tensors: Tensors) -> None:
-        tensors[name][-1] = np.nan
-
-    change_tensors(one_head, change)
-    opened, sound = trace(one_head), trace(REFERENCE / "one_head")
-    assert np.array_equal(opened.head(0, 0).weights, sound.head(0, 0).weights)
-    assert np.array_equal(opened.blocks[1].output, sound.blocks[1].output)
-    with pytest.raises(CheckpointError, match=f"{name} .*NaN"):
-        opened.logits  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -989,15 +1002,19 @@ def test_arguments_of_the_wrong_type(odd: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["W", "", 5, None, ["W_E"], "blocks.3.mlp.W_1", "blocks.x.mlp.W_1", "W_U", "blocks.0"]
+    "path",
+    [
+        *("W", "", "blocks.3.mlp.W_1", "blocks.x.mlp.W_1", "W_U", "blocks.0", "blocks.9.mlp.W_1"),
+        *(5, None, ["W_E"], np.array("W_E"), {}, str),
+    ],
 )
-def test_unknown_parameters(odd: Path, path: Any) -> None:
-    on_disk = GPT2.from_pretrained(odd).parameters
-    in_memory = ParameterVector(on_disk.config)
-    for parameters in (on_disk, in_memory):
-        with pytest.raises(UnknownParameterError, match="there is no parameter") as caught:
-            parameters[path]
-        assert str(caught.value).startswith(f"there is no parameter {path!r}; parameters are W_E,")
+def test_unknown_parameters(path: Any) -> None:
+    on_disk = GPT2.from_pretrained(REFERENCE / "odd").parameters
+    for parameters in (on_disk, ParameterVector(on_disk.config)):
+        for call in (parameters.read, parameters.rows, parameters.__getitem__):
+            with pytest.raises(UnknownParameterError, match=r"no parameter .*parameters are W_E,"):
+                call(path)
+        assert path not in parameters
         assert parameters.get(path) is None
         assert len(parameters) == len(list(parameters)) == 4 + 12 * 3
 
@@ -1093,9 +1110,7 @@ def test_the_deepest_model_is_saved_and_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
 def test_parameters_equal_the_stored_numbers(model: str, dtype: str) -> None:
     """Equal to the safetensors library's numbers; NumPy has no bfloat16."""
-    stored: Tensors = {}
-    for file in (REFERENCE / model).glob("*.safetensors"):
-        stored |= without_prefix(load_file(file))
+    stored = stored_tensors(model)
     opened = GPT2.from_pretrained(REFERENCE / model, dtype=dtype)
     checkpoint = opened.parameters
     assert {tensor_name(path) for path in checkpoint} <= stored.keys()
@@ -1133,20 +1148,14 @@ def test_dtype_of_parameters_and_results(dtype: Any) -> None:
 
 @pytest.mark.parametrize(
     "dtype",
-    ["float16", "bfloat16", np.float16, "int32", int, bool, object, "complex64", ">f4", ">f8"],
+    [
+        *("float16", "bfloat16", np.float16, "int32", int, bool, object, "complex64", ">f4", ">f8"),
+        *("", "single precision", 32, ["f4"], "f4,f4", ",", {"names": ["f4"]}),
+    ],
 )
 def test_dtypes_other_than_float32_and_float64(dtype: Any) -> None:
     if dtype in (">f4", ">f8") and np.dtype(dtype).isnative:
         pytest.skip("this machine's own byte order")
-    with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
-        GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
-    assert repr(dtype) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "dtype", ["", "single precision", 32, ["f4"], "f4,f4", ",", {"names": ["f4"]}]
-)
-def test_an_invalid_dtype(dtype: Any) -> None:
     with pytest.raises(InvalidValueError, match="float32 or float64") as caught:
         GPT2.from_pretrained(REFERENCE / "odd", dtype=dtype)
     assert repr(dtype) in str(caught.value)
@@ -1188,9 +1197,7 @@ def test_the_published_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "bfloat16"])
 def test_names_and_shapes_of_transformers_files(model: str) -> None:
-    stored: Tensors = {}
-    for file in (REFERENCE / model).glob("*.safetensors"):
-        stored |= without_prefix(load_file(file))
+    stored = stored_tensors(model)
     other = {"lm_head.weight"} | {
         f"h.{i}.attn.{b}" for i in (0, 1) for b in ("bias", "masked_bias")
     }
@@ -1198,16 +1205,6 @@ def test_names_and_shapes_of_transformers_files(model: str) -> None:
     config = GPT2Config.from_file(REFERENCE / model / "config.json")
     assert tensor_shapes(config) == written
     assert parameter_count(config) == sum(stored[name].size for name in written)
-
-
-def test_modified_files_are_not_mixed_with_loaded_tensors(tmp_path: Path) -> None:
-    model = GPT2.from_pretrained(REFERENCE / "odd")
-    model.save(tmp_path)
-    opened = GPT2.from_pretrained(tmp_path)
-    opened.trace([1, 2, 3]).blocks[0].attention  # noqa: B018 (reads layer 0)
-    model.save(tmp_path)
-    with pytest.raises(CheckpointError, match="has changed since it was opened"):
-        opened.trace([1, 2, 3]).logits  # noqa: B018
 
 
 def test_untied_model_saved_over_itself(tmp_path: Path) -> None:
@@ -1236,23 +1233,10 @@ def test_embedding_rows_out_of_range(rows: Any) -> None:
 
 def test_rows_of_parameters_other_than_embeddings() -> None:
     parameters = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
-    stored = load_file(REFERENCE / "odd" / WEIGHTS)
-    prefix = "transformer." if "transformer.wpe.weight" in stored else ""
-    assert np.array_equal(
-        parameters.rows("W_P")[[2, 0, 2]], stored[f"{prefix}wpe.weight"][[2, 0, 2]]
-    )
+    stored = stored_tensors("odd")
+    assert np.array_equal(parameters.rows("W_P")[[2, 0, 2]], stored["wpe.weight"][[2, 0, 2]])
     assert parameters.rows("W_P")[[]].shape == (0, 35)
-    assert np.array_equal(parameters.rows("gain")[[1]], stored[f"{prefix}ln_f.weight"][[1]])
-
-
-@pytest.mark.parametrize("path", [5, None, ["W_E"], np.array("W_E"), {}, str, "blocks.9.mlp.W_1"])
-def test_invalid_parameter_paths(path: Any) -> None:
-    on_disk = Checkpoint(REFERENCE / "odd", GPT2Config.from_file(REFERENCE / "odd/config.json"))
-    for parameters in (on_disk, ParameterVector(on_disk.config)):
-        assert path not in parameters
-        for call in (parameters.read, parameters.rows, parameters.__getitem__):
-            with pytest.raises(UnknownParameterError, match="there is no parameter "):
-                call(path)
+    assert np.array_equal(parameters.rows("gain")[[1]], stored["ln_f.weight"][[1]])
 
 
 @pytest.mark.parametrize("variant", [5, [1] * 100_000, "a/b", "", " " * 1000, "\x1b[2J"], ids=str)
