@@ -10,6 +10,7 @@ from conftest import REFERENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from stand_ins import Contrary
 
 from attnlab import (
     GPT2,
@@ -84,22 +85,6 @@ def test_softmax_of_huge_and_infinite_scores() -> None:
     assert softmax([-math.inf, 5.0, -math.inf]).tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("scores", "message"),
-    [
-        ([[1.0, 2.0], [-math.inf, -math.inf]], "only -inf"),
-        ([1.0, math.nan], "NaN"),
-        ([1.0, math.inf], r"\+inf"),
-        ([], "non-empty rows"),
-        (3.0, "non-empty rows"),
-    ],
-)
-def test_softmax_rejects_invalid_input(scores: object, message: str) -> None:
-    with pytest.raises(AttnlabError, match=message) as caught:
-        softmax(scores)
-    assert isinstance(caught.value, ValueError)
-
-
 def test_layer_norm_has_gain_bias_and_the_biased_variance() -> None:
     # mean 2, variance (1 + 0 + 1) / 3
     unit = 1 / math.sqrt(2 / 3)
@@ -143,6 +128,11 @@ def test_gelu_of_any_shape(shape: tuple[int, ...]) -> None:
         (lambda: softmax([[1.0], [1.0, 2.0]]), "isn't an array"),
         (lambda: softmax([1j]), "complex"),
         (lambda: softmax([True]), "bool"),
+        (lambda: softmax(Contrary()), "x isn't an array of numbers"),
+        (lambda: softmax([[1.0, 2.0], [-math.inf, -math.inf]]), "only -inf"),
+        (lambda: softmax([1.0, math.nan]), "NaN"),
+        (lambda: softmax([1.0, math.inf]), r"\+inf"),
+        *((lambda x=x: softmax(x), "non-empty rows") for x in ([], 3.0)),
     ],
 )
 def test_invalid_input_is_rejected(call: object, message: str) -> None:
@@ -209,15 +199,6 @@ def test_masked_arrays_are_rejected() -> None:
             call(x)
         call(x.filled(0))
         call(np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 9))  # none is masked
-
-
-def test_objects_that_raise_on_access() -> None:
-    class Closed:
-        def __getattr__(self, name: str) -> Any:
-            raise RuntimeError(name)
-
-    with pytest.raises(AttnlabError, match="x isn't an array of numbers"):
-        softmax(Closed())  # type: ignore[arg-type]
 
 
 def test_more_heads_than_columns_are_rejected() -> None:

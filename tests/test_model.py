@@ -24,6 +24,7 @@ import pytest
 from conftest import REFERENCE
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from stand_ins import Contrary
 
 import attnlab
 from attnlab import GPT2, AttnlabError, Checkpoint, GPT2Config, Tokenizer, self_attention
@@ -93,7 +94,6 @@ def test_arrays_by_parameter_paths(model: str) -> None:
             lambda m: m.generate(["a dog", "a cat"], 1),
             r"expected one text or token ids; got \['a dog'",
         ),
-        (lambda m: m.trace(None), "expected a text or token ids; got None"),
         (lambda m: m.generate("a", 3, do_sample=False), "'do_sample'; settings are temperature"),
         (lambda m: m.stream("a", 3, temprature=0), "'temprature'; settings are temperature"),
         (lambda m: m.trace("the hen").tokens.index("n"), r"use tokens.find\(text\)"),
@@ -670,11 +670,14 @@ def test_types_of_ids(odd: GPT2, form: str) -> None:
         ({"input_ids": IDS, "attention_mask": Tensor(np.array([1, 1, 0]))}, "excludes tokens"),
         (Tensor(np.array([0.5])), "must be integers; got float64"),
         (Tensor(np.array(IDS), device="meta"), "a 1-D array of integers"),
-        ({"input_ids": []}, "no tokens"),
-        ([[]], "no tokens"),
+        *((nothing, "no tokens") for nothing in ("", [], [[]], {"input_ids": []})),
+        ([5, -1], "-1 at position 1"),
+        ([*range(18)], "1[89] tokens.*17 positions"),
+        ("hen " * 10, "17 positions"),
+        (None, "expected a text or token ids; got None"),
     ],
 )
-def test_invalid_ids(odd: GPT2, argument: Any, message: str) -> None:
+def test_invalid_ids_and_texts(odd: GPT2, argument: Any, message: str) -> None:
     for call in (odd.trace, lambda ids: odd.generate(ids, 1)):
         with pytest.raises(AttnlabError, match=message):
             call(argument)
@@ -759,16 +762,6 @@ def test_attentions_and_hidden_states_like_transformers(model: str) -> None:
         wanted = expected[f"blocks.{layer}.attention.weights"]
         np.testing.assert_allclose(weights[0], wanted, atol=1e-10)
         assert not weights.flags.writeable
-
-
-class Contrary:
-    """An object that raises on any access."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError("no attribute")
-
-    def __repr__(self) -> str:
-        raise RuntimeError("no words")
 
 
 def test_replacing_the_tokenizer() -> None:

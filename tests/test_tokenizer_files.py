@@ -353,6 +353,42 @@ def test_a_damaged_tokenizer_json(tmp_path: Path, values: dict[str, object], mes
     assert message in refusal(directory)
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"add_prefix_space": 1}, "add_prefix_space must be true or"),
+        ({"add_bos_token": "yes"}, "add_bos_token must be true or false"),
+        ({"bos_token": 5}, "bos_token must be a string or an object with content"),
+        ({"tokenizer_class": "CLIPTokenizer"}, "'CLIPTokenizer' requires"),
+        ({"added_tokens_decoder": {"x": {}}}, "decoder can't be read"),
+        ({"added_tokens_decoder": {"301": {}}}, "must have an id and"),
+    ],
+)
+def test_damaged_settings(tmp_path: Path, values: dict[str, object], message: str) -> None:
+    directory = copy_tokenizer("two_files", tmp_path)
+    change(directory / "tokenizer_config.json", **values)
+    assert message in refusal(directory)
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, but must have"),
+        ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, but must have"),
+        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and content"),
+        ("special_tokens_map.json", {"pad_token": {"id": 1}}, "pad_token must be a string or"),
+        ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' requires a"),
+        ("vocab.json", {"Ġthe": 0}, "'!' and 'Ġthe' have the same id, 0"),
+    ],
+)
+def test_damage_in_other_files(
+    tmp_path: Path, file: str, values: dict[str, object], message: str
+) -> None:
+    directory = copy_tokenizer("two_files", tmp_path)
+    change(directory / file, **values)
+    assert message in refusal(directory)
+
+
 def test_merges_as_text_equal_merges_as_pairs(tmp_path: Path) -> None:
     directory = copy_tokenizer("saved_by_5", tmp_path)
     file = directory / "tokenizer.json"
@@ -370,38 +406,6 @@ def test_models_unsupported_by_the_library_are_refused(tmp_path: Path, name: str
     assert "PreTokenizer" in refusal(directory)
 
 
-@pytest.mark.parametrize(
-    ("file", "values", "message"),
-    [
-        ("tokenizer_config.json", {"add_prefix_space": 1}, "add_prefix_space must be true or"),
-        ("tokenizer_config.json", {"add_bos_token": "yes"}, "add_bos_token must be true or false"),
-        (
-            "tokenizer_config.json",
-            {"bos_token": 5},
-            "bos_token must be a string or an object with content",
-        ),
-        ("tokenizer_config.json", {"tokenizer_class": "CLIPTokenizer"}, "'CLIPTokenizer' requires"),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"x": {}}}, "decoder can't be read"),
-        ("tokenizer_config.json", {"added_tokens_decoder": {"301": {}}}, "must have an id and"),
-        ("added_tokens.json", {"<|pad|>": 303}, "'<|pad|>' has id 303, but must have"),
-        ("added_tokens.json", {"!": 301}, "the added token '!' has id 301, but must have"),
-        ("added_tokens.json", {"<|pad|>": "301"}, "must have an id and content"),
-        (
-            "special_tokens_map.json",
-            {"pad_token": {"id": 1}},
-            "pad_token must be a string or an object",
-        ),
-        ("config.json", {"tokenizer_class": "XLNetTokenizer"}, "'XLNetTokenizer' requires a"),
-    ],
-)
-def test_damaged_settings(
-    tmp_path: Path, file: str, values: dict[str, object], message: str
-) -> None:
-    directory = copy_tokenizer("two_files", tmp_path)
-    change(directory / file, **values)
-    assert message in refusal(directory)
-
-
 def test_a_prepended_token_must_exist(tmp_path: Path) -> None:
     directory = copy_tokenizer("two_files", tmp_path)
     change(directory / "tokenizer_config.json", add_bos_token=True)
@@ -409,43 +413,19 @@ def test_a_prepended_token_must_exist(tmp_path: Path) -> None:
     assert "'<|endoftext|>' is added to every text, but has no id" in refusal(directory)
 
 
-def damage(vocabulary: dict[str, Any], merges: list[str], kind: str) -> None:
-    if kind == "an id appears twice":
-        vocabulary["Ġthe"] = vocabulary["!"]
-    elif kind == "a merge has no token":
-        merges.append("x y")
-    elif kind == "merges cut off":
-        del merges[4:]
-    elif kind == "a line of three":
-        merges.append("a b c")
-    elif kind == "ids are strings":
-        vocabulary["Ġthe"] = "260"
-    elif kind == "half a character":
-        vocabulary["\ud800"] = 999
-
-
 @pytest.mark.parametrize(
-    ("kind", "message"),
+    ("kept", "added", "message"),
     [
-        ("an id appears twice", "'!' and 'Ġthe' have the same id, 0"),
-        (
-            "a merge has no token",
-            "merge 45 must be two tokens whose concatenation is a third; got 'x y'",
-        ),
-        ("merges cut off", "40 tokens are neither bytes nor merged nor special"),
-        ("a line of three", "merges.txt, line 46: expected two symbols; got 'a b c'"),
-        ("ids are strings", "id of 'Ġthe' isn't an integer: '260'"),
-        ("half a character", "an unpaired surrogate"),
+        (45, "x y", "merge 45 must be two tokens whose concatenation is a third; got 'x y'"),
+        (45, "a b c", "merges.txt, line 46: expected two symbols; got 'a b c'"),
+        (5, "", "40 tokens are neither bytes nor merged nor special"),
     ],
 )
-def test_damaged_pairs(tmp_path: Path, kind: str, message: str) -> None:
+def test_damaged_merges(tmp_path: Path, kept: int, added: str, message: str) -> None:
     directory = copy_tokenizer("two_files", tmp_path)
-    vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
-    head, *pairs = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
-    pairs = [line for line in pairs if line]
-    damage(vocabulary, pairs, kind)
-    (directory / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    (directory / "merges.txt").write_text("\n".join([head, *pairs]), encoding="utf-8")
+    lines = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
+    text = "\n".join([*lines[:kept], added])
+    (directory / "merges.txt").write_text(text, encoding="utf-8")
     assert message in refusal(directory)
 
 
