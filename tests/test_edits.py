@@ -335,6 +335,9 @@ def test_function_edits_are_reapplied_after_earlier_edits(odd: GPT2) -> None:
     assert len(seen) == 2
     assert np.array_equal(seen[1], trace.edited(doubled).blocks[1].mlp.hidden)
     assert np.array_equal(function.blocks[1].mlp.hidden, -seen[1])
+    # Edited twice, and its input too, which the first edit's original depends on.
+    again = trace.edited(doubled | {hidden: lambda x: -x}).edited({hidden: lambda x: x + 1})
+    assert np.array_equal(again.blocks[1].mlp.hidden, 1 - seen[1])
     array = trace.edited({hidden: seen[0]}).edited(doubled)
     assert np.array_equal(array.blocks[1].mlp.hidden, seen[0])
 
