@@ -152,23 +152,36 @@ def test_every_changed_byte_is_detected(trace: Trace, tmp_path: Path) -> None:
     assert open_trace(file).tokens == trace.tokens
 
 
-def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
-    file = record_trace(trace, tmp_path)
-    tensors = load_file(file)
+def recorded(trace: Trace, directory: Path) -> tuple[Path, dict[str, Any], dict[str, str]]:
+    """A trace file, its tensors, and its metadata without format and checksum."""
+    file = record_trace(trace, directory)
     with safe_open(file, "np") as opened:
         metadata = opened.metadata()
     metadata.pop("sha256")
     assert metadata.pop("format") == FORMAT
+    return file, load_file(file), metadata
+
+
+def forge(
+    file: Path, tensors: dict[str, Any], metadata: dict[str, str], changed: dict[str, Any]
+) -> None:
+    """Write a trace file with changed metadata or tensors and a correct checksum."""
+    texts = {name: value for name, value in changed.items() if isinstance(value, str)}
+    arrays = {name: value for name, value in changed.items() if name not in texts}
+    write_sealed(file, FORMAT, tensors | arrays, metadata | texts)
+
+
+def test_files_of_other_kinds(trace: Trace, tmp_path: Path) -> None:
+    file, tensors, metadata = recorded(trace, tmp_path)
     ids = json.loads(metadata["ids"])
+    lengths = tensors["vocabulary.lengths"].copy()
+    lengths[:2] += [-2, 2]  # with the same sum
     for changed, message in (
         ({"config": "{}"}, "vocab_size is missing"),
-        ({"config": "["}, "complete"),
         ({"ids": json.dumps([*ids, 9])}, "complete"),
-        ({"ids": "[99999]"}, "complete"),
-        ({"ids": "7"}, "complete"),
-        ({"symbols": "[]"}, "complete"),
+        ({"vocabulary.lengths": lengths}, "lengths don't match its bytes"),
     ):
-        write_sealed(file, FORMAT, tensors, metadata | changed)
+        forge(file, tensors, metadata, changed)
         with pytest.raises(RecordingError, match=message):
             open_trace(file)
     for name in ("embedding", "blocks.1.attention.K", "blocks.2.output", "vocabulary.bytes"):
@@ -218,13 +231,17 @@ CONFIG = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_h
         {"config": json.dumps(CONFIG | {"n_layer": 1000})},
         {"config": json.dumps(CONFIG | {"n_head": 10})},
         {"config": "7"},
+        {"config": "["},
+        {"ids": "7"},
         {"ids": "[]"},
+        {"ids": "[99999]"},
         {"ids": '{"a": 1}'},
         {"ids": "[1e400]"},
         {"ids": f"[{10**30}]"},
         {"symbols": "[" * 100_000},
         {"symbols": json.dumps([7] * 263)},
         {"symbols": "null"},
+        {"symbols": "[]"},
         {"embedding": np.zeros((9, 20), np.float32)},
         {"embedding": np.zeros((12, 35), np.int64)},
         {"final": np.full((12, 35), np.nan, np.float32)},
@@ -240,19 +257,9 @@ CONFIG = {"vocab_size": 263, "n_positions": 17, "n_embd": 35, "n_layer": 3, "n_h
 def test_forged_files_with_a_correct_checksum_are_refused(
     forged: dict[str, Any], trace: Trace, tmp_path: Path
 ) -> None:
-    file = record_trace(trace, tmp_path)
-    tensors = load_file(file)
-    with safe_open(file, "np") as opened:
-        metadata = opened.metadata()
-    for name in ("sha256", "format"):
-        metadata.pop(name)
+    file, tensors, metadata = recorded(trace, tmp_path)
     assert set(CONFIG.items()) <= set(json.loads(metadata["config"]).items())
-    for name, value in forged.items():
-        if isinstance(value, str):
-            metadata[name] = value
-        else:
-            tensors[name] = value
-    write_sealed(file, FORMAT, tensors, metadata)
+    forge(file, tensors, metadata, forged)
     with pytest.raises(RecordingError, match="complete"):
         open_trace(file)
 
@@ -285,7 +292,7 @@ def test_compressed_zeros_are_refused_before_reading(
         call = f"attnlab.open_trace({str(file)!r})"
     else:
         with (
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
             archive.open("weights.npy", "w", force_zip64=True) as member,
         ):
             header = {"descr": "|u1", "fortran_order": False, "shape": (large,)}

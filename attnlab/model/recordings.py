@@ -177,7 +177,7 @@ def read(path: FilePath) -> tuple[Ids, Vocabulary, NoParameters, dict[str, Any],
         config = GPT2Config.from_dict(json.loads(metadata["config"]))
         raw, lengths = tensors.pop("vocabulary.bytes"), tensors.pop("vocabulary.lengths")
         vocabulary = RecordedVocabulary(json.loads(metadata["symbols"]), raw.tobytes(), lengths)
-        if lengths.ndim != 1 or lengths.min() < 0 or lengths.sum() != raw.size:
+        if lengths.min() < 0 or lengths.sum() != raw.size:
             raise InvalidValueError("the vocabulary's lengths don't match its bytes")
         ids = check_ids(json.loads(metadata["ids"]), config.vocab_size)
         parameters = NoParameters(config, tensors["embedding"].dtype, metadata["origin"])
