@@ -788,6 +788,7 @@ def test_non_finite_tensors_are_reported_on_use(odd: Path, name: str, value: flo
             "blocks.0.output",
             "h.0.ln_2.weight",
         ),
+        ("silu", r"lm_head\.weight", ["final"], "logits", "lm_head.weight"),
         *(
             (
                 "one_head",

@@ -131,6 +131,7 @@ UNIMPLEMENTED: list[tuple[str, Any]] = [
     ("activation_function", ["gelu"]),
     ("add_cross_attention", True),
     ("add_cross_attention", None),
+    ("add_cross_attention", 0),
     ("pruned_heads", {"0": [1]}),
 ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import MODELS, REFERENCE, needs
+from conftest import MODELS, REFERENCE, RELATIVES, needs
 from runs import every_step
 
 from attnlab import GPT2, AttnlabError, ForwardPass, Tokenizer, softmax
@@ -58,7 +58,7 @@ def test_cached_logits_equal_uncached_logits(name: str) -> None:
             assert np.allclose(logits[::3], expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS + RELATIVES)
 def test_joined_trace_equals_an_uncached_run(name: str) -> None:
     model = GPT2.from_pretrained(REFERENCE / name)
     generated = model.generate([5, 80, 5, 261], 9, temperature=0.8, seed=1, trace=True)

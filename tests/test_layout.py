@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -35,21 +36,24 @@ ORDER = [room for floor in FLOORS for room in floor.split()]
 ENTRIES = 20
 
 
+@cache
+def modules_of(file: Path) -> set[str]:
+    """The modules of attnlab that a file imports, also in functions and for types alone."""
+    result = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            result |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            result |= {alias.name for alias in node.names}
+    return {name for name in result if name.startswith("attnlab.")}
+
+
 def imports_of(room: str) -> set[str]:
     """The other packages that a package imports."""
     file = PACKAGE / f"{room}.py"
     sources = [file] if file.is_file() else sorted((PACKAGE / room).rglob("*.py"))
-    result = set()
-    for source in sources:
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            else:
-                continue
-            result |= {name.split(".")[1] for name in names if name.startswith("attnlab.")}
-    return (result & set(ORDER)) - {room}
+    names = {name for source in sources for name in modules_of(source)}
+    return ({name.split(".")[1] for name in names} & set(ORDER)) - {room}
 
 
 def test_every_module_is_in_the_import_order() -> None:
@@ -80,15 +84,6 @@ def test_modules_that_the_book_imports_from_the_package() -> None:
 @pytest.mark.parametrize("room", ORDER)
 def test_imports_run_one_way(room: str) -> None:
     assert imports_of(room) <= set(ORDER[: ORDER.index(room)])
-
-
-def modules_of(file: Path) -> set[str]:
-    """The modules of attnlab that a file imports, for types alone too."""
-    result = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            result |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return result
 
 
 def test_no_circular_imports() -> None:

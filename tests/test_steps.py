@@ -60,6 +60,7 @@ NEEDS = {
     "blocks.0.input": ("embedding",),
     "blocks.2.input": ("blocks.1.output",),
     "blocks.1.output": ("blocks.1.mid", "blocks.1.mlp.output", "blocks.1.mlp_dropout"),
+    "blocks.1.mlp.activated": ("blocks.1.mlp.hidden", "blocks.1.mlp.activation"),
     "blocks.1.mlp.epsilon": ("epsilon",),
     "blocks.1.mlp.X": (
         *("blocks.1.mid", "blocks.1.mlp.gain"),

@@ -335,12 +335,12 @@ def test_special_must_be_a_boolean(special: Any) -> None:
 def test_repr_of_many_tokens_shows_the_first_and_last() -> None:
     lines = repr(TINY.tokens([84] * 1024)).split("\n")
     assert [line.split()[0] for line in lines[1:]] == [str(n) for n in range(1024)]
-    lines = repr(TINY.tokens([84] * 100_000)).split("\n")
+    lines = repr(TINY.tokens([84] * 2_000)).split("\n")
     assert len(lines) == 1026
     assert [line.split()[:2] for line in lines[-3:]] == [
         ["1022", "84"],
         ["…", "…"],
-        ["99999", "84"],
+        ["1999", "84"],
     ]
 
 

@@ -37,14 +37,6 @@ TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 STEPS = ("raw_scores", "scores", "masked_scores", "weights", "context")
 
 
-def part(trace: ForwardPass, path: str) -> Any:
-    """The step at a path such as blocks.0.attention.X."""
-    value: Any = trace
-    for name in path.split("."):
-        value = value[int(name)] if name.isdigit() else getattr(value, name)
-    return value
-
-
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", MODELS + RELATIVES)
 def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
@@ -54,7 +46,7 @@ def test_every_intermediate_against_transformers(name: str, dtype: str) -> None:
     for path in expected.files:
         if path == "ids":
             continue
-        computed, wanted = part(trace, path), expected[path]
+        computed, wanted = attnlab.at(trace, path), expected[path]
         assert computed.shape == wanted.shape, path
         assert computed.dtype == dtype, path
         assert not computed.flags.writeable, path
@@ -321,7 +313,7 @@ def test_a_batch_equals_its_sequences_alone(odd: GPT2) -> None:
     for index in np.ndindex(2, 3):
         alone = odd.trace(ids[index])
         for path in ("embedding", "blocks.1.attention.weights", "blocks.2.mlp.hidden", "logits"):
-            actual, expected = part(together, path)[index], part(alone, path)
+            actual, expected = attnlab.at(together, path)[index], attnlab.at(alone, path)
             assert np.abs(actual - expected).max() < 1e-5 * max(1, np.abs(expected).max()), path
     assert repr(together).startswith(
         "Forward pass of 2 x 3 x 17 tokens through 3 blocks of 5 heads"
