@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnlab import GPT2Config
@@ -283,6 +283,7 @@ KEYS = st.sampled_from([*NAMES, *GPT2S, *FIXED, "model_type", "quantization_conf
 VALUES = st.none() | st.booleans() | st.integers(-2, 64) | st.floats() | st.text(max_size=3)
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=1)))
 def test_arbitrary_settings_raise_only_config_errors(changed: dict[str, Any]) -> None:
     try:

@@ -282,10 +282,11 @@ def test_edited_runs_equal_runs_by_hand(T: int) -> None:
         by_hand, order = ByHand(base, edits), orders(base, rng)[seed % 3]
         fresh = model.trace(ids)
         edited = fresh.edited(edits)
-        if seed % 2:
+        if seed % 3 == 1:
             check(fresh, plain, order)
         check(edited, by_hand, order)
-        check(fresh, plain, order)
+        if seed % 3 == 0:
+            check(fresh, plain, order)
 
 
 @SHORT_AND_LONG
@@ -721,12 +722,14 @@ def test_invalid_edit_paths(odd: GPT2, path: str, message: str) -> None:
         ("blocks.0.attention.pattern", "TransformerLens's pattern is blocks"),
         ("", "Trace has blocks"),
         ("embedding.0", "there is no part 'embedding.0'$"),
+        ("logits.T", "there is no part 'logits.T'"),
+        *((path, "path must be a str") for path in (None, [], np.array(["Q"]))),
         ("_run", "Trace has blocks"),
         (3, "path must be a str, .* got 3"),
         (["embedding"], r"got \['embedding'\]"),
     ],
 )
-def test_edits_of_missing_layers_and_heads(odd: GPT2, path: Any, message: str) -> None:
+def test_paths_of_missing_parts(odd: GPT2, path: Any, message: str) -> None:
     with pytest.raises(AttnlabError, match=message) as caught:
         attnlab.at(odd.trace("the hen"), path)
     assert len(str(caught.value)) < 500
@@ -939,15 +942,15 @@ def test_every_edited_step_has_an_explanation(T: int) -> None:
     trace = random_model(T, 2).trace(np.arange(T))
     for seed, path in enumerate(editable(trace)[:: 1 if T < 100 else 3]):
         head = trace.edited({path: edit_of(trace, path, seed)}).head(1, 1)
-        for query, key in ((T - 1, 2), (1, T - 1)):
-            cell, row = head.explain(query, key), head.explain(query)
-            assert path in cell.title
-            for name in ("raw_scores", "scores", "masked_scores", "weights"):
-                stored = getattr(head, name)[query]
-                assert cell.numbers[name] == stored[key], path
-                assert row.numbers[name] == stored.tolist(), path
-            assert row.numbers["context"] == head.context[query].tolist()
-            assert ("edited here" in str(cell)) <= (path.rpartition(".")[0] in head.path)
+        query, key = (1, T - 1) if seed % 2 else (T - 1, 2)
+        cell, row = head.explain(query, key), head.explain(query)
+        assert path in cell.title
+        for name in ("raw_scores", "scores", "masked_scores", "weights"):
+            stored = getattr(head, name)[query]
+            assert cell.numbers[name] == stored[key], path
+            assert row.numbers[name] == stored.tolist(), path
+        assert row.numbers["context"] == head.context[query].tolist()
+        assert ("edited here" in str(cell)) <= (path.rpartition(".")[0] in head.path)
 
 
 @pytest.mark.parametrize("prefix", ["", ".heads.2"], ids=["layer", "head"])

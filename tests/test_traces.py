@@ -104,10 +104,9 @@ def test_lists_of_texts(pocket: GPT2) -> None:
 @pytest.mark.parametrize(
     "parts",
     [
-        *("blocks.*.attention.heads.*.context", "blocks.*.mlp.output", "blocks.*.output"),
-        *("blocks.*.attention.heads.*.Q", "blocks.*.attention.heads.*.K", "embedding"),
+        *("blocks.*.attention.heads.*.context", "blocks.*.attention.heads.*.K", "embedding"),
         *("blocks.*.attention.heads.*.weights", "blocks.*.attention.heads.*.X"),
-        *("blocks.*.mlp.hidden", "blocks.*.attention.heads.*.output", "blocks.*.attention.V"),
+        *("blocks.*.attention.heads.*.output", "blocks.*.mlp.hidden"),
     ],
 )
 def test_patching_pairs_equals_patching_each_alone(
