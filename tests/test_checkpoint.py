@@ -699,25 +699,24 @@ def test_index_pointing_outside_its_directory(sharded: Path, target: str) -> Non
     assert repr(target) in message
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", None, 3])
-def test_index_without_files(sharded: Path, name: object) -> None:
-    point_to(sharded, name)
-    assert INDEX in refusal(sharded)
-
-
 @pytest.mark.parametrize(
-    "name", ["gone.safetensors", "model-00001-of-00003.safetensors.", "x" * 300, "a\0b"]
+    ("name", "error", "expected"),
+    [
+        *((name, CheckpointError, INDEX) for name in ("", ".", "..", None, 3)),
+        ("gone.safetensors", MissingFileError, "gone.safetensors, named in"),
+        (f"{SHARD}.", MissingFileError, f"{SHARD}., named in"),
+        ("x" * 300, MissingFileError, "x" * 80),
+        ("a\0b", MissingFileError, r"a\x00b, named in"),
+        ("vocab.json", CheckpointError, "vocab.json isn't a safetensors file"),
+    ],
 )
-def test_index_naming_a_missing_shard(sharded: Path, name: str) -> None:
+def test_index_naming_a_wrong_file(
+    sharded: Path, name: object, error: type[Exception], expected: str
+) -> None:
     point_to(sharded, name)
-    message = refusal(sharded, MissingFileError)
-    assert (name[:80] if name.isprintable() else repr(name)[1:-1]) in message
-    assert str(sharded / INDEX) in message
-
-
-def test_index_naming_a_non_weight_file(sharded: Path) -> None:
-    point_to(sharded, "vocab.json")
-    assert f"{sharded / 'vocab.json'} isn't a safetensors file" in refusal(sharded)
+    message = refusal(sharded, error)
+    assert expected in message
+    assert str(sharded) in message
 
 
 @pytest.mark.parametrize(
