@@ -148,6 +148,8 @@ class EditedRun(Run):
             *_, outermost = enclosing_steps(self.graph, path)
             return select_part(self, path, self._before_edits(outermost))
 
+    # Run's methods on the owner, since an EditedRun's would search for the owner again.
+
     def is_stored(self, path: str) -> bool:
         return Run.is_stored(self._owner(path), path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -85,7 +86,7 @@ class Tokenizer:
         try:
             return cls(read_settings(path))
         except VocabularyError as error:
-            if str(path) in str(error):
+            if f"{path}{os.sep}" in str(error):  # the error names a file
                 raise
             raise VocabularyError("tokenizer in {path}: {error}", path=path, error=error) from None
 
