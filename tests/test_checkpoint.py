@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, load_file, save_file
 
 from attnlab import GPT2, GPT2Config, Tokenizer, Trace, at
-from attnlab.checkpoints.checkpoint import Checkpoint, tensor_name, tensor_shapes
+from attnlab.checkpoints.checkpoint import Checkpoint, tensor_name
 from attnlab.errors import (
     AttnlabError,
     CheckpointError,
@@ -44,7 +44,7 @@ from attnlab.errors import (
     VocabularyError,
 )
 from attnlab.forward.config import LARGEST
-from attnlab.forward.parameters import ParameterVector, parameter_count
+from attnlab.forward.parameters import ParameterVector, parameter_count, parameter_shapes
 from attnlab.support.formats import CONFIG
 
 PROMPT = "the hen in a thin inn"
@@ -70,6 +70,11 @@ def one_head(tmp_path: Path) -> Path:
 @pytest.fixture
 def sharded(tmp_path: Path) -> Path:
     return copy_model("sharded", tmp_path / "sharded")
+
+
+def tensor_shapes(config: GPT2Config) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor in the files of a model with a tied output matrix."""
+    return {tensor_name(path): shape for path, shape in parameter_shapes(config).items()}
 
 
 def trace(directory: Path, **options: Any) -> Trace:

@@ -32,7 +32,6 @@ from attnlab.forward.parameters import (
     Shape,
     no_parameter,
     parameter_paths,
-    parameter_shapes,
     shapes_in_block,
     shapes_outside_of_blocks,
 )
@@ -128,19 +127,6 @@ def tensor_name(path: str) -> str:
     if match is None or match[2] not in NAMES:
         raise no_parameter(path)
     return f"h.{match[1]}.{NAMES[match[2]]}"
-
-
-def stored_shape(path: str, shape: Shape) -> Shape:
-    """A parameter's shape in files, where W_U is transposed as in nn.Linear."""
-    return shape[::-1] if path == "W_U" else shape
-
-
-def tensor_shapes(config: GPT2Config) -> dict[str, Shape]:
-    """Name and shape of every tensor in Hugging Face's files."""
-    return {
-        tensor_name(path): stored_shape(path, shape)
-        for path, shape in parameter_shapes(config).items()
-    }
 
 
 def save_parameters(parameters: Parameters, directory: Path) -> None:
@@ -565,9 +551,10 @@ def _check_entries(
     tensors = {name: entry for name, entry in entries.items() if not MASK_BUFFER.fullmatch(name)}
     in_block = {NAMES[path]: shape for path, shape in shapes_in_block(config).items()}
     outside = {
-        OUTSIDE_OF_BLOCKS[path]: stored_shape(path, shape)
-        for path, shape in shapes_outside_of_blocks(config).items()
+        OUTSIDE_OF_BLOCKS[path]: shape for path, shape in shapes_outside_of_blocks(config).items()
     }
+    if OUTPUT in outside:
+        outside[OUTPUT] = outside[OUTPUT][::-1]  # transposed, as in nn.Linear
 
     def shape_of(name: str) -> Shape | None:
         block = IN_BLOCK.fullmatch(name)

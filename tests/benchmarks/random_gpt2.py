@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from attnlab.checkpoints.checkpoint import tensor_shapes
+from attnlab.checkpoints.checkpoint import tensor_name
 from attnlab.forward.config import GPT2Config
+from attnlab.forward.parameters import parameter_shapes
 from attnlab.text.tokens import END_OF_TEXT, byte_symbols
 
 SEED = 1024
@@ -50,7 +51,9 @@ def write_weights(directory: Path) -> None:
     """model.safetensors, float32, for the directory's config.json: as if training just began."""
     rng = np.random.default_rng(SEED)
     tensors = {}
-    for name, shape in tensor_shapes(GPT2Config.from_file(directory / "config.json")).items():
+    config = GPT2Config.from_file(directory / "config.json")
+    for path, shape in parameter_shapes(config).items():
+        name = tensor_name(path)
         tensors[name] = 0.02 * rng.standard_normal(shape, dtype=np.float32)
         if "ln_" in name and name.endswith(".weight"):
             tensors[name] += 1
