@@ -7,7 +7,6 @@ transformers: this one, or the one that `ATTNLAB_TORCH` names, such as
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -411,13 +410,6 @@ def test_advice_for_nanogpt_works(tmp_path: Path) -> None:
     message = re.search(r"GPT2\.from_arrays.* (torch\.load.+)$", str(caught.value))
     assert message, str(caught.value)
     walk(python, OPEN_NANOGPT.replace("CALL", message[1]), tmp_path)
-
-
-def test_advice_for_variants_works(tmp_path: Path) -> None:
-    copy_model("odd", tmp_path)
-    shutil.move(tmp_path / WEIGHTS, tmp_path / "model.fp16.safetensors")
-    with pytest.raises(MissingFileError, match=r'variant="fp16"\) opens it'):
-        GPT2.from_pretrained(tmp_path)
 
 
 # Models saved by transformers itself
