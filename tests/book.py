@@ -8,10 +8,13 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from attnlab import figures, pictures
 from attnlab.views import plot
@@ -30,7 +33,7 @@ __all__ = [
     "run_unchanged",
     "changed",
     "file_of",
-    "check_changed_chapter",
+    "changed_chapter_test",
     "run",
 ]
 
@@ -39,8 +42,7 @@ PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))
 
 CHANGED = "You changed the input: the published figures are for\n"
 
-# Changes of a chapter, by name: pieces of text and their replacements. Changes of the input
-# of published figures are in OF_FIGURES.
+# Changes of a chapter, by name: pieces of text and their replacements.
 Changes = dict[str, dict[str, str]]
 
 # Smaller sizes by chapter number, for tests that don't check the chapter's results.
@@ -110,16 +112,29 @@ def run_unchanged(number: str, is_solved: bool = False) -> Chapter:
     return run(number, {}, is_solved=is_solved)
 
 
-def check_changed_chapter(
-    number: str, changes: dict[str, str], reports_change: bool = False, is_solved: bool = False
-) -> None:
-    """Check that a changed chapter runs, and reports if published figures are for another input."""
-    changes = FASTER.get(number, {}) | changes
-    chapter = run(number, changes, draws=True, is_solved=is_solved)
-    assert len(chapter.printed.splitlines()) > 20
-    assert (CHANGED in chapter.printed) == reports_change
-    assert "NOT agree" not in chapter.printed
-    assert "nan" not in chapter.printed.replace("-", " ").split()
+def changed_chapter_test(
+    number: str, changes: Changes, of_figures: Changes | None = None, is_solved: bool = False
+) -> Callable[[str], None]:
+    """A slow test that a chapter runs with each of some changes.
+
+    Parameters
+    ----------
+    of_figures : changes of the input of published figures, which the chapter must report
+    """
+    of_figures = of_figures or {}
+    every = changes | of_figures
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("change", every)
+    def test(change: str) -> None:
+        sizes = FASTER.get(number, {})
+        printed = run(number, sizes | every[change], draws=True, is_solved=is_solved).printed
+        assert len(printed.splitlines()) > 20
+        assert (CHANGED in printed) == (change in of_figures)
+        assert "NOT agree" not in printed
+        assert "nan" not in printed.replace("-", " ").split()
+
+    return test
 
 
 def check_figures(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:
