@@ -13,7 +13,6 @@ from conftest import needs
 
 import attnlab
 from attnlab.corpus.result import Atlas
-from attnlab.errors import InvalidTypeError
 
 GUIDE = Path(__file__).parents[1] / "examples" / "book" / "pages" / "en" / "guide.md"
 TEXTS = [
@@ -59,12 +58,6 @@ def test_parquet() -> None:
     table = arrow.table({"id": [*range(len(TEXTS))], "text": TEXTS})
     parquet.write_table(table, "corpus.parquet", row_group_size=2)
     check(run_recipe("pyarrow")["atlas"])
-
-
-def test_dataset_rows_are_not_texts() -> None:
-    rows = SimpleNamespace(column_names=["id", "text"], __iter__=None)
-    with pytest.raises(InvalidTypeError, match=r"\(row\['text'\] for row in rows\)"):
-        attnlab.atlas("pocket", rows)  # type: ignore[arg-type]
 
 
 def test_datasets() -> None:
@@ -114,6 +107,7 @@ def test_joblib() -> None:
     in_processes("joblib")
 
 
+@pytest.mark.slow
 def test_ray_through_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
     """The adapter through Ray's interface, whose futures are joblib's."""
     needs("joblib", "test")

@@ -105,10 +105,10 @@ def test_predictions_score_points(tmp_path: Path) -> None:
     ("old", "new", "points", "mistake"),
     [
         ('"scores": scores, ', "", "1.6", "not returned: scores"),
-        ("    scores =", "    exit()\n    scores =", "0", "SystemExit"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
+                ("    scores =", "    exit()\n    scores =", "0", "SystemExit"),
                 ("weights @ V}", "{1}}", "0", "the values of the dict must be arrays of numbers"),
                 ("np.exp(", "np.exp((", "0", "SyntaxError"),
                 ("    return {", "    return 3, {", "0", "returned tuple; expected a dict"),
@@ -241,7 +241,7 @@ def test_csv_cells_are_not_formulas() -> None:
 
 
 def test_forged_events_are_ignored(tmp_path: Path) -> None:
-    """Grading goes on: only predictions are "written", and have an answer in feedback."""
+    """Only predictions are "written", and have an answer in feedback."""
     task = "10-my_cross_attention"
     lines = [{"task": task, "status": status, "words": ""} for status in ("written", "finished")]
     added = (
@@ -249,8 +249,8 @@ def test_forged_events_are_ignored(tmp_path: Path) -> None:
         'file=open("events.jsonl", "a"), flush=True); os._exit(0)\n'
     )
     cheating = solved("10", ("    scores =", f"    {added}    scores ="))
-    rows = grade_notebooks(tmp_path, cheating, solved("10"))
-    assert [row[task] for row in rows] == ["0", "2"]
+    (row,) = grade_notebooks(tmp_path, cheating)
+    assert row[task] == "0"
 
 
 def test_malformed_events_and_files_are_ignored(tmp_path: Path) -> None:
