@@ -6,7 +6,7 @@ Texts of one length are computed side by side; see `attnlab.model.traces`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -79,12 +79,11 @@ class MeanAttribution(Attribution):
             texts=number_of_texts(len(traces)),
             target=target,
         )
-        self.standard_errors: dict[str, Any] = {}
-        for name in self.names:
-            values = np.array([getattr(attribution, name) for attribution in self.each], float)
-            mean, error = values.mean(axis=0), standard_error(values)
-            setattr(self, name, read_only(mean) if mean.ndim else float(mean))
-            self.standard_errors[name] = read_only(error) if mean.ndim else float(error)
+        values = {
+            name: np.array([getattr(attribution, name) for attribution in self.each], float)
+            for name in self.names
+        }
+        self.standard_errors = set_means(self, values)
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
@@ -128,7 +127,7 @@ class MeanLens(Analysis):
         tokens = value_for_each(token, len(traces), "token")
         # -1 if token is None: then each text's most probable token, found below.
         ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
-        each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
+        each = np.empty((2, len(traces), len(self.stops)))  # probabilities and ranks
         for indices in traces.groups():
             trace, _ = traces.side_by_side(indices)
             row = as_index(position, "position", len(traces.texts[indices[0]]))
@@ -141,7 +140,7 @@ class MeanLens(Analysis):
                 ranks, probabilities = ranks_and_probabilities(
                     group_ids, decode_stream(trace, stream)
                 )
-                each[indices, 0, s], each[indices, 1, s] = probabilities, ranks
+                each[0, indices, s], each[1, indices, s] = probabilities, ranks
         if token is None:
             description: str = Message("each text’s most probable token")
         elif isinstance(token, list):
@@ -153,11 +152,7 @@ class MeanLens(Analysis):
             texts=number_of_texts(len(traces)),
             token=description,
         )
-        self.standard_errors: dict[str, NDArray[np.float64]] = {}
-        means, errors = each.mean(axis=0), standard_error(each)
-        for name, mean, error in zip(self.names, means, errors, strict=True):
-            setattr(self, name, read_only(mean))
-            self.standard_errors[name] = read_only(error)
+        self.standard_errors = set_means(self, dict(zip(self.names, each, strict=True)))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         columns = named_axis("", ("probability",))
@@ -174,6 +169,16 @@ class MeanLens(Analysis):
             )
             lines.append((stop, *chain(*cells)))
         yield Table(lines)
+
+
+def set_means(result: Analysis, values: Mapping[str, AnyArray]) -> dict[str, Any]:
+    """Set the means over the texts, the first axis, by name; return their standard errors."""
+    errors: dict[str, Any] = {}
+    for name, numbers in values.items():
+        mean, error = numbers.mean(axis=0), standard_error(numbers)
+        setattr(result, name, read_only(mean) if mean.ndim else float(mean))
+        errors[name] = read_only(error) if mean.ndim else float(error)
+    return errors
 
 
 def plus_minus(number: float, error: float) -> str:
