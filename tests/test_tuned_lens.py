@@ -9,15 +9,12 @@ from conftest import REFERENCE
 import attnlab
 from attnlab import GPT2
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError, RecordingError
-from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
+from attnlab.pocket.grammar import HELD_OUT_SEED
+from attnlab.pocket.lens import texts_of
 from attnlab.support.sealed import write_sealed
 from attnlab.training.tuned_lens import POCKET_LENS, loss_and_gradients
 
 TEXT = "The dog chased the ball, but it"
-
-
-def texts_of(seed: int, count: int) -> list[str]:
-    return [sample.text for sample in corpus(seed, count).samples]
 
 
 def test_the_pocket_models_lens_beats_the_logit_lens(pocket: GPT2) -> None:

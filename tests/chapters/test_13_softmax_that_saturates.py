@@ -1,6 +1,7 @@
 """Chapter 13, softmax that saturates: its claims hold, and it runs with other numbers."""
 
 import numpy as np
+import pytest
 from book import FASTER, Changes, Chapter, answer, changed_chapter_test, run
 
 CHAPTER = "13"
@@ -126,6 +127,7 @@ def test_exercise_3() -> None:
     assert f"weight {chapter['weights']['not divided'][0]:.4f} is" in answer(CHAPTER, 3)
 
 
+@pytest.mark.slow
 def test_exercise_4() -> None:
     chapter = run(CHAPTER, {"d = 64 ": "d = 4 ", "queries, seed = 500,": "queries, seed = 40,"})
     assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in answer(CHAPTER, 4)
