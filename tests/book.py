@@ -112,25 +112,42 @@ def run_unchanged(number: str, is_solved: bool = False) -> Chapter:
     return run(number, {}, is_solved=is_solved)
 
 
+def combined(script: str, changes: Changes) -> Changes:
+    """Join changes of different pieces of a chapter, so that one run tests several."""
+    groups: Changes = {}
+    for name, change in changes.items():
+        for names, group in groups.items():
+            with contextlib.suppress(AssertionError):  # they change the same piece
+                assert not group.keys() & change.keys()
+                changed(script, group | change)
+                groups[f"{names}; {name}"] = groups.pop(names) | change
+                break
+        else:
+            groups[name] = change
+    return groups
+
+
 def changed_chapter_test(
     number: str, changes: Changes, of_figures: Changes | None = None, is_solved: bool = False
 ) -> Callable[[str], None]:
-    """A slow test that a chapter runs with each of some changes.
+    """A slow test that a chapter runs with some changes, those of different pieces together.
 
     Parameters
     ----------
     of_figures : changes of the input of published figures, which the chapter must report
     """
-    of_figures = of_figures or {}
-    every = changes | of_figures
+    script = file_of(number).read_text(encoding="utf-8")
+    script = solve(script, number) if is_solved else script
+    reported = combined(script, of_figures or {})
+    runs = combined(script, changes) | reported
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("change", every)
-    def test(change: str) -> None:
-        sizes = FASTER.get(number, {})
-        printed = run(number, sizes | every[change], draws=True, is_solved=is_solved).printed
+    @pytest.mark.parametrize("names", runs)
+    def test(names: str) -> None:
+        every = FASTER.get(number, {}) | runs[names]
+        printed = run(number, every, draws=True, is_solved=is_solved).printed
         assert len(printed.splitlines()) > 20
-        assert (CHANGED in printed) == (change in of_figures)
+        assert (CHANGED in printed) == (names in reported)
         assert "NOT agree" not in printed
         assert "nan" not in printed.replace("-", " ").split()
 
