@@ -73,9 +73,10 @@ def test_all_edges_give_the_clean_run_and_none_the_corrupted(
     assert repr(whole) == f"Circuit of {count} edges, faithfulness 1.000"
 
 
-def test_gradients_are_exact_for_a_small_change(odd: GPT2) -> None:
+def test_gradients_are_exact_for_a_small_change() -> None:
     """Finite differences: effects in the metric's units, for a slightly changed embedding."""
-    corrupted = odd.trace([5, 7, 33, 3, 41])
+    model = GPT2.from_pretrained(REFERENCE / "silu", dtype="float64")
+    corrupted = model.trace([5, 7, 33, 3, 41])
     change = np.random.default_rng(0).normal(size=corrupted.embedding.shape) * 1e-6
     clean = corrupted.edited({"embedding": corrupted.embedding + change})
     by_gradients = attnlab.edges(clean, corrupted, metric=METRIC, progress=False)

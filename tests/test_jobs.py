@@ -116,7 +116,8 @@ def test_heads_that_do_one_job(tokenizer: Tokenizer) -> None:
     assert (jobs.even < 0.4).all()
 
 
-def test_bytes_as_tokens() -> None:
+def test_bytes_as_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnlab.pocket.jobs.TEXTS", 8)
     model: Any = Heads(Tokenizer.byte_level())
     jobs = head_jobs(model)
     np.testing.assert_allclose(jobs.attention[:, 2, 0], jobs.even)
