@@ -19,10 +19,10 @@ from attnlab.analysis.base import (
     positions_of,
 )
 from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import InvalidValueError, quoted
+from attnlab.errors import InvalidValueError
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
-from attnlab.support.checks import as_count
+from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
 from attnlab.text.tokens import Token
@@ -151,12 +151,7 @@ class LogitLens(Lens):
         ----------
         stop : one of `stops`
         """
-        if not isinstance(stop, str) or stop not in self.stops:
-            raise InvalidValueError(
-                "stop must be one of {stops}; got {stop}",
-                stops=", ".join(self.stops),
-                stop=quoted(stop),
-            )
+        check_choice(stop, self.stops, "stop")
         return decode_stream(self._trace, at(self._trace, stop))
 
     def of(self, token: TokenLike) -> OneToken:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from attnlab.analysis.attribution import Attribution
 from attnlab.analysis.base import (
     Analysis,
-    Target,
     TokenLike,
     TraceSequence,
     named_axis,
@@ -70,9 +69,8 @@ class MeanAttribution(Attribution):
             for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
                 attributions[i] = Attribution(trace, tokens[i], others[i], position)
         self.each = tuple(attributions[i] for i in range(len(traces)))
-        has_one_target = not isinstance(token, list) and not isinstance(against, list)
-        target = describe_target(self.each[0].target)
-        if not has_one_target:
+        target = self.each[0].target.logit_message
+        if isinstance(token, list) or isinstance(against, list):
             target = Message("a target for each text")
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
@@ -249,14 +247,3 @@ def value_for_each(value: Any, count: int, name: str) -> list[Any]:
             length=len(value),
         )
     return value
-
-
-def describe_target(target: Target) -> str:
-    """A target in words, without its position."""
-    if target.against is None:
-        return Message("the logit of {token}", token=target.token.symbol)
-    return Message(
-        "the logit of {token} minus that of {other}",
-        token=target.token.symbol,
-        other=target.against.symbol,
-    )

@@ -30,7 +30,7 @@ from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
 from attnlab.analysis.patching import attribution_patch, patch
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, InvalidValueError, quoted
+from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
@@ -55,7 +55,7 @@ from attnlab.pocket.grammar import (
     corpus,
 )
 from attnlab.steps import at, read_only
-from attnlab.support.checks import as_float, check_kind
+from attnlab.support.checks import as_float, check_choice, check_kind
 from attnlab.support.files import write_atomically
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, header
@@ -317,14 +317,7 @@ class Truth(Document):
             ("ablation", ablation, ABLATIONS),
             ("measure", measure, MEASURES),
         ):
-            if value not in choices:
-                names = ", ".join(map(str, choices))
-                raise InvalidValueError(
-                    "{name} must be one of {names}; got {value}",
-                    name=name,
-                    names=names,
-                    value=quoted(value),
-                )
+            check_choice(value, choices, name)
         rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         values = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return values[rows].astype(np.float64)
