@@ -30,11 +30,6 @@ from attnlab.views.positions import token_index
 from attnlab.views.scale import PROBABILITIES
 from attnlab.views.shown import Axis, Grid, label
 
-EDIT_AFTER_STREAM = (
-    "The edit of {steps} comes after the residual stream, so the last row isn't the edited model's "
-    "prediction."
-)
-
 # Columns in a printed table.
 COLUMNS_SHOWN = 12
 
@@ -102,7 +97,11 @@ class Lens(Analysis):
         yield from super().pieces()
         edited = [name for name in ("final", "logits") if self._trace.is_edited(name)]
         if edited:
-            yield Paragraph(EDIT_AFTER_STREAM, steps=", ".join(edited))
+            yield Paragraph(
+                "The edit of {steps} comes after the residual stream, so the last row isn't the "
+                "edited model's prediction.",
+                steps=", ".join(edited),
+            )
 
     def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels

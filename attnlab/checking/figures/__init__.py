@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import check_choice, is_integer, is_real
+from attnlab.support.checks import as_count, check_choice, is_real
 from attnlab.support.files import read_json
 from attnlab.support.messages import Message
 
@@ -83,12 +83,7 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     computed, recorded : arrays of the same shape; None in `recorded` means -inf
     decimals : of the recorded figures; 0 for integers
     """
-    if not is_integer(decimals) or not 0 <= decimals <= MAX_DECIMALS:
-        raise InvalidValueError(
-            "decimals must be an integer from 0 to {most}; got {decimals}",
-            most=MAX_DECIMALS,
-            decimals=quoted(decimals),
-        )
+    decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     actual, expected = (
         _numbers(computed, "computed", np.nan),
         _numbers(recorded, "recorded", -np.inf),
