@@ -990,6 +990,7 @@ def test_rollout_and_lengths_against_pytorch(name: str, dtype: str) -> None:
     rollout = trace.rollout()
     check(rollout.layers, f"{name}/flow/rollout", dtype)
     assert rollout.layers.dtype == dtype
+    assert np.array_equal(rollout._grid()[0], rollout.layers[-1])
     L, H = trace.config.n_layer, trace.config.n_head
     lengths = [[trace.value_weighted(n, h).lengths for h in range(H)] for n in range(L)]
     check(np.array(lengths), f"{name}/flow/lengths", dtype)
@@ -999,7 +1000,9 @@ def test_lengths_of_all_heads(it: Trace) -> None:
     every = it.value_weighted()
     assert every.lengths.shape == (2, 4, 8, 8)
     for layer, head in np.ndindex(2, 4):
-        assert np.array_equal(every.lengths[layer, head], it.value_weighted(layer, head).lengths)
+        alone = it.value_weighted(layer, head)
+        assert np.array_equal(every.lengths[layer, head], alone.lengths)
+        assert alone._grid()[0] is alone.lengths
     header, *rows = every.table().splitlines()
     assert header.split() == [*it.tokens.symbols]
     last = [*map(float, rows[4 + 2].removeprefix("layer 1 head 2").split())]
@@ -1107,16 +1110,6 @@ def test_every_analysis_has_a_table_a_picture_a_source_and_its_limits(it: Trace)
             assert np.allclose(numbers, analysis._grid()[0], equal_nan=True), name
     (line,) = result["QK"].plot().axes.lines
     assert np.allclose(line.get_ydata(), result["QK"].singular_values)
-
-
-def test_rollout_as_text(it: Trace) -> None:
-    rollout, lengths = it.rollout(), it.value_weighted(1, 2)
-    for actual, numbers in ((rollout, rollout.layers[-1]), (lengths, lengths.lengths)):
-        _, header, *rows = repr(actual).splitlines()[:10]
-        assert header.split() == [*it.tokens.symbols]
-        assert [float(x) for x in rows[-1].split()[1:]] == pytest.approx(numbers[-1], abs=0.0051)
-        assert actual.note in " ".join(repr(actual).split())
-    assert "head 2" in lengths.title
 
 
 def test_attention_flow_in_a_step_of_generation(pocket: GPT2) -> None:

@@ -41,8 +41,7 @@ from attnlab.errors import (
     WorkerError,
     WriteError,
 )
-from attnlab.pocket.grammar import HELD_OUT_SEED, sample
-from attnlab.pocket.jobs import MEASURED, TEXTS
+from attnlab.pocket.grammar import sample
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import format_with_error
@@ -59,21 +58,6 @@ def serial() -> Atlas:
 def complete() -> Atlas:
     """All measures of 20 texts."""
     return attnlab.atlas("pocket", texts(20), progress=False)
-
-
-def test_pocket_atlas_equals_the_model_cards_figures(pocket: GPT2) -> None:
-    """The heads' jobs, on texts sampled as for the model card."""
-    card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^(\d) +(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) ", card, re.MULTILINE)
-    expected = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
-    rng = np.random.default_rng(HELD_OUT_SEED)
-    drawn = {kind: [sample(rng, kind).text for _ in range(TEXTS)] for kind in MEASURED}
-    all_texts = [text for kind in MEASURED for text in drawn[kind]]
-    atlas = attnlab.atlas(pocket, all_texts, ["previous", "first"], progress=False)
-    recitals = attnlab.atlas(pocket, drawn["recital"], ["induction"], progress=False)
-    for job, weight in zip(("previous", "first", "induction"), expected, strict=True):
-        mean = (recitals if job == "induction" else atlas)[job].mean
-        assert np.abs(mean - weight).max() <= 0.005 + 1e-6, job
 
 
 def lengths(trace: Trace) -> Any:
