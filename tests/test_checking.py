@@ -64,8 +64,13 @@ def of_layer(steps: dict[str, Any], layer: int = 0) -> dict[str, Any]:
 # ---- correct code --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("dtype", "students"), PRECISIONS)
-@pytest.mark.parametrize("name", [*MODELS, "pocket"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "students"),
+    [
+        *((name, *PRECISIONS[0]) for name in (*MODELS, "pocket")),
+        *((name, *precisions) for name in ("odd", "pocket") for precisions in PRECISIONS[1:]),
+    ],
+)
 def test_correct_submissions_agree_at_every_step(name: str, dtype: str, students: str) -> None:
     source, text = (REFERENCE / name, ids_of(name)) if name != "pocket" else (name, TEXT)
     trace = GPT2.from_pretrained(source, dtype=dtype).trace(text)
@@ -206,7 +211,8 @@ def test_unknown_mistakes_are_not_misidentified(pocket: GPT2, mistake: str) -> N
         assert "No known mistake produces your " in repr(verdict)
 
 
-@pytest.mark.parametrize("mistake", every_40th(OTHERS))
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", OTHERS)
 def test_unknown_mistakes_are_not_misidentified_in_float64(odd: GPT2, mistake: str) -> None:
     trace = odd.trace(ids_of("odd"))
     steps = steps_of(odd, trace.ids, mistake)
@@ -723,10 +729,9 @@ def test_long_texts() -> None:
     model = GPT2(ParameterVector(config, vector), attnlab.Tokenizer.byte_level())
     trace = model.trace(np.random.default_rng(1).integers(0, 256, 170))
     assert check(steps_of(model, trace.ids), trace).agrees
-    for mistake in ("mask_ahead", "ln_torch_std"):
-        steps = steps_of(model, trace.ids, mistake)
-        verdict = check({"blocks.1.output": steps["blocks.1.output"]}, trace)
-        assert formulas(verdict) == [KNOWN[mistake]]
+    steps = steps_of(model, trace.ids, "mask_ahead")
+    verdict = check({"blocks.1.output": steps["blocks.1.output"]}, trace)
+    assert formulas(verdict) == [KNOWN["mask_ahead"]]
 
 
 # ---- side effects, and refused arguments ---------------------------------------------------------
