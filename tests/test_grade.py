@@ -87,18 +87,18 @@ def test_reference_solutions_pass(solution: Path, tmp_path: Path) -> None:
 
 
 def test_predictions_score_points(tmp_path: Path) -> None:
-    notebook = notebook_of("04")
+    notebook = notebook_of("10")
     label, request = PREDICTION["Exercise"]
-    cell_of(notebook, "04-exercise-2")["source"] = f"{label} the ```last``` row"
-    cell_of(notebook, "04-exercise-3")["source"] = f"{label} {request}"
-    cell_of(notebook, "04-exercise-4")["source"] = "YOUR ANSWER HERE"
+    cell_of(notebook, "10-exercise-2")["source"] = f"{label} the ```last``` row"
+    cell_of(notebook, "10-exercise-3")["source"] = f"{label} {request}"
+    cell_of(notebook, "10-exercise-4")["source"] = "YOUR ANSWER HERE"
     (row,) = grade_notebooks(tmp_path, notebook)
-    assert (row["04-exercise-2"], row["04-exercise-3"], row["04-exercise-4"]) == ("1", "0", "0")
-    assert (row["points"], row["mistakes"]) == ("1", "")
-    assert "| 04-my_causal_head | 0 of 1 | not written |" in row["page"]
-    assert "| 04-exercise-1 | 0 of 1 | not written |" in row["page"]
+    assert (row["10-exercise-2"], row["10-exercise-3"], row["10-exercise-4"]) == ("2", "0", "0")
+    assert (row["points"], row["mistakes"]) == ("2", "")
+    assert "| 10-my_cross_attention | 0 of 2 | not written |" in row["page"]
+    assert "| 10-exercise-1 | 0 of 2 | not written |" in row["page"]
     assert "````text\nthe ```last``` row\n````" in row["page"]
-    assert 'The last: "step" has no word after it' in row["page"]
+    assert '"chats" falls to 0.0286, the same as' in row["page"]
 
 
 @pytest.mark.parametrize(
