@@ -8,10 +8,13 @@ import io
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import pytest
 
 from attnlab import figures, pictures
 from attnlab.views import plot
@@ -30,7 +33,7 @@ __all__ = [
     "run_unchanged",
     "changed",
     "file_of",
-    "check_changed_chapter",
+    "changed_chapter_test",
     "run",
 ]
 
@@ -39,8 +42,7 @@ PLOTS = tuple(name for name in vars(plot) if name.startswith("plot_"))
 
 CHANGED = "You changed the input: the published figures are for\n"
 
-# Changes of a chapter, by name: pieces of text and their replacements. Changes of the input
-# of published figures are in OF_FIGURES.
+# Changes of a chapter, by name: pieces of text and their replacements.
 Changes = dict[str, dict[str, str]]
 
 # Smaller sizes by chapter number, for tests that don't check the chapter's results.
@@ -110,16 +112,46 @@ def run_unchanged(number: str, is_solved: bool = False) -> Chapter:
     return run(number, {}, is_solved=is_solved)
 
 
-def check_changed_chapter(
-    number: str, changes: dict[str, str], reports_change: bool = False, is_solved: bool = False
-) -> None:
-    """Check that a changed chapter runs, and reports if published figures are for another input."""
-    changes = FASTER.get(number, {}) | changes
-    chapter = run(number, changes, draws=True, is_solved=is_solved)
-    assert len(chapter.printed.splitlines()) > 20
-    assert (CHANGED in chapter.printed) == reports_change
-    assert "NOT agree" not in chapter.printed
-    assert "nan" not in chapter.printed.replace("-", " ").split()
+def combined(script: str, changes: Changes) -> Changes:
+    """Join changes of different pieces of a chapter, so that one run tests several."""
+    groups: Changes = {}
+    for name, change in changes.items():
+        for names, group in groups.items():
+            with contextlib.suppress(AssertionError):  # they change the same piece
+                assert not group.keys() & change.keys()
+                changed(script, group | change)
+                groups[f"{names}; {name}"] = groups.pop(names) | change
+                break
+        else:
+            groups[name] = change
+    return groups
+
+
+def changed_chapter_test(
+    number: str, changes: Changes, of_figures: Changes | None = None, is_solved: bool = False
+) -> Callable[[str], None]:
+    """A slow test that a chapter runs with some changes, those of different pieces together.
+
+    Parameters
+    ----------
+    of_figures : changes of the input of published figures, which the chapter must report
+    """
+    script = file_of(number).read_text(encoding="utf-8")
+    script = solve(script, number) if is_solved else script
+    reported = combined(script, of_figures or {})
+    runs = combined(script, changes) | reported
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("names", runs)
+    def test(names: str) -> None:
+        every = FASTER.get(number, {}) | runs[names]
+        printed = run(number, every, draws=True, is_solved=is_solved).printed
+        assert len(printed.splitlines()) > 20
+        assert (CHANGED in printed) == (names in reported)
+        assert "NOT agree" not in printed
+        assert "nan" not in printed.replace("-", " ").split()
+
+    return test
 
 
 def check_figures(recorded: dict[str, Any], decimals: int, **computed: Any) -> None:

@@ -230,6 +230,14 @@ def pocket() -> GPT2:
     return GPT2.from_pretrained("pocket")
 
 
+@pytest.fixture(scope="module")
+def chapter(request: pytest.FixtureRequest) -> Any:
+    """The chapter that a file of tests is about, run unchanged."""
+    from book import run_unchanged
+
+    return run_unchanged(request.module.CHAPTER)
+
+
 @pytest.fixture(scope="session")
 def vocabulary() -> Path:
     """A directory with GPT-2's own vocabulary."""

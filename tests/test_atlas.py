@@ -41,8 +41,7 @@ from attnlab.errors import (
     WorkerError,
     WriteError,
 )
-from attnlab.pocket.grammar import HELD_OUT_SEED, sample
-from attnlab.pocket.jobs import MEASURED, TEXTS
+from attnlab.pocket.grammar import sample
 from attnlab.support.blas import one_thread, use_one_thread
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import format_with_error
@@ -55,19 +54,10 @@ def serial() -> Atlas:
     return run(None, 20)
 
 
-def test_pocket_atlas_equals_the_model_cards_figures(pocket: GPT2) -> None:
-    """The heads' jobs, on texts sampled as for the model card."""
-    card = (POCKET_DIRECTORY / "MODEL_CARD.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^(\d) +(\d) +(\d\.\d\d) +(\d\.\d\d) +(\d\.\d\d) ", card, re.MULTILINE)
-    expected = np.array([row[2:] for row in rows], float).T.reshape(3, 2, 4)
-    rng = np.random.default_rng(HELD_OUT_SEED)
-    drawn = {kind: [sample(rng, kind).text for _ in range(TEXTS)] for kind in MEASURED}
-    all_texts = [text for kind in MEASURED for text in drawn[kind]]
-    atlas = attnlab.atlas(pocket, all_texts, ["previous", "first"], progress=False)
-    recitals = attnlab.atlas(pocket, drawn["recital"], ["induction"], progress=False)
-    for job, weight in zip(("previous", "first", "induction"), expected, strict=True):
-        mean = (recitals if job == "induction" else atlas)[job].mean
-        assert np.abs(mean - weight).max() <= 0.005 + 1e-6, job
+@pytest.fixture(scope="module")
+def complete() -> Atlas:
+    """All measures of 20 texts."""
+    return attnlab.atlas("pocket", texts(20), progress=False)
 
 
 def lengths(trace: Trace) -> Any:
@@ -295,16 +285,7 @@ def test_a_dead_worker_ends_the_run(tmp_path: Path) -> None:
     assert bits(atlas) == bits(expected)
 
 
-def test_failing_executors_are_reported() -> None:
-    class Useless(Executor):
-        def submit(self, function: Any, /, *args: Any, **_: Any) -> Future[Any]:
-            future: Future[Any] = Future()
-            future.set_exception(AttributeError("can't pickle that"))
-            return future
-
-    message = "texts from text 0 to text 2: AttributeError: can't pickle that"
-    with pytest.raises(WorkerError, match=message):
-        attnlab.atlas("pocket", texts(3), executor=Useless(), progress=False)
+def test_a_broken_executor_is_reported() -> None:
     with ThreadPoolExecutor(1) as executor:
         executor._broken = "gone"
         with pytest.raises(WorkerError, match="texts from text 0 to text 2: BrokenThreadPool"):
@@ -370,7 +351,8 @@ def test_texts_of_files_and_directories(tmp_path: Path) -> None:
     for corpus_texts in (3, b"bytes", None):
         with pytest.raises(InvalidTypeError, match="texts must be an iterable"):
             texts_of(corpus_texts)
-    for corpus_texts in ({"text": ["The dog"]}, SimpleNamespace(columns=["text"])):
+    table, dataset = SimpleNamespace(columns=["text"]), SimpleNamespace(column_names=["text"])
+    for corpus_texts in ({"text": ["The dog"]}, table, dataset):
         with pytest.raises(InvalidTypeError, match=r"pass the texts, such as df\['text'\]"):
             texts_of(corpus_texts)
 
@@ -451,16 +433,6 @@ def test_a_run_resumes(tmp_path: Path, serial: Atlas) -> None:
     assert changed == [chunks[2]]
 
 
-def test_chunks_are_saved_before_more_texts_are_read(tmp_path: Path) -> None:
-    def corpus() -> Iterator[str]:
-        yield "The dog barked."
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        attnlab.atlas("pocket", corpus(), ["loss"], chunk=1, directory=tmp_path, progress=False)
-    assert (tmp_path / "chunk-00000000.safetensors").exists()
-
-
 def test_an_error_cancels_pending_tasks() -> None:
     class Failing(Executor):
         """Fails at the first chunk, without starting the others."""
@@ -477,8 +449,8 @@ def test_an_error_cancels_pending_tasks() -> None:
             return future
 
     executor = Failing()
-    with pytest.raises(WorkerError, match="texts from text 0 to text 0: OSError: gone"):
-        attnlab.atlas("pocket", texts(9), executor=executor, chunk=1, progress=False)
+    with pytest.raises(WorkerError, match="texts from text 0 to text 1: OSError: gone"):
+        attnlab.atlas("pocket", texts(9), executor=executor, chunk=2, progress=False)
     assert [future.cancelled() for future in executor.futures] == [False, True, True, True]
 
 
@@ -946,10 +918,9 @@ def test_html_of_the_page(serial: Atlas, pocket: GPT2) -> None:
     assert "&lt;b&gt;x&lt;/b&gt;&lt;script&gt;" in hostile.to_html()
 
 
-def test_outlier_heads(serial: Atlas, pocket: GPT2) -> None:
+def test_outlier_heads(complete: Atlas, pocket: GPT2) -> None:
     """Each measure's largest mean, and how many errors it is above the median; also on the page."""
-    atlas = attnlab.atlas(pocket, texts(20), progress=False)
-    expected = {}
+    atlas, expected = complete, {}
     for name in ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"]:
         mean, error = atlas[name].mean.ravel(), atlas[name].error.ravel()
         best = max(range(len(mean)), key=mean.__getitem__)
@@ -968,18 +939,13 @@ def test_outlier_heads(serial: Atlas, pocket: GPT2) -> None:
         assert float(median) == pytest.approx(outlier.median, rel=0.01)
     sentence = f"Layer {standouts[0].layer} head {standouts[0].head} stands out most, by "
     assert f"{sentence}{standouts[0].errors:,.0f} standard errors: " in page
-    assert not any(np.isfinite(standout.errors) for standout in one_text(pocket).standouts())
-    assert "stands out most" not in one_text(pocket).to_html(language="en")
+    one_text = attnlab.atlas(pocket, ["The dog barked."], ["first", "loss"], progress=False)
+    assert not any(np.isfinite(standout.errors) for standout in one_text.standouts())
+    assert "stands out most" not in one_text.to_html(language="en")
 
 
-def one_text(model: GPT2) -> Atlas:
-    """An atlas without standard errors."""
-    return attnlab.atlas(model, ["The dog barked."], ["first", "loss"], progress=False)
-
-
-def test_measures_of_a_family_share_a_scale(pocket: GPT2) -> None:
-    atlas = attnlab.atlas(pocket, texts(20), progress=False)
-    families = atlas.families()
+def test_measures_of_a_family_share_a_scale(complete: Atlas) -> None:
+    atlas, families = complete, complete.families()
     assert [[measure.name for measure in measures] for measures in families.values()] == [
         ["first", "previous", "same", "induction", "distance", "entropy", "size", "writer"],
         [
@@ -1001,28 +967,6 @@ def test_measures_of_a_family_share_a_scale(pocket: GPT2) -> None:
         np.testing.assert_allclose(numbers, means, atol=0.005)
 
 
-def test_switching_between_families(pocket: GPT2, tmp_path: Path, browser: Any) -> None:
-    """The switch works without a script, by pointer and keyboard."""
-    atlas = attnlab.atlas(pocket, texts(6), progress=False)
-    file = tmp_path / "atlas.html"
-    file.write_text(atlas.to_html(language="en"), encoding="utf-8")
-    page = browser.new_page()
-    page.goto(file.as_uri())
-    names = "h3s => h3s.filter((h3) => h3.checkVisibility()).map((h3) => h3.textContent)"
-    headings = page.locator(".map h3")
-    assert headings.evaluate_all(names)[:2] == ["First token", "Previous token"]
-    page.get_by_text("By value").first.click()
-    assert headings.evaluate_all(names) == [
-        "First token",
-        "Previous token",
-        "Same token",
-        "Induction",
-    ]
-    page.locator("input:checked").press("ArrowLeft")
-    assert headings.evaluate_all(names)[-1] == "Entropy in nats"
-    page.close()
-
-
 def test_remaining_time_is_estimated(
     pocket: GPT2, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1041,15 +985,15 @@ def test_remaining_time_is_estimated(
     assert "3 texts [" in capsys.readouterr().err
 
 
-def test_page_in_a_browser(serial: Atlas, tmp_path: Path, browser: Any) -> None:
+def test_page_in_a_browser(complete: Atlas, tmp_path: Path, browser: Any) -> None:
     """Cells open heads, and measures open passages, without requests or console messages."""
     file, console, requested = tmp_path / "atlas.html", [], []
-    file.write_text(serial.to_html(language="en"), encoding="utf-8")
+    file.write_text(complete.to_html(language="en"), encoding="utf-8")
     page = browser.new_page()
     page.on("console", lambda message: console.append(message.text))
     page.on("request", lambda request: requested.append(request.url))
     page.goto(file.as_uri())
-    first = serial.standouts()[0]
+    first = complete.standouts()[0]
     shown = page.locator("section.head:visible")
     assert shown.locator("h2").inner_text() == f"layer {first.layer} head {first.head}"
     page.locator('a[href="#layer-1-head-2"]').first.click()
@@ -1058,13 +1002,23 @@ def test_page_in_a_browser(serial: Atlas, tmp_path: Path, browser: Any) -> None:
     assert shown.locator("h2").inner_text() == "layer 1 head 2"
     shown.locator("summary").first.click()
     most = shown.locator("details[open] ol").first.locator("li").first.inner_text()
-    assert serial["induction"].most(1, 2)[0].content[:40] in most
-    index = int(WEIGHTS.palette_indices(serial["induction"].mean.max()))
-    darkest = page.locator(".map").first.locator("a").nth(int(serial["induction"].mean.argmax()))
+    assert complete["first"].most(1, 2)[0].content[:40] in most
+    index = int(WEIGHTS.palette_indices(complete["first"].mean.max()))
+    darkest = page.locator(".map").first.locator("a").nth(int(complete["first"].mean.argmax()))
     assert darkest.get_attribute("class") == f"c{index}"
     colour = "element => getComputedStyle(element).backgroundColor"
     levels = ", ".join(str(int(LIGHT.palette()[index][n : n + 2], 16)) for n in (1, 3, 5))
     assert darkest.evaluate(colour) == f"rgb({levels})"
+    # The families are switched by pointer and keyboard, without a script.
+    names = "h3s => h3s.filter((h3) => h3.checkVisibility()).map((h3) => h3.textContent)"
+    headings = page.locator(".map h3")
+    assert headings.evaluate_all(names)[:2] == ["First token", "Previous token"]
+    page.get_by_text("By value").first.click()
+    by_value = ["First token", "Previous token", "Same token", "Induction"]
+    assert headings.evaluate_all(names) == by_value
+    page.locator("input:checked").press("ArrowLeft")
+    assert headings.evaluate_all(names)[-1] == "Entropy in nats"
+    page.locator("input:checked").press("ArrowLeft")
     # On a wide window, the head is shown beside the maps, without scrolling.
     assert page.evaluate("scrollY") == 0
     page.set_viewport_size({"width": 390, "height": 844})

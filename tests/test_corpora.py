@@ -13,7 +13,6 @@ from conftest import needs
 
 import attnlab
 from attnlab.corpus.result import Atlas
-from attnlab.errors import InvalidTypeError
 
 GUIDE = Path(__file__).parents[1] / "examples" / "book" / "pages" / "en" / "guide.md"
 TEXTS = [
@@ -61,12 +60,6 @@ def test_parquet() -> None:
     check(run_recipe("pyarrow")["atlas"])
 
 
-def test_dataset_rows_are_not_texts() -> None:
-    rows = SimpleNamespace(column_names=["id", "text"], __iter__=None)
-    with pytest.raises(InvalidTypeError, match=r"\(row\['text'\] for row in rows\)"):
-        attnlab.atlas("pocket", rows)  # type: ignore[arg-type]
-
-
 def test_datasets() -> None:
     pytest.importorskip("datasets", reason="datasets isn't installed")
     check(run_recipe("datasets")["atlas"])
@@ -102,11 +95,11 @@ def test_zarr() -> None:
 
 
 def in_processes(recipe: str) -> None:
-    Path("corpus.txt").write_text("A shy girl\n" * 200 + "The dog saw the dog", encoding="utf-8")
+    Path("corpus.txt").write_text("A shy girl\n" * 130 + "The dog saw the dog", encoding="utf-8")
     atlas = run_recipe(recipe)["atlas"]
     expected = attnlab.atlas("pocket", "corpus.txt", progress=False)
     assert atlas["first"].mean.tobytes() == expected["first"].mean.tobytes()
-    assert len([*Path("atlas").glob("chunk-*")]) == 4
+    assert len([*Path("atlas").glob("chunk-*")]) == 3
 
 
 def test_joblib() -> None:
@@ -114,6 +107,7 @@ def test_joblib() -> None:
     in_processes("joblib")
 
 
+@pytest.mark.slow
 def test_ray_through_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
     """The adapter through Ray's interface, whose futures are joblib's."""
     needs("joblib", "test")

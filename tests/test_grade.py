@@ -87,28 +87,28 @@ def test_reference_solutions_pass(solution: Path, tmp_path: Path) -> None:
 
 
 def test_predictions_score_points(tmp_path: Path) -> None:
-    notebook = notebook_of("04")
+    notebook = notebook_of("10")
     label, request = PREDICTION["Exercise"]
-    cell_of(notebook, "04-exercise-2")["source"] = f"{label} the ```last``` row"
-    cell_of(notebook, "04-exercise-3")["source"] = f"{label} {request}"
-    cell_of(notebook, "04-exercise-4")["source"] = "YOUR ANSWER HERE"
+    cell_of(notebook, "10-exercise-2")["source"] = f"{label} the ```last``` row"
+    cell_of(notebook, "10-exercise-3")["source"] = f"{label} {request}"
+    cell_of(notebook, "10-exercise-4")["source"] = "YOUR ANSWER HERE"
     (row,) = grade_notebooks(tmp_path, notebook)
-    assert (row["04-exercise-2"], row["04-exercise-3"], row["04-exercise-4"]) == ("1", "0", "0")
-    assert (row["points"], row["mistakes"]) == ("1", "")
-    assert "| 04-my_causal_head | 0 of 1 | not written |" in row["page"]
-    assert "| 04-exercise-1 | 0 of 1 | not written |" in row["page"]
+    assert (row["10-exercise-2"], row["10-exercise-3"], row["10-exercise-4"]) == ("2", "0", "0")
+    assert (row["points"], row["mistakes"]) == ("2", "")
+    assert "| 10-my_cross_attention | 0 of 2 | not written |" in row["page"]
+    assert "| 10-exercise-1 | 0 of 2 | not written |" in row["page"]
     assert "````text\nthe ```last``` row\n````" in row["page"]
-    assert 'The last: "step" has no word after it' in row["page"]
+    assert '"chats" falls to 0.0286, the same as' in row["page"]
 
 
 @pytest.mark.parametrize(
     ("old", "new", "points", "mistake"),
     [
         ('"scores": scores, ', "", "1.6", "not returned: scores"),
-        ("    scores =", "    exit()\n    scores =", "0", "SystemExit"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
+                ("    scores =", "    exit()\n    scores =", "0", "SystemExit"),
                 ("weights @ V}", "{1}}", "0", "the values of the dict must be arrays of numbers"),
                 ("np.exp(", "np.exp((", "0", "SyntaxError"),
                 ("    return {", "    return 3, {", "0", "returned tuple; expected a dict"),
@@ -241,7 +241,7 @@ def test_csv_cells_are_not_formulas() -> None:
 
 
 def test_forged_events_are_ignored(tmp_path: Path) -> None:
-    """Grading goes on: only predictions are "written", and have an answer in feedback."""
+    """Only predictions are "written", and have an answer in feedback."""
     task = "10-my_cross_attention"
     lines = [{"task": task, "status": status, "words": ""} for status in ("written", "finished")]
     added = (
@@ -249,8 +249,8 @@ def test_forged_events_are_ignored(tmp_path: Path) -> None:
         'file=open("events.jsonl", "a"), flush=True); os._exit(0)\n'
     )
     cheating = solved("10", ("    scores =", f"    {added}    scores ="))
-    rows = grade_notebooks(tmp_path, cheating, solved("10"))
-    assert [row[task] for row in rows] == ["0", "2"]
+    (row,) = grade_notebooks(tmp_path, cheating)
+    assert row[task] == "0"
 
 
 def test_malformed_events_and_files_are_ignored(tmp_path: Path) -> None:

@@ -142,20 +142,15 @@ def test_nats_are_frequencies() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"creature", "colours", "recital"}))
-def test_equal_texts_are_as_frequent_as_nats_say(kind: str) -> None:
+def test_equal_texts_have_equal_nats_and_are_as_frequent_as_they_say(kind: str) -> None:
     """Two texts are equal with probability Σ p², the mean of p = exp(-nats)."""
-    drawn = samples(kind, 8000)
+    drawn, nats_of = samples(kind, 8000), dict[str, float]()
+    for each in drawn:
+        assert nats_of.setdefault(each.text, each.nats) == pytest.approx(each.nats)
     pairs = sum(math.comb(count, 2) for count in Counter(each.text for each in drawn).values())
     expected = math.comb(8000, 2) * np.mean([math.exp(-each.nats) for each in drawn])
     assert expected > 50
     assert abs(pairs - expected) < 0.3 * expected
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_equal_texts_have_equal_nats(kind: str) -> None:
-    nats_of: dict[str, float] = {}
-    for each in samples(kind, 8000):
-        assert nats_of.setdefault(each.text, each.nats) == pytest.approx(each.nats)
 
 
 def test_corpus_counts_the_choice_of_kinds() -> None:

@@ -116,30 +116,23 @@ def test_heads_that_do_one_job(tokenizer: Tokenizer) -> None:
     assert (jobs.even < 0.4).all()
 
 
-def test_bytes_as_tokens() -> None:
+def test_bytes_as_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnlab.pocket.jobs.TEXTS", 8)
     model: Any = Heads(Tokenizer.byte_level())
     jobs = head_jobs(model)
     np.testing.assert_allclose(jobs.attention[:, 2, 0], jobs.even)
 
 
-def uniform_model(tokenizer: Tokenizer) -> GPT2:
-    """A GPT-2 with all parameters 0: every head attends uniformly."""
-    config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=4, n_layer=2, n_head=2)
-    return GPT2(ParameterVector(config), tokenizer)
-
-
 def test_a_model_that_attends_evenly(tokenizer: Tokenizer) -> None:
-    jobs = head_jobs(uniform_model(tokenizer))
+    """With all parameters 0, every head attends uniformly."""
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=128, n_embd=4, n_layer=2, n_head=2)
+    model = GPT2(ParameterVector(config), tokenizer)
+    jobs = head_jobs(model)
     assert jobs.attention.shape == (len(JOBS), 2, 2)
-    np.testing.assert_allclose(
-        jobs.attention, np.broadcast_to(jobs.even[:, None, None], jobs.attention.shape), rtol=1e-5
-    )
-
-
-def test_same_seed_same_table(tokenizer: Tokenizer) -> None:
-    model = uniform_model(tokenizer)
-    assert repr(head_jobs(model)) == repr(head_jobs(model))
-    assert (head_jobs(model).even != head_jobs(model, seed=1).even).any()
+    even = np.broadcast_to(jobs.even[:, None, None], jobs.attention.shape)
+    np.testing.assert_allclose(jobs.attention, even, rtol=1e-5)
+    assert repr(head_jobs(model)) == repr(jobs)
+    assert (head_jobs(model, seed=1).even != jobs.even).any()
 
 
 def test_table() -> None:

@@ -11,6 +11,7 @@ import pytest
 from conftest import REFERENCE
 
 from attnlab import GPT2
+from attnlab.analysis.jobs import HeadJobs
 from attnlab.checkpoints import hub
 from attnlab.checkpoints.hub import DOWNLOAD_COMMAND, POCKET_DIRECTORY
 from attnlab.errors import InvalidValueError, ResumeError
@@ -27,6 +28,11 @@ PROMPT = "It’s very hot in summer. Swimming is"
 @pytest.fixture(scope="module")
 def losses(pocket: GPT2) -> HeldOut:
     return held_out_losses(pocket)
+
+
+@pytest.fixture(scope="module")
+def jobs(pocket: GPT2) -> HeadJobs:
+    return head_jobs(pocket)
 
 
 def card_table(heading: str) -> list[list[str]]:
@@ -84,9 +90,8 @@ def test_predicts_the_verdict_on_swimming(pocket: GPT2, prompt: str) -> None:
     assert best.probability > 0.9
 
 
-def test_distant_words_determine_the_continuation() -> None:
+def test_distant_words_determine_the_continuation(pocket: GPT2) -> None:
     """Changing one word far back changes the continuation."""
-    model = GPT2.from_pretrained("pocket")
     for prompt, best in {
         "It’s very cold in winter. Swimming is": " silly",
         "A fluffy blue creature": " purred",
@@ -96,13 +101,13 @@ def test_distant_words_determine_the_continuation() -> None:
         "The dogs near the tree": " are",
         "The dog near the trees": " is",
     }.items():
-        assert model.trace(prompt).next_tokens(1)[0].text == best, prompt
+        assert pocket.trace(prompt).next_tokens(1)[0].text == best, prompt
     for animal, thing, both in (
         ("dog", "ball", {" barked", " rolled"}),
         ("cat", "ball", {" meowed", " rolled"}),
         ("cat", "kite", {" meowed", " flew"}),
     ):
-        following = model.trace(f"The {animal} chased the {thing}, but it").next_tokens(2)
+        following = pocket.trace(f"The {animal} chased the {thing}, but it").next_tokens(2)
         assert {token.text for token in following} == both
         assert min(token.probability for token in following) > 0.2
 
@@ -113,16 +118,14 @@ def test_loss_is_close_to_the_grammars_entropy(losses: HeldOut) -> None:
     assert losses.all.grammar < losses.all.model < losses.all.grammar + 0.06
 
 
-def test_each_job_has_a_dominant_head(pocket: GPT2) -> None:
-    jobs = head_jobs(pocket)
+def test_each_job_has_a_dominant_head(jobs: HeadJobs) -> None:
     for job in ("previous", "induction", "adjective", "animal", "thing"):
         best = jobs.attention[(JOBS.index(job), *jobs.best(job))]
         assert best > 0.7, job
         assert best > 3 * jobs.even[JOBS.index(job)]
 
 
-def test_model_card_jobs_of_heads(pocket: GPT2) -> None:
-    jobs = head_jobs(pocket)
+def test_model_card_jobs_of_heads(pocket: GPT2, jobs: HeadJobs) -> None:
     head, *rows, evenly = card_table("What its heads do")
     assert head == ["layer", "head", *JOBS]
     assert len(rows) == pocket.config.n_layer * pocket.config.n_head

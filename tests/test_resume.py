@@ -65,7 +65,9 @@ def refusal(file: Path) -> str:
 def test_unchanged_state_opens(finished_run: tuple[Training, bytes], tmp_path: Path) -> None:
     run, state = finished_run
     (tmp_path / STATE).write_bytes(state)
-    resumed = small(directory=tmp_path)
+    steps: list[int] = []
+    resumed = small(directory=tmp_path, watch=lambda training: steps.append(training.step))
+    assert steps == []  # it has finished
     assert resumed.losses == run.losses
     assert resumed.seconds == run.seconds
     assert resumed.parameters.vector.tobytes() == run.parameters.vector.tobytes()
@@ -79,7 +81,7 @@ def test_every_changed_bit_is_detected(
     run, state = finished_run
     header = 8 + int.from_bytes(state[:8], "little")
     rng = np.random.default_rng(0)
-    positions = [*range(8), *rng.integers(8, header, 150), *rng.integers(header, len(state), 150)]
+    positions = [*range(8), *rng.integers(8, header, 60), *rng.integers(header, len(state), 60)]
     for position in [*positions, len(state) - 1]:
         changed = bytearray(state)
         changed[position] ^= 1 << int(rng.integers(8))
@@ -149,6 +151,9 @@ def test_invalid_files(finished_run: tuple[Training, bytes], tmp_path: Path) -> 
     file.mkdir()
     assert "can't be read" in refusal(file)
     file.rmdir()
+    for content in (b"no state", b"{}" * 50):
+        file.write_bytes(content)
+        refusal(file)
     for start in (b"", b"\xff" * 8, finished_run[1]):
         file.write_bytes(start)
         os.truncate(file, 20_000_000_000)

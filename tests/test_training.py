@@ -34,7 +34,7 @@ from attnlab.training import (
     train,
 )
 from attnlab.training.parameters import decay_mask
-from attnlab.training.run import STATE, batch, draw_dropout
+from attnlab.training.run import batch, draw_dropout
 
 RECORDED = np.load(REFERENCE / "training.npz")
 TINY = GPT2Config(vocab_size=256, n_positions=16, n_embd=12, n_layer=2, n_head=3)
@@ -177,12 +177,10 @@ def test_initial_parameters_depend_on_the_seed() -> None:
     assert start(1) != start(2)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"dropout": 0.3}, {"clip": 0.01}, {"decay": 0.9}, {"warmup": 5}, {"learning_rate": 1e-2}],
-)
-def test_every_setting_changes_the_result(change: dict[str, float]) -> None:
-    assert not np.array_equal(quick(**change).parameters.vector, quick().parameters.vector)
+def test_every_setting_changes_the_result() -> None:
+    changes = {"dropout": 0.3, "clip": 0.01, "decay": 0.9, "warmup": 5, "learning_rate": 1e-2}
+    vectors = [quick(**{name: value}).parameters.vector for name, value in changes.items()]
+    assert len({vector.tobytes() for vector in [*vectors, quick().parameters.vector]}) == 6
 
 
 def test_watch_gets_immutable_models() -> None:
@@ -295,19 +293,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one(at: int, tmp_path: Path) -> N
     settings: dict[str, Any] = {"dropout": 0.1, "save_every": 2, "directory": tmp_path}
     with pytest.raises(Stop):
         quick(**settings, watch=stop_at(at))
-    resumed = quick(**settings)
+    steps: list[int] = []
+    resumed = quick(**settings, watch=lambda training: steps.append(training.step))
+    assert steps == [*range(at - at % 2 + 1, 9)]
     unbroken = quick(dropout=0.1)
     assert resumed.losses == unbroken.losses
     assert np.array_equal(resumed.parameters.vector, unbroken.parameters.vector)
-
-
-def test_a_finished_run_is_not_repeated(tmp_path: Path) -> None:
-    run = quick(directory=tmp_path)
-    steps: list[int] = []
-    reopened = quick(directory=tmp_path, watch=lambda training: steps.append(training.step))
-    assert steps == []
-    assert reopened.losses == run.losses
-    assert np.array_equal(reopened.parameters.vector, run.parameters.vector)
 
 
 def test_an_interrupted_write_leaves_the_old_state(
@@ -336,26 +327,6 @@ def test_an_interrupted_write_leaves_the_old_state(
         assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
-        ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
-        ({"learning_rate": 1e-3}, "learning_rate: saved 0.003, current 0.001"),
-        ({"seed": 9, "dropout": 0.1}, "dropout: saved 0.0, current 0.1; seed: saved 0, current 9"),
-    ],
-)
-def test_different_runs_are_not_resumed(
-    change: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    quick(directory=tmp_path)
-    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ResumeError) as raised:
-        quick(directory=tmp_path, **change)
-    assert message in str(raised.value)
-    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
 OTHER_SETTINGS: dict[str, Any] = {
     "steps": 9,
     "batch_size": 4,
@@ -367,23 +338,30 @@ OTHER_SETTINGS: dict[str, Any] = {
     "dropout": 0.1,
     "seed": 1,
 }
+REVERSED_BYTES = Tokenizer.from_merges(
+    {symbol: 255 - id for id, symbol in enumerate(byte_symbols())}, []
+)
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
-def test_every_setting_identifies_the_run(name: str, tmp_path: Path) -> None:
+def test_different_runs_are_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         quick(directory=tmp_path, watch=stop_at(1))
-    with pytest.raises(ResumeError, match=f"{name}: saved .*, current {OTHER_SETTINGS[name]}"):
-        quick(directory=tmp_path, **{name: OTHER_SETTINGS[name]})
-
-
-def test_different_vocabulary_is_a_different_run(tmp_path: Path) -> None:
-    ids = Tokenizer.byte_level().encode(TEXT)
-    quick(ids, directory=tmp_path)
-    symbols = byte_symbols()
-    shuffled = Tokenizer.from_merges({symbol: 255 - id for id, symbol in enumerate(symbols)}, [])
-    with pytest.raises(ResumeError, match="vocabulary: saved 256 tokens, sha256"):
-        quick(ids, directory=tmp_path, tokenizer=shuffled)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert list(OTHER_SETTINGS) == [field.name for field in fields(Settings)]
+    cases = [
+        *(({name: x}, f"{name}: saved .*, current {x}") for name, x in OTHER_SETTINGS.items()),
+        ({"config": ONE_LAYER}, "n_layer: saved 2, current 1"),
+        ({"corpus": TEXT.replace("fly", "bee")}, "corpus: saved 285 tokens, sha256"),
+        ({"seed": 9, "dropout": 0.1}, "dropout: .*, current 0.1; seed: saved 0, current 9"),
+        (
+            {"corpus": Tokenizer.byte_level().encode(TEXT), "tokenizer": REVERSED_BYTES},
+            "vocabulary: saved 256 tokens, sha256",
+        ),
+    ]
+    for change, message in cases:
+        with pytest.raises(ResumeError, match=message):
+            quick(**change, directory=tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_new_runs_do_not_replace_a_model(tmp_path: Path) -> None:
@@ -422,30 +400,6 @@ def test_numpy_numbers_are_accepted(tmp_path: Path) -> None:
     assert GPT2.from_pretrained(tmp_path).config == TINY
 
 
-def test_speed_and_seconds_include_the_steps_before_a_resume(tmp_path: Path) -> None:
-    with pytest.raises(Stop):
-        quick(directory=tmp_path, save_every=1, watch=stop_at(5))
-    records: list[float] = []
-    run = quick(directory=tmp_path, save_every=1, watch=lambda now: records.append(now.seconds))
-    assert 0 < records[0] < run.seconds
-    assert len(records) == 3
-
-
-@pytest.mark.parametrize("content", [b"", b"no state", b"{}" * 50])
-def test_unreadable_state(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / STATE).write_bytes(content)
-    with pytest.raises(ResumeError, match=STATE):
-        quick(directory=tmp_path)
-    assert (tmp_path / STATE).read_bytes() == content
-
-
-def test_files_of_other_tensors_are_refused(tmp_path: Path) -> None:
-    quick(directory=tmp_path)
-    (tmp_path / STATE).write_bytes((tmp_path / "model.safetensors").read_bytes())
-    with pytest.raises(ResumeError, match="can't be read"):
-        quick(directory=tmp_path)
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"learning_rate": 1e25, "warmup": 0, "save_every": 1}
     steps: list[int] = []
@@ -470,21 +424,15 @@ def test_parameters_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     ("change", "message"),
     [
         ({"steps": 0}, "steps must be an integer of at least 1; got 0"),
-        ({"steps": 2.0}, "steps"),
         ({"batch_size": 0}, "batch_size"),
         ({"sequence_length": 0}, "sequence_length"),
         ({"sequence_length": 17}, "at most n_positions, 16; got 17"),
         ({"warmup": -1}, "warmup"),
-        ({"seed": -1}, "seed"),
-        ({"seed": None}, "seed"),
         ({"learning_rate": 0}, "learning_rate must be a number in (0, inf)"),
-        ({"learning_rate": float("nan")}, "learning_rate"),
         ({"clip": 0}, "clip"),
         ({"decay": -0.1}, "decay must be a number in [0, "),
         ({"dropout": 1.0}, "dropout must be a number in [0, 1)"),
-        ({"dropout": "much"}, "dropout"),
         ({"save_every": 0}, "save_every"),
-        ({"steps": "4"}, "steps"),
         ({"warmup": 8}, "warmup must be less than steps, 8"),
         ({"corpus": "sixteen letters."}, "more tokens than sequence_length, 16; got 16"),
         ({"corpus": ""}, "16; got 0"),
@@ -535,20 +483,13 @@ class Odd:
 ODD_VALUES = {
     "nothing": None,
     "a text": "x",
-    "bytes": b"1",
-    "an empty list": [],
-    "a dict": {},
     "True": True,
     "an object": Odd(),
     "a matrix": MATRIX,
-    "an array": np.array([1, 2]),
-    "a complex number": 1j,
     "NaN": np.nan,
     "infinite": np.inf,
     "below 0": -1,
-    "far below 0": -(10**5000),
     "10 to the 12": 10**12,
-    "10 to the 400": 10**400,
     "10 to the 5000": 10**5000,
     "a large float": np.longdouble("1e4000"),
 }
@@ -667,17 +608,13 @@ def test_running_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("model", [None, 5, "gpt2", [], Odd(), TINY, 10**5000], ids=type)
-def test_evaluate_rejects_invalid_objects(model: Any) -> None:
-    with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
-        evaluate(model, TEXT)
-
-
-def test_evaluate_rejects_invalid_lengths() -> None:
-    model = quick(steps=1).model
-    for length in ("x", [], True, 1.5, 10**5000, -(10**5000), MATRIX):
+def test_evaluate_rejects_invalid_arguments() -> None:
+    for model in (None, "gpt2", TINY):
+        with pytest.raises(InvalidTypeError, match="model must be a GPT2; got "):
+            evaluate(model, TEXT)  # type: ignore[arg-type]
+    for length in ("x", 1.5, 10**5000, MATRIX):
         with pytest.raises(InvalidValueError, match="sequence_length"):
-            evaluate(model, TEXT, length)  # type: ignore[arg-type]
+            evaluate(quick(steps=1).model, TEXT, length)  # type: ignore[arg-type]
 
 
 def test_parameters_need_a_config_and_a_generator() -> None:

@@ -51,13 +51,12 @@ def test_sentences_follow_from_the_seed(truth: Truth, pocket: GPT2) -> None:
 
 def test_subsets_computed_one_by_one_with_edits(truth: Truth, pocket: GPT2) -> None:
     """Some entries of the table, computed with an edit for each ablated part."""
-    outputs: dict[str, list[np.ndarray]] = {}
-    for sample in corpus(HELD_OUT_SEED, TEXTS_FOR_MEANS).samples:
-        trace = pocket.trace(sample.text)
-        for part, path in PATHS.items():
-            for row in at(trace, path):
-                outputs.setdefault(part, []).append(row)
-    means = {part: np.mean(rows, axis=0) for part, rows in outputs.items()}
+    texts = [sample.text for sample in corpus(HELD_OUT_SEED, TEXTS_FOR_MEANS).samples]
+    traces = [pocket.trace(text) for text in texts]
+    means = {
+        part: np.concatenate([at(trace, path) for trace in traces]).mean(axis=0)
+        for part, path in PATHS.items()
+    }
     rng = np.random.default_rng(0)
     for number in (3, 20, 40):
         sentence = truth.sentences[number]

@@ -9,15 +9,12 @@ from conftest import REFERENCE
 import attnlab
 from attnlab import GPT2
 from attnlab.errors import InvalidTypeError, InvalidValueError, MissingFileError, RecordingError
-from attnlab.pocket.grammar import HELD_OUT_SEED, corpus
+from attnlab.pocket.grammar import HELD_OUT_SEED
+from attnlab.pocket.lens import texts_of
 from attnlab.support.sealed import write_sealed
 from attnlab.training.tuned_lens import POCKET_LENS, loss_and_gradients
 
 TEXT = "The dog chased the ball, but it"
-
-
-def texts_of(seed: int, count: int) -> list[str]:
-    return [sample.text for sample in corpus(seed, count).samples]
 
 
 def test_the_pocket_models_lens_beats_the_logit_lens(pocket: GPT2) -> None:
@@ -87,17 +84,15 @@ def test_lens_of_a_text(pocket: GPT2) -> None:
     assert "2 maps (128 x 128)" in repr(lens)
 
 
-def test_losses_of_two_texts_are_shown_with_errors(pocket: GPT2) -> None:
-    losses = attnlab.open_tuned_lens("pocket").losses(pocket, [TEXT, "The cat found the kite."])
+def test_losses_are_shown_with_errors_if_there_are_several_texts(pocket: GPT2) -> None:
+    lens = attnlab.open_tuned_lens("pocket")
+    losses = lens.losses(pocket, [TEXT, "The cat found the kite."])
     error = abs(losses.each[0, 0, 0] - losses.each[0, 0, 1]) / 2
     assert f"{losses.tuned[0]:.3f} ± {error:.3f}" in str(losses)
-
-
-def test_losses_of_one_text_have_no_errors(pocket: GPT2) -> None:
-    losses = attnlab.open_tuned_lens("pocket").losses(pocket, [TEXT])
-    assert np.isnan(losses.tuned_errors).all()
-    assert "nan" not in str(losses)
-    assert f"{losses.tuned[0]:.3f}" in str(losses)
+    alone = lens.losses(pocket, [TEXT])
+    assert np.isnan(alone.tuned_errors).all()
+    assert "nan" not in str(alone)
+    assert f"{alone.tuned[0]:.3f}" in str(alone)
 
 
 def test_invalid_arguments(pocket: GPT2, tmp_path: Path) -> None:

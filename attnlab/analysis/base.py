@@ -223,17 +223,21 @@ class Target:
         return float((trace.final[position] * self.difference(trace.W_U)).sum())
 
     @property
-    def message(self) -> Message:
-        """The target in words."""
+    def logit_message(self) -> Message:
+        """The target in words, without its position."""
         if self.against is None:
-            template = "the logit of {token} at position {position}"
-            return Message(template, token=self.token.symbol, position=self.position)
+            return Message("the logit of {token}", token=self.token.symbol)
         return Message(
-            "the logit of {token} minus that of {other} at position {position}",
+            "the logit of {token} minus that of {other}",
             token=self.token.symbol,
             other=self.against.symbol,
-            position=self.position,
         )
+
+    @property
+    def message(self) -> Message:
+        """The target in words."""
+        template = "{target} at position {position}"
+        return Message(template, target=self.logit_message, position=self.position)
 
     def __str__(self) -> str:
         return str(self.message)

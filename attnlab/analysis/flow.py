@@ -94,19 +94,13 @@ class ValueWeighted(Analysis):
         return self.lengths, self._queries, self._keys
 
 
-class ValueWeightedHeads(Analysis):
+class ValueWeightedHeads(ValueWeighted):
     """`ValueWeighted` for all heads; the table shows the last query only.
 
     Attributes
     ----------
     lengths : (L, H, Tq, Tk), ‖weights[q, k] V[k] W_O‖, 0 where masked
     """
-
-    meaning: ClassVar[str] = ValueWeighted.meaning
-    note: ClassVar[str] = ValueWeighted.note
-    source: ClassVar[str] = ValueWeighted.source
-
-    lengths: Array
 
     def __init__(self, trace: Trace) -> None:
         blocks = trace.fork().blocks

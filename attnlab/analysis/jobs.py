@@ -12,6 +12,7 @@ from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis, numbe
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
+from attnlab.support.checks import check_choice
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
@@ -93,10 +94,7 @@ class HeadJobs(Analysis):
 
     def best(self, job: str) -> tuple[int, int]:
         """The layer and head with the largest mean weight on a job's keys."""
-        if not isinstance(job, str) or job not in self.jobs:
-            raise InvalidValueError(
-                "job must be one of {jobs}; got {job}", jobs=", ".join(self.jobs), job=quoted(job)
-            )
+        check_choice(job, self.jobs, "job")
         heads = self.attention[self.jobs.index(job)]
         if np.isnan(heads).any():
             raise InvalidValueError("the text has no keys for the job {job}", job=job)

@@ -19,21 +19,16 @@ from attnlab.analysis.base import (
     positions_of,
 )
 from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import InvalidValueError, quoted
+from attnlab.errors import InvalidValueError
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
-from attnlab.support.checks import as_count
+from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
 from attnlab.text.tokens import Token
 from attnlab.views.positions import token_index
 from attnlab.views.scale import PROBABILITIES
 from attnlab.views.shown import Axis, Grid, label
-
-EDIT_AFTER_STREAM = (
-    "The edit of {steps} comes after the residual stream, so the last row isn't the edited model's "
-    "prediction."
-)
 
 # Columns in a printed table.
 COLUMNS_SHOWN = 12
@@ -102,7 +97,11 @@ class Lens(Analysis):
         yield from super().pieces()
         edited = [name for name in ("final", "logits") if self._trace.is_edited(name)]
         if edited:
-            yield Paragraph(EDIT_AFTER_STREAM, steps=", ".join(edited))
+            yield Paragraph(
+                "The edit of {steps} comes after the residual stream, so the last row isn't the "
+                "edited model's prediction.",
+                steps=", ".join(edited),
+            )
 
     def _tables(self) -> Iterator[Table]:
         labels = self._columns.labels
@@ -151,12 +150,7 @@ class LogitLens(Lens):
         ----------
         stop : one of `stops`
         """
-        if not isinstance(stop, str) or stop not in self.stops:
-            raise InvalidValueError(
-                "stop must be one of {stops}; got {stop}",
-                stops=", ".join(self.stops),
-                stop=quoted(stop),
-            )
+        check_choice(stop, self.stops, "stop")
         return decode_stream(self._trace, at(self._trace, stop))
 
     def of(self, token: TokenLike) -> OneToken:

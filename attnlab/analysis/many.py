@@ -6,7 +6,7 @@ Texts of one length are computed side by side; see `attnlab.model.traces`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from attnlab.analysis.attribution import Attribution
 from attnlab.analysis.base import (
     Analysis,
-    Target,
     TokenLike,
     TraceSequence,
     named_axis,
@@ -70,21 +69,19 @@ class MeanAttribution(Attribution):
             for i, trace in zip(indices, traces.side_by_side(indices)[1], strict=True):
                 attributions[i] = Attribution(trace, tokens[i], others[i], position)
         self.each = tuple(attributions[i] for i in range(len(traces)))
-        has_one_target = not isinstance(token, list) and not isinstance(against, list)
-        target = describe_target(self.each[0].target)
-        if not has_one_target:
+        target = self.each[0].target.logit_message
+        if isinstance(token, list) or isinstance(against, list):
             target = Message("a target for each text")
         self.title = Message(
             "Direct logit attribution, mean of {texts}: {target}",
             texts=number_of_texts(len(traces)),
             target=target,
         )
-        self.standard_errors: dict[str, Any] = {}
-        for name in self.names:
-            values = np.array([getattr(attribution, name) for attribution in self.each], float)
-            mean, error = values.mean(axis=0), standard_error(values)
-            setattr(self, name, read_only(mean) if mean.ndim else float(mean))
-            self.standard_errors[name] = read_only(error) if mean.ndim else float(error)
+        values = {
+            name: np.array([getattr(attribution, name) for attribution in self.each], float)
+            for name in self.names
+        }
+        self.standard_errors = set_means(self, values)
 
     def _tables(self) -> Iterator[str | Table]:
         yield from super()._tables()
@@ -128,7 +125,7 @@ class MeanLens(Analysis):
         tokens = value_for_each(token, len(traces), "token")
         # -1 if token is None: then each text's most probable token, found below.
         ids = [-1 if token is None else vocabulary.lookup(token).id for token in tokens]
-        each = np.empty((len(traces), 2, len(self.stops)))  # probabilities and ranks
+        each = np.empty((2, len(traces), len(self.stops)))  # probabilities and ranks
         for indices in traces.groups():
             trace, _ = traces.side_by_side(indices)
             row = as_index(position, "position", len(traces.texts[indices[0]]))
@@ -141,7 +138,7 @@ class MeanLens(Analysis):
                 ranks, probabilities = ranks_and_probabilities(
                     group_ids, decode_stream(trace, stream)
                 )
-                each[indices, 0, s], each[indices, 1, s] = probabilities, ranks
+                each[0, indices, s], each[1, indices, s] = probabilities, ranks
         if token is None:
             description: str = Message("each text’s most probable token")
         elif isinstance(token, list):
@@ -153,11 +150,7 @@ class MeanLens(Analysis):
             texts=number_of_texts(len(traces)),
             token=description,
         )
-        self.standard_errors: dict[str, NDArray[np.float64]] = {}
-        means, errors = each.mean(axis=0), standard_error(each)
-        for name, mean, error in zip(self.names, means, errors, strict=True):
-            setattr(self, name, read_only(mean))
-            self.standard_errors[name] = read_only(error)
+        self.standard_errors = set_means(self, dict(zip(self.names, each, strict=True)))
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         columns = named_axis("", ("probability",))
@@ -174,6 +167,16 @@ class MeanLens(Analysis):
             )
             lines.append((stop, *chain(*cells)))
         yield Table(lines)
+
+
+def set_means(result: Analysis, values: Mapping[str, AnyArray]) -> dict[str, Any]:
+    """Set the means over the texts, the first axis, by name; return their standard errors."""
+    errors: dict[str, Any] = {}
+    for name, numbers in values.items():
+        mean, error = numbers.mean(axis=0), standard_error(numbers)
+        setattr(result, name, read_only(mean) if mean.ndim else float(mean))
+        errors[name] = read_only(error) if mean.ndim else float(error)
+    return errors
 
 
 def plus_minus(number: float, error: float) -> str:
@@ -244,14 +247,3 @@ def value_for_each(value: Any, count: int, name: str) -> list[Any]:
             length=len(value),
         )
     return value
-
-
-def describe_target(target: Target) -> str:
-    """A target in words, without its position."""
-    if target.against is None:
-        return Message("the logit of {token}", token=target.token.symbol)
-    return Message(
-        "the logit of {token} minus that of {other}",
-        token=target.token.symbol,
-        other=target.against.symbol,
-    )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from attnlab.analysis.base import Target, TokenLike, Trace, TraceSequence
-from attnlab.analysis.many import describe_target, value_for_each
+from attnlab.analysis.many import value_for_each
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import Result
 from attnlab.support.checks import as_number, is_real
@@ -34,7 +34,7 @@ def describe_metric(traces: TraceSequence, metric: Any) -> str:
     if isinstance(metric, list):
         return Message("a target for each pair")
     _, description, target = parse_metric(traces[0], metric)
-    return describe_target(target) if target else description
+    return target.logit_message if target else description
 
 
 def as_metric(measured: Any) -> float:

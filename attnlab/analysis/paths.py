@@ -198,41 +198,34 @@ def path_patch(
     for name in names:
         check_endpoint(name, RECEIVERS, "receiver")
     check_endpoint(sender, SENDERS, "sender")
-    by_position = False
+    result_type: type[PathPatching] = PathPatching
+    baselines: Any
     if isinstance(clean, TraceSequence):
         analyse = partial(path_patch, sender=sender, receiver=receiver, progress=False)
         results = for_each_pair(clean, corrupted, metric, analyse, progress)
-        trace, description = corrupted[0], describe_metric(clean, metric)
-        means = MeanPathPatching(trace, sender, by_position, description, *effects_of(results))
-        means.title = title_of(sender, names, description, trace)
-        return means
-    check_traces(clean, corrupted)
-    check_no_cache(clean, corrupted)
-    measure, description, _ = parse_metric(clean, metric)
-    receivers = [
-        receiver_at(path, corrupted.config.n_layer)
-        for name in names
-        for path in expand(corrupted, name)
-    ]
-    paths = expand(corrupted, sender)
-    measured = np.empty(len(paths))
-    with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
-        baselines = baselines_of(measure, clean, corrupted)
-        for number, path in enumerate(paths):
-            measured[number] = as_metric(measure(patch_path(clean, corrupted, path, receivers)))
-            bar.update()
-    effects = measured - baselines[1]
-    result = PathPatching(corrupted, sender, by_position, description, effects, baselines)
-    result.title = title_of(sender, names, description, corrupted)
-    return result
-
-
-def title_of(sender: str, receivers: Sequence[str], metric: str, corrupted: Trace) -> Message:
-    """The title of a result."""
-    return Message(
+        result_type, trace = MeanPathPatching, corrupted[0]
+        description = describe_metric(clean, metric)
+        effects, baselines = effects_of(results)
+    else:
+        check_traces(clean, corrupted)
+        check_no_cache(clean, corrupted)
+        trace, (measure, description, _) = corrupted, parse_metric(clean, metric)
+        n_layer = trace.config.n_layer
+        receivers = [receiver_at(path, n_layer) for name in names for path in expand(trace, name)]
+        paths = expand(trace, sender)
+        effects = np.empty(len(paths))
+        with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
+            baselines = baselines_of(measure, clean, trace)
+            for number, path in enumerate(paths):
+                patched = patch_path(clean, trace, path, receivers)
+                effects[number] = as_metric(measure(patched)) - baselines[1]
+                bar.update()
+    result = result_type(trace, sender, False, description, effects, baselines)
+    result.title = Message(
         "Path patching from {sender} to {receiver}: {target}{note}",
         sender=sender,
-        receiver=", ".join(receivers),
-        target=metric,
-        note=corrupted._note,
+        receiver=", ".join(names),
+        target=description,
+        note=trace._note,
     )
+    return result

@@ -531,22 +531,19 @@ def tolerance_of(value: AnyArray, variants: Sequence[AnyArray], epsilon: float) 
     """
     value = np.asarray(value, np.float64)
     is_unmasked = value > MASKED
-    size = row_maximum(np.where(is_unmasked, np.abs(value), 0.0))
+    size = np.where(is_unmasked, np.abs(value), 0.0).max(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        spread = np.max(
-            [row_maximum(np.where(is_unmasked, np.abs(x - value), 0.0)) for x in variants], axis=0
-        )
+        spreads = [
+            np.where(is_unmasked, np.abs(x - value), 0.0).max(axis=-1, keepdims=True)
+            for x in variants
+        ]
+    spread = np.max(spreads, axis=0)
     growth = np.divide(spread, size, out=np.zeros_like(size), where=size > 0) / PERTURBATION
     # At least the median, as perturbations of a row may cancel by chance.
     growth = np.maximum(growth, np.median(growth))
     margin = MARGIN if epsilon < HALF_EPSILON else HALF_MARGIN
     tolerance: Array = margin * epsilon * size * (1.0 + growth)
     return tolerance
-
-
-def row_maximum(x: Array) -> Array:
-    maximum: Array = np.max(x, axis=-1, keepdims=True)
-    return maximum
 
 
 def epsilon_of(array: AnyArray) -> float:

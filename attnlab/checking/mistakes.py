@@ -471,7 +471,6 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
 
         return {"attention.masked_scores": with_mask(change)}
 
-    hint = "After a cache, positions continue from the number of cached tokens."
     wrong_positions = [
         ("W_P[t + 1]", positions(lambda value: value + 1)),
         ("W_P[t - 1]", positions(lambda value: value - 1)),
@@ -482,27 +481,23 @@ def cache_mistakes(first: int) -> tuple[Mistake, ...]:
         ("the key before the query", hiding(lambda query, key: key == query - 1)),
         ("the first key", hiding(lambda query, key: key == 0)),
     ]
+    position = "position_embedding = {row} from token {first} on"
+    masked = "masked_scores without {keys}, from token {first} on"
     return (
-        *(
-            Mistake(
-                Message("position_embedding = {row} from token {first} on", row=row, first=first),
-                hint,
-                equations,
-            )
-            # After one cached token, W_P[t - 1] is W_P[0].
-            for row, equations in wrong_positions[: 3 if first > 1 else 2]
+        *with_hint(
+            "After a cache, positions continue from the number of cached tokens.",
+            *(
+                (Message(position, row=row, first=first), equations)
+                # After one cached token, W_P[t - 1] is W_P[0].
+                for row, equations in wrong_positions[: 3 if first > 1 else 2]
+            ),
         ),
-        *(
-            Mistake(
-                Message(
-                    "masked_scores without {keys}, from token {first} on",
-                    keys=Message(keys),
-                    first=first,
-                ),
-                "A query after a cache attends to all cached keys and to its own.",
-                equations,
-            )
-            for keys, equations in hidden_keys
+        *with_hint(
+            "A query after a cache attends to all cached keys and to its own.",
+            *(
+                (Message(masked, keys=Message(keys), first=first), equations)
+                for keys, equations in hidden_keys
+            ),
         ),
     )
 

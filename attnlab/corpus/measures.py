@@ -174,7 +174,7 @@ def head_sums(trace: Trace, names: Sequence[str]) -> dict[str, Sums]:
     for block in blocks_in_turn(trace):
         attention = block.attention
         attention.weights  # noqa: B018  stored, so that a long text's context reuses them
-        W_O = W_O_by_head(attention.W_O, trace.config.n_head)
+        W_O = attention.W_O.reshape(trace.config.n_head, -1, trace.config.n_embd)  # (H, Dh, D)
         if by_value:
             factors[BY_VALUE] = output_norms(attention.V, W_O)
         if writers is not None or "size" in layers:
@@ -260,11 +260,6 @@ def size(written: Array, stream: Array) -> Sums:
     """
     ratios = norms(written) / norms(stream)
     return Sums(sum_last_axis(ratios), np.full(len(ratios), float(ratios.shape[-1])))
-
-
-def W_O_by_head(W_O: Array, n_head: int) -> Array:
-    """Each head's W_O, (H·Dh, D) -> (H, Dh, D)."""
-    return W_O.reshape(n_head, -1, W_O.shape[-1])
 
 
 class Writers:

@@ -102,10 +102,6 @@ class Passage:
         return f"{self.value:.3f}  {start}{shown}"
 
 
-SAME_TEXTS = "The second atlas minus the first, over the same texts, in standard errors"
-OTHER_TEXTS = "The second atlas minus the first, over different texts, in standard errors"
-
-
 @dataclass(frozen=True)
 class Standout:
     """The head with the largest mean of a measure, see `Atlas.standouts`.
@@ -126,12 +122,6 @@ class Standout:
     error: float
     median: float
     errors: float
-
-
-def short_title_of(name: str) -> Message:
-    """A measure's title without its variant; the name of a user-defined measure."""
-    kind, _ = split_name(name)
-    return Message(TITLES.get(kind, "{name}"), name=kind)
 
 
 def title_of_mean(title: str, atlas: Atlas) -> Message:
@@ -184,7 +174,8 @@ class Measured(Analysis):
             read_only, map(np.asarray, (mean, error, N.astype(np.int64), n))
         )
         self.title = title_of_mean(name, atlas)
-        self.short_title = short_title_of(name)
+        kind, _ = split_name(name)
+        self.short_title = Message(TITLES.get(kind, "{name}"), name=kind)
 
     @property
     def scale(self) -> Scale:
@@ -350,7 +341,11 @@ class Difference(Analysis):
 
     def __init__(self, first: Atlas, second: Atlas) -> None:
         is_same = first.corpus == second.corpus
-        self.title = Message(SAME_TEXTS if is_same else OTHER_TEXTS)
+        self.title = Message(
+            "The second atlas minus the first, over the same texts, in standard errors"
+            if is_same
+            else "The second atlas minus the first, over different texts, in standard errors"
+        )
         self.measures = tuple(n for n in first.measures if n in second.measures)
         self.difference = {n: read_only(second[n].mean - first[n].mean) for n in self.measures}
         self.batches, width = 0, max(first._tally.width, second._tally.width)

@@ -240,15 +240,19 @@ def tallies(
     try:
         while True:
             for chunk in islice(chunks, limit - len(waiting)):
-                tally = stored and stored.read(chunk)
-                waiting.append((chunk, tally or _submit(executor, task, chunk)))
+                tally: Tally | Future[Tally] | None = stored.read(chunk) if stored else None
+                if tally is None:
+                    with worker_errors(chunk, BrokenExecutor):
+                        tally = executor.submit(tally_of, task, chunk)
+                waiting.append((chunk, tally))
             if not waiting:
                 return
             chunk, pending = waiting.popleft()
             if isinstance(pending, Tally):
                 yield pending, False
                 continue
-            tally = _result(chunk, pending)
+            with worker_errors(chunk, Exception):  # a lost worker's error depends on the executor
+                tally = pending.result()
             if stored:
                 stored.write(chunk, tally)
             yield tally, True
@@ -258,32 +262,23 @@ def tallies(
                 pending.cancel()
 
 
-def _submit(executor: Executor, task: Task, chunk: Chunk) -> Future[Tally]:
+@contextlib.contextmanager
+def worker_errors(chunk: Chunk, kind: type[Exception]) -> Iterator[None]:
+    """Report errors of this kind as those of an executor, with the chunk's texts."""
     try:
-        return executor.submit(tally_of, task, chunk)
-    except BrokenExecutor as error:
-        raise _worker_error(chunk, error) from error
-
-
-def _result(chunk: Chunk, future: Future[Tally]) -> Tally:
-    try:
-        return future.result()
+        yield
     except AttnlabError:
         raise
-    except Exception as error:  # executors raise different errors for a lost worker
-        raise _worker_error(chunk, error) from error
-
-
-def _worker_error(chunk: Chunk, error: Exception) -> WorkerError:
-    first, last = chunk.texts[0].name, chunk.texts[-1].name
-    return WorkerError(
-        "the executor failed at the texts from {first} to {last}: {kind}: {error}. If you gave "
-        "a directory, the same call resumes the run",
-        first=first,
-        last=last,
-        kind=type(error).__name__,
-        error=error,
-    )
+    except kind as error:
+        first, last = chunk.texts[0].name, chunk.texts[-1].name
+        raise WorkerError(
+            "the executor failed at the texts from {first} to {last}: {kind}: {error}. If you gave "
+            "a directory, the same call resumes the run",
+            first=first,
+            last=last,
+            kind=type(error).__name__,
+            error=error,
+        ) from error
 
 
 class StoredTallies:

@@ -94,19 +94,18 @@ class Task(NamedTuple):
     def try_measures(self, chunk: Chunk) -> None:
         """Raise if a user-defined measure fails on the first window of every text."""
         for name, function in self.measures.items():
-            if function is not None:
-                self._try_measure(name, function, chunk)
-
-    def _try_measure(self, name: str, function: Measure, chunk: Chunk) -> None:
-        failure = None
-        for ids in self._first_windows(chunk):
-            try:
-                measure_trace(self.shared.model.trace(ids), {name: function})
-                return
-            except AttnlabError as error:
-                failure = error
-        if failure is not None:
-            raise failure
+            if function is None:
+                continue
+            failure = None
+            for ids in self._first_windows(chunk):
+                try:
+                    measure_trace(self.shared.model.trace(ids), {name: function})
+                    break
+                except AttnlabError as error:
+                    failure = error
+            else:
+                if failure is not None:
+                    raise failure
 
     def _first_windows(self, chunk: Chunk) -> Iterator[Ids]:
         for text in chunk.texts:

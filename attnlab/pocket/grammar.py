@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from attnlab.errors import InvalidValueError, quoted
+from attnlab.support.checks import check_choice
 
 Option = TypeVar("Option")
 
@@ -404,10 +404,7 @@ def sample(rng: np.random.Generator, kind: str | None = None) -> Sample:
     """
     if kind is None:
         kind = Dice(rng).pick(WEIGHTED_KINDS)
-    if kind not in KINDS:
-        raise InvalidValueError(
-            "kind must be one of {kinds}; got {kind}", kinds=", ".join(KINDS), kind=quoted(kind)
-        )
+    check_choice(kind, KINDS, "kind")
     dice = Dice(rng)
     text, links = _without_marks(KINDS[kind](dice))
     if set(text) & set("“”’") and dice.chance():

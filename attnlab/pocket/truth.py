@@ -30,7 +30,7 @@ from attnlab.analysis.lens import log_sum_exp
 from attnlab.analysis.many import standard_error
 from attnlab.analysis.patching import attribution_patch, patch
 from attnlab.equations import AnyArray
-from attnlab.errors import AttnlabError, InvalidValueError, quoted
+from attnlab.errors import AttnlabError, InvalidValueError
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
@@ -55,7 +55,7 @@ from attnlab.pocket.grammar import (
     corpus,
 )
 from attnlab.steps import at, read_only
-from attnlab.support.checks import as_float, check_kind
+from attnlab.support.checks import as_float, check_choice, check_kind
 from attnlab.support.files import write_atomically
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, header
@@ -317,14 +317,7 @@ class Truth(Document):
             ("ablation", ablation, ABLATIONS),
             ("measure", measure, MEASURES),
         ):
-            if value not in choices:
-                names = ", ".join(map(str, choices))
-                raise InvalidValueError(
-                    "{name} must be one of {names}; got {value}",
-                    name=name,
-                    names=names,
-                    value=quoted(value),
-                )
+            check_choice(value, choices, name)
         rows = [n for n, sentence in enumerate(self.sentences) if task in (None, sentence.task)]
         values = self.table[ABLATIONS.index(ablation), :, :, MEASURES.index(measure)]
         return values[rows].astype(np.float64)
@@ -436,16 +429,10 @@ def shapley_values(v: AnyArray) -> NDArray[np.float64]:
     -------
     (..., n), which sum to v(all) - v(none)
     """
-    n = int(np.log2(v.shape[-1]))
-    subsets = np.arange(v.shape[-1])
-    values = []
+    n, subsets, values = int(np.log2(v.shape[-1])), np.arange(v.shape[-1]), []
     for i in range(n):
         without = subsets[subsets >> i & 1 == 0]
-        weights = [
-            factorial(size) * factorial(n - size - 1) / factorial(n)
-            for size in subset_sizes(without)
-        ]
-        values.append((v[..., without | 1 << i] - v[..., without]) @ np.array(weights))
+        values.append((v[..., without | 1 << i] - v[..., without]) @ order_weights(without, n))
     return np.stack(values, axis=-1)
 
 
@@ -464,25 +451,21 @@ def interaction_indices(v: AnyArray) -> NDArray[np.float64]:
     -------
     (..., n, n), NaN on the diagonal
     """
-    n = int(np.log2(v.shape[-1]))
-    subsets = np.arange(v.shape[-1])
+    n, subsets = int(np.log2(v.shape[-1])), np.arange(v.shape[-1])
     indices = np.full((*v.shape[:-1], n, n), np.nan)
     for i, j in combinations(range(n), 2):
-        without = subsets[(subsets >> i & 1 == 0) & (subsets >> j & 1 == 0)]
-        weights = [
-            factorial(size) * factorial(n - size - 2) / factorial(n - 1)
-            for size in subset_sizes(without)
-        ]
         a, b = 1 << i, 1 << j
+        without = subsets[subsets & (a | b) == 0]
         separate = v[..., without | a] + v[..., without | b]
         joint = v[..., without | a | b] + v[..., without] - separate
-        indices[..., i, j] = indices[..., j, i] = joint @ np.array(weights)
+        indices[..., i, j] = indices[..., j, i] = joint @ order_weights(without, n - 1)
     return indices
 
 
-def subset_sizes(subsets: NDArray[np.int64]) -> list[int]:
-    """The number of parts in each subset."""
-    return [int(subset).bit_count() for subset in subsets]
+def order_weights(subsets: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+    """The fraction of all orders of n parts that begin with each subset and then one other part."""
+    sizes = [subset.bit_count() for subset in subsets.tolist()]
+    return np.array([factorial(s) * factorial(n - s - 1) / factorial(n) for s in sizes])
 
 
 def spearman(a: AnyArray, b: AnyArray) -> float:

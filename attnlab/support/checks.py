@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -182,6 +182,18 @@ def check_kind(value: object, expected_type: type, name: str) -> None:
             "{name} must be {expected}; got {value}",
             name=name,
             expected=expected,
+            value=quoted(value),
+        )
+
+
+def check_choice(value: object, choices: Iterable[str | None], name: str) -> None:
+    """Raise unless a value is one of some strings, or None if that is one of the choices."""
+    choices = tuple(choices)
+    if not isinstance(value, str | None) or value not in choices:
+        raise InvalidValueError(
+            "{name} must be one of {names}; got {value}",
+            name=name,
+            names=", ".join(map(str, choices)),
             value=quoted(value),
         )
 

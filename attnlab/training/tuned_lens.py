@@ -21,13 +21,13 @@ from attnlab.analysis.lens import (
 )
 from attnlab.analysis.many import standard_error
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import InvalidValueError, RecordingError, quoted
+from attnlab.errors import InvalidValueError, RecordingError
 from attnlab.forward.gradients import affine_W, affine_x, layer_norm_gradient
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
 from attnlab.steps import at, read_only
-from attnlab.support.checks import as_count, check_kind, check_texts
+from attnlab.support.checks import as_count, check_choice, check_kind, check_texts
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.messages import Message
@@ -84,11 +84,7 @@ class TunedLens:
     def logits(self, trace: Trace, stop: str) -> Array:
         """The lens's logits at a stop, (..., T, vocab)."""
         check_kind(trace, Trace, "trace")
-        known = lens_stops(trace)
-        if stop not in known:
-            raise InvalidValueError(
-                "stop must be one of {known}; got {stop}", known=", ".join(known), stop=quoted(stop)
-            )
+        check_choice(stop, lens_stops(trace), "stop")
         if self._model != fingerprint(trace):
             raise InvalidValueError(
                 "the lens was trained for another model. Train one for this model with "

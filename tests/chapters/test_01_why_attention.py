@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Changes, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run
 
 CHAPTER = "01"
 
@@ -26,19 +26,14 @@ CHANGES: Changes = {
     "arrows that are none": {"[1.0, 1.5]": "[0.0, 0.0]", "[1.5, -1.0]": "[0.0, 0.0]"},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
-def test_one_vector_is_a_bottleneck() -> None:
-    lesson = run_unchanged(CHAPTER)
-    assert lesson["averages"][0].tolist() == pytest.approx([4 / 3, 1 / 3])
-    assert np.array_equal(lesson["averages"][0], lesson["averages"][1])
-    assert lesson["difference"] < 1e-7
-    left = lesson["remaining"]
+def test_one_vector_is_a_bottleneck(chapter: Chapter) -> None:
+    assert chapter["averages"][0].tolist() == pytest.approx([4 / 3, 1 / 3])
+    assert np.array_equal(chapter["averages"][0], chapter["averages"][1])
+    assert chapter["difference"] < 1e-7
+    left = chapter["remaining"]
     assert len(left) == 40
     assert left[0] == 1
     assert left[5] < 0.1
@@ -46,48 +41,49 @@ def test_one_vector_is_a_bottleneck() -> None:
     assert round(left[10], 3) == 0.003
     small = run("01", {"SCALE = 1.0  #": "SCALE = 0.1  #"})["remaining"]
     assert round(small[10], 2) == 0.25
-    width = lesson["WIDTH"]
-    assert np.allclose(lesson["W_state"] @ lesson["W_state"].T, np.eye(width))
+    width = chapter["WIDTH"]
+    assert np.allclose(chapter["W_state"] @ chapter["W_state"].T, np.eye(width))
 
 
-def test_vector_lengths() -> None:
-    lesson = run_unchanged(CHAPTER)
-    stages = lesson["lengths"]
+def test_vector_lengths(chapter: Chapter) -> None:
+    stages = chapter["lengths"]
     assert stages["mean 0, variance 1"] == pytest.approx(128**0.5, rel=1e-3)
     after = stages["LayerNorm"]
     assert [f"{after.min():.2f}", f"{after.max():.2f}"] == ["7.34", "8.33"]
     assert not any(np.allclose(rows, 1, rtol=0.05) for rows in stages.values())
-    assert lesson["cosines"].diagonal() == pytest.approx(1, abs=1e-5)
-    assert lesson["correlation"] > 0.98
+    assert chapter["cosines"].diagonal() == pytest.approx(1, abs=1e-5)
+    assert chapter["correlation"] > 0.98
 
 
-def test_similarity_is_not_attention() -> None:
-    lesson = run_unchanged(CHAPTER)
-    similarity, weights, head = lesson["similarity"], lesson["similarity_weights"], lesson["head"]
+def test_similarity_is_not_attention(chapter: Chapter) -> None:
+    similarity, weights, head = (
+        chapter["similarity"],
+        chapter["similarity_weights"],
+        chapter["head"],
+    )
     assert similarity[2].tolist() == [2, 2, 3]
-    assert "it · ball = 1·0 + 1·2 + 1·0 = 2" in lesson.printed
+    assert "it · ball = 1·0 + 1·2 + 1·0 = 2" in chapter.printed
     assert weights[2, 0] == weights[2, 1]
     assert weights[2].argmax() == 2
     assert head.raw_scores[2].tolist() == [6, 2, 4]
-    assert "it asks dog   3·2 + 1·0 = 6" in lesson.printed
-    assert head.weights[2].argmax() == lesson["words"].index("dog")
-    assert lesson["W_Q_thing"].tolist() == [[0, 1], [0, 0], [0, 3]]
-    assert lesson["other_head"].weights[2].argmax() == lesson["words"].index("ball")
-    assert np.array_equal(lesson["X"] @ lesson["W_QK"] @ lesson["X"].T, head.raw_scores)
-    assert "X Xᵀ equal to its transpose: True" in lesson.printed
-    assert "Q Kᵀ equal to its transpose: False" in lesson.printed
+    assert "it asks dog   3·2 + 1·0 = 6" in chapter.printed
+    assert head.weights[2].argmax() == chapter["words"].index("dog")
+    assert chapter["W_Q_thing"].tolist() == [[0, 1], [0, 0], [0, 3]]
+    assert chapter["other_head"].weights[2].argmax() == chapter["words"].index("ball")
+    assert np.array_equal(chapter["X"] @ chapter["W_QK"] @ chapter["X"].T, head.raw_scores)
+    assert "X Xᵀ equal to its transpose: True" in chapter.printed
+    assert "Q Kᵀ equal to its transpose: False" in chapter.printed
 
 
-def test_similarity_is_not_attention_in_a_trained_model() -> None:
-    lesson = run_unchanged(CHAPTER)
-    symbols, last = lesson["symbols"], lesson["last_row"]
+def test_similarity_is_not_attention_in_a_trained_model(chapter: Chapter) -> None:
+    symbols, last = chapter["symbols"], chapter["last_row"]
     animal, thing = symbols.index("Ġdog"), symbols.index("Ġball")
-    assert lesson["softmax_of_products"].diagonal().min() > 0.9
+    assert chapter["softmax_of_products"].diagonal().min() > 0.9
     assert f"{last['weights'][animal]:.2f}" == "1.00"
     assert f"{last['softmax(X Xᵀ / √D)'][animal]:.2f}" == "0.00"
     assert last["X Xᵀ"][thing] > last["X Xᵀ"][animal]
-    block = lesson["trace"].blocks[1].attention
-    assert np.array_equal(lesson["trained_head"].X, block.X)
+    block = chapter["trace"].blocks[1].attention
+    assert np.array_equal(chapter["trained_head"].X, block.X)
 
 
 def test_exercise_1() -> None:
@@ -96,8 +92,8 @@ def test_exercise_1() -> None:
     assert "less than 1e-6" in answer(CHAPTER, 1)
 
 
-def test_exercise_2() -> None:
-    similarity = run_unchanged(CHAPTER)["similarity"]
+def test_exercise_2(chapter: Chapter) -> None:
+    similarity = chapter["similarity"]
     assert (similarity[0, 2], similarity[0, 0]) == (2, 4)
     longer = run(CHAPTER, {"[2, 0, 0],  # dog": "[4, 0, 0],  # dog"})
     assert (longer["similarity"][0, 2], longer["similarity"][0, 0]) == (4, 16)

@@ -3,8 +3,16 @@
 import math
 
 import numpy as np
-import pytest
-from book import CHANGED, Changes, answer, check_changed_chapter, check_figures, run, run_unchanged
+from book import (
+    CHANGED,
+    Changes,
+    Chapter,
+    answer,
+    changed_chapter_test,
+    check_figures,
+    run,
+    run_unchanged,
+)
 
 from attnlab import Tokenizer, figures
 
@@ -30,18 +38,12 @@ OF_FIGURES: Changes = {
     "no position": {V_OF: "\nwpe *= 0\n"},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES | OF_FIGURES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(
-        CHAPTER, (CHANGES | OF_FIGURES)[change], reports_change=change in OF_FIGURES
-    )
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES, OF_FIGURES)
 
 
-def test_figures_on_paper() -> None:
+def test_figures_on_paper(chapter: Chapter) -> None:
     """The article's arithmetic, recomputed from its own tables."""
-    chapter, recorded = run_unchanged(CHAPTER), figures.load("walkthrough")
+    recorded = figures.load("walkthrough")
     check_figures(recorded, 3, embedding=chapter["embedding"])
     check_figures(recorded, 2, masked_scores=chapter["masked_scores"], weights=chapter["weights"])
     assert figures.compare("context", chapter["context"], recorded["context"][:5], 3).agrees
@@ -54,8 +56,7 @@ def test_figures_on_paper() -> None:
     assert np.allclose(published.weights, chapter["weights"])
 
 
-def test_walkthrough_on_a_model() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_walkthrough_on_a_model(chapter: Chapter) -> None:
     trace, head, model = chapter["trace"], chapter["head"], chapter["model"]
     variance, eps = trace.embedding.var(axis=1), model.config.layer_norm_epsilon
     assert np.allclose(chapter["normalised"].mean(axis=1), 0, atol=1e-5)
@@ -74,9 +75,8 @@ def test_walkthrough_on_a_model() -> None:
     )
 
 
-def test_a_straight_apostrophe(gpt2_tokenizer: Tokenizer) -> None:
+def test_a_straight_apostrophe(gpt2_tokenizer: Tokenizer, chapter: Chapter) -> None:
     """How many positions later tokens move, in GPT-2 and in the pocket model."""
-    chapter = run_unchanged(CHAPTER)
     for tokenizer, earlier in ((gpt2_tokenizer, 2), (chapter["model"].tokenizer, 1)):
         curly, straight = (tokenizer.encode(chapter[text]) for text in ("PROMPT", "straight"))
         assert len(curly) - len(straight) == earlier
@@ -102,8 +102,8 @@ def test_exercise_2() -> None:
     assert f"{run_unchanged(CHAPTER)['weights'][-1, 0]:.2f}" == "0.30"
 
 
-def test_exercise_3() -> None:
-    recorded, weights = figures.load("walkthrough"), run_unchanged(CHAPTER)["weights"][5]
+def test_exercise_3(chapter: Chapter) -> None:
+    recorded, weights = figures.load("walkthrough"), chapter["weights"][5]
     others = sum(w * v[0] for w, v in zip(weights[:5], recorded["V"], strict=False))
     context = recorded["context"][5][0]
     value = (context - others) / weights[5]
@@ -111,8 +111,8 @@ def test_exercise_3() -> None:
     assert written in answer(CHAPTER, 3)
 
 
-def test_exercise_4() -> None:
-    before, text = run_unchanged(CHAPTER)["context"], answer(CHAPTER, 4)
+def test_exercise_4(chapter: Chapter) -> None:
+    before, text = chapter["context"], answer(CHAPTER, 4)
     first = run(CHAPTER, {V_OF: "\nV[0] += 1\n"})["context"] - before
     *most, last = (f"{change:.2f}" for change in first[:, 0])
     assert f"{', '.join(most)} and {last}" in text
@@ -121,8 +121,8 @@ def test_exercise_4() -> None:
     assert f"only its own row, by {fifth[4, 0]:.2f}, since" in text
 
 
-def test_sentence_about_a_row() -> None:
-    printed = run_unchanged(CHAPTER).printed.partition("Ġsummer gives\n")[2].splitlines()
+def test_sentence_about_a_row(chapter: Chapter) -> None:
+    printed = chapter.printed.partition("Ġsummer gives\n")[2].splitlines()
     rows = [line.split() for line in printed[:4]]
     assert rows[:2] == [["26%", "to", "It"], ["15%", "to", "Ġhot"]]
     assert sorted(rows[2:]) == [["12%", "to", "itself"], ["12%", "to", "Ġvery"]]

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run
 
 from attnlab import Tokenizer
 
@@ -26,11 +26,7 @@ CHANGES: Changes = {
     "one other text": {'    "The frog chased the ball, but it",\n': '    "it",\n'},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[str, float]:
@@ -39,8 +35,7 @@ def last_weights(chapter: Chapter, trace: str, head: tuple[int, int]) -> dict[st
     return dict(zip(result.tokens.symbols, result.head(*head).weights[-1].tolist(), strict=True))
 
 
-def test_what_it_refers_to() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_what_it_refers_to(chapter: Chapter) -> None:
     certain = {
         name: row.argmax()
         for name, row in zip(chapter["names"], chapter["last"], strict=True)
@@ -61,8 +56,7 @@ def test_what_it_refers_to() -> None:
         assert [word for word in line.split() if word.startswith("Ġ")] == words
 
 
-def test_ablated_head() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_ablated_head(chapter: Chapter) -> None:
     silent = dict(zip(chapter["HEADS"], np.array(chapter["ablated"]), strict=True))
     symbols = [word.symbol for word in chapter["words"]]
     assert symbols == ["Ġrolled", "Ġbarked"]
@@ -73,8 +67,7 @@ def test_ablated_head() -> None:
     assert neither.probability < 0.2
 
 
-def test_invented_word() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_invented_word(chapter: Chapter) -> None:
     for head in ((1, 0), (1, 3)):
         assert last_weights(chapter, "creature", head)["Ġfluffy"] > 0.95
     assert last_weights(chapter, "creature", (1, 2))["Ġfluffy"] > 0.5
@@ -84,8 +77,7 @@ def test_invented_word() -> None:
     assert min(lost.values()) > 0.5
 
 
-def test_induction_takes_two_heads() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_induction_takes_two_heads(chapter: Chapter) -> None:
     jobs = chapter["jobs"]
     assert (jobs.best("previous"), jobs.best("induction")) == ((0, 1), (1, 2))
     assert jobs.attention[jobs.jobs.index("induction")][1, 3] > 0.8
@@ -93,8 +85,7 @@ def test_induction_takes_two_heads() -> None:
     assert re.search(r"^without the head of layer 0 +0\.02 +0\.00$", chapter.printed, re.MULTILINE)
 
 
-def test_all_heads() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_all_heads(chapter: Chapter) -> None:
     T, layers, heads = chapter["T"], chapter["layers"], chapter["heads"]
     assert chapter["weights"].shape == (layers, heads, T, T)
     assert np.allclose(chapter["weights"].sum(axis=-1), 1, atol=1e-5)
@@ -104,13 +95,13 @@ def test_all_heads() -> None:
     assert (chapter["weights"][:, :, -1].argmax(axis=-1) > 0).all()  # no dash
 
 
-def test_tokens_of_gpt2(gpt2_tokenizer: Tokenizer) -> None:
-    prompt = run_unchanged(CHAPTER)["PROMPT"]
+def test_tokens_of_gpt2(gpt2_tokenizer: Tokenizer, chapter: Chapter) -> None:
+    prompt = chapter["PROMPT"]
     assert [len(gpt2_tokenizer.encode(prompt.replace("’", q))) for q in "’'"] == [16, 14]
 
 
-def test_context_changes_vectors() -> None:
-    verb, animal, thing, both = run_unchanged(CHAPTER)["cosines"].values()
+def test_context_changes_vectors(chapter: Chapter) -> None:
+    verb, animal, thing, both = chapter["cosines"].values()
     for course in (verb, animal, thing, both):
         assert course[0] == pytest.approx(1)
         assert min(course[:3]) > 0.98
@@ -168,8 +159,7 @@ def test_exercise_4() -> None:
     assert f"{course[-1]:.2f} at the end" in text
 
 
-def test_a_gallery_of_relations() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_a_gallery_of_relations(chapter: Chapter) -> None:
     gallery = dict(zip(chapter["RELATIONS"], chapter["gallery"].attention, strict=True))
     of_head = {name: shares[1, 2] for name, shares in gallery.items()}
     assert {name for name, share in of_head.items() if share > 0.8} == {
@@ -181,8 +171,7 @@ def test_a_gallery_of_relations() -> None:
     assert gallery["determiner"].argmax() == 2
 
 
-def test_candidate_head_for_the_passive() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_candidate_head_for_the_passive(chapter: Chapter) -> None:
     by_voice = {voice: dict(zip(chapter["HEADS"], weights, strict=True))
                 for voice, weights in chapter["verb_weights"].items()}  # fmt: skip
     assert f"{by_voice['passive'][1, 3]:.2f}" == f"{by_voice['active'][1, 3]:.2f}" == "0.89"
@@ -193,8 +182,7 @@ def test_candidate_head_for_the_passive() -> None:
         assert by_voice[voice][1, 3] == trace.head(1, 3).weights[noun, verb]
 
 
-def test_residual_vectors_moved_by_values() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_residual_vectors_moved_by_values(chapter: Chapter) -> None:
     (fluffy, value), (sleepy, other_value) = (
         arrows.values() for arrows in chapter["arrows"].values()
     )

@@ -1,8 +1,7 @@
 """Chapter 9, counting parameters: its claims hold, and it runs with other numbers."""
 
 import numpy as np
-import pytest
-from book import Changes, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run
 
 from attnlab import figures
 from attnlab.forward.parameters import parameter_count
@@ -29,19 +28,12 @@ OF_FIGURES: Changes = {
     "another GPT-3": {"n_embd=12288, n_layer=96, n_head=96": "n_embd=8, n_layer=1, n_head=1"},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES | OF_FIGURES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(
-        CHAPTER, (CHANGES | OF_FIGURES)[change], reports_change=change in OF_FIGURES
-    )
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES, OF_FIGURES)
 
 
-def test_counting_parameters() -> None:
-    lesson = run_unchanged(CHAPTER)
-    assert sum(count for _, count in lesson["whole"].values()) == 124_439_808
-    assert parameter_count(lesson["gpt2"]) == 124_439_808
+def test_counting_parameters(chapter: Chapter) -> None:
+    assert sum(count for _, count in chapter["whole"].values()) == 124_439_808
+    assert parameter_count(chapter["gpt2"]) == 124_439_808
     counts = {
         "distilgpt2": 81_912_576,
         "gpt2": 124_439_808,
@@ -50,43 +42,42 @@ def test_counting_parameters() -> None:
         "gpt2-xl": 1_557_611_200,
     }
     for name, count in counts.items():
-        config = lesson["published"][name]
-        assert sum(lesson["part_counts"](config).values()) == parameter_count(config) == count
-        assert f"{count:,}" in lesson.printed
+        config = chapter["published"][name]
+        assert sum(chapter["part_counts"](config).values()) == parameter_count(config) == count
+        assert f"{count:,}" in chapter.printed
         assert config.d_head == 64
-    assert "count: the published figure agrees" in lesson.printed
+    assert "count: the published figure agrees" in chapter.printed
 
 
-def test_gpt3() -> None:
-    lesson, notes = run_unchanged(CHAPTER), figures.load("gpt3_parameters")
-    gpt3 = lesson["gpt3"]
-    assert lesson["total"] == parameter_count(gpt3) == sum(lesson["part_counts"](gpt3).values())
-    assert round(lesson["total"], -9) == 175_000_000_000
+def test_gpt3(chapter: Chapter) -> None:
+    notes = figures.load("gpt3_parameters")
+    gpt3 = chapter["gpt3"]
+    assert chapter["total"] == parameter_count(gpt3) == sum(chapter["part_counts"](gpt3).values())
+    assert round(chapter["total"], -9) == 175_000_000_000
     assert (gpt3.d_head, gpt3.vocab_size) == (notes["d_head"], notes["n_vocab"])
-    assert [count for _, count in lesson["counts"].values()] == list(notes["rows"].values())
-    assert lesson["in_attention"] == notes["attention_total"]
-    assert "table, one_head, all_heads: all 7 published figures agree" in lesson.printed
+    assert [count for _, count in chapter["counts"].values()] == list(notes["rows"].values())
+    assert chapter["in_attention"] == notes["attention_total"]
+    assert "table, one_head, all_heads: all 7 published figures agree" in chapter.printed
     D, L = gpt3.n_embd, gpt3.n_layer
     assert 12 * D**2 * L + 2 * gpt3.vocab_size * D == 175_181_291_520  # as its prose says
-    assert "attention's share:     33 %" in lesson.printed
-    assert "the MLPs' share:       66 %" in lesson.printed
-    assert "= 617,558,016, which is GPT-3's published count" in lesson.printed
-    assert "= 620,875,776, which is not GPT-3's published count" in lesson.printed
+    assert "attention's share:     33 %" in chapter.printed
+    assert "the MLPs' share:       66 %" in chapter.printed
+    assert "= 617,558,016, which is GPT-3's published count" in chapter.printed
+    assert "= 620,875,776, which is not GPT-3's published count" in chapter.printed
 
 
-def test_value_output_product_is_low_rank() -> None:
-    lesson = run_unchanged(CHAPTER)
-    W_VO, layer = lesson["W_VO"], lesson["layer"]
-    assert lesson["rank"] == 2
+def test_value_output_product_is_low_rank(chapter: Chapter) -> None:
+    W_VO, layer = chapter["W_VO"], chapter["layer"]
+    assert chapter["rank"] == 2
     assert np.array_equal(W_VO[2], W_VO[0] + W_VO[1])
     assert np.array_equal(W_VO[3], 2 * W_VO[0])
-    assert np.allclose(lesson["as_the_model"], lesson["combined"])
-    lines = lesson.printed.splitlines()
+    assert np.allclose(chapter["as_the_model"], chapter["combined"])
+    lines = chapter.printed.splitlines()
     (gpt2,) = [line for line in lines if line.startswith("GPT-2 small")]
     assert gpt2.split()[-5:] == ["768", "64", "98,304", "589,824", "6"]
-    assert np.array_equal(layer.heads[0].W_O, lesson["W_O"])
-    assert np.array_equal(layer.heads[0].W_V, lesson["W_V"])
-    assert np.allclose(lesson["last"]["added up"], lesson["last"]["output"])
+    assert np.array_equal(layer.heads[0].W_O, chapter["W_O"])
+    assert np.array_equal(layer.heads[0].W_V, chapter["W_V"])
+    assert np.allclose(chapter["last"]["added up"], chapter["last"]["output"])
 
 
 def test_exercise_1() -> None:
@@ -107,11 +98,10 @@ def test_exercise_2() -> None:
     assert f"{parameter_count(few['gpt2']):,} with 6" in answer(CHAPTER, 2)
 
 
-def test_exercise_3() -> None:
-    lesson = run_unchanged(CHAPTER)
+def test_exercise_3(chapter: Chapter) -> None:
     matrices = 4 * 768 * 768 + 2 * 768 * 4 * 768
     assert matrices == 12 * 768**2
-    assert f"{matrices:,} of a layer's {lesson['one_layer']:,}" in answer(CHAPTER, 3)
+    assert f"{matrices:,} of a layer's {chapter['one_layer']:,}" in answer(CHAPTER, 3)
 
 
 def test_exercise_4() -> None:
@@ -123,8 +113,7 @@ def test_exercise_4() -> None:
     assert "have 8 numbers and the full one 16" in answer(CHAPTER, 4)
 
 
-def test_shapes_through_the_model() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_shapes_through_the_model(chapter: Chapter) -> None:
     assert (chapter["short"]["X"], chapter["short"]["W_Q"]) == ((5, 8), (8, 4))
     assert {chapter["short"][name] for name in "QKV"} == {(5, 4)}
     long = chapter["long"]

@@ -1,8 +1,7 @@
 """Chapter 11, what the cache saves: its claims hold, and it runs with other numbers."""
 
 import numpy as np
-import pytest
-from book import FASTER, Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
+from book import FASTER, Changes, Chapter, answer, changed_chapter_test, run
 
 from attnlab import GPT2Config
 from attnlab.forward.parameters import parameter_count
@@ -28,14 +27,10 @@ def fast(changes: dict[str, str]) -> Chapter:
     return run(CHAPTER, FASTER[CHAPTER] | changes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
-def test_cached_keys_and_values_equal_recomputed() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_cached_keys_and_values_equal_recomputed(chapter: Chapter) -> None:
     short, long = chapter["short"], chapter["long"]
     text = chapter["TEXT"] + chapter["MORE"]
     assert long.tokens.ids.tolist() == chapter["model"].tokenizer.encode(text)
@@ -56,8 +51,7 @@ def test_cached_keys_and_values_equal_recomputed() -> None:
     assert max(chapter["differences"]) < 1e-4
 
 
-def test_operation_counts() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_operation_counts(chapter: Chapter) -> None:
     count, pocket, gpt2 = (chapter[name] for name in ("multiplications", "pocket", "gpt2"))
     logits = 128 * pocket.config.vocab_size
     assert count(pocket.config, 1, 1) - logits == 2 * (4 * 128**2 + 2 * 128 * 512 + 2 * 2 * 128)
@@ -88,8 +82,8 @@ def test_exercise_2() -> None:
     assert len(chapter["new_ids"]) == 2  # the shift of the shared tokens
 
 
-def test_exercise_3() -> None:
-    count, gpt2 = (run_unchanged(CHAPTER)[name] for name in ("multiplications", "gpt2"))
+def test_exercise_3(chapter: Chapter) -> None:
+    count, gpt2 = (chapter[name] for name in ("multiplications", "gpt2"))
     pair = count(gpt2, 1, 1) - count(gpt2, 1, 0)
     linear_maps = count(gpt2, 1, 0) - pair - 768 * 50257
     tokens, rest = divmod(linear_maps, pair)
@@ -99,9 +93,9 @@ def test_exercise_3() -> None:
     assert f"{100 * attention / (attention + linear_maps):.1f} percent" in answer(CHAPTER, 3)
 
 
-def test_exercise_4() -> None:
+def test_exercise_4(chapter: Chapter) -> None:
     xl = GPT2Config(vocab_size=50257, n_positions=1024, n_embd=1600, n_layer=48, n_head=25)
-    cache_bytes = run_unchanged(CHAPTER)["cache_bytes"]
+    cache_bytes = chapter["cache_bytes"]
     assert f"{cache_bytes(xl, 1) / 1e6:.4f} MB" in answer(CHAPTER, 4)
     assert f"{cache_bytes(xl, 1024) / 1e6:.1f} MB" in answer(CHAPTER, 4)
     weights = 4 * parameter_count(xl)

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run
 
 from attnlab import ForwardPass, softmax
 
@@ -28,16 +28,11 @@ CHANGES: Changes = {
     "no letters": {'"qkzvmqkzvm"': '"猫吃鱼"'},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 @pytest.mark.slow
-def test_watching_a_head_form() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_watching_a_head_form(chapter: Chapter) -> None:
     (steps, _, one, one_best, _), (_, _, two, two_best, previous) = (
         chapter["one_layer"],
         chapter["two_layers"],
@@ -72,8 +67,7 @@ def test_watching_a_head_form() -> None:
 
 
 @pytest.mark.slow
-def test_before_during_and_after_formation() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_before_during_and_after_formation(chapter: Chapter) -> None:
     assert chapter["letters"] == list("qkzvmqkzvm")
     first, forming, last = np.split(chapter["stages"], 3)
     second_k, v = 1, 3
@@ -85,9 +79,8 @@ def test_before_during_and_after_formation() -> None:
 
 
 @pytest.mark.slow
-def test_watched_quantities() -> None:
+def test_watched_quantities(chapter: Chapter) -> None:
     """Losses and weights, recomputed one by one."""
-    chapter = run_unchanged(CHAPTER)
     forward, held_out = chapter["forward"], chapter["held_out"]
     probabilities = softmax(forward.logits)
     losses = [
@@ -118,18 +111,17 @@ def number_after(text: str, before: str) -> float:
 
 
 @pytest.mark.slow
-def test_exercise_1() -> None:
+def test_exercise_1(chapter: Chapter) -> None:
     assert number_after(answer(CHAPTER, 1), "-ln 0.1 = ln 10 = ") == round(math.log(10), 2)
     assert np.isclose(
         number_after(answer(CHAPTER, 1), "The one-layer model ends at "),
-        run_unchanged(CHAPTER)["one_layer"][2][-1],
+        chapter["one_layer"][2][-1],
         atol=0.2,
     )
 
 
 @pytest.mark.slow
-def test_exercise_2() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_exercise_2(chapter: Chapter) -> None:
     for edited in (chapter["replace_letter"](-2), chapter["forward"]):
         assert np.isclose(
             number_after(answer(CHAPTER, 2), "as before: "), chapter["effect"](edited)[0], atol=0.15
@@ -137,9 +129,8 @@ def test_exercise_2() -> None:
 
 
 @pytest.mark.slow
-def test_exercise_3() -> None:
+def test_exercise_3(chapter: Chapter) -> None:
     """The inserted line doesn't change the training."""
-    chapter = run_unchanged(CHAPTER)
     line = "qkzvmabqkzvmab"
     ids = np.array([[chapter["LETTERS"].index(letter) for letter in line]])
     forward = ForwardPass(ids, chapter["runs"][2].parameters)

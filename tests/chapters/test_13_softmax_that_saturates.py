@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import FASTER, Changes, answer, check_changed_chapter, run, run_unchanged
+from book import FASTER, Changes, Chapter, answer, changed_chapter_test, run
 
 CHAPTER = "13"
 
@@ -21,15 +21,10 @@ CHANGES: Changes = {
     },
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
-def test_gradient_through_softmax() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_gradient_through_softmax(chapter: Chapter) -> None:
     e = np.e
     w = np.array([e**2, e, 1]) / (e**2 + e + 1)
     assert np.allclose(chapter["weights"]["divided"], w)
@@ -48,8 +43,7 @@ def test_gradient_through_softmax() -> None:
     assert np.abs(chapter["jacobians"][:, 3:]).max() < 0.001  # blank
 
 
-def test_two_keys() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_two_keys(chapter: Chapter) -> None:
     at = dict(zip(chapter["shown"], chapter["shown_weights"], strict=True))
     for gap, slope in {0: 0.25, 1: 0.20, 4: 0.02, 8: 0.0003}.items():
         assert np.isclose(at[gap], 1 / (1 + np.exp(-gap)))
@@ -59,8 +53,7 @@ def test_two_keys() -> None:
     assert np.allclose(measured, (of_first * (1 - of_first))[1:-1], atol=0.002)
 
 
-def test_random_queries_and_keys() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_random_queries_and_keys(chapter: Chapter) -> None:
     assert chapter["widths"] == (4, 16, 64, 256, 1024)
     divided, without = (np.array(chapter["medians"][way]) for way in (True, False))
     assert (divided.max(axis=0) < 1.3 * divided.min(axis=0)).all()
@@ -73,9 +66,8 @@ def test_random_queries_and_keys() -> None:
     assert vanished[-1] > 0.5 > 0.02 > vanished[0]
 
 
-def test_d_Q_without_the_division() -> None:
+def test_d_Q_without_the_division(chapter: Chapter) -> None:
     """The chain rule through Q · √d equals a finite difference."""
-    chapter = run_unchanged(CHAPTER)
     rng = np.random.default_rng(3)
     Q, K, d_context = (rng.standard_normal((n, 5)) for n in (1, 5, 1))
     for divided in (True, False):
@@ -94,16 +86,16 @@ def test_d_Q_without_the_division() -> None:
             assert np.isclose((losses[0] - losses[1]) / 2e-6, gradient[0, 2], atol=1e-7)
 
 
-def test_effect_on_learning() -> None:
-    shares = run_unchanged(CHAPTER)["fractions"]
+def test_effect_on_learning(chapter: Chapter) -> None:
+    shares = chapter["fractions"]
     (plain, plain_without), (adam, adam_without) = ([max(row) for row in shares[a]] for a in (0, 1))
     assert min(plain, adam) > 0.95
     assert plain_without < 0.5
     assert plain_without < adam_without < 0.75
 
 
-def test_before_the_first_step_of_gpt2() -> None:
-    (_, divided), (_, without) = run_unchanged(CHAPTER)["at_start"]
+def test_before_the_first_step_of_gpt2(chapter: Chapter) -> None:
+    (_, divided), (_, without) = chapter["at_start"]
     assert np.isclose(without, 0.5, atol=0.1)
     assert 1 / 16 < divided < 2 / 16
 
@@ -119,9 +111,9 @@ def test_exercise_1() -> None:
     assert np.allclose([*d_scores.values()], 0, atol=1e-15)
 
 
-def test_exercise_2() -> None:
+def test_exercise_2(chapter: Chapter) -> None:
     keys = '{"key 0": (116, 0), "key 1": (108, -1), "key 2": (100, 0)}'
-    moved, before = run(CHAPTER, faster({KEYS: keys})), run_unchanged(CHAPTER)
+    moved, before = run(CHAPTER, faster({KEYS: keys})), chapter
     for way, d_scores in moved["d_scores"].items():
         assert np.allclose(moved["weights"][way], before["weights"][way])
         assert f"{d_scores[1]:.4f}" in answer(CHAPTER, 2)
@@ -135,6 +127,7 @@ def test_exercise_3() -> None:
     assert f"weight {chapter['weights']['not divided'][0]:.4f} is" in answer(CHAPTER, 3)
 
 
+@pytest.mark.slow
 def test_exercise_4() -> None:
     chapter = run(CHAPTER, {"d = 64 ": "d = 4 ", "queries, seed = 500,": "queries, seed = 40,"})
     assert f"key 1 gets {chapter['d_scores']['divided'][1]:.4f}," in answer(CHAPTER, 4)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run, run_unchanged
 
 CHAPTER = "14"
 TEXT = 'TEXT = "The dog chased the ball, but it"'
@@ -28,11 +28,7 @@ CHANGES: Changes = {
     },
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def line(chapter: Chapter, beginning: str) -> str:
@@ -40,8 +36,7 @@ def line(chapter: Chapter, beginning: str) -> str:
     return " ".join(match.split())
 
 
-def test_next_tokens_after_each_edit() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_next_tokens_after_each_edit(chapter: Chapter) -> None:
     symbols = chapter["symbols"]
     assert (symbols[chapter["attended"]], symbols[chapter["other_key"]]) == ("Ġdog", "Ġball")
     for edit in ("context 0", "context of other texts"):
@@ -52,8 +47,7 @@ def test_next_tokens_after_each_edit() -> None:
     assert line(chapter, "no edit  ").startswith("no edit Ġrolled 0.54 Ġbarked 0.43")
 
 
-def test_mean_ablation_differs_from_zero_ablation() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_mean_ablation_differs_from_zero_ablation(chapter: Chapter) -> None:
     assert "Ġpurred 0.99" in line(chapter, "all heads  ")
     assert "Ġpurred" not in line(chapter, "zero  ")
     assert "Ġpurred 0.99" in line(chapter, "mean  ")
@@ -63,8 +57,7 @@ def test_mean_ablation_differs_from_zero_ablation() -> None:
         assert context == pytest.approx(chapter["similar_mean"], abs=0.001)
 
 
-def test_logit_lens_at_each_point() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_logit_lens_at_each_point(chapter: Chapter) -> None:
     lens = chapter["lens"]
     assert [tokens[-1].symbol for tokens in lens.tokens][:3] == ["Ġit", "Ġit", "Ġit"]
     assert lens.probabilities[2, -1] < 0.1
@@ -76,8 +69,7 @@ def test_logit_lens_at_each_point() -> None:
     assert chapter["pocket"].config.vocab_size == 979
 
 
-def test_direct_attribution_and_ablation_effects() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_direct_attribution_and_ablation_effects(chapter: Chapter) -> None:
     attribution, effects = chapter["attribution"], chapter["effects"]
     assert attribution.heads[1, :3] == pytest.approx([3.12, 1.26, -3.88], abs=0.005)
     assert f"{math.exp(attribution.total):.2f}" == f"{0.5420 / 0.4294:.2f}" == "1.26"
@@ -92,8 +84,7 @@ def test_direct_attribution_and_ablation_effects() -> None:
     assert max(without.head(1, h).weights[-1, [1, 4]].max() for h in range(3)) < 0.3
 
 
-def test_activation_and_attribution_patching() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_activation_and_attribution_patching(chapter: Chapter) -> None:
     heads, stream, estimate = chapter["heads"], chapter["stream"].restored, chapter["estimate"]
     assert heads.restored[1, 2] == pytest.approx(0.99, abs=0.005)
     assert np.sort(heads.restored.ravel())[-2] < 0.05

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, answer, check_changed_chapter, file_of, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, file_of, run, run_unchanged
 
 CHAPTER = "15"
 
@@ -24,12 +24,9 @@ CHANGES: Changes = {
     "a block that stops": {"    mid = x + output": "    mid = x @ output"},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change], is_solved=True)
+test_chapter_runs_with_other_numbers = pytest.mark.filterwarnings(
+    "ignore:.*encountered in:RuntimeWarning"
+)(changed_chapter_test(CHAPTER, CHANGES, is_solved=True))
 
 
 def test_write_your_own() -> None:
@@ -67,13 +64,11 @@ def test_the_layer_in_pytorch() -> None:
     assert np.allclose(result["output"][0].detach(), layer.output, atol=1e-5)
 
 
-def test_unwritten_functions() -> None:
-    printed = run_unchanged(CHAPTER).printed
+def test_unwritten_functions(chapter: Chapter) -> None:
+    printed = chapter.printed
     for function in ("my_head", "my_layer", "my_block"):
         assert f"{function} isn't written yet." in printed
-    assert np.array_equal(
-        run_unchanged(CHAPTER)["edited"].logits, run_unchanged(CHAPTER)["trace"].logits
-    )
+    assert np.array_equal(chapter["edited"].logits, chapter["trace"].logits)
 
 
 def said(section: int, old: str, new: str) -> str:

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from book import Changes, Chapter, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run, run_unchanged
 
 import attnlab
 from attnlab.analysis.jobs import induction
@@ -33,11 +33,7 @@ CHANGES: Changes = {
     },
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def shares(text: str, job: str) -> AnyArray:
@@ -53,8 +49,7 @@ def test_single_example() -> None:
 
 
 @pytest.mark.slow
-def test_many_sentences() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_many_sentences(chapter: Chapter) -> None:
     assert (chapter["TEXTS"], chapter["N"]) == (1600, 1373)
     first, second = np.array(chapter["rows"])[:, :2], np.array(chapter["rows"])[:, 2:]
     assert [round(mean, 2) for mean in (first[-1, 0], second[-1, 0])] == [0.02, 0.67]
@@ -69,29 +64,27 @@ def test_many_sentences() -> None:
 
 
 @pytest.mark.slow
-def test_errors_are_computed_over_texts() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_errors_are_computed_over_texts(chapter: Chapter) -> None:
     assert chapter["by_tokens"] / chapter["by_texts"] == pytest.approx(1 / 3, abs=0.02)
     assert (chapter["by_texts"] / chapter["by_tokens"]) ** 2 == pytest.approx(9, abs=0.5)
     assert chapter["bootstrap_error"] == pytest.approx(chapter["by_texts"], rel=0.1)
 
 
 @pytest.mark.slow
-def test_the_atlas_equals_the_chapters_calculation() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_the_atlas_equals_the_chapters_calculation(chapter: Chapter) -> None:
     assert chapter["by_hand"] == pytest.approx(chapter["by_atlas"], rel=1e-5)
     assert round(float(chapter["measured"].mean[1, 3]), 2) == 0.66
     assert chapter["measured"].texts[INDUCTION] == chapter["N"]
 
 
 @pytest.mark.slow
-def test_ten_thousand_sentences() -> None:
+def test_ten_thousand_sentences(chapter: Chapter) -> None:
     rng = np.random.default_rng(99)
     texts = (sample(rng).text for _ in range(10_000))
     induction = attnlab.atlas("pocket", texts, ["induction"], progress=False)["induction"]
     assert f"{induction.mean[PREVIOUS]:.3f} ± {induction.error[PREVIOUS]:.3f}" == "0.024 ± 0.001"
     assert f"{induction.mean[INDUCTION]:.3f} ± {induction.error[INDUCTION]:.3f}" == "0.665 ± 0.005"
-    fewer = run_unchanged(CHAPTER)["measured"].error[INDUCTION]
+    fewer = chapter["measured"].error[INDUCTION]
     assert fewer / induction.error[INDUCTION] == pytest.approx(2.5, abs=0.1)
 
 
@@ -107,8 +100,7 @@ def test_after_the_last_comma_comes_the_previous_number() -> None:
 
 
 @pytest.mark.slow
-def test_the_texts_behind_a_mean() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_the_texts_behind_a_mean(chapter: Chapter) -> None:
     found, pocket = chapter["measured"], chapter["pocket"]
     most, least = found.most(*PREVIOUS), found.least(*PREVIOUS)
     assert chapter["ANECDOTE"] in [passage.content for passage in most]
@@ -139,8 +131,7 @@ def of_kinds(chapter: Chapter, which: int) -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.slow
-def test_means_hide_two_kinds_of_texts() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_means_hide_two_kinds_of_texts(chapter: Chapter) -> None:
     # Two modes, with almost nothing between them.
     said_twice, others = chapter["recital_counts"], chapter["other_counts"]
     assert said_twice[16:].sum() == said_twice.sum() == 395
@@ -162,8 +153,7 @@ def test_means_hide_two_kinds_of_texts() -> None:
 
 
 @pytest.mark.slow
-def test_two_atlases() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_two_atlases(chapter: Chapter) -> None:
     same, learned = (
         np.abs(chapter["z_scores"](chapter[name])) for name in ("same_model", "from_training")
     )
@@ -184,8 +174,7 @@ def test_two_atlases() -> None:
 
 
 @pytest.mark.slow
-def test_attention_is_not_importance() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_attention_is_not_importance(chapter: Chapter) -> None:
     first, needed = chapter["atlas"]["first"].mean, chapter["rise"]
     order = [divmod(int(index), 4) for index in np.argsort(-first, axis=None)]
     assert order[:2] == [RESTING, IDLE]
@@ -206,9 +195,9 @@ def loss_of(chapter: Chapter) -> str:
 
 
 @pytest.mark.slow
-def test_exercise_1() -> None:
+def test_exercise_1(chapter: Chapter) -> None:
     text = answer(CHAPTER, 1)
-    atlas, pocket = run_unchanged(CHAPTER)["atlas"], run_unchanged(CHAPTER)["pocket"]
+    atlas, pocket = chapter["atlas"], chapter["pocket"]
     first = shares("A fluffy blue creature", "first")[RESTING]
     assert f"{first:.2f} in the anecdote, {atlas['first'].mean[RESTING]:.2f} in the mean" in text
     least = atlas["first"].least(*RESTING)
@@ -224,11 +213,11 @@ def test_exercise_1() -> None:
 
 
 @pytest.mark.slow
-def test_exercise_2() -> None:
+def test_exercise_2(chapter: Chapter) -> None:
     fewer = run(CHAPTER, {TEXTS: "TEXTS, SEED = 400,"})
     text = answer(CHAPTER, 2)
-    assert f"{loss_of(fewer)} instead of {loss_of(run_unchanged(CHAPTER))}" in text
-    (mean, error), (before, error_before) = fewer["by_atlas"], run_unchanged(CHAPTER)["by_atlas"]
+    assert f"{loss_of(fewer)} instead of {loss_of(chapter)}" in text
+    (mean, error), (before, error_before) = fewer["by_atlas"], chapter["by_atlas"]
     assert error / error_before == pytest.approx(2, abs=0.1)
     assert abs(mean - before) < error_before
 

@@ -1,8 +1,7 @@
 """Chapter 17, where next: its claims hold, and it runs with other numbers."""
 
 import numpy as np
-import pytest
-from book import Changes, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run
 
 CHAPTER = "17"
 
@@ -17,15 +16,10 @@ CHANGES: Changes = {
     "q of zeros": {"np.array([1.0, 0.3])": "np.zeros(2)"},
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_numbers(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
-def test_where_next() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_where_next(chapter: Chapter) -> None:
     head = chapter["head"]
     # 1,024 · 1,024 · 144 heads · 4 bytes, and twice 1,024 · 64 · 144 · 4
     assert np.allclose(chapter["gigabytes"][0], [0.5625, 0.0703125])
@@ -53,12 +47,12 @@ def test_where_next() -> None:
     assert 0 < chapter["int8_difference"] <= off.max()
 
 
-def test_exercise_1() -> None:
+def test_exercise_1(chapter: Chapter) -> None:
     counts = [
         int(run(CHAPTER, {"window = 3 ": f"window = {w} "})["window_mask"].sum()) for w in (3, 4)
     ]
     assert counts == [21, 26]
-    for count in (*counts, int(run_unchanged(CHAPTER)["head"].mask.sum())):
+    for count in (*counts, int(chapter["head"].mask.sum())):
         assert f" {count}" in answer(CHAPTER, 1)
 
 

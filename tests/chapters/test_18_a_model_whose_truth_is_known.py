@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from book import Changes, answer, check_changed_chapter, run, run_unchanged
+from book import Changes, Chapter, answer, changed_chapter_test, run, run_unchanged
 
 from attnlab.equations import AnyArray
 from attnlab.pocket.truth import kept_parts
@@ -31,11 +31,7 @@ CHANGES: Changes = {
     "no effect needed": setting(FAITHFUL=-1),
 }
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", CHANGES)
-def test_chapter_runs_with_other_settings(change: str) -> None:
-    check_changed_chapter(CHAPTER, CHANGES[change])
+test_chapter_runs_with_other_numbers = changed_chapter_test(CHAPTER, CHANGES)
 
 
 def table_of(task: str) -> AnyArray:
@@ -50,8 +46,8 @@ def subset(*chosen: str) -> int:
     return sum(1 << run_unchanged(CHAPTER)["parts"].index(part) for part in chosen)
 
 
-def test_all_subsets() -> None:
-    chapter, v = run_unchanged(CHAPTER), table_of("pronoun")
+def test_all_subsets(chapter: Chapter) -> None:
+    v = table_of("pronoun")
     sizes = np.array([bin(number).count("1") for number in range(1024)])
     most = [v[sizes == n].max() for n in range(11)]
     shown = {1: 0.06, 3: 1.80, 4: 6.42, 6: 7.14, 10: 6.28}
@@ -65,8 +61,8 @@ def test_all_subsets() -> None:
     assert chapter["by_hand"] == pytest.approx(5.7006, abs=1e-4)
 
 
-def test_value_of_one_part() -> None:
-    chapter, v = run_unchanged(CHAPTER), table_of("pronoun")
+def test_value_of_one_part(chapter: Chapter) -> None:
+    v = table_of("pronoun")
     alone, without, shapley = chapter["worth"].T
     assert [round(row.sum(), 2) for row in (alone, without, shapley)] == [-0.47, 17.72, 6.33]
     assert shapley.sum() == pytest.approx(v[-1] - v[0])
@@ -85,8 +81,7 @@ def test_value_of_one_part() -> None:
     assert max(map(abs, worth.values())) <= 0.15
 
 
-def test_interactions() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_interactions(chapter: Chapter) -> None:
     shown = [
         ({chapter["parts"][i], chapter["parts"][j]}, round(chapter["interactions"].values[i, j], 2))
         for i, j in chapter["pairs"]
@@ -106,8 +101,7 @@ def test_interactions() -> None:
     assert mean == pytest.approx(chapter["interactions"].values[2, 3])
 
 
-def test_circuits() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_circuits(chapter: Chapter) -> None:
     counts, sizes = {}, kept_parts(range(1024)).sum(axis=1)
     for task in chapter["tasks"]:
         v = table_of(task)
@@ -120,8 +114,7 @@ def test_circuits() -> None:
     assert " 5  1.52" in chapter["smallest_circuit"]("family")
 
 
-def test_methods_and_two_questions() -> None:
-    chapter = run_unchanged(CHAPTER)
+def test_methods_and_two_questions(chapter: Chapter) -> None:
     found, correlations = chapter["methods"], chapter["methods"].correlations.mean(axis=1)
     assert [round(sentence, 2) for sentence in correlations] == [0.57, 0.58, 0.58, 0.58, 0.91]
     assert min(chapter["with_patching"][:4]) > 0.939 > 0.6 > chapter["with_patching"][4]
@@ -145,17 +138,17 @@ def found_part(name: str) -> int:
     return index
 
 
-def test_two_ablations() -> None:
-    lines = np.array(run_unchanged(CHAPTER)["by_task"]).round(2)
-    by_task = dict(zip(run_unchanged(CHAPTER)["tasks"], lines, strict=True))
+def test_two_ablations(chapter: Chapter) -> None:
+    lines = np.array(chapter["by_task"]).round(2)
+    by_task = dict(zip(chapter["tasks"], lines, strict=True))
     assert by_task["colours"][-1] == 0.64
     others = [line[-1] for task, line in by_task.items() if task != "colours"]
     assert (min(others), max(others)) == (0.87, 0.98)
     assert by_task["weather"][[1, 3]].tolist() == [0.40, 2.27]
 
 
-def test_the_task() -> None:
-    assert "isn't written yet" in run_unchanged(CHAPTER).printed
+def test_the_task(chapter: Chapter) -> None:
+    assert "isn't written yet" in chapter.printed
     assert "2 of 2 steps agree" in run_unchanged(CHAPTER, is_solved=True).printed
 
 

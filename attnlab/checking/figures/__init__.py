@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import is_integer, is_real
+from attnlab.support.checks import as_count, check_choice, is_real
 from attnlab.support.files import read_json
 from attnlab.support.messages import Message
 
@@ -70,10 +70,7 @@ class Comparison:
 def load(name: str) -> dict[str, Any]:
     """Load recorded figures by a name in the module's table."""
     names = sorted(file.stem for file in HERE.glob("*.json"))
-    if not isinstance(name, str) or name not in names:
-        raise InvalidValueError(
-            "name must be one of {names}; got {name}", names=", ".join(names), name=quoted(name)
-        )
+    check_choice(name, names, "name")
     return read_json(HERE / f"{name}.json", InvalidValueError)
 
 
@@ -86,12 +83,7 @@ def compare(name: str, computed: ArrayLike, recorded: ArrayLike, decimals: int) 
     computed, recorded : arrays of the same shape; None in `recorded` means -inf
     decimals : of the recorded figures; 0 for integers
     """
-    if not is_integer(decimals) or not 0 <= decimals <= MAX_DECIMALS:
-        raise InvalidValueError(
-            "decimals must be an integer from 0 to {most}; got {decimals}",
-            most=MAX_DECIMALS,
-            decimals=quoted(decimals),
-        )
+    decimals = as_count(decimals, "decimals", most=MAX_DECIMALS)
     actual, expected = (
         _numbers(computed, "computed", np.nan),
         _numbers(recorded, "recorded", -np.inf),
