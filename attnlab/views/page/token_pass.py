@@ -77,18 +77,18 @@ BUDGET = 300_000
 NEXT_TOKENS = 5
 
 
-def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace's listed steps, without packs.
 
     The columns are listed only for a file: a page with a model requests those it needs.
     """
     D, F, _ = _sizes(trace)
     listed = (*STEPS_BEFORE_BLOCKS, *STEPS_IN_BLOCK, *STEPS_AFTER_BLOCKS)
-    declared = {name: _declared(trace, name, language) for name in listed}
+    declared = {name: _declared(trace, name) for name in listed}
     probabilities = {
         "axes": trace.axes_of("logits"),
         "formula": "softmax(logits)",
-        "purpose": say(purpose("probabilities"), language),
+        "purpose": say(purpose("probabilities")),
     }
     return {
         "D": D,
@@ -221,15 +221,15 @@ def _sizes(trace: Result) -> tuple[int, int, int]:
     return config.n_embd, config.d_mlp, config.n_layer
 
 
-def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
+def _declared(trace: Result, name: str) -> dict[str, str]:
     """A listed step's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in STEPS_IN_BLOCK else name
     owner, _, step = path.rpartition(".")
     result = _value_at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
-        "formula": say(result.formula_of(step), language),
-        "purpose": say(purpose(path), language),
+        "formula": say(result.formula_of(step)),
+        "purpose": say(purpose(path)),
     }
 
 
