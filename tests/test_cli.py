@@ -55,6 +55,12 @@ def start(*arguments: str, **changes: str) -> subprocess.Popen[str]:
     )
 
 
+def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, shell=True, capture_output=True, encoding="utf-8", env=environment(), check=False
+    )
+
+
 def run(
     *arguments: str,
     status: int = 0,
@@ -353,22 +359,13 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
 
 @posix
 def test_closed_or_undecodable_stdin() -> None:
-    for shell, message in (("<&-", "nothing to trace"), ("< /dev/null", "nothing to trace")):
-        command = f"{sys.executable} -m attnlab next - {shell}"
-        finished = subprocess.run(
-            command, shell=True, capture_output=True, env=environment(), check=False
-        )
+    for shell, message in (
+        ("{} <&-", "nothing to trace"),
+        ("printf '\\377' | {}", "stdin can't be read"),
+    ):
+        finished = run_in_shell(shell.format(f"{sys.executable} -m attnlab next -"))
         assert finished.returncode == 2
-        assert message in finished.stderr.decode()
-    finished = subprocess.run(
-        [sys.executable, "-m", "attnlab", "next", "-"],
-        input=b"\xff",
-        capture_output=True,
-        env=environment(),
-        check=False,
-    )
-    assert finished.returncode == 2
-    assert b"stdin can't be read" in finished.stderr
+        assert message in finished.stderr
 
 
 def test_steps_by_path() -> None:
@@ -498,26 +495,10 @@ def test_download_of_a_cached_model() -> None:
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
         (("trace", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
-        (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
         (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0'; a path ends in a step"),
-        (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x'; a path ends in a step"),
         (("explain", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
-        (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
-        (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
-        (
-            ("explain", "the", "--step", "logits", "--component", "xyzzy"),
-            "isn't one token of the vo",
-        ),
-        (("explain", "the", "--step", "Q", "--component", "x"), "component must be an integer"),
-        (("explain", "the", "--step", "Q", "--component", "7"), "components are 0 to 6"),
-        (("explain", "the", "--step", "Q", "--key", "0"), "Q of .* has no keys to choose from"),
         (("explain", "the", "--key", "0", "--component", "0"), "give only one"),
-        (("explain", "the hen", "--key", "cat"), "'cat' isn't one of the tokens: 0 "),
-        (("explain", "n in n", "--key", "n"), "'n' matches 2 tokens"),
-        (("generate", "the", "-n", "-1"), "max_new_tokens must be an integer of at least 0"),
-        (("generate", "the", "--temperature", "-1"), "temperature"),
         (("attribution", "the"), "--token"),
-        (("attribution", "the", "--token", "xyzzy"), "isn't one token of the vocabulary"),
         (("lens", "the", "--token", "n", "--position", "0"), "not allowed with"),
         (("sing",), "invalid choice"),
         (("atlas", "/no/such/corpus"), "'/no/such/corpus' not found; texts must"),
@@ -526,10 +507,8 @@ def test_download_of_a_cached_model() -> None:
         (("trace", "the", "--layer", "x"), "invalid int"),
         (("trace", "the", "--layer", "3"), "no layer 3; layers are 0 to 2"),
         (("trace", "the", "--head", "5"), "no head 5; heads are 0 to 4"),
-        (("trace", "the", "--step", "wieghts"), "'wieghts'; its steps are .*weights"),
         (("trace", "the", "--step", "dropout_mask"), "made without dropout_mask"),
         (("trace", ""), "no tokens"),
-        (("explain", "the", "--query", "7"), "query 7 is out of range; queries are 0 to 0"),
         (("next", "the", "-k", "0"), "1 to 263"),
         (("info", "--model", "/no/such/place"), "'/no/such/place' is neither a directory"),
         (("trace", "the", "--\x1b[31mred"), r"\\x1b\[31mred"),
@@ -616,7 +595,7 @@ def test_a_file_gets_all_rows_and_columns() -> None:
     assert header
 
 
-@pytest.mark.parametrize("width", [40, 64, 74, 81, 90, 110])
+@pytest.mark.parametrize("width", [40, 74, 81, 110])
 def test_numbers_are_never_truncated(width: int) -> None:
     text = "It’s very hot in summer. Swimming is"
     out, _ = run("trace", text, "--model", "pocket", COLUMNS=str(width))
@@ -626,18 +605,9 @@ def test_numbers_are_never_truncated(width: int) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_unwritable_output_exits_with_2() -> None:
-    for redirect, status in ((">/dev/full", 2), (">&-", 0)):
-        command = f"{sys.executable} -m attnlab info --model pocket {redirect}"
-        finished = subprocess.run(
-            command,
-            shell=True,
-            capture_output=True,
-            encoding="utf-8",
-            env=environment(),
-            check=False,
-        )
-        assert finished.returncode == status
-        assert "Traceback" not in finished.stderr
+    finished = run_in_shell(f"{sys.executable} -m attnlab info --model pocket >/dev/full")
+    assert finished.returncode == 2
+    assert "Traceback" not in finished.stderr
     assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
@@ -682,32 +652,10 @@ def run_in_terminal(*arguments: str, **changes: str) -> str:
 @posix
 def test_colour_on_a_terminal_unless_unwanted() -> None:
     arguments = ("trace", "the hen", "--step", "weights")
-    assert "\x1b[1m" in run_in_terminal(*arguments)
-    assert "\x1b[2m" in run_in_terminal(*arguments)  # masked cells are dim
+    coloured = run_in_terminal(*arguments)
+    assert "\x1b[1m" in coloured
+    assert "\x1b[2m" in coloured  # masked cells are dim
     assert "\x1b" not in run_in_terminal(*arguments, NO_COLOR="1")
-
-
-@posix
-def test_a_closed_pipe_ends_quietly() -> None:
-    process = start("trace", "the hen in a thin inn")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    err = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(timeout=60) == 141
-    assert err.splitlines() == [line for line in err.splitlines() if "Model:" in line]
-
-
-@posix
-def test_pipe_closed_after_one_line() -> None:
-    first, *_ = run("trace", "the hen in a thin inn")[0].splitlines(keepends=True)
-    command = f"{sys.executable} -m attnlab trace 'the hen in a thin inn' | head -1"
-    finished = subprocess.run(
-        command, shell=True, capture_output=True, encoding="utf-8", env=environment(), check=True
-    )
-    assert finished.stdout == first
-    assert "Error" not in finished.stderr
 
 
 def test_encodings_without_the_symbols() -> None:
@@ -784,12 +732,9 @@ def test_a_page_of_a_trace_and_its_edited_version(tmp_path: Path) -> None:
         ("blocks.1.mid=true", "is not PATH=NUMBER"),
         ("blocks.1.mid=0=0", "is not PATH=NUMBER"),
         ("=0", "'' isn't a step to edit"),
-        ("blocks.1.middle=0", "similar ones are blocks.1.mid"),
         ("blocks.1.mid=nan", "invalid edit of blocks.1.mid"),
-        ("blocks.1.mid=1e999", "invalid edit of blocks.1.mid"),
         ("blocks.1.mid=True", "blocks.1.mid must have dtype float32; got bool"),
         ("mask=1", "mask must have dtype bool; got int64"),
-        ("positions=0.0", "positions must have dtype int64; got float64"),
         ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
     ],
 )

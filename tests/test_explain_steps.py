@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import REFERENCE, RELATIVES
-from runs import every_step, replace_steps, stored_steps
+from runs import every_step, replace_steps
 from test_edits import edit_of, editable, random_model
 
 import attnlab
@@ -481,20 +481,6 @@ def test_invalid_indices(pocket: Trace, wrong: Any) -> None:
     for call in calls:
         with pytest.raises(AttnlabError):
             call()
-
-
-def test_ambiguous_token_text() -> None:
-    trace = GPT2.from_pretrained("pocket").trace("The dog chased the dog")
-    with pytest.raises(AttnlabError, match=r"'dog' matches 2 tokens: 1 \(Ġdog\), 4 \(Ġdog\)"):
-        trace.explain("embedding", "dog")
-
-
-def test_explanations_retain_nothing(odd: GPT2) -> None:
-    trace = odd.trace([5, 80, 5])
-    before = stored_steps(trace)
-    for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
-        trace.explain(path)
-    assert {path for path in stored_steps(trace) - before if not path.endswith(".n_head")} == set()
 
 
 # ---- what is wrong, or edited --------------------------------------------------------------------

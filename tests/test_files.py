@@ -546,9 +546,3 @@ def test_unknown_published_figures(name: Any) -> None:
 def test_incomparable_figures(computed: Any, recorded: Any, decimals: Any) -> None:
     with pytest.raises((InvalidValueError, InvalidTypeError)):
         figures.compare("table", computed, recorded, decimals)
-
-
-def test_infinite_figures_equal_only_themselves() -> None:
-    assert figures.compare("table", [np.inf, -np.inf], [np.inf, None], 2).agrees
-    assert not figures.compare("table", [-np.inf], [np.inf], 2).agrees
-    assert not figures.compare("table", [None], [1.0], 2).agrees

@@ -36,8 +36,8 @@ def test_every_published_figure(walkthrough_model: GPT2) -> None:
 @pytest.mark.parametrize(
     ("table", "cell"),
     [
-        *(("wte", (3, 1)), ("X", (11, 2)), ("W_K", (5, 0)), ("Q", (5, 1)), ("V", (0, 2))),
-        *(("scores", (2, 9)), ("masked_scores", (9, 2)), ("weights", (11, 0))),
+        ("wte", (3, 1)),
+        ("masked_scores", (9, 2)),
         ("context", (8, 1)),
     ],
 )
@@ -128,15 +128,6 @@ def test_command_line(
     assert "is a file" in capsys.readouterr().err
 
 
-def test_command_line_reports_disagreement(
-    walkthrough_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    published = figures.load("walkthrough")
-    published["scores"][0][0] = 0.5
-    monkeypatch.setattr(figures, "load", lambda name: published)
-    assert walkthrough.main([str(walkthrough_directory)]) == 1
-
-
 @pytest.mark.parametrize(
     ("computed", "recorded", "decimals", "agrees"),
     [
@@ -149,6 +140,9 @@ def test_command_line_reports_disagreement(
         ([1.0, 1.0], [1.0], 2, False),
         ([3], [3], 0, True),
         ([4], [3], 0, False),
+        ([np.inf, -np.inf], [np.inf, None], 2, True),
+        ([-np.inf], [np.inf], 2, False),
+        ([None], [1.0], 2, False),
     ],
 )
 def test_compare(computed: Any, recorded: Any, decimals: int, agrees: bool) -> None:
