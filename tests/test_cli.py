@@ -30,6 +30,7 @@ from attnlab.views.page.page import is_page
 
 SCHEMA = Path(attnlab.__file__).parent / "cli" / "cli.schema.json"
 ODD = str(REFERENCE / "odd")
+SILENCED = "blocks.1.attention.heads.2.context=0"
 
 # The console script next to this Python; an editable install has one too.
 COMMAND = Path(sys.executable).parent / "attnlab"
@@ -216,17 +217,6 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, indices: A
     assert content["numbers"]["value"] == (None if value == -np.inf else value)
 
 
-def test_step_of_a_head_is_its_slice_of_all_heads() -> None:
-    step = "blocks.1.attention.weights"
-    head = GPT2.from_pretrained(ODD).trace("the hen").head(1, 3)
-    content = json_output("trace", "the hen", "--step", step, "--head", "3")["steps"][0]
-    assert content["name"] == "blocks.1.attention.heads.3.weights"
-    assert content["heading"].startswith("Layer 1, attention, head 3: weights = ")
-    assert np.array(content["values"]) == pytest.approx(head.weights)
-    out, _ = run("explain", "the hen", "--step", step, "--head", "3")
-    assert out.strip() == head.explain().text(80)
-
-
 def test_json_names_the_head_of_a_step() -> None:
     """--layer and --head are ignored for a full path."""
     arguments = ("the hen", "--layer", "-1", "--head", "3")
@@ -392,12 +382,6 @@ def test_steps_by_path() -> None:
     assert "masked_scores, weights, context" in unknown
 
 
-def test_tokens_by_text() -> None:
-    by_number = json_output("explain", "the hen", "--query", "-1", "--key", "2")
-    assert json_output("explain", "the hen", "--query", "n", "--key", "he") == by_number
-    assert json_output("explain", "the hen", "--query", "n", "--key", "Ġ")["numbers"]["key"] == 1
-
-
 def test_info() -> None:
     content = json_output("info")
     assert content["config"]["n_head"] == 5
@@ -437,17 +421,19 @@ def test_verify_of_a_differing_model_exits_with_1(
     assert not agrees["wpe"]
 
 
-def test_html(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert json_output("html", "the hen", "-o", str(page))["path"] == str(page)
-    assert page.read_text(encoding="utf-8") == GPT2.from_pretrained(ODD).trace("the hen").to_html()
-
-
-def test_a_page_of_two_texts(tmp_path: Path) -> None:
-    page, model = tmp_path / "page.html", GPT2.from_pretrained(ODD)
-    json_output("html", "the hen", "-", "-o", str(page), stdin="in a thin inn\n")
-    expected = model.trace("the hen").to_html(model.trace("in a thin inn"))
-    assert page.read_text(encoding="utf-8") == expected
+def test_pages(tmp_path: Path) -> None:
+    file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
+    other = GPT2.from_pretrained(ODD).trace("in a thin inn")
+    edits = {SILENCED.removesuffix("=0"): 0}
+    for arguments, stdin, page, edited in (
+        (("the hen",), "", trace.to_html(), {}),
+        (("the hen", "-"), "in a thin inn\n", trace.to_html(other), {}),
+        (("the hen", "--edit", SILENCED), "", trace.to_html(trace.edited(edits)), edits),
+    ):
+        content = json_output("html", *arguments, "-o", str(file), stdin=stdin)
+        assert content["path"] == str(file)
+        assert content["edits"] == edited
+        assert file.read_text(encoding="utf-8") == page
 
 
 def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:
@@ -678,9 +664,6 @@ def test_output_for_programs_is_not_wrapped(tmp_path: Path) -> None:
     assert out == f"{deep / 'page.html'}\n"
 
 
-SILENCED = "blocks.1.attention.heads.2.context=0"
-
-
 def test_edits() -> None:
     text = "the hen in"
     trace = GPT2.from_pretrained(ODD).trace(text)
@@ -711,16 +694,6 @@ def test_edits() -> None:
     assert "edited here: 1.5 instead of 2.6458" in out
     content = json_output("next", text, "--edit", "positions=0")
     assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
-
-
-def test_a_page_of_a_trace_and_its_edited_version(tmp_path: Path) -> None:
-    file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
-    content = json_output("html", "the hen", "-o", str(file), "--edit", SILENCED)
-    assert content["edits"] == {SILENCED.removesuffix("=0"): 0}
-    edited = trace.edited(content["edits"])
-    assert file.read_text(encoding="utf-8") == trace.to_html(edited)
-    assert json_output("html", "the hen", "-o", str(file))["edits"] == {}
-    assert file.read_text(encoding="utf-8") == trace.to_html()
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,6 @@ def test_data_frame_by_position_and_by_symbol(odd: GPT2) -> None:
     assert np.array_equal(both.to_numpy(), head.weights[:, [3, 11]])
 
 
-def test_one_row_per_query_and_key(odd: GPT2) -> None:
-    head = odd.trace("the hen in").head(0, 0)
-    pairs: Any = head.to_dataframe().stack(["key", "key_token"], future_stack=True)
-    assert pairs.index.names == ["query", "query_token", "key", "key_token"]
-    assert len(pairs) == 36
-    assert pairs.loc[4].loc[:, 1].iloc[0] == head.weights[4, 1]
-
-
 def test_data_frames_of_other_steps_and_your_own_arrays(odd: GPT2) -> None:
     head = odd.trace("the hen in").head(0, 0)
     frame = head.to_dataframe("Q")

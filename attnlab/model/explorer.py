@@ -424,11 +424,9 @@ class TraceCache:
 
     def _evict(self) -> None:
         """Evict the least recently used traces while the cache is over its limits."""
-        while len(self._traces) > MAX_TRACES:
-            self._traces.popitem(last=False)
-        while (
-            len(self._traces) > 1
-            and size_of(cached.trace for cached in self._traces.values()) > MAX_CACHE_BYTES
+        while len(self._traces) > 1 and (
+            len(self._traces) > MAX_TRACES
+            or size_of(cached.trace for cached in self._traces.values()) > MAX_CACHE_BYTES
         ):
             self._traces.popitem(last=False)
 

@@ -35,11 +35,11 @@ from attnlab.views.shown import (
     LabelledStep,
     Result,
     Token,
-    axis_of,
     indices_of,
     label,
     labelled_step,
     omission_note,
+    token_axes,
 )
 from attnlab.views.terms import Line, translate
 
@@ -464,8 +464,8 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
 
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention that shows the chosen tokens."""
-    for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
-        indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
+    for axis in token_axes(attention):
+        indices_of(axis, TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), repr(attention))
 
 

@@ -177,7 +177,8 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop)."""
     if missing(trace):
         return []
-    next_ids = sorted(token.id for token in trace.next_tokens(_count_of_next_tokens(trace)))
+    count = min(NEXT_TOKENS, trace.config.vocab_size)
+    next_ids = sorted(token.id for token in trace.next_tokens(count))
     return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in next_ids)]
 
 
@@ -198,10 +199,6 @@ def _columns_of_matrices(trace: Result) -> list[tuple[str, int, int]]:
 def _matrices_of_first(blocks: int) -> list[str]:
     """The paths of the matrices of the first blocks."""
     return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MATRICES]
-
-
-def _count_of_next_tokens(trace: Result) -> int:
-    return min(NEXT_TOKENS, int(trace.config.vocab_size))
 
 
 def _count_of_positions(trace: Result) -> int:
