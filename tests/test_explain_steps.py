@@ -498,7 +498,8 @@ def test_wrong_stored_numbers_are_refused(odd: GPT2, of: str) -> None:
 def test_every_edit_has_an_explanation(T: int) -> None:
     """Each step follows from the others; the edited one also shows its original value."""
     trace = random_model(T, 2).trace(np.arange(T))
-    for seed, path in enumerate(editable(trace)):
+    paths = [path for path in editable(trace) if not path.startswith("blocks.0")]
+    for seed, path in enumerate(paths):
         if T > 64 and seed % 7:
             continue
         edited = trace.edited({path: edit_of(trace, path, seed)})

@@ -120,6 +120,8 @@ def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
     assert names[0] == "key 0 · symbol the · text 'the' · bytes 74 68 65 · id 260"
     assert "weights = softmax(masked_scores)" in view.text
     assert "1, colour by √weight \xa0-\xa0 masked" in view.text
+    masked = [title for title in view.titles("td") if title.endswith(": masked")]
+    assert len(masked) == T * (T - 1)  # of weights and of masked scores
     # The other steps are there too, collapsed, and the table of all steps.
     folded = [a for t, a in view.elements if t == "details"]
     assert len(folded) == 7

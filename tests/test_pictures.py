@@ -123,6 +123,8 @@ def test_arrows_head_to_tail(pictures: Any) -> None:
     assert total == [0, 0, 2, 1.5]
     assert parts == [[0, 0, 1, 2], [1, 2, 4, 1], [4, 1, 4, 1], [4, 1, 2, 1.5]]
     assert texts(picture.axes) == ["sum", *vectors]
+    halfway = [(1, 0.75), (0.5, 1), (2.5, 1.5), (4, 1), (3, 1.25)]
+    assert [text.xy for text in picture.axes.texts] == halfway
     total_width, width = (arrows.width for arrows in picture.axes.collections)
     assert total_width == 2 * width
     assert picture.axes.get_aspect() == 1

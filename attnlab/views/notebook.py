@@ -332,8 +332,7 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(translate, line.parts))
-            body.append(f"<div class=line>{escape(text)}</div>" if text else "")
+            body.append(f"<div class=line>{escape(line.text)}</div>" if line.parts else "")
         else:
             rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
