@@ -18,6 +18,7 @@ from attnlab.errors import DisagreementError
 from attnlab.forward.forward_pass import dropout_shapes
 from attnlab.forward.parameters import ParameterVector
 from attnlab.steps import Result
+from attnlab.views.formulas import parse, write
 from attnlab.views.terms import Line, Term, format_value
 
 X = [[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 1.0, 1.0]]
@@ -264,6 +265,20 @@ def test_activations_of_relatives_by_hand(name: str, x: float, fraction: str) ->
     assert f"\n  {fraction}\n" in str(mlp.explain("activated"))
     value = mlp.explain("activated").numbers["value"]
     assert value == pytest.approx(x * float(fraction.split()[-1]), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("a / (b * c)", "a / (b · c)"),
+        ("a - (b - c)", "a - (b - c)"),
+        ("a - b + c", "a - b + c"),
+        ("(a + b) * c", "(a + b) · c"),
+        ("(a - b) ** 2", "(a - b)²"),
+    ],
+)
+def test_parentheses_in_formulas(formula: str, text: str) -> None:
+    assert "".join(write(parse(formula), str, lambda _: False)) == text
 
 
 # ---- what is printed -----------------------------------------------------------------------------
