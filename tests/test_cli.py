@@ -149,6 +149,8 @@ def test_trace() -> None:
         numbers = " +".join(seen + ["-"] * (len(head.weights) - i - 1))  # no 0.00: they are masked
         assert re.search(rf"^{symbol} +{numbers}$", out, re.MULTILINE)
     assert "    6 x 6    - is masked\n" in out
+    out, _ = run("trace", "the hen in", "--step", "masked_scores")
+    assert re.search(r"^the +-?[\d.]+( +-inf)+$", out, re.MULTILINE)
     out, _ = run("trace", "the hen in", "--step", "mask")
     assert re.search(r"^the +True( +False)+$", out, re.MULTILINE)
     assert "ATTNLAB_MODEL" in err

@@ -74,12 +74,17 @@ def test_straight_apostrophe(walkthrough_model: GPT2) -> None:
     assert max(map(len, str(verdict).splitlines()[-3:])) <= 90
 
 
-def test_other_prompts_and_models(walkthrough_model: GPT2) -> None:
+def test_other_prompts_and_models(walkthrough_model: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 tokens" in reproduce(walkthrough_model, "Hello there").reason
     other = GPT2.from_pretrained(REFERENCE / "odd")
     with pytest.raises(AttnlabError, match="17 positions"):
         reproduce(other)
     assert not reproduce(other, "the").agrees
+    published = figures.load("walkthrough")
+    published["shapes"]["W_Q"] = [768, 65]
+    monkeypatch.setattr(figures, "load", lambda name: published)
+    message = "the model's W_Q has shape (768, 64); the published shape is (768, 65)"
+    assert reproduce(walkthrough_model).reason == message
 
 
 def test_steps_are_in_the_articles_order(walkthrough_model: GPT2) -> None:
