@@ -30,6 +30,7 @@ from attnlab.views.page.page import is_page
 
 SCHEMA = Path(attnlab.__file__).parent / "cli" / "cli.schema.json"
 ODD = str(REFERENCE / "odd")
+SILENCED = "blocks.1.attention.heads.2.context=0"
 
 # The console script next to this Python; an editable install has one too.
 COMMAND = Path(sys.executable).parent / "attnlab"
@@ -52,6 +53,12 @@ def start(*arguments: str, **changes: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         encoding="utf-8",
         env=environment(**changes),
+    )
+
+
+def run_in_shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, shell=True, capture_output=True, encoding="utf-8", env=environment(), check=False
     )
 
 
@@ -142,6 +149,8 @@ def test_trace() -> None:
         numbers = " +".join(seen + ["-"] * (len(head.weights) - i - 1))  # no 0.00: they are masked
         assert re.search(rf"^{symbol} +{numbers}$", out, re.MULTILINE)
     assert "    6 x 6    - is masked\n" in out
+    out, _ = run("trace", "the hen in", "--step", "masked_scores")
+    assert re.search(r"^the +-?[\d.]+( +-inf)+$", out, re.MULTILINE)
     out, _ = run("trace", "the hen in", "--step", "mask")
     assert re.search(r"^the +True( +False)+$", out, re.MULTILINE)
     assert "ATTNLAB_MODEL" in err
@@ -208,17 +217,6 @@ def test_explain_any_step(options: tuple[str, ...], path: str | None, indices: A
     assert content["title"] == expected.title
     value = expected.numbers["value"]
     assert content["numbers"]["value"] == (None if value == -np.inf else value)
-
-
-def test_step_of_a_head_is_its_slice_of_all_heads() -> None:
-    step = "blocks.1.attention.weights"
-    head = GPT2.from_pretrained(ODD).trace("the hen").head(1, 3)
-    content = json_output("trace", "the hen", "--step", step, "--head", "3")["steps"][0]
-    assert content["name"] == "blocks.1.attention.heads.3.weights"
-    assert content["heading"].startswith("Layer 1, attention, head 3: weights = ")
-    assert np.array(content["values"]) == pytest.approx(head.weights)
-    out, _ = run("explain", "the hen", "--step", step, "--head", "3")
-    assert out.strip() == head.explain().text(80)
 
 
 def test_json_names_the_head_of_a_step() -> None:
@@ -353,22 +351,13 @@ def test_texts_from_stdin_and_from_files(tmp_path: Path) -> None:
 
 @posix
 def test_closed_or_undecodable_stdin() -> None:
-    for shell, message in (("<&-", "nothing to trace"), ("< /dev/null", "nothing to trace")):
-        command = f"{sys.executable} -m attnlab next - {shell}"
-        finished = subprocess.run(
-            command, shell=True, capture_output=True, env=environment(), check=False
-        )
+    for shell, message in (
+        ("{} <&-", "nothing to trace"),
+        ("printf '\\377' | {}", "stdin can't be read"),
+    ):
+        finished = run_in_shell(shell.format(f"{sys.executable} -m attnlab next -"))
         assert finished.returncode == 2
-        assert message in finished.stderr.decode()
-    finished = subprocess.run(
-        [sys.executable, "-m", "attnlab", "next", "-"],
-        input=b"\xff",
-        capture_output=True,
-        env=environment(),
-        check=False,
-    )
-    assert finished.returncode == 2
-    assert b"stdin can't be read" in finished.stderr
+        assert message in finished.stderr
 
 
 def test_steps_by_path() -> None:
@@ -393,12 +382,6 @@ def test_steps_by_path() -> None:
     unknown = run("trace", "the hen", "--step", "wieghts", status=2)[1]
     assert "dropout_mask" not in unknown  # which this head doesn't have
     assert "masked_scores, weights, context" in unknown
-
-
-def test_tokens_by_text() -> None:
-    by_number = json_output("explain", "the hen", "--query", "-1", "--key", "2")
-    assert json_output("explain", "the hen", "--query", "n", "--key", "he") == by_number
-    assert json_output("explain", "the hen", "--query", "n", "--key", "Ġ")["numbers"]["key"] == 1
 
 
 def test_info() -> None:
@@ -440,17 +423,19 @@ def test_verify_of_a_differing_model_exits_with_1(
     assert not agrees["wpe"]
 
 
-def test_html(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    assert json_output("html", "the hen", "-o", str(page))["path"] == str(page)
-    assert page.read_text(encoding="utf-8") == GPT2.from_pretrained(ODD).trace("the hen").to_html()
-
-
-def test_a_page_of_two_texts(tmp_path: Path) -> None:
-    page, model = tmp_path / "page.html", GPT2.from_pretrained(ODD)
-    json_output("html", "the hen", "-", "-o", str(page), stdin="in a thin inn\n")
-    expected = model.trace("the hen").to_html(model.trace("in a thin inn"))
-    assert page.read_text(encoding="utf-8") == expected
+def test_pages(tmp_path: Path) -> None:
+    file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
+    other = GPT2.from_pretrained(ODD).trace("in a thin inn")
+    edits = {SILENCED.removesuffix("=0"): 0}
+    for arguments, stdin, page, edited in (
+        (("the hen",), "", trace.to_html(), {}),
+        (("the hen", "-"), "in a thin inn\n", trace.to_html(other), {}),
+        (("the hen", "--edit", SILENCED), "", trace.to_html(trace.edited(edits)), edits),
+    ):
+        content = json_output("html", *arguments, "-o", str(file), stdin=stdin)
+        assert content["path"] == str(file)
+        assert content["edits"] == edited
+        assert file.read_text(encoding="utf-8") == page
 
 
 def test_foreign_files_are_not_overwritten(tmp_path: Path) -> None:
@@ -498,26 +483,10 @@ def test_download_of_a_cached_model() -> None:
         (("next", "--file", "/no/such/file"), "there is no file in /no/such"),
         (("trace", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
         (("trace", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are input, "),
-        (("trace", "the", "--step", "blocks.5.mid"), "blocks has 0, 1, 2"),
         (("trace", "the", "--step", "blocks.0"), "no step 'blocks.0'; a path ends in a step"),
-        (("trace", "the", "--step", "embedding.x"), "no step 'embedding.x'; a path ends in a step"),
         (("explain", "the", "--step", "wieghts"), "the trace's steps are .*logits.*blocks.0.mid"),
-        (("explain", "the", "--step", "blocks.0.middle"), "no step 'middle'; its steps are "),
-        (("explain", "the", "--step", "blocks.0.mlp"), "no step 'mlp'"),
-        (
-            ("explain", "the", "--step", "logits", "--component", "xyzzy"),
-            "isn't one token of the vo",
-        ),
-        (("explain", "the", "--step", "Q", "--component", "x"), "component must be an integer"),
-        (("explain", "the", "--step", "Q", "--component", "7"), "components are 0 to 6"),
-        (("explain", "the", "--step", "Q", "--key", "0"), "Q of .* has no keys to choose from"),
         (("explain", "the", "--key", "0", "--component", "0"), "give only one"),
-        (("explain", "the hen", "--key", "cat"), "'cat' isn't one of the tokens: 0 "),
-        (("explain", "n in n", "--key", "n"), "'n' matches 2 tokens"),
-        (("generate", "the", "-n", "-1"), "max_new_tokens must be an integer of at least 0"),
-        (("generate", "the", "--temperature", "-1"), "temperature"),
         (("attribution", "the"), "--token"),
-        (("attribution", "the", "--token", "xyzzy"), "isn't one token of the vocabulary"),
         (("lens", "the", "--token", "n", "--position", "0"), "not allowed with"),
         (("sing",), "invalid choice"),
         (("atlas", "/no/such/corpus"), "'/no/such/corpus' not found; texts must"),
@@ -526,10 +495,8 @@ def test_download_of_a_cached_model() -> None:
         (("trace", "the", "--layer", "x"), "invalid int"),
         (("trace", "the", "--layer", "3"), "no layer 3; layers are 0 to 2"),
         (("trace", "the", "--head", "5"), "no head 5; heads are 0 to 4"),
-        (("trace", "the", "--step", "wieghts"), "'wieghts'; its steps are .*weights"),
         (("trace", "the", "--step", "dropout_mask"), "made without dropout_mask"),
         (("trace", ""), "no tokens"),
-        (("explain", "the", "--query", "7"), "query 7 is out of range; queries are 0 to 0"),
         (("next", "the", "-k", "0"), "1 to 263"),
         (("info", "--model", "/no/such/place"), "'/no/such/place' is neither a directory"),
         (("trace", "the", "--\x1b[31mred"), r"\\x1b\[31mred"),
@@ -616,7 +583,7 @@ def test_a_file_gets_all_rows_and_columns() -> None:
     assert header
 
 
-@pytest.mark.parametrize("width", [40, 64, 74, 81, 90, 110])
+@pytest.mark.parametrize("width", [40, 74, 81, 110])
 def test_numbers_are_never_truncated(width: int) -> None:
     text = "It’s very hot in summer. Swimming is"
     out, _ = run("trace", text, "--model", "pocket", COLUMNS=str(width))
@@ -626,18 +593,9 @@ def test_numbers_are_never_truncated(width: int) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_unwritable_output_exits_with_2() -> None:
-    for redirect, status in ((">/dev/full", 2), (">&-", 0)):
-        command = f"{sys.executable} -m attnlab info --model pocket {redirect}"
-        finished = subprocess.run(
-            command,
-            shell=True,
-            capture_output=True,
-            encoding="utf-8",
-            env=environment(),
-            check=False,
-        )
-        assert finished.returncode == status
-        assert "Traceback" not in finished.stderr
+    finished = run_in_shell(f"{sys.executable} -m attnlab info --model pocket >/dev/full")
+    assert finished.returncode == 2
+    assert "Traceback" not in finished.stderr
     assert run("info", "--model", "pocket", COLUMNS="0")[1] == ""
 
 
@@ -682,32 +640,10 @@ def run_in_terminal(*arguments: str, **changes: str) -> str:
 @posix
 def test_colour_on_a_terminal_unless_unwanted() -> None:
     arguments = ("trace", "the hen", "--step", "weights")
-    assert "\x1b[1m" in run_in_terminal(*arguments)
-    assert "\x1b[2m" in run_in_terminal(*arguments)  # masked cells are dim
+    coloured = run_in_terminal(*arguments)
+    assert "\x1b[1m" in coloured
+    assert "\x1b[2m" in coloured  # masked cells are dim
     assert "\x1b" not in run_in_terminal(*arguments, NO_COLOR="1")
-
-
-@posix
-def test_a_closed_pipe_ends_quietly() -> None:
-    process = start("trace", "the hen in a thin inn")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    err = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(timeout=60) == 141
-    assert err.splitlines() == [line for line in err.splitlines() if "Model:" in line]
-
-
-@posix
-def test_pipe_closed_after_one_line() -> None:
-    first, *_ = run("trace", "the hen in a thin inn")[0].splitlines(keepends=True)
-    command = f"{sys.executable} -m attnlab trace 'the hen in a thin inn' | head -1"
-    finished = subprocess.run(
-        command, shell=True, capture_output=True, encoding="utf-8", env=environment(), check=True
-    )
-    assert finished.stdout == first
-    assert "Error" not in finished.stderr
 
 
 def test_encodings_without_the_symbols() -> None:
@@ -728,9 +664,6 @@ def test_output_for_programs_is_not_wrapped(tmp_path: Path) -> None:
     deep.mkdir()
     out, _ = run("html", "the hen", "-o", str(deep / "page.html"))
     assert out == f"{deep / 'page.html'}\n"
-
-
-SILENCED = "blocks.1.attention.heads.2.context=0"
 
 
 def test_edits() -> None:
@@ -765,16 +698,6 @@ def test_edits() -> None:
     assert content["next"][0]["id"] == trace.edited({"positions": 0}).next_tokens(1)[0].id
 
 
-def test_a_page_of_a_trace_and_its_edited_version(tmp_path: Path) -> None:
-    file, trace = tmp_path / "page.html", GPT2.from_pretrained(ODD).trace("the hen")
-    content = json_output("html", "the hen", "-o", str(file), "--edit", SILENCED)
-    assert content["edits"] == {SILENCED.removesuffix("=0"): 0}
-    edited = trace.edited(content["edits"])
-    assert file.read_text(encoding="utf-8") == trace.to_html(edited)
-    assert json_output("html", "the hen", "-o", str(file))["edits"] == {}
-    assert file.read_text(encoding="utf-8") == trace.to_html()
-
-
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -784,12 +707,9 @@ def test_a_page_of_a_trace_and_its_edited_version(tmp_path: Path) -> None:
         ("blocks.1.mid=true", "is not PATH=NUMBER"),
         ("blocks.1.mid=0=0", "is not PATH=NUMBER"),
         ("=0", "'' isn't a step to edit"),
-        ("blocks.1.middle=0", "similar ones are blocks.1.mid"),
         ("blocks.1.mid=nan", "invalid edit of blocks.1.mid"),
-        ("blocks.1.mid=1e999", "invalid edit of blocks.1.mid"),
         ("blocks.1.mid=True", "blocks.1.mid must have dtype float32; got bool"),
         ("mask=1", "mask must have dtype bool; got int64"),
-        ("positions=0.0", "positions must have dtype int64; got float64"),
         ("a\x1b[31m\n=0", r"a\x1b[31m\n"),
     ],
 )

@@ -9,7 +9,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -80,8 +79,8 @@ def answer(
         return response.status, actual, response.read()
 
 
-def post_trace(explorer: Explorer, text: str = TEXT, *ablated: list[Any]) -> Any:
-    body = {"text": text, "ablated": list(ablated)}
+def post_trace(explorer: Explorer, text: str | list[int] = TEXT, *ablated: list[Any]) -> Any:
+    body = {"text" if isinstance(text, str) else "ids": text, "ablated": list(ablated)}
     status, _, content = answer(explorer, "POST", "/trace", body)
     assert status == 200, content
     return json.loads(content)
@@ -194,29 +193,21 @@ def test_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
     assert (ablated[-8 * 32 :] == 0).all()
 
 
-def test_ablated_mlps(explorer: Explorer, pocket: GPT2) -> None:
-    described = post_trace(explorer, TEXT, [0, 1], [0], [1], [0, 1])
-    head = pocket.trace(TEXT).head(0, 1)
-    expected = pocket.trace(TEXT).edited(
-        {
-            "blocks.0.attention.output": lambda output: output - head.output,
-            "blocks.0.mlp.output": np.zeros((8, 128)),
-            "blocks.1.mlp.output": np.zeros((8, 128)),
-        }
-    )
-    wanted = {
-        token.symbol: token.probability
-        for token in expected.next_tokens(expected.config.vocab_size)
-    }
-    assert probabilities(explorer, described) == pytest.approx(wanted, rel=1e-4)
-
-
 def test_edited_steps(explorer: Explorer, pocket: GPT2) -> None:
     trace, other = pocket.trace(TEXT), pocket.trace(TEXT.replace("dog", "cat"))
     path, scale = "blocks.1.attention.heads.2", 32**0.5
     by_hand = np.tri(8, dtype=bool)
     by_hand[7, 1], by_hand[0, 2] = False, True
+    output = trace.head(0, 1).output
     for changes, edits in (
+        (
+            [[0, 1], [0], [1], [0, 1]],
+            {
+                "blocks.0.attention.output": lambda x: x - output,
+                "blocks.0.mlp.output": 0,
+                "blocks.1.mlp.output": 0,
+            },
+        ),
         ([[1, 2, "weights", 50]], {f"{path}.weights": lambda weights: weights / 2}),
         ([[1, 2, "V", "of", *other.tokens.ids.tolist()]], {f"{path}.V": other.head(1, 2).V}),
         ([["mask"], [0, 1]], {"mask": True, "blocks.0.attention.heads.1.context": 0}),
@@ -243,12 +234,17 @@ def test_pack_of_numbers(explorer: Explorer, pocket: GPT2) -> None:
     )
 
 
-def test_generation(explorer: Explorer, pocket: GPT2) -> None:
-    described = post_trace(explorer)
-    body = {"trace": described["id"], "count": 6, "temperature": 0}
+def written(explorer: Explorer, described: Any, count: int, **settings: Any) -> Any:
+    """The generated tokens after a trace."""
+    body = {"trace": described["id"], "count": count, **settings}
     status, _, content = answer(explorer, "POST", "/write", body)
-    assert status == 200
-    actual, expected = json.loads(content), pocket.generate(TEXT, 6, temperature=0)
+    assert status == 200, content
+    return json.loads(content)
+
+
+def test_generation(explorer: Explorer, pocket: GPT2) -> None:
+    actual = written(explorer, post_trace(explorer), 6, temperature=0)
+    expected = pocket.generate(TEXT, 6, temperature=0)
     assert actual["ids"] == expected.tokens.ids.tolist()
     assert actual["text"] == expected.whole_text
     assert [token["id"] for token in actual["chosen"]] == expected.new.ids.tolist()
@@ -263,8 +259,7 @@ def test_generation(explorer: Explorer, pocket: GPT2) -> None:
 
 def test_generation_with_a_seed(explorer: Explorer, pocket: GPT2) -> None:
     settings: Any = {"temperature": 1.5, "top_k": 40, "top_p": 0.9, "seed": 7}
-    body = {"trace": post_trace(explorer)["id"], "count": 9, **settings}
-    actual = json.loads(answer(explorer, "POST", "/write", body)[2])
+    actual = written(explorer, post_trace(explorer), 9, **settings)
     expected = pocket.generate(TEXT, 9, **settings)
     assert actual["text"] == expected.whole_text
     assert [token["probability"] for token in actual["chosen"]] == [
@@ -273,10 +268,7 @@ def test_generation_with_a_seed(explorer: Explorer, pocket: GPT2) -> None:
 
 
 def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> None:
-    id = post_trace(explorer, TEXT, [1, 2], [0])["id"]
-    actual = json.loads(
-        answer(explorer, "POST", "/write", {"trace": id, "count": 5, "temperature": 0})[2]
-    )
+    actual = written(explorer, post_trace(explorer, TEXT, [1, 2], [0]), 5, temperature=0)
     edits = {"blocks.1.attention.heads.2.context": 0, "blocks.0.mlp.output": 0}
     expected = pocket.generate(TEXT, 5, temperature=0, edits=edits)
     assert actual["text"] == expected.whole_text
@@ -284,9 +276,9 @@ def test_generation_with_an_ablated_head(explorer: Explorer, pocket: GPT2) -> No
 
 
 def test_generation_with_an_edited_mask(explorer: Explorer, pocket: GPT2) -> None:
-    id = post_trace(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])["id"]
-    _, _, content = answer(explorer, "POST", "/write", {"trace": id, "count": 4, "temperature": 0})
-    actual, ids, probabilities = json.loads(content), pocket.trace(TEXT).tokens.ids, list[float]()
+    described = post_trace(explorer, TEXT, [1, 2, "mask", "flip", 7, 1, 3, 0, 10, 1])
+    actual = written(explorer, described, 4, temperature=0)
+    ids, probabilities = pocket.trace(TEXT).tokens.ids, list[float]()
     for _ in range(4):  # token by token, without a cache
         mask = np.tri(len(ids), dtype=bool)
         for query, key in ((7, 1), (3, 0), (10, 1)):
@@ -301,14 +293,9 @@ def test_generation_with_an_edited_mask(explorer: Explorer, pocket: GPT2) -> Non
 def test_generation_up_to_the_last_position(pocket: GPT2) -> None:
     odd = GPT2.from_pretrained(REFERENCE / "odd")
     with odd.explore([1] * 15) as explorer:
-        status, _, content = answer(explorer, "POST", "/trace", {"ids": [1] * 15})
-        body = {"trace": json.loads(content)["id"], "count": 100}
-        status, _, content = answer(explorer, "POST", "/write", body)
-        generation = json.loads(content)
-        assert status == 200
+        generation = written(explorer, post_trace(explorer, [1] * 15), 100)
         assert len(generation["chosen"]) == 2
-        status, _, content = answer(explorer, "POST", "/trace", {"ids": generation["ids"]})
-        body["trace"] = json.loads(content)["id"]
+        body = {"trace": post_trace(explorer, generation["ids"])["id"], "count": 100}
         words = refusal(explorer, "/write", body)
         assert words == "The text fills all 17 positions of the model; no tokens can be added."
 
@@ -335,20 +322,14 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
         ({"ids": [979]}, "979"),
         ({"ids": [-1]}, "-1"),
         ({"ids": [1.5]}, "integers"),
-        ({"ids": [True]}, "integers"),
-        ({"ids": ["1"]}, "integers"),
         ({"ids": [[1], [2, 3]]}, "ids"),
         ({"ids": [10**400]}, "ids"),
         ({"ids": "12"}, "ids must be a list"),
-        ({"ids": None}, "ids must be a list"),
         ({"text": 3}, "text must be a str"),
-        ({"text": ["a"]}, "text must be a str"),
         ({}, "give either text or ids"),
         ({"text": "a", "ids": [1]}, "give either text or ids"),
         ({"text": "a", "ablated": {}}, "ablated must be a list"),
-        ({"text": "a", "ablated": None}, "ablated must be a list"),
         ({"text": "a", "ablated": [0, 1]}, "a change must be [layer, head], [layer]"),
-        ({"text": "a", "ablated": [[]]}, "a change must be [layer, head], [layer]"),
         ({"text": "a", "ablated": [[0, 1, 2]]}, "a change must be [layer, head], [layer]"),
         ({"text": "a", "ablated": [["0.mlp", 1]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "weights", 1_000_001]]}, "a change must be"),
@@ -358,12 +339,9 @@ def test_texts_are_escaped_in_html(pocket: GPT2) -> None:
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, -1]]}, "a change must be"),
         ({"text": "a", "ablated": [[0, 1, "mask", "flip", 0, 0]]}, "hides all keys from query 0"),
         ({"text": "a", "ablated": [[0, True]]}, "isn't a step to edit"),
-        ({"text": "a", "ablated": [[-1, 0]]}, "isn't a step to edit"),
-        ({"text": "a", "ablated": [[0, 4]]}, "isn't a step to edit"),
         ({"text": "a", "ablated": [[2]]}, "isn't a step to edit"),
         (b"", "Expected a JSON object"),
         (b"[]", "Expected a JSON object"),
-        (b"{", "Expected a JSON object"),
         (b"\xff\xfe", "Expected a JSON object"),
         (b"[" * 90_000, "Expected a JSON object"),
     ],
@@ -536,12 +514,11 @@ def stalled(explorer: Explorer, sent: str) -> socket.socket:
     return connection
 
 
-HALF_A_HEAD = "GET /?token={token} HTTP/1.1\r\nHost: {addr"
+HALF_A_HEAD = "GET /?token={token} HTTP/1.1\r\nHost: 127."
 HALF_A_BODY = (
     "POST /trace HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\n"
     "Authorization: Bearer {token}\r\nContent-Length: 100\r\n\r\nhalf"
 )
-HALF_A_HEAD = HALF_A_HEAD.replace("{addr", "127.")
 
 
 @pytest.mark.parametrize("sent", ["", HALF_A_HEAD, HALF_A_BODY], ids=["none", "head", "body"])
@@ -882,19 +859,6 @@ def test_unexpected_errors(pocket: GPT2, capsys: pytest.CaptureFixture[str]) -> 
     stderr = capsys.readouterr().err
     assert "Traceback" in stderr
     assert stderr.count("TypeError") == 1
-
-
-def test_missing_extra_is_reported() -> None:
-    code = (
-        "import sys; sys.modules['uvicorn'] = None\n"
-        "import attnlab\n"
-        "try: attnlab.GPT2.from_pretrained('pocket').explore()\n"
-        "except attnlab.AttnlabError as error: print(error)"
-    )
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert finished.stdout == (
-        "this needs uvicorn: pip install uvicorn (attnlab's optional extra 'explore')\n"
-    )
 
 
 # ---- the command ---------------------------------------------------------------------------------

@@ -525,30 +525,17 @@ def test_unknown_published_figures(name: Any) -> None:
     ("computed", "recorded", "decimals"),
     [
         ("x", [1.0], 2),
-        ([1.0], ["1.0"], 2),
         ([1.0, 1.0], ["1.0", None], 2),
         ([1j], [1.0], 2),
-        ([[1.0], [1.0, 2.0]], [1.0], 2),
         ([[1.0], [1.0, 2.0]], [[1.0], [1.0, None]], 2),
-        ([1.0], {}, 2),
         (None, object(), 2),
         ([], [], 2),
-        ([-np.inf], [np.nan], 2),
         ([10**400], [1.0], 2),
         ([1.0], [1.0], -1),
-        ([1.0], [1.0], 10**5000),
         ([1.0], [1.0], 2.0),
-        ([1.0], [1.0], True),
-        ([1.0], [1.0], None),
     ],
     ids=ascii_id,
 )
 def test_incomparable_figures(computed: Any, recorded: Any, decimals: Any) -> None:
     with pytest.raises((InvalidValueError, InvalidTypeError)):
         figures.compare("table", computed, recorded, decimals)
-
-
-def test_infinite_figures_equal_only_themselves() -> None:
-    assert figures.compare("table", [np.inf, -np.inf], [np.inf, None], 2).agrees
-    assert not figures.compare("table", [-np.inf], [np.inf], 2).agrees
-    assert not figures.compare("table", [None], [1.0], 2).agrees

@@ -346,8 +346,8 @@ def test_a_page_in_each_language(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     assert trace.to_html() == chinese
     assert trace.to_html(language="en") == english
-    layer = re.compile(r'id="trace-0-layer-\d">([^<]*)<')
-    assert layer.findall(chinese) == layer.findall(english)  # numbers never change
+    packs = re.compile(r'id="trace-0-([\w.]+)">([^<]*)<')
+    assert packs.findall(chinese) == packs.findall(english) != []  # numbers never change
 
 
 # ---- titles of results --------------------------------------------------------------------------
@@ -554,8 +554,9 @@ def test_notebooks_in_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
     english = [view._repr_html_() for view in views]
     monkeypatch.setenv("ATTNLAB_LANGUAGE", "zh")
     chinese = [view._repr_html_() for view in views]
-    cells = re.compile(r"--v:[\d.]+")
-    assert [*map(cells.findall, chinese)] == [*map(cells.findall, english)]
+    colours = re.compile(r"background:#\w+;\S*")
+    assert [*map(colours.findall, chinese)] == [*map(colours.findall, english)]
+    assert any(map(colours.findall, chinese))
     text = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|src=\S*", "", "".join(chinese), flags=re.S)
     read = re.findall(r'(?:title|alt|aria-label)="([^"]*)"|>([^<>]+)<', text)
     words = re.compile(r"[A-Za-z]{3,}")
@@ -587,11 +588,6 @@ MASK = np.tril(np.ones((3, 3)))
             "没有层 7；编号从 0 到 2",
         ),
         (
-            lambda trace: trace.head(0, 0).explain(9, 0),
-            "query 9 is out of range; queries are 0 to 3",
-            "查询 9 超出范围；应在 0 到 3 之间",
-        ),
-        (
             lambda trace: trace.head(0, 0).weights_,
             "Head has no attribute 'weights_'",
             None,
@@ -602,11 +598,6 @@ MASK = np.tril(np.ones((3, 3)))
             "mask 必须是布尔数组，True 表示可以关注，例如 causal_mask(T)；得到 float64",
         ),
         (
-            lambda trace: attnlab.attention(X, X[:, :2], X),
-            "Q and K must have the same number of columns; got Q (3, 3), K (3, 2), V (3, 3)",
-            "Q 和 K 的列数必须相同；得到 Q (3, 3)、K (3, 2)、V (3, 3)",
-        ),
-        (
             lambda trace: trace.edited({"blocks.0.attention.pattern": 0}),
             "'blocks.0.attention.pattern' isn't a step to edit; similar ones are",
             "；TransformerLens 的 pattern 在这里写作 blocks[l].attention.weights",
@@ -615,11 +606,6 @@ MASK = np.tril(np.ones((3, 3)))
             lambda trace: GPT2.from_pretrained("nobody/nothing", local_files_only=True),
             "nobody/nothing is neither a directory nor in the hub's cache, and local_files_only",
             "nobody/nothing 既不是目录，也不在 hub 的缓存里，而 local_files_only=True 不允许下载",
-        ),
-        (
-            lambda trace: attnlab.softmax("hot"),
-            "x must have a real dtype of at most 64 bits; got dtype <U3",
-            "x 的 dtype 必须是不超过 64 位的实数类型；得到的 dtype 是 <U3",
         ),
         (
             lambda trace: trace.next_tokens(-1),

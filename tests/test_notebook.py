@@ -120,6 +120,8 @@ def test_heatmap_cells_of_a_head(odd: GPT2) -> None:
     assert names[0] == "key 0 · symbol the · text 'the' · bytes 74 68 65 · id 260"
     assert "weights = softmax(masked_scores)" in view.text
     assert "1, colour by √weight \xa0-\xa0 masked" in view.text
+    masked = [title for title in view.titles("td") if title.endswith(": masked")]
+    assert len(masked) == T * (T - 1)  # of weights and of masked scores
     # The other steps are there too, collapsed, and the table of all steps.
     folded = [a for t, a in view.elements if t == "details"]
     assert len(folded) == 7
@@ -153,18 +155,18 @@ def test_masked_is_not_zero(cause: str) -> None:
     assert titles[2] == "1 → 0: 0"
 
 
-def test_long_texts_are_cut_with_a_note(walkthrough_model: GPT2) -> None:
-    trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
+def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
+    trace = pocket.trace("The dog ran. " * 20)
     T = len(trace.tokens)
-    html = trace.head(0, 1)._repr_html_()
-    assert len(html) < 400_000
-    view = page(trace.head(0, 1))
+    head = trace.head(0, 1)
+    assert len(head._repr_html_()) < 400_000
+    view = page(head)
     weights = [title for title in view.titles("td") if " → " in title][: 24 * 24]
-    assert weights[23].startswith("the → Ġ: ")
+    assert weights[23].startswith("The → Ġ: ")
     assert f"the first 12 and the last 12 of {T} (query)" in view.text
     assert f"the first 12 and the last 12 of {T} (key)" in view.text
     assert "tokens=slice(None) shows all" in view.text
-    assert "the first 15 and the last of 64 (Dk)" in view.text
+    assert "the first 15 and the last of 32 (Dk)" in view.text
     assert f"… {T - 64} more …" in page(trace).text
     assert len(trace.blocks[0].attention._repr_html_()) < 400_000
 
@@ -185,6 +187,10 @@ def test_all_heads_at_once(odd: GPT2) -> None:
     assert len(values) == 5 * T * T
     weights = trace.head(1, 4).weights
     assert float(values[-1].rpartition(" ")[2]) == pytest.approx(float(weights[-1, -1]), rel=1e-3)
+    symbols = trace.tokens.symbols
+    later = [(symbols[i], symbols[j]) for i in range(T) for j in range(i + 1, T)]
+    masked = [title for title in values if title.endswith("masked")]
+    assert masked == [f"{query} → {key}: masked" for query, key in later] * 5
 
 
 def test_views_compute_no_extra_steps(odd: GPT2) -> None:
@@ -198,11 +204,6 @@ def test_views_compute_no_extra_steps(odd: GPT2) -> None:
     result = attnlab.attention(large, large, large)
     assert "weights haven't been computed yet" in page(result).text
     assert "weights" not in stored_steps(result)
-
-
-def test_batches_are_shown_as_a_table() -> None:
-    batch = np.ones((2, 3, 4))
-    assert "Several sequences" in page(attnlab.attention(batch, batch, batch)).text
 
 
 def hostile_tokens() -> Tokens:
@@ -243,18 +244,8 @@ def test_uncomputable_steps_are_reported() -> None:
     V = np.ones((2, 3, 4))
     nan = attnlab.attention([[np.nan, 1.0], [1.0, 1.0]], np.eye(2), np.eye(2))
     assert "No weights: Q contains NaN or infinite numbers" in page(nan).text
-    batched = attnlab.attention(np.ones((3, 4)), np.ones((3, 4)), V)
-    assert "shown as a table only" in page(batched).text
-
-
-def test_masked_cells_of_all_heads_are_masked(odd: GPT2) -> None:
-    trace = odd.trace("the hen in")
-    symbols, T = trace.tokens.symbols, len(trace.tokens)
-    masked = [
-        title for title in page(trace.blocks[0].attention).titles("td") if title.endswith("masked")
-    ]
-    later = [(symbols[i], symbols[j]) for i in range(T) for j in range(i + 1, T)]
-    assert masked == [f"{query} → {key}: masked" for query, key in later] * 5
+    for batched in (attnlab.attention(V[0], V[0], V), attnlab.attention(V, V, V)):
+        assert "shown as a table only" in page(batched).text
 
 
 def decode_png(source: str) -> tuple[np.ndarray[Any, Any], list[str]]:
@@ -301,8 +292,11 @@ def test_html_of_a_trace(odd: GPT2) -> None:
         assert not pixels[:, 8 * T : 8 * (T + 1)].any()
 
 
-def test_html_of_a_long_trace_computes_nothing(walkthrough_model: GPT2) -> None:
-    trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 20)
+def test_html_of_a_long_trace_computes_nothing(
+    pocket: GPT2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnlab.views.notebook.SCORES_SHOWN", 1000)
+    trace = pocket.trace("The dog ran. " * 9)
     before = stored_steps(trace)
     view = page(trace)
     assert "The heads aren't shown for a long text" in view.text
@@ -330,32 +324,24 @@ def test_html_of_predictions_and_generations(odd: GPT2) -> None:
         assert all(word in page(explained).text for word in words)
 
 
-def test_the_page_in_a_sandboxed_frame(odd: GPT2) -> None:
+def test_pages_in_a_sandboxed_frame(odd: GPT2, tmp_path: Path) -> None:
     trace = odd.trace("the hen")
-    frame = trace.show(height=500)
-    parsed = Page(frame._repr_html_())
-    ((tag, attributes),) = parsed.elements
-    assert tag == "iframe"
-    assert attributes["srcdoc"] == trace.to_html()
-    assert attributes["sandbox"] == "allow-scripts"
-    assert "height:500px" in str(attributes["style"])
-    assert "trace.save(" in repr(frame)
-    with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
-        trace.show(height=0)
-
-
-def test_the_playground_in_a_frame(odd: GPT2, tmp_path: Path) -> None:
-    frame = odd.playground(text_or_ids="the hen", height=500, language="zh")
-    assert frame is not None
+    playground = odd.playground(text_or_ids="the hen", height=500, language="zh")
     odd.playground(tmp_path / "odd.html", "the hen", language="zh")
-    ((tag, attributes),) = Page(frame._repr_html_()).elements
-    assert tag == "iframe"
-    assert attributes["srcdoc"] == (tmp_path / "odd.html").read_text(encoding="utf-8")
-    assert attributes["sandbox"] == "allow-scripts"
-    assert "height:500px" in str(attributes["style"])
-    assert "model.playground('model.html') writes it" in repr(frame)
-    with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
-        odd.playground(height=0)
+    for frame, content, call in (
+        (trace.show(height=500), trace.to_html(), "trace.save("),
+        (playground, (tmp_path / "odd.html").read_text("utf-8"), "model.playground('model.html')"),
+    ):
+        assert frame is not None
+        ((tag, attributes),) = Page(frame._repr_html_()).elements
+        assert tag == "iframe"
+        assert attributes["srcdoc"] == content
+        assert attributes["sandbox"] == "allow-scripts"
+        assert "height:500px" in str(attributes["style"])
+        assert call in repr(frame)
+    for show in (trace.show, odd.playground):
+        with pytest.raises(attnlab.AttnlabError, match=r"height must be .* at least 1"):
+            show(height=0)
 
 
 def test_chosen_tokens() -> None:

@@ -37,7 +37,6 @@ from attnlab.forward.fast import ROWS
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters, ParameterVector, parameter_count
 from attnlab.steps import Result
-from attnlab.support.names import PATHS
 from attnlab.training import initial_parameters
 from attnlab.training.run import draw_dropout
 
@@ -235,14 +234,12 @@ def test_tokens_and_parameters_stay_read_only(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", COPIES)
-@pytest.mark.parametrize("used", [False, True])
-def test_tokenizers_copy_and_pickle(method: str, used: bool) -> None:
+def test_tokenizers_copy_and_pickle(method: str) -> None:
     for tokenizer in (odd().tokenizer, Tokenizer.byte_level()):
-        if used:
-            tokenizer.encode("the hen")
-        copied = COPIES[method](tokenizer)
-        assert copied.encode("the hen") == tokenizer.encode("the hen")
-        assert copied.decode([1, 2]) == tokenizer.decode([1, 2])
+        for _ in range(2):  # unused, and used
+            copied = COPIES[method](tokenizer)
+            assert copied.encode("the hen") == tokenizer.encode("the hen")
+            assert copied.decode([1, 2]) == tokenizer.decode([1, 2])
 
 
 def test_pickles_contain_computed_steps_but_no_parameters() -> None:
@@ -465,6 +462,8 @@ def test_views_retain_nothing() -> None:
     there = dict(trace._run.values)
     trace.head(1, 2).explain(2, 0)
     trace.head(1, 2).explain(2)
+    for path in ("logits", "blocks.1.mlp.activated", "blocks.2.attention.heads.1.context"):
+        trace.explain(path)
     trace.head(0, 0).plot("scores")
     trace.head(0, 0).to_dataframe("masked_scores")
     trace.plot()
@@ -624,15 +623,6 @@ def test_names_of_other_tools_suggest_paths(part: str, name: str, path: str) -> 
     hint = f"{name.removeprefix('hook_')} is {path} here"
     with pytest.raises(AttributeError, match=f"no attribute '{name}'; .*'s {re.escape(hint)}$"):
         getattr(result, name)
-
-
-def test_the_paths_of_other_tools_names_exist() -> None:
-    trace = odd().trace("the hen")
-    for equivalents in PATHS.values():
-        for paths in equivalents.values():
-            for path in re.split(", and |, ", paths):
-                path = path.replace("[l]", ".1").replace("[h]", ".2")
-                assert attnlab.at(trace, path) is not None
 
 
 def test_bracketed_paths_suggest_dotted_paths() -> None:

@@ -1,11 +1,8 @@
 """Pictures of the user's own numbers: drawings, read from the Axes; bad input."""
 
 import io
-import sys
 from collections.abc import Callable
-from importlib import import_module
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,6 +123,8 @@ def test_arrows_head_to_tail(pictures: Any) -> None:
     assert total == [0, 0, 2, 1.5]
     assert parts == [[0, 0, 1, 2], [1, 2, 4, 1], [4, 1, 4, 1], [4, 1, 2, 1.5]]
     assert texts(picture.axes) == ["sum", *vectors]
+    halfway = [(1, 0.75), (0.5, 1), (2.5, 1.5), (4, 1), (3, 1.25)]
+    assert [text.xy for text in picture.axes.texts] == halfway
     total_width, width = (arrows.width for arrows in picture.axes.collections)
     assert total_width == 2 * width
     assert picture.axes.get_aspect() == 1
@@ -208,10 +207,10 @@ def test_curves_differ_without_colours(pictures: Any) -> None:
     assert len(styles) == 16
 
 
-def test_drawing_into_existing_axes(pictures: Any, tmp_path: Path) -> None:
+def test_drawing_into_existing_axes(pictures: Any) -> None:
     from matplotlib.figure import Figure
 
-    axes = Figure(figsize=(12, 8)).subplots(2, 3).flat
+    axes = Figure(figsize=(12, 8), dpi=20).subplots(2, 3).flat
     drawn = [
         pictures.heatmap([[1]], ax=axes[0]),
         pictures.plane(np.eye(2), ax=axes[1]),
@@ -220,22 +219,18 @@ def test_drawing_into_existing_axes(pictures: Any, tmp_path: Path) -> None:
         pictures.curves({"a": [1, 2]}, ax=axes[4]),
     ]
     assert [picture.axes for picture in drawn] == list(axes)[:5]
-    drawn[0].save(tmp_path / "all.png")
-    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_odd_numbers_and_labels_are_drawn(pictures: Any) -> None:
     odd = {"": (0, 0), "\x1b[0m\n": (0, 0), r"$\frac$": (1e100, -1e100), "\U0002fa1d": (1e-300, 0)}
     for picture in (
         pictures.points(odd),
-        pictures.arrows(odd),
         pictures.plane({"$^": np.zeros((2, 2)), "a" * 99: np.full((2, 2), 1e99)}, points=odd),
-        pictures.heatmap([[nan]]),
-        pictures.heatmap([[1e100, -1e100]]),
+        pictures.heatmap([[nan, 1e100, -1e100]]),
         pictures.curves({"": [1], "$": [inf]}, x=[nan]),
         pictures.curves({"a": [1e100, -1e100]}, x_name="$", y_name=r"\frac{"),
     ):
-        picture.figure.savefig(io.BytesIO())
+        picture.figure.savefig(io.BytesIO(), dpi=20)
 
 
 BAD: list[tuple[str, Callable[[Any], object], type[AttnlabError], str]] = [
@@ -286,11 +281,3 @@ def test_invalid_input(pictures: Any, draw: Any, kind: Any, message: str) -> Non
     with pytest.raises(kind, match=message) as caught:
         draw(pictures)
     assert isinstance(caught.value, AttnlabError)
-
-
-def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    for module in ("attnlab.views.pictures", "attnlab.views.plot"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    with pytest.raises(errors.MissingExtraError, match="optional extra 'plot'"):
-        import_module("attnlab.views.pictures")

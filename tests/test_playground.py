@@ -220,7 +220,7 @@ def check_numbers(
         described = page.evaluate(
             "(({ runs, packs, graph, names, mask, ...described }) => described)(made)"
         )
-        expected = json.loads(json.dumps(description_of(trace, "en")))
+        expected = json.loads(json.dumps(description_of(trace)))
         if not any("weights" in change for change in changes):  # the library adds the sums
             assert described["note"] == expected["note"]
         for key in ("tokens", "edited", "excerpt", "layers", "H", "Dh"):

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from conftest import REFERENCE, needs
+from conftest import needs
 from runs import replace_tokens
 
 import attnlab
@@ -84,17 +84,11 @@ def test_drawing_into_existing_axes(odd: GPT2) -> None:
     assert [*data] == ["text/plain"]  # the owner of the figure shows it
 
 
-def test_pyplot_keeps_no_figure_open() -> None:
-    code = (
-        "import sys, attnlab\n"
-        "trace = attnlab.GPT2.from_pretrained(sys.argv[1]).trace('the hen')\n"
-        "trace.plot(), trace.head(0, 0).plot(), trace.plot_tokens(0, 0)\n"
-        "print('matplotlib.pyplot' in sys.modules)"
-    )
-    finished = subprocess.run(
-        [sys.executable, "-c", code, REFERENCE / "odd"], capture_output=True, text=True, check=True
-    )
-    assert finished.stdout == "False\n"
+def test_pyplot_keeps_no_figure_open(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it fails
+    trace = odd.trace("the hen")
+    for draw in (trace.plot, trace.head(0, 0).plot, lambda: trace.plot_tokens(0, 0)):
+        assert draw().axes
 
 
 def test_all_heads(odd: GPT2) -> None:
@@ -134,34 +128,19 @@ def test_lines_are_wider_for_larger_weights(odd: GPT2) -> None:
     assert last[-1] == trace.tokens.symbols[-1]
 
 
-def test_long_texts_are_cut_with_a_note(walkthrough_model: GPT2) -> None:
-    trace = walkthrough_model.trace("the quick brown fox jumps over the lazy dog. " * 4)
-    T = len(trace.tokens)
-    ax = trace.head(0, 1).plot().axes
+def test_long_texts_are_cut_with_a_note(pocket: GPT2) -> None:
+    trace = pocket.trace("The dog ran. " * 10)
+    T, symbols = len(trace.tokens), trace.tokens.symbols
+    ax = trace.head(1, 2).plot().axes
     assert image_data(ax).shape == (25, 25)  # and a gap among them
     assert f"shown: the first 12 and the last 12 of {T} (key)" in ax.get_title(loc="left")
     assert "tokens=slice(None) shows all" in ax.get_title(loc="left")
-    assert [n for n, text in enumerate(ticks(ax.xaxis)) if text == "…"] == [12]
-    weights = trace.head(0, 1).weights
-    assert image_data(ax)[-1, -1] == pytest.approx(float(weights[-1, -1]), rel=1e-4)
-    texts = [text.get_text() for text in trace.plot_tokens(0, 1).axes.texts]
-    smallest = np.sort(weights[-1])[:-24]
-    assert f"… {T - 24} more, {smallest.sum():.2f} together" in texts
-    best = int(weights[-1].argmax())
-    label = f"{trace.tokens.symbols[best]}  {weights[-1, best]:.2f}"
-    assert any(text.endswith(label) for text in texts)
+    weights = trace.head(1, 2).weights[-1]
+    largest = np.sort(np.argsort(-weights, kind="stable")[:24])
+    *texts, more, _ = [text.get_text() for text in trace.plot_tokens(1, 2).axes.texts]
+    assert texts == [f"{n} {symbols[n]}  {weights[n]:.2f}" for n in largest]
+    assert more == f"… {T - 24} more, {np.delete(weights, largest).sum():.2f} together"
     assert f"first 16 and the last 16 of {T}" in trace.plot().axes.get_title(loc="left")
-
-
-def test_lines_of_a_long_text_show_positions() -> None:
-    pocket = GPT2.from_pretrained("pocket")
-    trace = pocket.trace("The dog ran. " * 10)
-    largest = np.sort(np.argsort(-trace.head(1, 2).weights[-1], kind="stable")[:24])
-    texts = [text.get_text() for text in trace.plot_tokens(1, 2).axes.texts]
-    symbols = trace.tokens.symbols
-    assert [text.partition("  ")[0] for text in texts[:24]] == [
-        f"{n} {symbols[n]}" for n in largest
-    ]
 
 
 def test_tokens_are_drawn_literally(tmp_path: Path) -> None:
@@ -290,23 +269,18 @@ def test_symbols_replace_characters_missing_from_all_fonts() -> None:
 
 
 @pytest.mark.usefixtures("few_fonts")
-def test_symbols_without_glyphs_are_escaped() -> None:
-    matrices = np.ones((4, 1, 1))
-    picture = attnlab.self_attention(*matrices, tokens=["猫"]).plot()
-    assert ticks(picture.axes.xaxis) == [r"\u732b"]
-    picture._repr_mimebundle_()
-    assert "猫" in picture.alt
-
-
-@pytest.mark.usefixtures("few_fonts")
-def test_titles_with_missing_glyphs() -> None:
+def test_characters_without_glyphs_are_escaped() -> None:
     from attnlab.analysis.base import numbered_axis
     from attnlab.views.plot import plot_matrix
 
+    of_token = attnlab.self_attention(*np.ones((4, 1, 1)), tokens=["猫"]).plot()
+    assert ticks(of_token.axes.xaxis) == [r"\u732b"]
+    assert "猫" in of_token.alt
     rows = numbered_axis("layer", 1)
-    picture = plot_matrix(np.ones((1, 1)), rows, rows, "logit of 猫", None)
-    assert picture.axes.get_title(loc="left").startswith(r"logit of \u732b")
-    picture._repr_mimebundle_()
+    titled = plot_matrix(np.ones((1, 1)), rows, rows, "logit of 猫", None)
+    assert titled.axes.get_title(loc="left").startswith(r"logit of \u732b")
+    for picture in (of_token, titled):
+        picture._repr_mimebundle_()  # with no warning of a missing glyph
 
 
 def test_partial_characters_are_drawn_as_symbols() -> None:
@@ -325,9 +299,8 @@ def test_long_texts_show_the_last_tokens() -> None:
     kept = np.delete(np.delete(numbers, 12, axis=0), 12, axis=1)
     assert np.allclose(kept, result.weights[np.ix_(positions, positions)])
     assert np.ma.getmaskarray(numbers)[12].all()
-    assert ticks(result.plot().axes.xaxis) == [f"t{i}" for i in positions[:12]] + ["…"] + [
-        f"t{i}" for i in positions[12:]
-    ]
+    names = [f"t{i}" for i in positions]
+    assert ticks(result.plot().axes.xaxis) == [*names[:12], "…", *names[12:]]
 
 
 @pytest.mark.parametrize(
@@ -358,8 +331,8 @@ def test_chosen_tokens(tokens: slice, positions: range) -> None:
     assert f"the largest is {largest}" in picture.alt
 
 
-def test_lens_plot_writes_tokens_into_cells() -> None:
-    lens = GPT2.from_pretrained("pocket").trace("The dog chased the ball, but it").logit_lens()
+def test_lens_plot_writes_tokens_into_cells(pocket: GPT2) -> None:
+    lens = pocket.trace("The dog chased the ball, but it").logit_lens()
 
     def texts(picture: Any) -> list[str]:
         return [text.get_text() for text in picture.axes.texts]
@@ -481,16 +454,7 @@ def test_invalid_arguments(odd: GPT2, draw: Any, message: str) -> None:
         draw(odd.trace("the hen"))
 
 
-def test_without_matplotlib(odd: GPT2, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "attnlab.views.plot", raising=False)
-    message = "this needs matplotlib: pip install matplotlib"
-    with pytest.raises(AttnlabError, match=message) as caught:
-        odd.trace("the hen").plot()
-    assert isinstance(caught.value, ImportError)
-
-
-@pytest.mark.parametrize("ax", [5, "a", [], np.arange(3), Path("a"), object()])
+@pytest.mark.parametrize("ax", [5, np.arange(3)])
 def test_ax_must_be_axes(odd: GPT2, ax: Any) -> None:
     trace = odd.trace("the hen")
     for draw in (trace.plot, trace.head(0, 0).plot, lambda ax: trace.plot_tokens(0, 0, ax=ax)):

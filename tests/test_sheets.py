@@ -20,6 +20,8 @@ needs("openpyxl", "test")
 
 import openpyxl  # noqa: E402
 
+from attnlab.views.sheets import Book  # noqa: E402
+
 # LibreOffice recomputes a file's formulas on opening only if its profile says so.
 PROFILE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry">
@@ -133,6 +135,19 @@ def test_formulas_by_hand(tmp_path: Path) -> None:
     assert book["weights"]["A3"].data_type == "s"  # a token isn't a formula
     stored = openpyxl.load_workbook(tmp_path / "fish.xlsx", data_only=True)
     assert np.array_equal(numbers(stored, "context"), fish.context)
+
+
+def test_parentheses_in_formulas() -> None:
+    book = Book(attnlab.attention(np.eye(2), np.eye(2), np.eye(2)))
+    a, b, c = map(book.constants, (1.0, 2.0, 4.0))
+    for cells, formula in (
+        (a - (b - c), "1-(2-4)"),
+        (a - b - c, "1-2-4"),
+        (a * (b + c), "1*(2+4)"),
+        (a * b + c, "1*2+4"),
+        (np.square(np.square(a)), "(1^2)^2"),
+    ):
+        assert cells.formulas().item() == formula
 
 
 def test_workbooks_list_their_sheets(pocket: Any, tmp_path: Path) -> None:

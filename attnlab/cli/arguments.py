@@ -135,8 +135,7 @@ def parser() -> Parser:
     html.add_argument(
         "-o", "--output", default="attention.html", help="the file to write (default: %(default)s)"
     )
-    html.add_argument("--open", action="store_true", help="open the page in the browser")
-    html.add_argument("--force", action="store_true", help="replace any file")
+    add_page_options(html)
 
     explore = command("explore", "open a page in the browser to type texts and ablate heads")
     explore.add_argument("texts", nargs="*", metavar="TEXT", help="the first text; - reads stdin")
@@ -157,8 +156,7 @@ def parser() -> Parser:
     )
     playground.add_argument("path", metavar="FILE", help="the page, such as pocket.html")
     playground.add_argument("--text", help="the text to open with")
-    playground.add_argument("--open", action="store_true", help="show the page in the browser")
-    playground.add_argument("--force", action="store_true", help="replace any file")
+    add_page_options(playground)
 
     next_tokens = command("next", "print the most probable next tokens")
     add_text(next_tokens)
@@ -275,6 +273,11 @@ def add_file(command: Parser) -> None:
         metavar="FILE",
         help="read the text from a UTF-8 file; a final line break is dropped, as with stdin",
     )
+
+
+def add_page_options(command: Parser) -> None:
+    command.add_argument("--open", action="store_true", help="open the page in the browser")
+    command.add_argument("--force", action="store_true", help="replace any file")
 
 
 def add_head(command: Parser) -> None:

@@ -37,7 +37,7 @@ import socket
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -57,8 +57,8 @@ from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
 from attnlab.support.checks import as_count, check_kind, is_integer
 from attnlab.support.console import StdoutSafe
-from attnlab.support.language import language_of
-from attnlab.support.messages import say
+from attnlab.support.language import language_of, using_language
+from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
 from attnlab.views.page.atlas import Served, location_of, policy
@@ -85,7 +85,7 @@ try:
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ModuleNotFoundError as error:
     raise missing_extra(error, "explore") from None
@@ -295,19 +295,15 @@ class TraceCache:
         tokenizer, positions = self.model.tokenizer, self.model.config.n_positions
         ids = tokenizer.encode(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
         if isinstance(ids, list) and not ids:
-            raise InvalidValueError(say("Enter a text to trace.", self.language))
+            raise InvalidValueError("Enter a text to trace.")
         # Checked before Tokens are made, which is slow for long texts.
         if isinstance(ids, list) and len(ids) > positions:
             end = self._text(tokenizer.tokens(ids[:positions]))["text"][-MAX_QUOTED:]
             raise InvalidValueError(
-                say(
-                    "The text has {count} tokens; this model reads at most {positions}, up "
-                    "to “{end}”.",
-                    self.language,
-                    count=len(ids),
-                    positions=positions,
-                    end=printable(end),
-                )
+                "The text has {count} tokens; this model reads at most {positions}, up to “{end}”.",
+                count=len(ids),
+                positions=positions,
+                end=printable(end),
             )
         tokens = tokenizer.tokens(ids)
         edits = self._edits_of(changes)
@@ -328,20 +324,10 @@ class TraceCache:
     def describe(self, text_or_ids: Any, changes: Sequence[Any] = ()) -> dict[str, Any]:
         """The page's description of a text's trace, with its id, text and token ids."""
         cached = self.trace_of(text_or_ids, changes)
-        description = description_of(cached.trace, self.language, has_model=True)
+        description = description_of(cached.trace, has_model=True)
         self._evict()
         tokens = cached.trace.tokens
         return {"id": cached.id, "ablated": changes, **self._text(tokens), **description}
-
-    @property
-    def too_long_message(self) -> str:
-        """The error for a request with too many bytes."""
-        return say(
-            "The text has more than {bytes} bytes; this model reads at most {positions} tokens.",
-            self.language,
-            bytes=f"{MAX_REQUEST_BYTES:,}",
-            positions=self.model.config.n_positions,
-        )
 
     def page(self, passage: str = "") -> str:
         """The page, which opens with the explorer's text or a passage of the atlas."""
@@ -350,7 +336,7 @@ class TraceCache:
         if self.atlas is not None:
             description["atlas"] = source
         trace = self.get(description["id"]).trace
-        return live_page(trace, description, self._names, self.language)
+        return live_page(trace, description, self._names)
 
     @cached_property
     def _names(self) -> str:
@@ -365,16 +351,15 @@ class TraceCache:
                 raise LookupError
             passage = getattr(self.atlas[measure], extreme)(layer, head)[rank]
         except (AttnlabError, LookupError, TypeError, ValueError):
-            raise HTTPException(404, say("No such passage in the atlas.", self.language)) from None
-        source = f"{location_of(passage, self.language)}; {measure} {passage.value:.3f}"
+            raise HTTPException(404, Message("No such passage in the atlas.")) from None
+        source = f"{location_of(passage)}; {measure} {passage.value:.3f}"
         if not self._is_atlas_model:
-            source = say("{passage} in the atlas", self.language, passage=source)
+            source = say("{passage} in the atlas", passage=source)
         return list(passage.ids), printable(source)
 
     def atlas_page(self, token: str) -> str:
         """The atlas's page, with links that carry the token."""
-        served = Served(token, self._is_atlas_model)
-        return atlas_page(self.atlas, self.language, served=served)
+        return atlas_page(self.atlas, served=Served(token, self._is_atlas_model))
 
     def numbers(self, id: str, name: str) -> bytes:
         """One pack of a trace, see `packs.py`."""
@@ -401,20 +386,12 @@ class TraceCache:
         free_positions = positions - len(tokens)
         if not is_integer(count) or not 1 <= count <= MAX_NEW_TOKENS:
             raise InvalidValueError(
-                say(
-                    "The number of tokens must be from 1 to {most}.",
-                    self.language,
-                    most=MAX_NEW_TOKENS,
-                )
+                "The number of tokens must be from 1 to {most}.", most=MAX_NEW_TOKENS
             )
         if not free_positions:
             raise InvalidValueError(
-                say(
-                    "The text fills all {positions} positions of the model; no tokens can be "
-                    "added.",
-                    self.language,
-                    positions=positions,
-                )
+                "The text fills all {positions} positions of the model; no tokens can be added.",
+                positions=positions,
             )
         settings = {name: content[name] for name in SAMPLING_SETTINGS if name in content}
         edits = self._edits_of(cached.changes) or None
@@ -447,11 +424,9 @@ class TraceCache:
 
     def _evict(self) -> None:
         """Evict the least recently used traces while the cache is over its limits."""
-        while len(self._traces) > MAX_TRACES:
-            self._traces.popitem(last=False)
-        while (
-            len(self._traces) > 1
-            and size_of(cached.trace for cached in self._traces.values()) > MAX_CACHE_BYTES
+        while len(self._traces) > 1 and (
+            len(self._traces) > MAX_TRACES
+            or size_of(cached.trace for cached in self._traces.values()) > MAX_CACHE_BYTES
         ):
             self._traces.popitem(last=False)
 
@@ -568,10 +543,15 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
 
     async def compute(request: Request, function: Callable[[], T]) -> T:
         """Run a function in the worker; skip requests that have disconnected."""
+
+        def run() -> T:
+            with using_language(cache.language):
+                return function()
+
         async with lock:
             if await request.is_disconnected():
                 raise ClientDisconnect
-            return await asyncio.get_running_loop().run_in_executor(worker, function)
+            return await asyncio.get_running_loop().run_in_executor(worker, run)
 
     async def collect(request: Request, items: Iterator[T]) -> list[T]:
         """Compute all items, one at a time, so that other requests are answered in between."""
@@ -594,7 +574,7 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
         )
 
     async def trace(request: Request) -> Response:
-        content = await read_json(request, cache.too_long_message)
+        content = await read_json(request, cache.model.config.n_positions)
         if ("text" in content) == ("ids" in content):
             raise InvalidValueError("give either text or ids")
         name, expected_type = ("text", str) if "text" in content else ("ids", list)
@@ -612,7 +592,7 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
         return Response(content, media_type="application/octet-stream")
 
     async def write(request: Request) -> Response:
-        content = await read_json(request, cache.too_long_message)
+        content = await read_json(request, cache.model.config.n_positions)
         id = required_field(content, "trace", str)
         count = content.get("count")
         cached, tokens = await compute(request, lambda: cache.start_generation(id, count, content))
@@ -640,7 +620,7 @@ def application(cache: TraceCache, request_stop: Callable[[], None]) -> ASGIApp:
     )
 
 
-async def read_json(request: Request, too_long_message: str) -> dict[str, Any]:
+async def read_json(request: Request, n_positions: int) -> dict[str, Any]:
     """The JSON object in a request's body."""
     body = bytearray()
     try:
@@ -648,7 +628,13 @@ async def read_json(request: Request, too_long_message: str) -> dict[str, Any]:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > MAX_REQUEST_BYTES:  # uvicorn discards the rest
-                    raise HTTPException(413, too_long_message)
+                    message = Message(
+                        "The text has more than {bytes} bytes; this model reads at most "
+                        "{positions} tokens.",
+                        bytes=f"{MAX_REQUEST_BYTES:,}",
+                        positions=n_positions,
+                    )
+                    raise HTTPException(413, message)
     except TimeoutError:
         raise HTTPException(408, "The request timed out.") from None
     try:
@@ -671,7 +657,7 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
 async def client_error(language: str, request: Request, error: Exception) -> Response:
     """The response to an invalid request."""
     if isinstance(error, HTTPException):
-        return error_response(request, error.status_code, error.detail)
+        return error_response(request, error.status_code, say(error.detail, language))
     sentence = error.translated(language) if isinstance(error, AttnlabError) else str(error)
     return error_response(request, 400, sentence)
 
@@ -717,7 +703,7 @@ class Guard:
         self.hosts = {f"{name}:{port}" for name in (ADDRESS, "localhost")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_guarded(message: Message) -> None:
+        async def send_guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.setdefault(

@@ -18,9 +18,9 @@ _language: ContextVar[str | None] = ContextVar("language", default=None)
 
 
 @contextmanager
-def using_language(language: str) -> Iterator[None]:
-    """Set the default language inside a `with` block."""
-    token = _language.set(language)
+def using_language(language: str | None) -> Iterator[None]:
+    """Set the default language inside a `with` block; None keeps it."""
+    token = _language.set(language_of(language))
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from attnlab.views.explanation import Explanation
 from attnlab.views.positions import as_index, token_index, vocabulary_index
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
-from attnlab.views.shown import Result, axis_of
+from attnlab.views.shown import Result, axis_of, token_axes
 from attnlab.views.terms import Line
 
 # Not a step of the model, because it depends on the sampling settings.
@@ -190,10 +190,7 @@ def explain_weight(attention: Result, query: int, key: int) -> Explanation:
             if attention.is_edited(name)
         },
     }
-    queries, keys = (
-        axis_of(attention, axis, count)
-        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
-    )
+    queries, keys = token_axes(attention)
     title = Message(
         "{title}: the weight of key {key} for query {query}",
         title=attention.title,

@@ -35,11 +35,11 @@ from attnlab.views.shown import (
     LabelledStep,
     Result,
     Token,
-    axis_of,
     indices_of,
     label,
     labelled_step,
     omission_note,
+    token_axes,
 )
 from attnlab.views.terms import Line, translate
 
@@ -332,8 +332,7 @@ def explanation_view(explanation: Any) -> str:
         if line.heading:
             body.append(f"<div class=step>{escape(say(line.heading))}</div>")
         if isinstance(line, Line):
-            text = "".join(map(translate, line.parts))
-            body.append(f"<div class=line>{escape(text)}</div>" if text else "")
+            body.append(f"<div class=line>{escape(line.text)}</div>" if line.parts else "")
         else:
             rows = [[*map(translate, row)] for row in (*line.rows, *line.feet)]
             body.append(_table(Table(rows)))
@@ -464,8 +463,8 @@ def _cut_note(words: Iterable[str], hint: str = "") -> str:
 
 def view_of_tokens(attention: Result, tokens: slice | None) -> View:
     """The view of an attention that shows the chosen tokens."""
-    for axis, count in zip(("Tq", "Tk"), attention.scores_shape[-2:], strict=True):
-        indices_of(axis_of(attention, axis, count), TOKENS_SHOWN, tokens)  # raises before drawing
+    for axis in token_axes(attention):
+        indices_of(axis, TOKENS_SHOWN, tokens)  # raises before drawing
     return View(result_view(attention, tokens), repr(attention))
 
 

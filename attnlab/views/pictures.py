@@ -153,7 +153,7 @@ def plane(
         for name, W, b in maps[1:]
     )
     alt = say("Maps of the plane{of}: {items}", of=in_title(title), items=items)
-    picture = finish(outer, ax, words, title, [], alt)
+    picture = finish(outer, ax, words, title, alt)
     labelled = []
     for n, (name, W, b) in enumerate(maps):
         row, column = divmod(n, across)
@@ -227,7 +227,7 @@ def _arrows_from(
     _arrows(ax, starts, vectors, LIGHT.negative)
     points = starts + vectors / (1 if total is None else 2)
     labelled += [(text, point, LIGHT.ink) for text, point in zip(named, points, strict=True)]
-    picture = finish(ax, into, words, title, [], alt)
+    picture = finish(ax, into, words, title, alt)
     _put_labels(words, [(ax, labelled, strokes)])
     return picture
 
@@ -291,7 +291,7 @@ def curves(
     lost = sum(int((~np.isfinite(numbers)).sum()) for numbers in lines.values())
     notes = [say("not drawn: {lost} NaN or infinite", lost=lost)] if lost else []
     alt = say("Curves{of}: {items}", of=in_title(title), items="; ".join(descriptions))
-    return finish(axes, ax, words, title, notes, alt)
+    return finish(axes, ax, words, title, alt, hints=notes)
 
 
 def _put_map(

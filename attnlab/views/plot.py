@@ -262,7 +262,6 @@ def plot_matrix(
                 )
     ax.set_xlabel(say(columns.name), family=words.fonts)
     ax.set_ylabel(say(rows.name), family=words.fonts)
-    cut, hint = _cut_note([*zip(axes, indices, strict=True)], tokens)
     visible = [[n for n in shown_indices if n is not None] for shown_indices in indices]
     largest, cell = _largest(array[np.ix_(*visible)])
     by_axis = [*zip(axes, visible, cell, strict=True)]
@@ -281,8 +280,7 @@ def plot_matrix(
         largest=largest,
         cell=say(", ").join(axis.in_words(shown_indices[n]) for axis, shown_indices, n in labelled),
     )
-    alt = say("; ").join([alt, *cut])
-    return finish(ax, into, words, title, [*cut, *hint], alt)
+    return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
 
 
 def plot_heads(trace: Result, name: str, into: Axes | None, tokens: slice | None = None) -> Picture:
@@ -350,8 +348,8 @@ def plot_tiles(
     down = say("layer; in each, {rows} down", rows=say(rows.name))
     ax.set_xlabel(across, family=words.fonts)
     ax.set_ylabel(down, family=words.fonts)
-    indices = [(axis, indices_of(axis, TILE_SHOWN, tokens)) for axis in (rows, columns)]
-    cut, hint = _cut_note(indices, tokens)
+    axes = rows, columns
+    indices = [indices_of(axis, TILE_SHOWN, tokens) for axis in axes]
     largest, at = _largest(array)
     alt = say(
         "Heatmaps{of}: {L} layers of {H} heads; the largest is {largest} in layer {layer}, "
@@ -363,8 +361,7 @@ def plot_tiles(
         layer=at[0] // height,
         head=at[1] // width,
     )
-    alt = say("; ").join([alt, *cut])
-    return finish(ax, into, words, title, [*cut, *hint], alt)
+    return finish(ax, into, words, title, alt, *_omission_notes(axes, indices, tokens))
 
 
 def plot_tokens(
@@ -409,12 +406,7 @@ def plot_tokens(
     ax.set_xlim(-0.6, 1.4)
     ax.set_ylim(len(largest) + bool(omitted) - 0.5, -0.5)
     ax.set_axis_off()
-    count = len(weights)
-    cut = (
-        [say("shown: the {most} largest of {count}", most=len(largest), count=count)]
-        if omitted
-        else []
-    )
+    note = say("shown: the {most} largest of {count}", most=len(largest), count=len(weights))
     first = say(", ").join(
         f"{keys.in_words(key)} {weights[key]:.2f}"
         for key in np.argsort(-weights, kind="stable")[:3]
@@ -425,7 +417,8 @@ def plot_tokens(
         query=queries.labels[query],
         first=first,
     )
-    return finish(ax, into, words, title, cut, alt)
+    # The alt text names the three largest only, whether or not others are omitted.
+    return finish(ax, into, words, title, alt, hints=[note] if omitted else [])
 
 
 def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Picture:
@@ -457,7 +450,7 @@ def plot_losses(losses: Sequence[float], title: str, into: Axes | None) -> Pictu
         first=first,
         last=last,
     )
-    return finish(ax, into, words, title, [], alt)
+    return finish(ax, into, words, title, alt)
 
 
 def plot_profile(
@@ -502,7 +495,7 @@ def plot_profile(
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     alt = say("Profile{of}: {items}", of=in_title(title), items="; ".join(items))
-    return finish(ax, into, words, title, [], alt)
+    return finish(ax, into, words, title, alt)
 
 
 # How far edges with these labels bend, so that they don't cover each other.
@@ -551,9 +544,8 @@ def plot_graph(
         f"{say(start)} → {say(end)} {text} {number:+.3f}".replace("  ", " ")
         for start, end, text, number in edges
     )
-    return finish(
-        ax, into, words, title, [], say("Graph{of}: {items}", of=in_title(title), items=items)
-    )
+    alt = say("Graph{of}: {items}", of=in_title(title), items=items)
+    return finish(ax, into, words, title, alt)
 
 
 def axes_for(into: Axes | None, width: float, height: float) -> Axes:
@@ -565,10 +557,22 @@ def axes_for(into: Axes | None, width: float, height: float) -> Axes:
 
 
 def finish(
-    ax: Axes, into: Axes | None, words: Words, title: str, notes: Iterable[str], alt: str
+    ax: Axes,
+    into: Axes | None,
+    words: Words,
+    title: str,
+    alt: str,
+    omissions: Sequence[str] = (),
+    hints: Sequence[str] = (),
 ) -> Picture:
-    """Add the title with notes below it, and return the picture."""
-    text = "\n".join(filter(None, [words.escaped(title), *notes, words.note]))
+    """Add the title with notes below it, and return the picture.
+
+    Parameters
+    ----------
+    omissions : notes that the alt text has too
+    hints : notes that it doesn't have
+    """
+    text = "\n".join(filter(None, [words.escaped(title), *omissions, *hints, words.note]))
     figure = ax.get_figure()
     assert figure is not None
     longest = max((len(label.get_text()) for label in ax.get_yticklabels()), default=0)
@@ -579,7 +583,7 @@ def finish(
     ax.set_title(
         "\n".join(lines), fontsize="small", loc="left", parse_math=False, family=words.fonts
     )
-    return Picture(ax, alt, into is None)
+    return Picture(ax, say("; ").join([alt, *omissions]), into is None)
 
 
 def in_title(title: str) -> str:
@@ -594,14 +598,14 @@ def _largest(array: AnyArray) -> tuple[str, tuple[int, int]]:
     return f"{array[i, j]:.4g}", (i, j)
 
 
-def _cut_note(
-    axes: Sequence[tuple[Axis, Sequence[int | None]]], tokens: slice | None
+def _omission_notes(
+    axes: Sequence[Axis], indices: Sequence[Sequence[int | None]], tokens: slice | None
 ) -> tuple[list[str], list[str]]:
     """Notes on what is left out, and a hint on how to show it if possible."""
-    words = filter(None, (omission_note(axis, indices) for axis, indices in axes))
-    cut = [say("shown: {word}", word=word) for word in words]
-    is_cut = tokens is None and any(axis.name for axis, indices in axes if None in indices)
-    return cut, [say(SHOW_ALL)] if is_cut else []
+    words = filter(None, map(omission_note, axes, indices))
+    has_gap = any(axis.name and None in shown for axis, shown in zip(axes, indices, strict=True))
+    hints = [say(SHOW_ALL)] if tokens is None and has_gap else []
+    return [say("shown: {word}", word=word) for word in words], hints
 
 
 def _with_gaps(

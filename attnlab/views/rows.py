@@ -11,7 +11,7 @@ from attnlab.support.tables import ELLIPSIS, elide
 from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
 from attnlab.views.purposes import purpose
-from attnlab.views.shown import Result, axis_of
+from attnlab.views.shown import Result, token_axes
 from attnlab.views.terms import Line, Parts, Term, TermTable
 
 # Columns of V that the table shows.
@@ -32,11 +32,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     for name in STEPS:
         steps[name].verify(steps[name].expected)
     weights, scale = steps["weights"], StepNumber.of(attention, "scale", ())
-    query_axis, key_axis = (
-        axis_of(attention, axis, count)
-        for axis, count in zip(("Tq", "Tk"), attention.scores_shape, strict=True)
-    )
-    keys = key_axis.numbered_labels
+    queries, keys = (axis.numbered_labels for axis in token_axes(attention))
     maximum = int(steps["masked_scores"].stored.argmax())
     intermediate = {name: weights.results[name].value.tolist() for name in ("shifted", "exp")}
     row_sum = float(weights.results["row_sum"].value)
@@ -95,7 +91,7 @@ def explain_row(attention: Result, query: int) -> Explanation:
     title = Message(
         "{title}: the weights and context of query {query}",
         title=attention.title,
-        query=query_axis.numbered_labels[query],
+        query=queries[query],
     )
     return Explanation(title, purpose("weights"), numbers, lines)
 

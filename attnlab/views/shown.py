@@ -256,6 +256,12 @@ def axis_of(result: Any, axis: str, length: int) -> Axis:
     return Axis(name, range(cached, cached + length), tuple(tokens))
 
 
+def token_axes(attention: Result) -> tuple[Axis, Axis]:
+    """The axes of an attention's queries and keys."""
+    Tq, Tk = attention.scores_shape[-2:]
+    return axis_of(attention, "Tq", Tq), axis_of(attention, "Tk", Tk)
+
+
 def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
     """The indices along an axis that a view shows; None is a gap.
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import attnlab
 
@@ -43,6 +44,19 @@ def examples(count: int) -> Any:
         database=None,
         suppress_health_check=list(HealthCheck),
     )
+
+
+def fuzz(few: int, many: int, **strategies: st.SearchStrategy[Any]) -> Callable[..., Any]:
+    """A decorator that runs a test with a few examples, and with many if slow tests are chosen."""
+
+    def decorate(test: Callable[..., None]) -> Callable[[int], None]:
+        @pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.slow)])
+        def run(count: int) -> None:
+            examples(count)(given(**strategies)(test))()
+
+        return run
+
+    return decorate
 
 
 @contextlib.contextmanager

@@ -1,9 +1,8 @@
 """Discover attnlab's public functions, classes and methods.
 
 They are the names in `attnlab.__all__`, and the methods of their classes and results.
-A working call of each is searched for by the names and annotations of its parameters, so new
-functions are fuzzed automatically. For a new parameter name, add fitting arguments to
-`FITTING`.
+A working call of each is searched for by the names of its parameters, so new functions are fuzzed
+automatically. For a new parameter name, add fitting arguments to `FITTING`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from guarded import LARGEST, SECONDS, LateError, directory, limits
 from odd import NAMES, evaluate, texts
 
@@ -46,101 +44,66 @@ TRIES = 12
 ROUNDS = 2  # more objects may make more calls work
 
 # Classes that only the library itself calls, with valid arguments.
-TRUSTING = ("Merges", "Line", "Table")
+TRUSTING = ("Merges", "Line", "Scale", "Table")
 
 # Special methods that Python calls.
 PROTOCOL = ("__call__", "__contains__", "__eq__", "__getitem__")
 
 TEXT = "'the thin cat in the hat'"
-SEQUENCES = {"Sequence", "Iterable", "list", "tuple", "frozenset", "Iterator"}
 
-
-def by_name(table: dict[str, str]) -> dict[str, list[str]]:
-    """Parse a table of names, separated by spaces, and fitting texts, separated by two."""
-    return {name: texts(fits) for names, fits in table.items() for name in names.split()}
-
-
-# Fitting arguments by parameter name, if the annotation allows them.
-FITTING = by_name(
-    {
+# Fitting arguments by parameter name, for any function; the likeliest first.
+FITTING = {
+    name: texts(fits)
+    for names, fits in {
         "x X memory Q K V values scores": "numbers(3, 4)  numbers(2, 3, 2)",
-        "W W_Q W_K W_V W_O W_1 W_2": "numbers(4, 4)",
+        "W W_Q W_K W_V W_O": "numbers(4, 4)",
         "b b_Q b_K b_V b_O gain bias": "numbers(4)",
         "logits": "numbers(263)  numbers(3, 4)",
         "mask": "attnlab.causal_mask(3)  None",
-        "targets": "np.array([0, 1, 2])",
-        "shape": "(3, 4)",
         "text_or_ids prompt": f"{TEXT}  [71, 259, 3]",
         "corpus": f"{TEXT} * 3  list(range(200))",
-        "text": TEXT,
-        "ids": "[71, 259, 3]  np.array([71, 3, 5])",
+        "text": f"'the'  {TEXT}",
+        "texts": f"[{TEXT}]",
+        "tokens": "['a', 'b', 'c']  []  slice(1, 3)",
+        "arrays": f"{MODEL}.parameters",
+        "corrupted": f"{MODEL}.trace([71, 3, 5])",
+        "ids": "[71, 259, 3]  np.array([71, 3, 5])  vocabulary()",
         "id": "71",
-        "name_or_path model": "'model'",
+        "model name_or_path": "'model'",
         "directory": "'model'  'out'  '.'",
-        "path": "'W_E'  'page.html'  'model/config.json'  'blocks.0.attention'",
-        "file": "Path('model/model.safetensors')",
+        "path": "'W_E'  'page.html'  'model/config.json'  'picture.png'  'blocks.0.attention'",
         "dtype": "'float32'  np.float64",
-        "revision": "None",
         "steps": "2  ('weights', 'Q')",
         "step": "'weights'  1",
-        "name": "'weights'  'input'  'hidden'  'logits'  'walkthrough'  'ln_1.weight'",
-        "query": "-1",
-        "key": "0",
-        "layer head index position start": "0  1",
-        "T k top_k max_new_tokens batch_size length n_head decimals": "2",
+        "name": "'weights'  'input'  'hidden'  'logits'  'walkthrough'  'loss'  '1.attention.W_Q'",
+        "stop": "None  'the'  'embedding'",
+        "layer head index position start number": "0  1",
+        "T k top_k max_new_tokens n_head decimals count": "2",
         "vocab_size": "256",
         "n_positions n_embd": "8",
         "n_layer": "1",
         "sequence_length": "4",
-        "warmup": "0  1",
-        "eps layer_norm_epsilon": "1e-5",
         "temperature": "0.7  0",
-        "top_p": "0.9",
-        "dropout": "0.1",
-        "seed": "1  None",
+        "top_p share probability logit": "0.5",
         "rng": "np.random.default_rng(0)  1",
-        "stop": "'the'  ['a', 'b']",
-        "vocabulary": "vocabulary()",
         "merges": "merges()  []",
         "settings": f"dict({CONFIG})  attnlab.Tokenizer.from_directory('model').settings",
-        "rows": "['a', 'b', 'c']  np.array([71, 3, 5])",
+        "rows": "np.array([71, 3, 5])  3  ['a', 'b', 'c']",
         "columns": "['a', 'b', 'c', 'd']",
         "watch": "lambda run: None",
         "mine": "dict(logits=numbers(3, 263))  dict(weights=numbers(3, 3))",
         "progress": "False",
         "ax": "None  axes()",
-    }
-)
-
-# Fitting arguments by a word in the annotation.
-BY_WORD = by_name(
-    {
-        "int": "1  2  0",
-        "float": "0.5  1.0",
-        "bool": "True  False",
-        "str": f"'weights'  {TEXT}  'a'",
+        "metric token against": "71  'the'",
+        "edits": "{'blocks.0.mid': 0}",
+        "job": "'first'",
         "bytes": "b'a'",
-        "Path": "Path('out')  Path('model')",
-        "PathLike": "'out'",
-        "Array ArrayLike AnyArray NDArray": "numbers(3, 4)  numbers(4)",
-        "Mask": "attnlab.causal_mask(3)",
-        "Ids": "np.array([71, 3, 5])",
-        "Callable": "lambda *a: 1",
-        "Generator": "np.random.default_rng(0)",
-        "dict": "{}",
-        "None": "None",
-        "Any object": "1  'a'",
-    }
-)
+    }.items()
+    for name in names.split()
+}
 
-
-@dataclass
-class Parameter:
-    name: str
-    annotation: str
-    kind: str
-    must: bool
-    fitting: list[str] = field(default_factory=list)
+# Arguments for other names, after the default.
+ANY = texts("1  'weights'  numbers(3, 4)  None  [1, 2]  True")
 
 
 @dataclass(repr=False)
@@ -151,24 +114,32 @@ class Target:
     ----------
     name : such as `attnlab.attention`, `Trace.next_tokens`
     callee : the expression for it; for a method, with a name for the object
-    works : fitting arguments, as texts, by required parameter
+    fitting : fitting arguments, as texts, by parameter
+    works : fitting arguments by required parameter
     """
 
     name: str
     callee: str
-    parameters: list[Parameter]
+    parameters: dict[str, inspect.Parameter]
+    fitting: dict[str, list[str]] = field(default_factory=dict)
     works: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return self.name
 
+    @property
+    def required(self) -> list[str]:
+        """The parameters without a default."""
+        parameters = self.parameters.values()
+        return [p.name for p in parameters if p.default is p.empty and p.kind != p.VAR_POSITIONAL]
+
     def call(self, arguments: dict[str, str]) -> str:
         """The text of a call, with keyword arguments if possible."""
         parts = []
-        for p in self.parameters:
-            if p.name in arguments:
-                positional = p.kind in ("POSITIONAL_ONLY", "VAR_POSITIONAL")
-                parts.append(arguments[p.name] if positional else f"{p.name}={arguments[p.name]}")
+        for name, p in self.parameters.items():
+            if name in arguments:
+                is_positional = p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)
+                parts.append(arguments[name] if is_positional else f"{name}={arguments[name]}")
         return f"{self.callee}({', '.join(parts)})"
 
 
@@ -178,16 +149,15 @@ def is_ours(value: Any) -> bool:
     return code is not None and code.co_filename.startswith(PACKAGE)
 
 
-def parameters_of(function: Any, bound: bool) -> Iterator[Parameter]:
+def parameters_of(function: Any, bound: bool) -> Iterator[inspect.Parameter]:
     for p in list(inspect.signature(function).parameters.values())[int(bound) :]:
-        annotation = inspect.formatannotation(p.annotation)
         if p.kind is p.VAR_KEYWORD:  # a TypedDict's names; any other name is an error in Python
+            annotation = inspect.formatannotation(p.annotation)
             settings = function.__globals__.get(annotation.removeprefix("Unpack[").rstrip("]"))
-            for name, kind in getattr(settings, "__annotations__", {}).items():
-                yield Parameter(name, str(kind), "KEYWORD_ONLY", False)
+            for name in getattr(settings, "__annotations__", {}):
+                yield inspect.Parameter(name, p.KEYWORD_ONLY, default=None)
         else:
-            must = p.default is p.empty and p.kind is not p.VAR_POSITIONAL
-            yield Parameter(p.name, annotation, p.kind.name, must)
+            yield p
 
 
 class Finder:
@@ -228,7 +198,8 @@ class Finder:
         lines = f"{function.__module__}.{function.__qualname__}"
         if lines not in self._lines:
             with contextlib.suppress(ValueError, TypeError):
-                self.targets[name] = Target(name, callee, list(parameters_of(function, bound)))
+                parameters = {p.name: p for p in parameters_of(function, bound)}
+                self.targets[name] = Target(name, callee, parameters)
                 self._lines.add(lines)
 
     def _add_class(self, cls: type, text: str) -> None:
@@ -258,8 +229,9 @@ class Finder:
         self._classes.add(cls)
         word = f"_{len(self.origins)}"
         self.origins[word], self.live[word] = text, value
-        for base in cls.__mro__[:-1]:
-            self._words.setdefault(base.__name__, word)
+        for base in cls.__mro__:
+            if base.__module__.startswith("attnlab."):
+                self._words.setdefault(base.__name__, word)
         self._add_methods(cls, word, ("function",))
         held = [n for n in dir(cls) if not callable(inspect.getattr_static(cls, n))]
         for name in dict.fromkeys([*held, *getattr(value, "__dict__", {})]):
@@ -267,34 +239,25 @@ class Finder:
                 with contextlib.suppress(Exception, LateError), limits(LARGEST, SECONDS):
                     self._add_object(getattr(value, name), f"{text}.{name}")
 
-    def _fitting(self, p: Parameter) -> list[str]:
-        """Fitting arguments for a parameter, as texts, the likeliest first."""
-        words = re.findall(r"\w+", p.annotation)
-        fits = [text for text in FITTING.get(p.name, ()) if allowed(text, words)]
-        if "Path" in words and "str" not in words:
-            fits = [f"Path({text})" for text in fits if text.startswith("'")]
-        objects = [self._words[word] for word in words if word in self._words]
-        only_objects = set(words) <= {*self._words, "None"}
-        fits = objects + fits if only_objects else fits + objects
-        if p.name not in FITTING:
-            fits += [text for word in words for text in BY_WORD.get(word, [])]
-            if SEQUENCES & set(words):
-                fits = [shape.format(text) for shape in ("[{}]", "({},)") for text in fits[:2]]
-        return list(dict.fromkeys(fits)) or ["numbers(3, 4)", "1", "'weights'", "None", "[1, 2]"]
-
     def _fit(self, target: Target) -> None:
-        for p in target.parameters:
-            p.fitting = self._fitting(p)
+        """Find fitting arguments: objects of the annotated class, then those for the name."""
+        for name, p in target.parameters.items():
+            words = re.findall(r"\w+", inspect.formatannotation(p.annotation))
+            fits = [self._words[word] for word in words if word in self._words]
+            fits += FITTING.get(name, [])
+            if not fits:
+                fits = ([] if p.default is p.empty else [repr(p.default)]) + ANY
+            target.fitting[name] = fits
 
     def _try(self, target: Target) -> bool:
         """Search for a working call, or else for a refused one; returns whether one works."""
         self._fit(target)
-        needed = [p for p in target.parameters if p.must]
-        choices = list(itertools.islice(itertools.product(*(p.fitting for p in needed)), 1000))
+        required = target.required
+        choices = [*itertools.product(*(target.fitting[name] for name in required))]
         likeliest = choices[0]
         random.Random(target.name).shuffle(choices)
         for choice in [likeliest, *choices[:TRIES]]:
-            works = dict(zip((p.name for p in needed), choice, strict=True))
+            works = dict(zip(required, choice, strict=True))
             text = target.call(works)
             try:
                 with limits(LARGEST, SECONDS):
@@ -310,20 +273,6 @@ class Finder:
                 self._add_object(value, text)
                 return True
         return False
-
-
-def allowed(text: str, words: list[str]) -> bool:
-    """Whether an annotation may allow a value."""
-    try:
-        value = evaluate(text)
-    except Exception:
-        return False
-    kinds = {"int": int, "float": int | float, "str": str, "bool": bool, "None": type(None)}
-    named = [kinds[word] for word in words if word in kinds]
-    open_words = set(words) - kinds.keys() - {*SEQUENCES, "Any"}
-    if SEQUENCES & set(words):
-        return not isinstance(value, int | float | str | np.ndarray) or "str" in words
-    return bool(open_words) or not named or any(isinstance(value, kind) for kind in named)
 
 
 @contextlib.contextmanager

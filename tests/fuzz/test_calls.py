@@ -243,17 +243,17 @@ def weight_of(target: Target) -> int:
 @st.composite
 def arguments_of(draw: Any, target: Target) -> dict[str, str]:
     """Arguments as expressions: those of a working call, some replaced by odd ones."""
-    arguments, parameters = dict(target.works), target.parameters
-    for p in parameters:
-        if p.kind != "VAR_POSITIONAL" and draw(st.integers(1, 10)) <= (1 if p.must else 3):
-            arguments[p.name] = draw(st.sampled_from(p.fitting))
-    if parameters:
-        count = draw(st.sampled_from([0, 0, 1, 1, 1, 1, 1, 2, 2, len(parameters)]))
-        for p in draw(st.permutations(parameters))[:count]:
-            valid = arguments.get(p.name, p.fitting[0])
-            odd = ODD if p.name in REPEATS else ODD | BIG
+    arguments, fitting = dict(target.works), target.fitting
+    for name, fits in fitting.items():
+        if draw(st.integers(1, 10)) <= (1 if name in target.required else 3):
+            arguments[name] = draw(st.sampled_from(fits))
+    if fitting:
+        count = draw(st.sampled_from([0, 0, 1, 1, 1, 1, 1, 2, 2, len(fitting)]))
+        for name in draw(st.permutations([*fitting]))[:count]:
+            valid = arguments.get(name, fitting[name][0])
+            odd = ODD if name in REPEATS else ODD | BIG
             is_variant = draw(st.booleans())
-            arguments[p.name] = draw(variants(valid, finder().live) if is_variant else odd)
+            arguments[name] = draw(variants(valid, finder().live) if is_variant else odd)
     return arguments
 
 
@@ -306,7 +306,7 @@ def test_the_public_interface_is_discovered() -> None:
     names = set(finder().targets)
     assert {*EQUATIONS, *BY_VOCABULARY} <= names
     assert len(names) > 120
-    assert all(t.works or not any(p.must for p in t.parameters) for t in finder().targets.values())
+    assert all(target.works or not target.required for target in finder().targets.values())
 
 
 def test_odd_arguments_are_refused_or_give_the_equations_numbers() -> None:

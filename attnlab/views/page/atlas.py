@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from attnlab.support.language import CHINESE, language_of
+from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say
 from attnlab.support.tables import format_with_error, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
@@ -63,16 +63,18 @@ def page(
     served : by an explorer; None for a file
     """
     language = language_of(language)
-    parts = [
-        f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
-        '<head><meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'{MARK.decode()}<link rel="icon" href="data:,">',
-        f"<title>{_escaped(atlas.title.splitlines()[0])}</title><style>{_style()}</style></head>",
-        *_body(atlas, language, in_atlas_directory, served),
-        "</html>",
-    ]
+    with using_language(language):
+        parts = [
+            f'<!doctype html>\n<html lang="{"zh-Hans" if language == CHINESE else language}">',
+            '<head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy()}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'{MARK.decode()}<link rel="icon" href="data:,">',
+            f"<title>{_escaped(atlas.title.splitlines()[0])}</title>",
+            f"<style>{_style()}</style></head>",
+            *_body(atlas, in_atlas_directory, served),
+            "</html>",
+        ]
     return "\n".join(parts)
 
 
@@ -85,77 +87,73 @@ def _style() -> str:
     return style("atlas.css") + _colours()
 
 
-def _body(
-    atlas: Atlas, language: str, in_atlas_directory: bool, served: Served | None
-) -> Iterator[str]:
-    title, *model = say(atlas.title, language).splitlines()
+def _body(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> Iterator[str]:
+    title, *model = say(atlas.title).splitlines()
     standouts = atlas.standouts()
     first = (standouts[0].layer, standouts[0].head) if standouts else None
     yield f'<body><main><header><h1>{_escaped(title)}</h1><p class="note">'
-    facts = [*model, *([say(atlas.loss, language)] if atlas.loss else [])]
+    facts = [*model, *([say(atlas.loss)] if atlas.loss else [])]
     yield f"{_escaped(' · '.join(facts))}</p>"
     if served:
-        yield f'<p class="note">{_trace_links(atlas, language, in_atlas_directory, served)}</p>'
+        yield f'<p class="note">{_trace_links(atlas, in_atlas_directory, served)}</p>'
     if atlas.caution:
-        yield f'<p class="warning">{_escaped(say(atlas.caution, language))}</p>'
+        yield f'<p class="warning">{_escaped(say(atlas.caution))}</p>'
     if served and not served.is_same_model:
         other = say(
             "The traces are of a different model, so their numbers differ from this atlas.",
-            language,
         )
         yield f'<p class="warning">{other}</p>'
     yield "</header>"
-    yield from _summary(atlas, standouts, language)
-    yield from _maps(atlas, language)
-    errors = say("Errors are one standard error of the mean over texts like these.", language)
+    yield from _summary(atlas, standouts)
+    yield from _maps(atlas)
+    errors = say("Errors are one standard error of the mean over texts like these.")
     yield f'<footer><p class="note">{errors}</p>'
     if not served:
-        yield f'<p class="note">{_trace_links(atlas, language, in_atlas_directory, served)}</p>'
+        yield f'<p class="note">{_trace_links(atlas, in_atlas_directory, served)}</p>'
     for name, reason in atlas.faults[:FAULTS_LISTED]:
         yield f'<p class="note">{_escaped(name)}: {_escaped(reason)}</p>'
     yield '</footer></main><aside id="beside">'
     for layer, head in np.ndindex(atlas.n_layer, atlas.n_head):
         kind = "head first" if (layer, head) == first else "head"
         yield f'<section class="{kind}" id="{_anchor(layer, head)}">'
-        close = say("Close", language)
+        close = say("Close")
         yield f'<a class="close" href="#beside" aria-label="{close}" title="{close}">×</a>'
-        yield f"<h2>{_escaped(_name_of_head(layer, head, language))}</h2>"
+        yield f"<h2>{_escaped(_name_of_head(layer, head))}</h2>"
         for family, measures in atlas.families().items():
-            yield f"<h3>{say(family, language)}</h3>"
+            yield f"<h3>{say(family)}</h3>"
             for measure in measures:
-                yield from _head_measure(measure, layer, head, language, served)
+                yield from _head_measure(measure, layer, head, served)
         example = next(iter(atlas.values()))
         if not served and example.mean.ndim and example.most(layer, head):
             code = f'model.trace(atlas["{example.name}"].most({layer}, {head})[0].ids)'
-            words = say("To trace a text:", language)
+            words = say("To trace a text:")
             yield f'<p class="note">{words} <code>{_escaped(code)}</code></p>'
         yield "</section>"
     yield "</aside></body>"
 
 
-def _summary(atlas: Atlas, standouts: Sequence[Any], language: str) -> Iterator[str]:
+def _summary(atlas: Atlas, standouts: Sequence[Any]) -> Iterator[str]:
     """The heads that stand out: a sentence on the first, and a table."""
-    yield f'<section id="summary"><h2>{say("Heads that stand out", language)}</h2>'
+    yield f'<section id="summary"><h2>{say("Heads that stand out")}</h2>'
     if standouts and not math.isnan(standouts[0].errors):
         standout = standouts[0]
         sentence = say(
             "{head} stands out most, by {errors} standard errors: {description}, {number}. The "
             "median head has {median}.",
-            language,
-            head=_name_of_head(standout.layer, standout.head, language).capitalize(),
+            head=_name_of_head(standout.layer, standout.head).capitalize(),
             errors=f"{standout.errors:,.0f}",
-            description=re.split("[,，;；]", say(atlas[standout.measure].says, language))[0],
+            description=re.split("[,，;；]", say(atlas[standout.measure].says))[0],
             number=_formatted(atlas[standout.measure], standout.layer, standout.head),
             median=f"{standout.median:.3g}",
         )
         yield f'<p class="story">{_escaped(sentence)}</p>'
     header = ("Largest", "head", "errors above the median", "mean", "median head")
-    yield f"<table><tr>{''.join(f'<th>{say(name, language)}</th>' for name in header)}</tr>"
+    yield f"<table><tr>{''.join(f'<th>{say(name)}</th>' for name in header)}</tr>"
     for standout in standouts:
         measure = atlas[standout.measure]
-        name = _escaped(_name_of_head(standout.layer, standout.head, language))
+        name = _escaped(_name_of_head(standout.layer, standout.head))
         cells = (
-            f"<b>{_escaped(say(measure.short_title, language))}</b>",
+            f"<b>{_escaped(say(measure.short_title))}</b>",
             f'<a href="#{_anchor(standout.layer, standout.head)}" title="{name}">'
             f"{standout.layer}.{standout.head}</a>",
             "–" if math.isnan(standout.errors) else f"{standout.errors:,.0f}",
@@ -165,69 +163,64 @@ def _summary(atlas: Atlas, standouts: Sequence[Any], language: str) -> Iterator[
         yield f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
     chance = say(
         "The largest of many heads is a few standard errors above the median by chance alone.",
-        language,
     )
     yield f'</table><p class="note">{chance}</p></section>'
 
 
-def _maps(atlas: Atlas, language: str) -> Iterator[str]:
+def _maps(atlas: Atlas) -> Iterator[str]:
     """The maps of each family, behind a switch."""
     families = atlas.families()
-    yield f'<section id="heads"><h2>{say("Heads", language)}</h2>'
-    yield f'<p class="note">{say("Each cell links to its head.", language)}</p>'
+    yield f'<section id="heads"><h2>{say("Heads")}</h2>'
+    yield f'<p class="note">{say("Each cell links to its head.")}</p>'
     if len(families) > 1:
         yield "<fieldset>"
         for n, family in enumerate(families):
             checked = "" if n else " checked"
             radio = f'<input type="radio" name="family" class="f{n}"{checked}>'
-            yield f"<label>{radio} {say(family, language)}</label>"
+            yield f"<label>{radio} {say(family)}</label>"
         yield "</fieldset>"
     few = " few" if atlas.n_head <= FEW_HEADS else ""
     for n, measures in enumerate(families.values()):
         yield f'<div class="maps m{n}{few}">'
         for measure in measures:
-            yield from _map(measure, language)
+            yield from _map(measure)
         yield "</div>"
     yield "</section>"
 
 
-def _trace_links(
-    atlas: Atlas, language: str, in_atlas_directory: bool, served: Served | None
-) -> str:
+def _trace_links(atlas: Atlas, in_atlas_directory: bool, served: Served | None) -> str:
     """How to open a passage's trace."""
     if served:
-        note = say("Each passage links to its trace, in a new tab.", language)
-        words = say("Explore your own text", language)
+        note = say("Each passage links to its trace, in a new tab.")
+        words = say("Explore your own text")
         link = f'href="/?{urlencode({"token": served.token})}" target="_blank" rel="noreferrer"'
         return f"{note} <a {link}>{words}</a>"
     if in_atlas_directory and atlas.model_given:
-        words = say(
-            "For links to each passage's trace, run this in the page's directory:", language
-        )
+        words = say("For links to each passage's trace, run this in the page's directory:")
         code = f"attnlab explore --model {shlex.quote(atlas.model_given)} --atlas ."
     else:
-        words = say("For links to each passage's trace, run this in Python:", language)
+        words = say("For links to each passage's trace, run this in Python:")
         code = "atlas.explore(model)"
     return f"{words} <code>{_escaped(code)}</code>"
 
 
-def _name_of_head(layer: int, head: int, language: str) -> str:
-    return say("layer {layer} head {head}", language, layer=layer, head=head)
+def _name_of_head(layer: int, head: int) -> str:
+    return say("layer {layer} head {head}", layer=layer, head=head)
 
 
-def _map(measure: Measured, language: str) -> Iterator[str]:
+def _map(measure: Measured) -> Iterator[str]:
     """A measure of all heads as a heatmap."""
     scale = measure.scale
     known = measure.mean[~np.isnan(measure.mean)]
     low, high = known.min(initial=math.inf), known.max(initial=-math.inf)
     bounds = f"{low:.3g} … {high:.3g}" if known.size else "–"
-    yield f'<div class="map"><h3>{_escaped(say(measure.short_title, language))}</h3>'
-    yield f'<p class="note">{_escaped(say(measure.says, language))}; '
+    yield f'<div class="map"><h3>{_escaped(say(measure.short_title))}</h3>'
+    yield f'<p class="note">{_escaped(say(measure.says))}; '
     yield f'<span class="bounds">{bounds}</span></p><table>'
     for layer, row in enumerate(measure.mean.tolist()):
         cells = []
         for head, mean in enumerate(row):
-            name = _name_of_head(layer, head, language)
+            name = _name_of_head(layer, head)
             description = _escaped(f"{name}: {_formatted(measure, layer, head)}")
             is_known = not math.isnan(mean)
             kind = f"c{scale.palette_indices(mean)}" if is_known else "none"
@@ -236,25 +229,23 @@ def _map(measure: Measured, language: str) -> Iterator[str]:
             cells.append(f'<td><a {link} aria-label="{description}">{number}</a></td>')
         yield f"<tr><th>{layer}</th>{''.join(cells)}</tr>"
     heads = "".join(f"<th>{head}</th>" for head in range(measure.mean.shape[1]))
-    yield f"<tr><th></th>{heads}</tr></table>{_legend(scale, language)}</div>"
+    yield f"<tr><th></th>{heads}</tr></table>{_legend(scale)}</div>"
 
 
-def _legend(scale: Scale, language: str) -> str:
+def _legend(scale: Scale) -> str:
     """The scale's colours between its ends."""
     start = 0 if scale.is_signed else SHADES
     cells = "".join(f'<i class="c{n}"></i>' for n in range(start, 2 * SHADES + 1, SHADES // 12))
-    note = f" {say(scale.note, language)}" if scale.note else ""
+    note = f" {say(scale.note)}" if scale.note else ""
     low, high = f"{scale.ticks[0]:.3g}", f"{scale.ticks[-1]:.3g}"
     return f'<p class="legend">{low} <span>{cells}</span> {high}{note}</p>'
 
 
-def _head_measure(
-    measure: Measured, layer: int, head: int, language: str, served: Served | None
-) -> Iterator[str]:
+def _head_measure(measure: Measured, layer: int, head: int, served: Served | None) -> Iterator[str]:
     """A measure of one head, with the passages where it is largest and smallest."""
     rank = int((measure.mean > measure.mean[layer, head]).sum()) + 1
-    position = say("{rank} of {count}", language, rank=rank, count=measure.mean.size)
-    title = _escaped(say(measure.short_title, language))
+    position = say("{rank} of {count}", rank=rank, count=measure.mean.size)
+    title = _escaped(say(measure.short_title))
     number = _escaped(_formatted(measure, layer, head))
     name = f'<b title="{_escaped(measure.name)}">{title}</b>'
     is_known = not math.isnan(measure.mean[layer, head])
@@ -263,8 +254,8 @@ def _head_measure(
     details = f"<span>{number}</span> {ranking if is_known else ''}"
     yield f"<details{largest}><summary>{name} {details}</summary>"
     for kind, words, passages in (
-        ("most", say("largest", language), measure.most(layer, head)),
-        ("least", say("least", language), measure.least(layer, head)),
+        ("most", say("largest"), measure.most(layer, head)),
+        ("least", say("least"), measure.least(layer, head)),
     ):
         yield f'<p class="note">{words}</p><ol>'
         for rank, passage in enumerate(passages):
@@ -275,15 +266,15 @@ def _head_measure(
                 query = urlencode({"token": served.token, "passage": requested})
                 link = f"/?{query}#{urlencode({'layer': layer, 'head': head})}"
                 text = f'<a href="{html.escape(link)}" target="_blank" rel="noreferrer">{text}</a>'
-            location = _escaped(location_of(passage, language))
+            location = _escaped(location_of(passage))
             yield f"<li><b>{passage.value:.3f}</b> <i>{location}</i> <bdi>{text}</bdi></li>"
         yield "</ol>"
     yield "</details>"
 
 
-def location_of(passage: Passage, language: str) -> str:
+def location_of(passage: Passage) -> str:
     """A passage's location in the corpus."""
-    return say("{text}, from token {start}", language, text=passage.text, start=passage.start)
+    return say("{text}, from token {start}", text=passage.text, start=passage.start)
 
 
 def _formatted(measure: Measured, layer: int, head: int) -> str:

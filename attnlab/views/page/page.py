@@ -27,7 +27,7 @@ import numpy as np
 from attnlab.equations import scale_of_layer
 from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.support.files import as_path, open_regular, write_atomically
-from attnlab.support.language import CHINESE, language_of
+from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say, translations
 from attnlab.support.tables import printable
 from attnlab.views import explanations
@@ -142,18 +142,18 @@ POLICY = (
 
 def page(traces: Sequence[Result], language: str | None = None) -> str:
     """The page's HTML for one trace, or two to compare; see `Trace.to_html`."""
-    language = language_of(language)
     for trace in traces:
         # Computed here so that they are kept in the trace: packs are computed in a fork.
         trace.next_logits  # noqa: B018
     traces = [trace.fork() for trace in traces]
-    descriptions = [description_of(trace, language) for trace in traces]
-    for trace, name in zip(descriptions, _names_of_models(traces, language), strict=True):
-        trace["model"] = name
-    return _page(traces[0], descriptions, language, (SCRIPTS,), elements(traces))
+    with using_language(language):
+        descriptions = [description_of(trace) for trace in traces]
+        for description, name in zip(descriptions, _names_of_models(traces), strict=True):
+            description["model"] = name
+        return _page(traces[0], descriptions, (SCRIPTS,), elements(traces))
 
 
-def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
+def _names_of_models(traces: Sequence[Result]) -> list[str]:
     """The names of the traces' models, made unique if the models differ."""
     names = [printable(trace.parameters.name) for trace in traces]
     if len(traces) < 2 or traces[0].parameters.equals(traces[1].parameters):
@@ -163,12 +163,12 @@ def _names_of_models(traces: Sequence[Result], language: str) -> list[str]:
     origins = [printable(trace.parameters.origin) for trace in traces]
     template = "{name} {letter} ({origin})"
     return [
-        say(template, language, name=name or say("model", language), letter=letter, origin=origin)
+        say(template, name=name or say("model"), letter=letter, origin=origin)
         for name, letter, origin in zip(names, "AB", origins, strict=True)
     ]
 
 
-def live_page(trace: Result, first: dict[str, Any], names: str, language: str) -> str:
+def live_page(trace: Result, first: dict[str, Any], names: str) -> str:
     """The page as an explorer serves it: without packs, which it requests.
 
     Parameters
@@ -176,7 +176,7 @@ def live_page(trace: Result, first: dict[str, Any], names: str, language: str) -
     first : from `description_of`, with the server's id of the trace
     names : from `names_of`
     """
-    return _page(trace, [first], language, (LIVE_SCRIPTS,), names)
+    return _page(trace, [first], (LIVE_SCRIPTS,), names)
 
 
 def names_of(vocabulary: Any) -> str:
@@ -195,7 +195,6 @@ def local_page(
     first: dict[str, Any],
     model: Mapping[str, Any],
     numbers: bytes,
-    language: str,
 ) -> str:
     """The page that includes a model and runs it.
 
@@ -205,7 +204,7 @@ def local_page(
     model, numbers : the model's description and parameters, for `model.js`
     """
     pack = f'<script type="text/plain" id="parameters">{embedded(numbers)}</script>'
-    return _page(trace, [first], language, (WORKER_SCRIPTS, LOCAL_SCRIPTS), pack, model)
+    return _page(trace, [first], (WORKER_SCRIPTS, LOCAL_SCRIPTS), pack, model)
 
 
 def _policy(scripts: Sequence[Sequence[str]]) -> str:
@@ -222,16 +221,16 @@ def _policy(scripts: Sequence[Sequence[str]]) -> str:
 def _page(
     result: Result,
     descriptions: list[dict[str, Any]],
-    language: str,
     scripts: Sequence[Sequence[str]],
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
+    language = language_of()
     description: dict[str, Any] = {
         "palettes": {"light": LIGHT.as_data(), "dark": DARK.as_data()},
         "scales": {"weights": WEIGHTS.as_data(), "difference": DIFFERENCE.as_data()},
         "words": translations() if language == CHINESE else {},
-        "steps": {name: _step(result.head(0, 0), name, language) for name in STEPS},
+        "steps": {name: _step(result.head(0, 0), name) for name in STEPS},
         "explanations": explanations.as_data(),
         "sliders": prediction.SLIDERS,
         "traces": descriptions,
@@ -246,7 +245,7 @@ def _page(
         "packs": packs,
         "scripts": "\n".join(_element(names) for names in scripts),
     }
-    frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1], language), source("page.html"))
+    frame = re.sub(r"\[\[(.+?)\]\]", lambda match: say(match[1]), source("page.html"))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
@@ -337,11 +336,11 @@ def digest(source: str) -> str:
     return b64encode(sha256(source.encode()).digest()).decode()
 
 
-def _step(head: Result, name: str, language: str) -> dict[str, str]:
+def _step(head: Result, name: str) -> dict[str, str]:
     return {
         "axes": head.axes_of(name),
-        "formula": say(head.formula_of(name), language),
-        "purpose": say(purpose(f"blocks.0.attention.heads.0.{name}"), language),
+        "formula": say(head.formula_of(name)),
+        "purpose": say(purpose(f"blocks.0.attention.heads.0.{name}")),
     }
 
 
@@ -357,7 +356,7 @@ def _title(trace: Result) -> str:
     return f"{' '.join(names)}: {_text(trace)[:60]}"
 
 
-def description_of(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+def description_of(trace: Result, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace, without packs; `has_model` if the page has or is served one."""
     config = trace.config
     return {
@@ -365,21 +364,21 @@ def description_of(trace: Result, language: str, has_model: bool = False) -> dic
         "H": config.n_head,
         "Dh": config.d_head,
         "cached": trace.cached,
-        "note": printable(say(trace._note, language)),
+        "note": printable(say(trace._note)),
         "model": printable(trace.parameters.name),
         "excerpt": _text(trace),
         "card": _card(trace),
         "edited": _edited(trace),
         "graph": trace._graph_as_data(),
         "hyperparameters": _hyperparameters(trace),
-        "pass": token_pass.description(trace, language, has_model),
+        "pass": token_pass.description(trace, has_model),
         "scales": _scales(trace),
         "mask": b64encode(np.packbits(trace.mask).tobytes()).decode(),
         "tokens": [
             {**token_of(token), "part_of": printable(character)}
             for token, character in zip(trace.tokens, trace.tokens.part_of, strict=True)
         ],
-        "prediction": prediction.description(trace, language, has_model),
+        "prediction": prediction.description(trace, has_model),
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attnlab.errors import InvalidValueError
+from attnlab.support.language import using_language
 from attnlab.views.page.page import description_of, local_page
 from attnlab.views.page.prediction import TOKENS
 from attnlab.views.shown import Result
@@ -48,17 +49,18 @@ def playground(
         raise InvalidValueError(
             "the parameters contain NaN or numbers too large for float32, which the page uses"
         )
-    description = description_of(trace, language, has_model=True)
-    fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
-    model = {
-        "config": {name: getattr(trace.config, name) for name in fields},
-        "graph": description["graph"],
-        "hyperparameters": description["hyperparameters"],
-        "tokenizer": tokenizer,
-        "shapes": shapes,
-        "rules": rules,
-        "most_tokens": TOKENS,
-    }
-    text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
-    first_text = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
-    return local_page(trace, {**first_text, **description}, model, numbers.tobytes(), language)
+    with using_language(language):
+        description = description_of(trace, has_model=True)
+        fields: tuple[str, ...] = ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head")
+        model = {
+            "config": {name: getattr(trace.config, name) for name in fields},
+            "graph": description["graph"],
+            "hyperparameters": description["hyperparameters"],
+            "tokenizer": tokenizer,
+            "shapes": shapes,
+            "rules": rules,
+            "most_tokens": TOKENS,
+        }
+        text = b"".join(trace.tokens.bytes).decode("utf-8", errors="replace")
+        first_text = {"ids": trace.tokens.ids.tolist(), "text": text, "ablated": []}
+        return local_page(trace, {**first_text, **description}, model, numbers.tobytes())

@@ -62,7 +62,7 @@ def prediction(trace: Result, position: int) -> Array:
     return np.concatenate([np.asarray(part, np.float64) for part in parts])
 
 
-def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
     """The description of predictions: the positions, and the tokens' names.
 
     A page with a model computes predictions from all logits, and knows all names.
@@ -74,8 +74,8 @@ def description(trace: Result, language: str, has_model: bool = False) -> dict[s
         "vocab": trace.config.vocab_size,
         "rows": trace.config.vocab_size - len(trace.vocabulary.ids),  # ids that have no token
         "n": min(TOKENS, trace.config.vocab_size),
-        "heading": say(trace.heading_of("logits"), language),
-        "purposes": {step: say(purpose(step), language) for step in ("logits", "probabilities")},
+        "heading": say(trace.heading_of("logits")),
+        "purposes": {step: say(purpose(step)) for step in ("logits", "probabilities")},
         "tokens": names(trace.vocabulary, np.unique(largest).astype(int).tolist()),
     }
 

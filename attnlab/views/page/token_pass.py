@@ -77,18 +77,18 @@ BUDGET = 300_000
 NEXT_TOKENS = 5
 
 
-def description(trace: Result, language: str, has_model: bool = False) -> dict[str, Any]:
+def description(trace: Result, has_model: bool = False) -> dict[str, Any]:
     """The description of a trace's listed steps, without packs.
 
     The columns are listed only for a file: a page with a model requests those it needs.
     """
     D, F, _ = _sizes(trace)
     listed = (*STEPS_BEFORE_BLOCKS, *STEPS_IN_BLOCK, *STEPS_AFTER_BLOCKS)
-    declared = {name: _declared(trace, name, language) for name in listed}
+    declared = {name: _declared(trace, name) for name in listed}
     probabilities = {
         "axes": trace.axes_of("logits"),
         "formula": "softmax(logits)",
-        "purpose": say(purpose("probabilities"), language),
+        "purpose": say(purpose("probabilities")),
     }
     return {
         "D": D,
@@ -177,7 +177,8 @@ def columns_of_file(trace: Result) -> list[tuple[str, int, int]]:
     """The columns of parameters that a file includes, as (path, start, stop)."""
     if missing(trace):
         return []
-    next_ids = sorted(token.id for token in trace.next_tokens(_count_of_next_tokens(trace)))
+    count = min(NEXT_TOKENS, trace.config.vocab_size)
+    next_ids = sorted(token.id for token in trace.next_tokens(count))
     return [*_columns_of_matrices(trace), *(("W_U", id, id + 1) for id in next_ids)]
 
 
@@ -200,10 +201,6 @@ def _matrices_of_first(blocks: int) -> list[str]:
     return [f"blocks.{layer}.{name}" for layer in range(blocks) for name in MATRICES]
 
 
-def _count_of_next_tokens(trace: Result) -> int:
-    return min(NEXT_TOKENS, int(trace.config.vocab_size))
-
-
 def _count_of_positions(trace: Result) -> int:
     count = BUDGET // 2 // (4 * _floats_of_rows(trace))
     return max(1, min(len(trace.tokens), count))
@@ -221,15 +218,15 @@ def _sizes(trace: Result) -> tuple[int, int, int]:
     return config.n_embd, config.d_mlp, config.n_layer
 
 
-def _declared(trace: Result, name: str, language: str) -> dict[str, str]:
+def _declared(trace: Result, name: str) -> dict[str, str]:
     """A listed step's axes, formula and purpose."""
     path = f"blocks.0.{name}" if name in STEPS_IN_BLOCK else name
     owner, _, step = path.rpartition(".")
     result = _value_at(trace, owner) if owner else trace
     return {
         "axes": result.axes_of(step),
-        "formula": say(result.formula_of(step), language),
-        "purpose": say(purpose(path), language),
+        "formula": say(result.formula_of(step)),
+        "purpose": say(purpose(path)),
     }
 
 
