@@ -87,7 +87,11 @@ def following(page: Any, nth: int) -> list[float]:
     return list(map(float, page.locator(".next").nth(nth).locator("data").all_inner_texts()))
 
 
-def test_what_it_opens_with(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
+def told_nothing(page: Any) -> bool:
+    return bool(page.locator("#status").inner_text() == "")
+
+
+def test_the_first_text_and_others(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     page = open_live(explorer)
     assert page.locator("#prompt").input_value() == TEXT
     shows(page, pocket.trace(TEXT), 0, 0)
@@ -98,14 +102,6 @@ def test_what_it_opens_with(explorer: Explorer, pocket: GPT2, open_live: Open) -
     assert told_nothing(page)
     ask(page, TEXT)  # the same again
     assert page.locator("#back").is_disabled()
-
-
-def told_nothing(page: Any) -> bool:
-    return bool(page.locator("#status").inner_text() == "")
-
-
-def test_a_text(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
-    page = open_live(explorer)
     open_head(page, 1, 0)
     ask(page, "The hen saw the cat")
     shows(page, pocket.trace("The hen saw the cat"), 1, 0)
@@ -439,24 +435,21 @@ def test_writing_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
     idle(page)
     assert page.locator("#prompt").input_value() == TEXT
     assert page.locator("#sampled").inner_text() == ""
-
-
-def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_live: Open) -> None:
-    page = open_live(explorer)
+    # The sliders say how.
     place, temperature, top_k, _ = page.locator("#settings input[type=range]").all()
     temperature.fill("0")
     page.locator("#count").fill("5")
     page.locator("#write").click()
     until(page, "document.querySelectorAll('.flow .chip').length === 13")
     idle(page)
-    written = pocket.generate(TEXT, 5, temperature=0)
-    assert page.locator("#prompt").input_value() == written.whole_text
+    greedy = pocket.generate(TEXT, 5, temperature=0)
+    assert page.locator("#prompt").input_value() == greedy.whole_text
     assert "Generated greedily" in page.locator("#sampled").inner_text()
-    logits = pocket.trace(written.whole_text).logits[7:12].astype(np.float64)
-    shares = [Sampling().probabilities(row).max() for row in logits]
+    logits = pocket.trace(greedy.whole_text).logits[7:12].astype(np.float64)
+    best = [Sampling().probabilities(row).max() for row in logits]
     actual = [float(d.get_attribute("value")) for d in page.locator("#sampled data").all()]
-    assert actual == pytest.approx(shares, rel=1e-4)
-    symbols = [token.symbol for token in written.tokens[8:]]
+    assert actual == pytest.approx(best, rel=1e-4)
+    symbols = [token.symbol for token in greedy.tokens[8:]]
     assert page.locator("#sampled li .symbol").all_inner_texts() == symbols
     assert page.locator("#sampled .bar").count() == 5
     # Predictions after each token of the new text, with the same sliders.
@@ -471,9 +464,9 @@ def test_sliders_say_how_it_writes_on(explorer: Explorer, pocket: GPT2, open_liv
     assert beside.nth(1).get_attribute("aria-valuetext") == "the 2 most probable tokens"
     for at in (12, 8, 3):
         place.fill(str(at))
-        heading = f"Next token after position {at}, {written.tokens[at].symbol}"
+        heading = f"Next token after position {at}, {greedy.tokens[at].symbol}"
         until(page, f"document.querySelector('.following h3').textContent === '{heading}'")
-        logits = pocket.trace(written.whole_text).logits[at].astype(np.float64)
+        logits = pocket.trace(greedy.whole_text).logits[at].astype(np.float64)
         best = np.sort(Sampling(top_k=2).probabilities(logits))[:-3:-1]
         until(page, "document.querySelectorAll('.next data').length === 2")
         actual = [float(d.get_attribute("value")) for d in page.locator(".next data").all()]

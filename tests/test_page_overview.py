@@ -422,6 +422,7 @@ def test_each_level_opens_inside_the_one_before(ball: Trace, look: Look) -> None
     click_cell(page, 7, 1)
     at_level(page, "number")
     assert crumbs(page) == CRUMBS
+    assert page.locator("#crumbs [aria-current=location]").all_inner_texts() == CRUMBS[-1:]
     assert "layer 1, head 2, query 7, key 1" in page.locator("#arithmetic-title").inner_text()
     # A link leads to the same place.
     until(page, "location.hash.includes('level=number')")
@@ -772,14 +773,10 @@ def test_a_late_story_moves_nothing(ball: Trace, look: Look) -> None:
         height = page.locator("#story").bounding_box()["height"]
         page.evaluate("document.querySelector('#story').replaceChildren()")
         assert page.locator("#story").bounding_box()["height"] == height
-
-
-def test_on_a_phone_the_picture_comes_before_any_control(ball: Trace, look: Look) -> None:
-    page = look(ball, viewport={"width": 390, "height": 844})
+    # On the phone, the picture comes before any control.
     bottom = page.locator(".scene").bounding_box()
     for control in page.locator(":is(button, input):visible:not(.leads)").all():
-        box = control.bounding_box()
-        assert box["y"] >= bottom["y"] + bottom["height"]
+        assert control.bounding_box()["y"] >= bottom["y"] + bottom["height"]
 
 
 def test_playing_and_presenting(ball: Trace, look: Look) -> None:

@@ -113,6 +113,12 @@ def test_the_panel_is_as_high_as_there_is_room(odd: GPT2, open_page: Open) -> No
         panel = box_of(page, "#panel")
         assert panel["top"] == pytest.approx(max(16, box_of(page, "#overview")["top"]), abs=1)
         assert panel["bottom"] <= 800
+    # Escape leaves it.
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "close"
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.className") == "cursor"
+    assert page.locator("#sums article").count() == 0
 
 
 @pytest.mark.parametrize(("width", "height"), [(320, 640), (1100, 700)])
@@ -175,18 +181,6 @@ def test_with_two_texts_the_map_stays_in_sight(odd: GPT2, open_page: Open) -> No
         page.locator("#close").click()
 
 
-def test_escape_leaves_the_arithmetic(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT))
-    to_cell(page, 5, 2)
-    page.keyboard.press("Enter")
-    assert page.locator("#sums article").count() == 1
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "close"
-    page.keyboard.press("Escape")
-    assert page.evaluate("document.activeElement.className") == "cursor"
-    assert page.locator("#sums article").count() == 0
-
-
 # ---- the selection -----------------------------------------------------------------------------
 
 
@@ -223,6 +217,7 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
     trace = odd.trace(TEXT)
     page = open_page(trace)
     page.locator(".map").nth(7).click()
+    assert page.evaluate("scrollY") == 0
     head = trace.head(1, 2)
     to_cell(page, 9, 2)
 
@@ -285,6 +280,11 @@ def test_the_pointer_describes_without_selecting(odd: GPT2, open_page: Open) -> 
 
 def test_a_tap_chooses(odd: GPT2, open_page: Open) -> None:
     page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
+    page.locator(".map").nth(7).tap()
+    page.wait_for_timeout(100)
+    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    assert -1 < box_of(page, "#head-title")["top"] < 100
+    assert box_of(page, ".scroller")["bottom"] <= 800
     page.locator(".flow .chip").nth(5).tap()
     assert selected(page)[3] == 5
     assert page.evaluate("hovered") is None
@@ -818,19 +818,6 @@ def test_nothing_sticks_out_of_a_narrow_screen(odd: GPT2, open_page: Open) -> No
         to_cell(page, 9, 3)
         page.keyboard.press("Enter")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_on_a_phone_a_tapped_head_comes_into_sight(odd: GPT2, open_page: Open) -> None:
-    page = open_page(odd.trace(TEXT), viewport={"width": 390, "height": 800}, has_touch=True)
-    page.locator(".map").nth(7).tap()
-    page.wait_for_timeout(100)
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
-    assert -1 < box_of(page, "#head-title")["top"] < 100
-    assert box_of(page, ".scroller")["bottom"] <= 800
-    page = open_page(odd.trace(TEXT), viewport={"width": 1280, "height": 800})
-    page.locator(".map").nth(7).click()
-    page.wait_for_timeout(100)
-    assert page.evaluate("scrollY") == 0
 
 
 # ---- other views of a head ---------------------------------------------------------------------
