@@ -484,9 +484,10 @@ def test_of_a_long_text_the_last_positions(odd: GPT2, open_page: Open) -> None:
     check_table(page, trace, 22, {"temperature": 1.0})
     move(page, 0, 21)
     drawn(page)
-    assert page.locator(".following .note").inner_text() == (
-        "This page has logits only from position 22."
-    )
+    reason = "This page has logits only from position 22."
+    assert page.locator(".following .note").inner_text() == reason
+    page.evaluate("goTo('logits', 0)")
+    until(page, f"document.querySelector('#step-missing').textContent === '{reason}'")
 
 
 def test_edited_logits(odd: GPT2, open_page: Open) -> None:
