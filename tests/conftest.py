@@ -27,6 +27,7 @@ from walkthrough_checkpoint import write_checkpoint
 
 from attnlab import GPT2, AttnlabError, Tokenizer, Trace
 from attnlab.checkpoints.hub import PUBLISHED
+from attnlab.views.page import overview
 from attnlab.views.page.page import EQUATIONS, source
 
 # No deadline: a busy machine may be slow.
@@ -217,6 +218,12 @@ def open_page(watched: Watched, tmp_path: Path) -> Iterator[Open]:
     watched.close()
     assert watched.said == []
     assert watched.asked <= {file.as_uri()}
+
+
+@pytest.fixture
+def short_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ablate few heads for a page's story, which takes most of a large model's time."""
+    monkeypatch.setattr(overview, "MAX_ABLATION_WORK", 0)
 
 
 @pytest.fixture(scope="module")

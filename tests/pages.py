@@ -82,6 +82,22 @@ def drawn(page: Any) -> None:
     page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def idle(page: Any) -> None:
+    """Wait until all requests are answered and drawn."""
+    until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
+    until(page, "document.querySelector('main').ariaBusy !== 'true'")
+    until(page, LOADED)
+    until(page, "traces.at(-1).story !== undefined")
+    drawn(page)
+
+
+def ask(page: Any, text: str) -> None:
+    """Trace a text in an explorer or a playground."""
+    page.locator("#prompt").fill(text)
+    page.locator("#prompt").press("Enter")
+    idle(page)
+
+
 def gpt2_shaped(
     odd: GPT2, T: int, n_layer: int = 12, seed: int | None = None, n_embd: int = 768
 ) -> Trace:

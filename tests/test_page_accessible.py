@@ -41,8 +41,7 @@ def test_a_violation_is_found(browser: Any, axe: str) -> None:
     page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_no_accessibility_violations(
     odd: GPT2, open_page: Open, axe: str, scheme: str, width: int
 ) -> None:
@@ -65,8 +64,7 @@ def test_no_violations_with_two_texts(odd: GPT2, open_page: Open, axe: str, lang
     assert found(page, axe) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 390), ("dark", 1280)])
 def test_no_violations_in_the_explorer(watched: Watched, axe: str, scheme: str, width: int) -> None:
     needs("uvicorn", "explore")
     with GPT2.from_pretrained("pocket").explore() as explorer:

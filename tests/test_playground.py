@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from conftest import CHROMIUM, MODELS, REFERENCE, RELATIVES, Watched
 from numpy.typing import NDArray
-from pages import LOADED, to_cell, until
+from pages import LOADED, ask, idle, to_cell, until
 from safetensors.numpy import load_file, save_file
 
 import attnlab
@@ -92,7 +92,8 @@ def off(actual: Any, expected: Any) -> float:
 @pytest.mark.parametrize("name", ["pocket", *MODELS, *RELATIVES])
 def test_its_numbers_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
-    check_numbers(play(model), model, changes_of(model))
+    count = None if name == "pocket" else 3
+    check_numbers(play(model), model, islice(changes_of(model), count))
 
 
 @pytest.mark.parametrize("name", [*MODELS, *RELATIVES, "untied"])
@@ -133,8 +134,10 @@ def test_numbers_with_each_module_and_not_in_freed_memory(
     check_numbers(page, model, changes_of(model))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("can_stream", [True, False])
+@pytest.mark.parametrize(
+    ("dtype", "can_stream"),
+    [("float64", True), ("float32", False), ("float16", True), ("bfloat16", False)],
+)
 def test_a_tensor_that_is_read_in_parts(
     dtype: str, can_stream: bool, play: Play, pocket: GPT2, tmp_path: Path
 ) -> None:
@@ -251,9 +254,10 @@ def changes_of(model: GPT2) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     places = [f"blocks.{layer}.attention" for layer in range(end + 1)]
     scales = {f"{place}.scale": numbers.get(f"{place}.layer_number", 1.0) for place in places}
     yield [["mask"]], {"mask": True}
-    by_hand = np.tri(len(model.tokenizer.encode(TEXT)), dtype=bool)
+    T = len(model.tokenizer.encode(TEXT))
+    by_hand = np.tri(T, dtype=bool)
     by_hand[2, 1], by_hand[0, 2] = False, True
-    cells = [0, last, "mask", "flip", 2, 1, 0, 2, 0, 1000]
+    cells = [0, last, "mask", "flip", 2, 1, 0, 2, 0, T]  # the last one is outside
     yield [cells], {f"{first}.attention.heads.{last}.mask": by_hand}
     yield [["root"], [end, last, "weights", 150]], scales | {f"{of_last}.weights": scaled}
     other = [*reversed(model.tokenizer.encode(TEXT))]
@@ -308,7 +312,7 @@ def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> No
     page.add_script_tag(content=source("bpe.js"))
     made = "(data) => { window.made = new Tokenizer(JSON.parse(data)); }"
     page.evaluate(made, json.dumps(gpt2_tokenizer.as_data()))
-    texts = [*HOSTILE, *random_texts(10_000)]
+    texts = [*HOSTILE, *random_texts(4_000)]
     encode = "(texts) => JSON.stringify(JSON.parse(texts).map((text) => made.encode(text)))"
     actual = json.loads(page.evaluate(encode, json.dumps(texts)))
     assert actual == [gpt2_tokenizer.encode(text) for text in texts]
@@ -326,17 +330,6 @@ def test_its_tokens_are_tiktokens(browser: Any, gpt2_tokenizer: Tokenizer) -> No
 # ---- what a reader does --------------------------------------------------------------------------
 
 
-def idle(page: Any) -> None:
-    until(page, "document.querySelector('#explore').ariaBusy !== 'true'")
-    until(page, "document.querySelector('main').ariaBusy !== 'true'")
-
-
-def ask(page: Any, text: str) -> None:
-    page.locator("#prompt").fill(text)
-    page.locator("#prompt").press("Enter")
-    idle(page)
-
-
 def written(page: Any, ids: list[int], **how: Any) -> list[int]:
     answer = page.evaluate(
         "async ([ids, how]) => (await source.generate({ ids, ablated: [] }, how)).ids", [ids, how]
@@ -344,7 +337,7 @@ def written(page: Any, ids: list[int], **how: Any) -> list[int]:
     return list(answer)
 
 
-@pytest.mark.parametrize("name", ["pocket", "odd", "sharded", "gelu"])
+@pytest.mark.parametrize("name", ["pocket", "odd"])
 def test_it_writes_what_the_library_writes(name: str, play: Play) -> None:
     model = model_named(name)
     page = play(model)
@@ -358,31 +351,6 @@ def test_it_writes_what_the_library_writes(name: str, play: Play) -> None:
     drawn = {"count": 10, "temperature": 1.5, "top_k": 7, "top_p": 0.9}
     first, again, other = (written(page, prompt, seed=seed, **drawn) for seed in (1, 1, 2))
     assert first == again != other
-
-
-def test_texts_heads_and_what_is_compared(pocket: GPT2, play: Play) -> None:
-    page = play(pocket)
-    assert page.locator("#prompt").input_value() == "The dog chased the ball, but it"
-    ask(page, "The hen saw the cat")
-    page.locator(".grid >> nth=0 >> .map >> nth=6").click()
-    idle(page)
-    page.locator("#head-toggle").click()
-    page.locator("#compare").check()
-    idle(page)
-    before = pocket.trace("The hen saw the cat")
-    after = before.edited({"blocks.1.attention.heads.2.context": 0})
-    for nth, trace in enumerate((before, after)):
-        expected = [token.probability for token in trace.next_tokens(5)]
-        list_ = f"document.querySelectorAll('.next')[{nth}]"
-        actual = f"[...{list_}.querySelectorAll('data')].map((x) => +x.value)"
-        until(page, f"Math.abs({actual}[0] - {expected[0]}) < 1e-5")
-        assert page.evaluate(actual) == pytest.approx(expected, abs=1e-5)
-    page.locator("#back").click()
-    page.locator("#compare").uncheck()
-    idle(page)
-    page.locator("#write").click()
-    until(page, "document.querySelectorAll('#sampled li').length === 10")
-    assert page.locator("#prompt").input_value().startswith("The hen saw the cat")
 
 
 def test_steps_are_changed(pocket: GPT2, play: Play) -> None:
@@ -456,18 +424,9 @@ def test_hostile_texts(pocket: GPT2, play: Play) -> None:
     page = play(pocket, hostile)
     assert page.locator("#prompt").input_value().replace("\r", "") == hostile
     ask(page, f"{hostile} again")
-    assert page.locator("img").count() == 0
-
-
-def test_an_address_opens_what_it_names(pocket: GPT2, play: Play) -> None:
-    ids = pocket.tokenizer.encode("The hen saw the cat")
-    named = ".".join(map(str, ids))
-    page = play(pocket, link=f"#layer=1&head=2&ids={named}&ablate=1.2+0")
-    until(page, "document.querySelectorAll('.flow .chip').length === " + str(len(ids)))
-    idle(page)
-    silenced = page.locator("#ablated button").all_inner_texts()
-    assert silenced == ["layer 1, head 2 ×", "MLP of layer 0 ×"]
-    assert page.locator("#head-title").inner_text() == "Layer 1, head 2"
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('#sampled li').length === 10")
+    assert page.locator("main img, main b:not(#close b)").count() == 0
 
 
 def test_what_no_page_is_written_of(pocket: GPT2, tmp_path: Path) -> None:
@@ -554,7 +513,8 @@ DAMAGED: dict[str, Callable[[Path], None]] = {
     "activation": settings(activation_function="constructor"),
     "epsilon": settings(layer_norm_epsilon=0),
     "flag": settings(scale_attn_weights=1),
-    "other layers": settings(n_layer=1000),
+    "more layers": settings(n_layer=1000),
+    "fewer layers": settings(n_layer=2),
     "other width": settings(n_embd=40),
     "no weights": without("model.safetensors"),
     "a pickle": lambda directory: (
@@ -711,7 +671,7 @@ def test_a_seed_makes_generation_reproducible(pocket: GPT2, play: Play) -> None:
 
 def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
-    idle(page)
+    until(page, "progress === 1 && traces.at(-1).story !== undefined")
     assert not page.locator("#working").is_visible()
     progress = page.evaluate(
         """async () => {
@@ -746,23 +706,6 @@ def test_progress_is_shown_and_what_runs_is_cancelled(pocket: GPT2, play: Play) 
 
 def test_another_model_takes_the_page(pocket: GPT2, play: Play) -> None:
     page = play(pocket)
-    ask(page, "the hen in")
-    choose(page, REFERENCE / "sharded")
-    model = model_named("sharded")
-    expected = [token.probability for token in model.trace("the hen in").next_tokens(5)]
-    until(page, f"Math.abs(+document.querySelector('.next data')?.value - {expected[0]}) < 1e-5")
-    assert page.locator("#summary").inner_text().startswith("3 layers × 2 heads")
-    assert page.locator("#back").is_disabled()
-    page.locator("#write").click()
-    until(page, "document.querySelectorAll('#sampled li').length > 0")
-    idle(page)
-    choose(page, Path(attnlab.__file__).parent / "pocket")
-    until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 4 heads')")
-    idle(page)
-
-
-def test_formulas_are_those_of_the_model_that_is_shown(pocket: GPT2, play: Play) -> None:
-    page = play(pocket)
     formula = "description.steps.scale.formula"
     own = page.evaluate(formula)
     page.evaluate(
@@ -772,8 +715,18 @@ def test_formulas_are_those_of_the_model_that_is_shown(pocket: GPT2, play: Play)
     page.locator("#more-files").set_input_files(files)
     page.evaluate("source.openDirectory([...byId('more-files').files]).then((one) => one.close())")
     assert page.evaluate(formula) == own  # it was opened, and is not shown
+    ask(page, "the hen in")
     choose(page, REFERENCE / "relu")
     assert page.evaluate(formula) != own
+    model = model_named("relu")
+    expected = model.trace("the hen in").next_tokens(1)[0].probability
+    until(page, f"Math.abs(+document.querySelector('.next data')?.value - {expected}) < 1e-5")
+    sizes = f"{model.config.n_layer} layers × {model.config.n_head} heads"
+    assert page.locator("#summary").inner_text().startswith(sizes)
+    assert page.locator("#back").is_disabled()
+    page.locator("#write").click()
+    until(page, "document.querySelectorAll('#sampled li').length > 0")
+    idle(page)
     choose(page, Path(attnlab.__file__).parent / "pocket")
     until(page, "document.querySelector('#summary').textContent.startsWith('2 layers × 4 heads')")
     assert page.evaluate(formula) == own
@@ -824,17 +777,16 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     page.keyboard.press("m")
     mask[1, 3] = True
     shows("Edited: layer 1, head 2: 2 cells of the mask ×")
-    page.locator("#changes summary").click()
-    to_cell(page, T - 1, 1)
-    until(page, "byId('cell-toggle').ariaPressed === 'true'")
     until(page, f"location.hash.includes('mask.flip.{T - 1}.1.1.3')")
     address = page.url
     page.goto("about:blank")
     page.goto(address)
     until(page, "document.querySelectorAll('#ablated button').length === 1")
     shows("Edited: layer 1, head 2: 2 cells of the mask ×")
+    page.locator("#changes summary").click()
     to_cell(page, T - 1, 1)
-    page.keyboard.press("m")
+    until(page, "byId('cell-toggle').ariaPressed === 'true'")
+    page.locator("#cell-toggle").click()
     mask[T - 1, 1] = True
     shows("Edited: layer 1, head 2: 1 cell of the mask ×")
     to_cell(page, 0, 0)
@@ -844,7 +796,7 @@ def test_a_mask_is_drawn_by_hand(pocket: GPT2, play: Play) -> None:
     shows("Edited: layer 1, head 2: 1 cell of the mask ×")
 
 
-@pytest.mark.parametrize("name", ["pocket", "odd", "gelu", "reordered"])
+@pytest.mark.parametrize("name", ["pocket", "odd"])
 def test_the_lens_and_the_attribution_are_the_librarys(name: str, play: Play) -> None:
     model = model_named(name)
     page = play(model)

@@ -128,8 +128,8 @@ function arithmeticOf(trace) {
     { class: "pair" },
     ...(traces.length === 2 ? [make("b", {}, `${trace.name}: `)] : []),
     ...sayParts("how {query} attends to {key}", {
-      query: symbolOf(brief(trace.tokens[cell.i].symbol)),
-      key: symbolOf(brief(trace.keys[cell.j].symbol)),
+      query: tokenElement(trace.tokens[cell.i]),
+      key: tokenElement(trace.keys[cell.j]),
     }),
   );
   const tables = make("div", { class: "tables" }, componentsTable(cell), keysTable(cell));
@@ -258,7 +258,7 @@ function keysTable({ trace, head, i, j, component, rows, computed }) {
     trace.keys.map((token, n) => {
       const [weight, v] = [rows.weights[n], V[n * Dh + component]];
       const scores = ["raw_scores", "scores", "masked_scores"].map((name) => rows[name][n]);
-      return [[`${n} `, symbolOf(brief(token.symbol))], ...scores, exponentials[n], weight, v, weight * v];
+      return [[`${n} `, tokenElement(token)], ...scores, exponentials[n], weight, v, weight * v];
     }),
     [say("sum"), "", "", "", sum, totalOf(rows.weights), "", computed.context[component]],
     j,

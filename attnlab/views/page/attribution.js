@@ -68,10 +68,10 @@ function attributionBox(trace, ids) {
 
 function attributionTables(trace, id, numbers) {
   const { layers, H } = trace;
-  const word = () => symbolOf(brief(trace.names.get(id).symbol));
+  const word = () => tokenElement(trace.names.get(id));
   const points = pointsOfLens(layers).map((point) => {
     const [best, probability, probabilityOfToken, rank] = numbers.splice(0, 4);
-    const first = make("span", {}, symbolOf(brief(trace.names.get(best).symbol)), ` ${percent(probability)}`);
+    const first = make("span", {}, tokenElement(trace.names.get(best)), ` ${percent(probability)}`);
     return rowOf(point, [first, `#${rank}`, percent(probabilityOfToken, 1)]);
   });
   const [heads, mlps, rest] = [numbers.splice(0, layers * H), numbers.splice(0, layers), numbers];

@@ -56,26 +56,16 @@ function makeChange(before, now) {
       loaded = { positions, predictions };
     }
     const position = positions.at(-1);
-    const predictions = loaded.predictions.map((prediction) => ({
-      ...prediction,
-      ...probabilitiesOf(prediction, settings),
-    }));
+    const predictions = loaded.predictions.map((prediction, n) => withProbabilities(both[n], prediction, settings));
     const rows = changesOf(predictions).map(([id, earlier, later]) =>
-      rowOf(symbolOf(brief(nameOf(id).symbol)), [
+      rowOf(tokenElement(nameOf(id)), [
         make("div", { "aria-hidden": "true" }, barOf(earlier, "then"), barOf(later)),
         probabilityElement(earlier),
         probabilityElement(later),
         probabilityElement(later - earlier, true),
       ]),
     );
-    const caption = make(
-      "div",
-      {},
-      ...sayParts("Next token after position {position}, {token}", {
-        position: String(now.cached + position),
-        token: symbolOf(brief(now.tokens[position].symbol)),
-      }),
-    );
+    const caption = make("div", {}, ...nextTokenTitle(now, position));
     const table = tableOf(caption, [say("token"), "", ...headings], rows);
     box.replaceChildren(table, make("p", { class: "note" }, ...causeOf()));
   });

@@ -37,7 +37,8 @@ let hovered = null; // the { query, key } under the pointer
 const describedCell = () => hovered ?? selection;
 
 let traces; // what is shown: one trace, or two to compare
-let views;
+let traceViews; // one of each trace
+let views; // these and, of two traces, the difference
 let whyNoDifference;
 let alignment; // for each query and each key: its position in each trace, or null
 
@@ -62,8 +63,9 @@ function setTraces(descriptions) {
   whyNoDifference = traces.length === 2 ? differentShapes(...traces) : "";
   if (traces.length === 2)
     distinctions(traces, alignment.queries).forEach((distinction, n) => (traces[n].distinction = distinction));
-  views = traces.map((trace) => viewOf(trace.name, [trace], trace.distinction));
-  if (traces.length === 2 && !whyNoDifference) views.push(viewOf(DIFFERENCE, traces, whyZero(...traces)));
+  traceViews = traces.map((trace) => viewOf(trace.name, [trace], trace.distinction));
+  const hasDifference = traces.length === 2 && !whyNoDifference;
+  views = hasDifference ? [...traceViews, viewOf(DIFFERENCE, traces, whyZero(...traces))] : traceViews;
   views.forEach(labelView);
 }
 
@@ -197,7 +199,7 @@ function nearest(numbers, n) {
 
 /** The position of the selected query in a trace, or of the last one before it that the trace has. */
 function queryIn(trace) {
-  const { rows, queries } = views[trace.number];
+  const { rows, queries } = traceViews[trace.number];
   return queries[nearest(rows, selection.query)][0];
 }
 
@@ -245,6 +247,9 @@ function labelView(view) {
 /** A view's traces whose layer isn't loaded yet. */
 const pendingTraces = (view, layer) =>
   view.traces.filter((trace) => layer < trace.layers && !trace.loaded.has(layer));
+
+/** “A: ” before what is shown of a trace, if two are compared. */
+const prefixOf = ({ name }) => (traces.length === 2 ? `${name}: ` : "");
 
 const hasHead = ({ layers, H }, layer, head) => layer < layers && head < H;
 

@@ -30,13 +30,16 @@ function focusOne(elements, n) {
   elements[n].focus();
 }
 
+/** Whether a key presses the focused element. */
+const isPress = ({ key }) => key === "Enter" || key === " ";
+
 /** Let arrow keys move the focus in a list, and Enter or the space bar click the focused element. */
 function moveByArrows(list, elementsOf) {
   list.addEventListener("keydown", (event) => {
     const elements = elementsOf();
     const n = elements.indexOf(event.target);
     const to = { ArrowRight: n + 1, ArrowDown: n + 1, ArrowLeft: n - 1, ArrowUp: n - 1, Home: 0, End: elements.length - 1 }[event.key];
-    if (event.key === "Enter" || event.key === " ") event.target.click();
+    if (isPress(event)) event.target.click();
     else if (elements[to]) focusOne(elements, to);
     else return;
     event.preventDefault();
@@ -109,8 +112,11 @@ function symbolOf(symbol) {
   return make("bdi", { class: "symbol" }, make("span", { class: "space" }, "Ġ"), withWord(symbol.slice(1)));
 }
 
+/** A token's symbol, shortened if it is long. */
+const tokenElement = ({ symbol }) => symbolOf(brief(symbol));
+
 /** A number or id with its token, such as 3 (Ġdog), as an element. */
-const withSymbol = (n, { symbol }) => make("span", {}, `${n} (`, symbolOf(brief(symbol)), ")");
+const withSymbol = (n, token) => make("span", {}, `${n} (`, tokenElement(token), ")");
 
 // Bytes that aren't visible characters: a token's symbol represents them, in this order, by U+0100 and on.
 const INVISIBLE_BYTES = [...Array(256).keys()].filter((byte) => byte < 33 || (byte > 126 && byte < 161) || byte === 173);

@@ -91,6 +91,15 @@ function colourMap({ view, values, size, canvas, cell }) {
   cell.classList.add("drawn");
 }
 
+/** A head's small map, in a cell with these attributes and labels; it is painted when first visible. */
+function makeMap(view, layer, head, attributes, ...labels) {
+  const name = nameOfPart([layer, head]);
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  const cell = make("div", { ...attributes, tabindex: "-1", title: name, "aria-label": name }, canvas, ...labels);
+  visibilityObserver.observe(cell);
+  return (cell.map = { view, layer, head, canvas, cell, name });
+}
+
 /** A view's grid: a row of small maps for each layer. */
 function makeGrid(view) {
   const grid = make("div", {
@@ -115,13 +124,9 @@ function makeGrid(view) {
   for (let layer = 0; layer < view.layers; layer++) {
     const row = make("div", { role: "row" }, make("span", { role: "rowheader" }, String(layer)));
     for (let head = 0; head < view.H; head++) {
-      const canvas = make("canvas", { "aria-hidden": "true" });
-      const name = nameOfPart([layer, head]);
-      const cell = make("div", { role: "gridcell", class: "map", tabindex: "-1", title: name, "aria-label": name }, canvas);
-      cell.map = { view, layer, head, canvas, cell };
-      maps.push(cell.map);
-      row.append(cell);
-      visibilityObserver.observe(cell);
+      const map = makeMap(view, layer, head, { role: "gridcell", class: "map" });
+      maps.push(map);
+      row.append(map.cell);
     }
     grid.append(row);
   }
@@ -133,7 +138,7 @@ function makeGrid(view) {
   grid.addEventListener("keydown", (event) => {
     if (!event.target.map) return;
     const { layer, head } = event.target.map;
-    if (event.key === "Enter" || event.key === " ") {
+    if (isPress(event)) {
       event.preventDefault();
       chooseHead(layer, head, isAdding(event), () => {
         if (selection.display === "map") heatmaps[views.indexOf(view)].cursor.focus();
@@ -194,6 +199,20 @@ function cellAfterKey(event, i, j, rows, columns) {
   event.preventDefault();
   const clamped = (n, count) => Math.max(0, Math.min(count - 1, n));
   return [clamped(steps[event.key][0], rows), clamped(steps[event.key][1], columns)];
+}
+
+/** The cell under the pointer, [row, column], in an element with cells of `side` pixels; it may be outside. */
+function cellUnder({ clientX, clientY }, element, side) {
+  const box = element.getBoundingClientRect();
+  return [clientY - box.top + element.scrollTop, clientX - box.left + element.scrollLeft].map((n) => Math.floor(n / side));
+}
+
+/** Move a frame to cell i, j among cells of `side` pixels; it stays visible around small ones. */
+function moveFrame(frame, i, j, side, smallest) {
+  const size = Math.max(side, smallest);
+  const corner = (n) => `${(n + 0.5) * side - size / 2}px`;
+  frame.style.transform = `translate(${corner(j)}, ${corner(i)})`;
+  frame.style.width = frame.style.height = `${size}px`;
 }
 
 /** Show elements if a view has the open head; if not, say so in `missing`. Return whether it has. */

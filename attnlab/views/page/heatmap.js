@@ -7,6 +7,7 @@ const LONGEST_LABEL = 96; // labels of rows and columns, in pixels at the defaul
 const SLANT = 0.9; // of the columns' labels, in radians
 const OVERHANG = 52; // how far the last column label extends beyond the map
 const LABEL_SIZE = 12; // font size of labels
+const SMALLEST_FRAME = 5; // of a cell, in pixels
 const SMALLEST_LABEL_SIZE = 5; // on paper, where all labels are shown
 
 function makeHeatmap(view) {
@@ -253,14 +254,6 @@ function makeHeatmap(view) {
   });
   const chosen = () => nearestCell(selection);
 
-  /** Move a frame to a cell. */
-  function moveFrame(frame, i, j) {
-    const size = Math.max(side, 5);
-    const corner = (n) => `${(n + 0.5) * side - size / 2}px`;
-    frame.style.transform = `translate(${corner(j)}, ${corner(i)})`;
-    frame.style.width = frame.style.height = `${size}px`;
-  }
-
   /** A cell's query, key and number, for its label and the readout. */
   function cellDetails(i, j) {
     const value = matrix[i * view.Tk + j];
@@ -276,12 +269,12 @@ function makeHeatmap(view) {
   function markCells() {
     if (!matrix || !isLoaded(view, selection)) return; // the open head's numbers are still loading
     const { query, key } = chosen();
-    moveFrame(cursor, query, key);
+    moveFrame(cursor, query, key, side, SMALLEST_FRAME);
     const isOpen = openCell?.layer === selection.layer && openCell.head === selection.head;
     const openRow = isOpen ? view.rows.indexOf(openCell.query) : -1;
     const openColumn = isOpen ? view.columns.indexOf(openCell.key) : -1;
     mark.hidden = openRow < 0 || openColumn < 0;
-    if (!mark.hidden) moveFrame(mark, openRow, openColumn);
+    if (!mark.hidden) moveFrame(mark, openRow, openColumn, side, SMALLEST_FRAME);
     row.setAttribute("aria-rowindex", query + 1);
     cursor.setAttribute("aria-colindex", key + 1);
     const { queryName, keyName, shown, masked } = cellDetails(query, key);
@@ -292,7 +285,7 @@ function makeHeatmap(view) {
     );
     const { query: i, key: j } = nearestCell(describedCell());
     hover.hidden = i === query && j === key;
-    moveFrame(hover, i, j);
+    moveFrame(hover, i, j, side, SMALLEST_FRAME);
     updateReadout(i, j);
     draw();
   }
@@ -323,39 +316,35 @@ function makeHeatmap(view) {
       scroller.scrollTop = (i + 1) * side - scroller.clientHeight;
   }
 
-  function cellUnder(event) {
-    const box = scroller.getBoundingClientRect();
-    const i = Math.floor((event.clientY - box.top + scroller.scrollTop) / side);
-    const j = Math.floor((event.clientX - box.left + scroller.scrollLeft) / side);
-    return i >= 0 && j >= 0 && i < view.T && j < view.Tk ? [i, j] : undefined;
+  /** The cell under the pointer, {query, key}; null if there is none. */
+  function pointedCell(event) {
+    const [i, j] = cellUnder(event, scroller, side);
+    const [query, key] = [view.rows[i], view.columns[j]];
+    return query === undefined || key === undefined ? null : { query, key };
   }
 
-  const choose = ([i, j]) => select(view.rows[i], view.columns[j]);
-  scroller.addEventListener("pointermove", (event) => {
-    const [i, j] = cellUnder(event) ?? [];
-    point(i === undefined ? null : { query: view.rows[i], key: view.columns[j] });
-  });
+  scroller.addEventListener("pointermove", (event) => point(pointedCell(event)));
   scroller.addEventListener("pointerleave", () => point(null));
   scroller.addEventListener("click", (event) => {
-    const cell = cellUnder(event);
+    const cell = pointedCell(event);
     if (!cell) return;
-    choose(cell);
+    select(cell.query, cell.key);
     enterCell(cursor);
   });
   scroller.addEventListener("scroll", draw);
+  const choose = (i, j) => select(view.rows[i], view.columns[j]);
   cursor.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" || event.key === " ") {
+    const { query, key } = chosen();
+    if (isPress(event)) {
       event.preventDefault();
-      const { query, key } = chosen();
-      choose([query, key]); // the cursor's cell, if this text lacks the selected one
+      choose(query, key); // the cursor's cell, if this text lacks the selected one
       enterCell(cursor);
     } else if (event.key === "Escape") {
       if (!isLook()) grids[views.indexOf(view)].focus();
     } else {
-      const { query, key } = chosen();
       const to = cellAfterKey(event, query, key, view.T, view.Tk);
       if (!to) return;
-      choose(to);
+      choose(...to);
       scrollToCell();
     }
   });

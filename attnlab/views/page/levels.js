@@ -110,11 +110,6 @@ function enterCell(cursor) {
   return openArithmetic(cursor);
 }
 
-addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || event.target.closest?.("input, textarea, select") || isPresenting()) return;
-  if (isLook() && !isAt("model")) zoomOut();
-});
-
 // ---- the browser's history ---------------------------------------------------------------------------
 
 let isNewEntry = false; // whether the next link is a new entry in the history

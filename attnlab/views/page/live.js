@@ -77,7 +77,7 @@ function showGenerated(chosen, { temperature }) {
     : say("Generated greedily; probabilities are the model's, at temperature 1:");
   const items = chosen.map((token) => {
     const probability = temperature ? token.probability : token.share;
-    return make("li", {}, symbolOf(brief(token.symbol)), barOf(probability), number(probability, 4));
+    return make("li", {}, tokenElement(token), barOf(probability), number(probability, 4));
   });
   byId("sampled").replaceChildren(words, make("ol", {}, ...items));
 }
@@ -380,8 +380,7 @@ function makeChanges(button) {
 /** Mark the views of the open head if it is ablated: its output isn't used. */
 function markViews() {
   const { layer, head } = selection;
-  const isAblated = ({ isDifference, traces: [trace] }) =>
-    !isDifference && isAmong(trace.ablated, [layer, head]);
+  const isAblated = ({ isDifference, traces: [trace] }) => !isDifference && isAmong(trace.ablated, [layer, head]);
   const name = nameOfPart([layer, head]);
   const mark = (part, isMarked, content) => {
     part.classList.toggle("ablated", isMarked);
@@ -391,7 +390,6 @@ function markViews() {
     content.setAttribute("aria-describedby", "is-ablated");
     content.before(make("p", { class: "ablation" }, say("{name}: ablated", { name })));
   };
-  const traceViews = views.filter((view) => !view.isDifference);
   for (const [id, shown] of Object.entries({ heatmaps: views, lines: traceViews, strips: traceViews, texts: traceViews }))
     // Before strips are first shown, they have no children.
     [...byId(id).children].forEach((part, n) => {

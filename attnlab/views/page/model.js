@@ -7,6 +7,7 @@ const TRACE_CACHE_BYTES = 64_000_000; // the last two traces are kept even if th
 const KEPT_STEPS = /^(blocks\.\d+\.(output|attention\.context)|final|(token_|position_)?embedding|ids|positions|mask|n_head)$/;
 
 const isKept = (path) => KEPT_STEPS.test(path);
+const isOutsideHeads = (path) => !path.includes(".heads.");
 
 /** A causal mask of T queries that follow cached keys. */
 function causalMask(T, cached) {
@@ -158,10 +159,7 @@ class Model {
     const T = run.value("ids").size;
     const contexts = new Nd(new Float32Array(T * this.config.n_embd), [n_head, T, this.config.n_embd / n_head]);
     for (let head = 0; head < n_head; head++)
-      run.inScratch(
-        () => assign(nd.item(contexts, head), run.value(`${prefix}.attention.heads.${head}.context`)),
-        (path) => !path.includes(".heads."),
-      );
+      run.inScratch(() => assign(nd.item(contexts, head), run.value(`${prefix}.attention.heads.${head}.context`)), isOutsideHeads);
     return contexts;
   }
 
@@ -226,8 +224,8 @@ class Model {
     const { run } = this.trace(ids, ablated);
     const [, kind, number, id] = /^(attention|maps|pass|logits|attribution)\.(\d+)(?:\.(\d+))?$/.exec(name) ?? [];
     const [, path, start, stop] = /^columns\.(.+)\.(\d+)\.(\d+)$/.exec(name) ?? [];
-    if (kind === "attention") return this.#attention(run, Number(number), tick);
-    if (kind === "maps") return this.#maps(run, Number(number), tick);
+    const arraysOfLayer = { attention: (run) => this.#attention(run, Number(number)), maps: (run) => this.#maps(run, Number(number)) }[kind];
+    if (arraysOfLayer) return this.#ofLayer(run, Number(number), tick, arraysOfLayer);
     if (kind || name === "stream" || name === "story") await this.#pass(run, this.config.n_layer, tick);
     if (name === "stream") return this.#stream(run);
     if (name === "story") return this.#story(run, tick);
@@ -245,10 +243,17 @@ class Model {
     return concatenated(columns);
   }
 
-  /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */
-  async #maps(run, layer, tick) {
-    if (layer < run.firstLayer) return this.#maps(run.base, layer, tick);
+  /** Arrays that `arraysOf` computes from a layer's run, concatenated. */
+  async #ofLayer(run, layer, tick, arraysOf) {
+    if (layer < run.firstLayer) return this.#ofLayer(run.base, layer, tick, arraysOf);
     await this.#pass(run, layer, tick);
+    const numbers = concatenated(arraysOf(run));
+    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
+    return numbers;
+  }
+
+  /** The small maps of a layer's heads, see attnlab/views/page/overview.py. */
+  #maps(run, layer) {
     const mapOf = (head) => {
       const prefix = `blocks.${layer}.attention.heads.${head}`;
       const [T, Tk] = run.value(`${prefix}.weights`).shape;
@@ -260,23 +265,15 @@ class Model {
       while (!step.done) step = painting.next(); // a worker needs no pauses
       return new Nd(step.value, [step.value.length]);
     };
-    const maps = [];
-    for (let head = 0; head < this.hyperparameters.n_head; head++)
-      maps.push(run.inScratch(() => mapOf(head), (path) => !path.includes(".heads.")));
-    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
-    return concatenated(maps);
+    return Array.from({ length: this.hyperparameters.n_head }, (_, head) => run.inScratch(() => mapOf(head), isOutsideHeads));
   }
 
-  async #attention(run, layer, tick) {
-    if (layer < run.firstLayer) return this.#attention(run.base, layer, tick);
-    await this.#pass(run, layer, tick);
+  #attention(run, layer) {
     const prefix = `blocks.${layer}.attention`;
     const packed = Object.entries(editedHeads(run.edits, this.hyperparameters.n_head)[layer] ?? {}).flatMap(([head, names]) =>
       names.filter((name) => name !== "scale").map((name) => `heads.${head}.${name}`),
     );
-    const numbers = concatenated(["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`)));
-    if (run.values.has(`blocks.${layer}.output`)) run.keep(isKept); // otherwise computing the block needs these steps
-    return numbers;
+    return ["Q", "K", "V", ...packed].map((name) => run.value(`${prefix}.${name}`));
   }
 
   /** A run over one position, with the heads' context from the run over all positions. */

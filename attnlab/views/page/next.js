@@ -4,7 +4,8 @@ const ROWS = 10; // rows of the table, unless all are shown
 const CANDIDATES = 5; // shown next to the text
 const NAMELESS = /^<row \d+>$/; // the symbol of a row of W_E without a token
 
-const settings = { temperature: 1, top_k: null, top_p: null }; // as `model.generate` names them
+const UNCHANGED = { temperature: 1, top_k: null, top_p: null }; // the model's probabilities
+const settings = { ...UNCHANGED }; // as `model.generate` names them
 const samples = { random: generator(0), count: 0, u: null }; // drawn in this page; u: the last one
 let showsAllRows = false;
 let positionSlider;
@@ -19,6 +20,29 @@ function tokenOf([id, symbol, text, bytes]) {
   const hex = [...plain].map((character) => character.charCodeAt(0).toString(16).padStart(2, "0"));
   return { id, symbol, text: text ?? plain, bytes: bytes ?? hex.join(" ") };
 }
+
+/** A prediction with the probabilities at some settings, and its tokens. */
+const withProbabilities = (trace, prediction, settings) => ({
+  ...prediction,
+  ...probabilitiesOf(prediction, settings),
+  tokens: prediction.ids.map((id) => trace.names.get(id)),
+});
+
+/** The model's prediction after a position; null if the page doesn't have it. */
+async function readFollowing(trace, position) {
+  if (position < trace.prediction.first) return null;
+  return withProbabilities(trace, await source.predictionAfter(trace, position), UNCHANGED);
+}
+
+/** Why there is no prediction after a position. */
+const whyNoLogits = ({ cached, prediction: { first } }) => say("This page has logits only from position {first}.", { first: cached + first });
+
+/** The title of the next tokens after a position, as a list. */
+const nextTokenTitle = (trace, position) =>
+  sayParts("Next token after position {position}, {token}", {
+    position: String(trace.cached + position),
+    token: tokenElement(trace.tokens[position]),
+  });
 
 /** Make the controls above the predictions. */
 function makeSettings() {
@@ -170,29 +194,17 @@ function makePrediction(trace) {
       loaded.set(position, await source.predictionAfter(trace, position));
       if (position !== queryIn(trace)) return; // another token has been chosen
     }
-    const makeTitle = () =>
-      sayParts("Next token after position {position}, {token}", {
-        position: String(trace.cached + position),
-        token: symbolOf(brief(trace.tokens[position].symbol)),
-      });
-    title.replaceChildren(...makeTitle());
-    heading.replaceChildren(...(traces.length === 2 ? [`${trace.name}: `] : []), ...makeTitle());
+    title.replaceChildren(...nextTokenTitle(trace, position));
+    heading.replaceChildren(prefixOf(trace), ...nextTokenTitle(trace, position));
     const prediction = loaded.get(position);
     for (const element of [list, sampled, ...Object.values(elements)]) element.hidden = !prediction;
-    settingsNote.textContent = prediction
-      ? settingsInWords()
-      : say("This page has logits only from position {first}.", {
-          first: trace.cached + first,
-        });
+    settingsNote.textContent = prediction ? settingsInWords() : whyNoLogits(trace);
     if (!prediction) return;
-    const candidates = {
-      ...probabilitiesOf(prediction, settings),
-      tokens: prediction.ids.map((id) => trace.names.get(id)),
-    };
+    const candidates = withProbabilities(trace, prediction, settings);
     list.ariaLabel = title.textContent;
     list.replaceChildren(...candidatesOf(candidates, listed));
     explainSymbols();
-    elements.steps.replaceChildren(...equationsOf(trace.prediction, prediction, candidates));
+    elements.steps.replaceChildren(...equationsOf(trace.prediction, candidates));
     const conditions = JSON.stringify([position, settings]);
     if (shownSample.count !== samples.count) {
       const row = sampledIndex(samples.u, candidates.renormalized);
@@ -200,12 +212,12 @@ function makePrediction(trace) {
     }
     const isCurrent = shownSample.conditions === conditions;
     elements.table.ariaLabel = heading.textContent;
-    elements.table.replaceChildren(candidatesTable(prediction, unusedRows, candidates, isCurrent ? shownSample.row : null));
-    elements.following.replaceChildren(...followingOf(trace.tokens[position + 1], prediction, candidates));
+    elements.table.replaceChildren(candidatesTable(unusedRows, candidates, isCurrent ? shownSample.row : null));
+    elements.following.replaceChildren(...followingOf(trace.tokens[position + 1], candidates));
     const isPast = shownSample.words !== undefined && !isCurrent;
     sampled.classList.toggle("past", isPast);
     sampled.replaceChildren(
-      ...(shownSample.words && traces.length === 2 ? [`${trace.name}: `] : []),
+      shownSample.words ? prefixOf(trace) : "",
       ...(isPast ? [say("Sampled before a setting or the token changed: ")] : []),
       ...(shownSample.words ?? []),
     );
@@ -236,7 +248,7 @@ function candidatesOf({ tokens, renormalized }, listed) {
 }
 
 /** The equations from the last vector of the residual stream to the sampling probabilities. */
-function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, count }) {
+function equationsOf({ heading, purposes }, { vocab, logits, sum, keptSum, count }) {
   const { temperature } = settings;
   const softmaxed = temperature
     ? sayParts("exp(logit / {temperature} − {largest}) / {sum}, the sum over all {vocab} tokens.", {
@@ -264,8 +276,8 @@ function equationsOf({ vocab, heading, purposes }, { logits }, { sum, keptSum, c
 }
 
 /** A table with a row for each token, from its logit to the probability that it is sampled with. */
-function candidatesTable({ vocab, logits }, unusedRows, candidates, sampledRow) {
-  const { exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
+function candidatesTable(unusedRows, candidates, sampledRow) {
+  const { vocab, logits, exponentials, sum, probabilities, removedBy, renormalized, tokens, others } = candidates;
   const { temperature } = settings;
   const count = showsAllRows ? tokens.length : Math.min(ROWS, tokens.length);
   const contentOf = (x) => (typeof x === "number" ? number(x, 4) : x);
@@ -283,7 +295,7 @@ function candidatesTable({ vocab, logits }, unusedRows, candidates, sampledRow) 
       exponentials[n],
       strikeIfRemoved(probabilities[n]),
     ];
-    const name = strikeIfRemoved(symbolOf(brief(tokens[n].symbol)));
+    const name = strikeIfRemoved(tokenElement(tokens[n]));
     // What removed the token, or its probability; at temperature 0, always the probability.
     const result = (temperature && removedBy[n]) || renormalized[n];
     const row = tokenRow(name, logits[n], steps, result, removedBy[n] ? "" : cumulative);
@@ -326,7 +338,7 @@ function candidatesTable({ vocab, logits }, unusedRows, candidates, sampledRow) 
 }
 
 /** The text's next token, and its probability. */
-function followingOf(token, { vocab, following, logits }, { sum }) {
+function followingOf(token, { vocab, following, logits, sum }) {
   if (!token) return [say("The text ends here.")];
   const rank = following.larger + 1;
   const { temperature } = settings;
@@ -336,7 +348,7 @@ function followingOf(token, { vocab, following, logits }, { sum }) {
   return sayParts(
     "The next token in the text is {token}: rank {rank} of {vocab}, probability {probability}.",
     {
-      token: symbolOf(brief(token.symbol)),
+      token: tokenElement(token),
       rank: grouped(rank),
       vocab: grouped(vocab),
       probability: number(probability, 4),
@@ -354,7 +366,7 @@ function sampleInWords({ tokens, renormalized }, sampled) {
       "u = {u}: {token} is the first whose cumulative probability, {reached}, exceeds u",
       {
         u,
-        token: symbolOf(brief(tokens[sampled].symbol)),
+        token: tokenElement(tokens[sampled]),
         reached: number(totalOf(renormalized.slice(0, sampled + 1)), 4),
       },
     ),

@@ -196,19 +196,19 @@ class Directory {
     const output = rules.outside.find(([path]) => path === "W_U")[1];
     if (config.tie_word_embeddings) outside.delete(output);
     else outside.get(output).shape.reverse(); // nn.Linear stores the transpose
-    const expectedOf = (name) => {
-      const [, layer, nameInBlock] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
-      if (layer === undefined) return outside.get(name === output && config.tie_word_embeddings ? embedding : name);
-      const parameter = Number(layer) < config.n_layer ? inBlock.get(nameInBlock) : undefined;
-      return parameter && { ...parameter, path: `blocks.${layer}.${parameter.path}` };
+    const inBlockPattern = fullMatch(rules.patterns.in_block);
+    const parameterOf = (name) => {
+      const [, layer, nameInBlock] = inBlockPattern.exec(name) ?? [];
+      if (layer === undefined) return outside.get(name);
+      const parameter = inBlock.get(nameInBlock);
+      return parameter && { ...parameter, layer: Number(layer), path: `blocks.${layer}.${parameter.path}` };
     };
-    this.#checkFormat(stored, (name) => {
-      const [, , nameInBlock] = fullMatch(rules.patterns.in_block).exec(name) ?? [];
-      return nameInBlock === undefined ? outside.has(name) : inBlock.has(nameInBlock);
-    });
-    const expected = new Map([...stored.keys()].map((name) => [name, expectedOf(name)]).filter(([, parameter]) => parameter));
-    // The parameters that are stored; if tied, W_E may be stored as the output matrix.
-    const present = new Set([...expected.keys()].map((name) => (config.tie_word_embeddings && name === output ? embedding : name)));
+    this.#checkFormat(stored, parameterOf);
+    // If tied, W_E may be stored as the output matrix.
+    const untied = (name) => (name === output && config.tie_word_embeddings ? embedding : name);
+    const exists = ([, parameter]) => parameter && !(parameter.layer >= config.n_layer);
+    const expected = new Map([...stored.keys()].map((name) => [name, parameterOf(untied(name))]).filter(exists));
+    const present = new Set([...expected.keys()].map(untied)); // of the parameters
     const W_QKV = rules.block.find(([path]) => path === "attention.W_QKV")[1];
     this.#checkTensors(config, stored, expected, present, { inBlock, outside, firstMatrix: `h.0.${W_QKV}` });
     const copy = config.tie_word_embeddings ? stored.get(output) : undefined;
@@ -227,10 +227,10 @@ class Directory {
     return rest.length > 0 && Object.hasOwn(this.rules.tensors.heads, head);
   }
 
-  #checkFormat(stored, isParameter) {
+  #checkFormat(stored, parameterOf) {
     const { patterns } = this.rules.tensors;
     for (const [name, { dtype }] of stored) {
-      if (fullMatch(patterns.quantized).test(name) || (dtype.startsWith("F8") && isParameter(name)))
+      if (fullMatch(patterns.quantized).test(name) || (dtype.startsWith("F8") && parameterOf(name)))
         refuse(`the directory contains quantized weights (${this.nameList([name])}, ${dtype}). ${this.rules.config.how_to_dequantize}`);
       if (fullMatch(patterns.lora).test(name))
         refuse(
@@ -239,7 +239,7 @@ class Directory {
         );
     }
     const names = [...stored.keys()];
-    if (names.length && !names.some(isParameter)) refuse(`the directory has no tensors with GPT-2's names, only ${this.nameList(names.sort())}`);
+    if (names.length && !names.some(parameterOf)) refuse(`the directory has no tensors with GPT-2's names, only ${this.nameList(names.sort())}`);
   }
 
   #checkTensors(config, stored, expected, present, { inBlock, outside, firstMatrix }) {

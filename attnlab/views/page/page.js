@@ -51,7 +51,7 @@ function showStrongest() {
   if (!view) return byId("strongest").replaceChildren();
   const [i, j] = [view.rows.indexOf(query), view.columns.indexOf(strongestKey(query))];
   byId("strongest").replaceChildren(
-    ...(traces.length === 2 ? [`${view.name}: `] : []),
+    prefixOf(view),
     ...sayParts("Largest weight of query {i} {query}: {weight}, on key {j} {key}", {
       i: positionsInWords(view.queries[i]),
       query: symbolOf(brief(view.queryLabels[i])),
@@ -149,9 +149,8 @@ function showJobs() {
         const part = make("span", { "data-job": name }, words[name], " ", weight, " ", uniform);
         return n ? [" · ", part] : [part];
       });
-      const prefix = traces.length === 2 ? `${trace.name}: ` : "";
       const label = parts.length ? say("Mean weight on this text: ") : "";
-      return make("p", {}, prefix, label, ...parts);
+      return make("p", {}, prefixOf(trace), label, ...parts);
     }),
     ...cards,
   );
@@ -212,25 +211,25 @@ function stepTextSize(direction) {
 }
 
 function summarise() {
-  const sizes = traces.map(({ name, layers, H, T, cached, note }) => {
+  const sizes = traces.map((trace) => {
+    const { layers, H, T, cached, note } = trace;
     const tokens = T === 1 ? say("{T} token", { T }) : say("{T} tokens", { T });
     const after = cached ? say(" after {cached} cached", { cached }) : "";
     const blocks =
       layers === 1 ? say("{layers} layer", { layers }) : say("{layers} layers", { layers });
     const heads = H === 1 ? say("{H} head", { H }) : say("{H} heads", { H });
-    const size = say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
-    return traces.length === 2 ? `${name}: ${size}` : size;
+    return prefixOf(trace) + say("{blocks} × {heads}, {texts}", { blocks, heads, texts: tokens + after + note });
   });
   byId("alignment")?.remove();
   byId("summary").textContent = sizes.join(" · ");
   const models = new Set(traces.map(({ model }) => model));
   byId("about").replaceChildren(
-    ...traces.flatMap(({ name, model, excerpt }, n) => [
+    ...traces.flatMap((trace, n) => [
       ...(n ? [" · "] : []),
-      ...(traces.length === 2 ? [`${name}: `] : []),
+      prefixOf(trace),
       // Of a shared model, the name is shown once.
-      ...(models.size > 1 || (model && n === 0) ? [make("b", {}, model), " "] : []),
-      make("q", {}, make("bdi", {}, excerpt)),
+      ...(models.size > 1 || (trace.model && n === 0) ? [make("b", {}, trace.model), " "] : []),
+      make("q", {}, make("bdi", {}, trace.excerpt)),
     ]),
   );
   const compared = byId("compared");
@@ -239,7 +238,7 @@ function summarise() {
   const [a, b] = traces;
   const count = (condition) => alignment.queries.filter(condition).length;
   const [onlyA, onlyB] = [count(([, inB]) => inB === null), count(([inA]) => inA === null)];
-  const differ = count(([n, m]) => n !== null && m !== null && a.tokens[n].symbol !== b.tokens[m].symbol);
+  const differ = count((pair) => differenceOf(pair, "tokens") === "changed");
   const sentences = [
     whyNoDifference || say("{DIFFERENCE} is shown beside them.", { DIFFERENCE }),
     differ || onlyA || onlyB
@@ -257,22 +256,20 @@ function summarise() {
 
 /** Both texts, token by token. */
 function alignmentOf(a, b) {
-  const symbols = (trace, n) => (n === null ? "–" : symbolOf(brief(trace.tokens[n].symbol)));
+  const symbols = (trace, n) => (n === null ? "–" : tokenElement(trace.tokens[n]));
   return make(
     "ol",
     { id: "alignment", "aria-label": say("A above, B below") },
-    ...alignment.queries.map(([n, m]) => {
-      const status =
-        n === null || m === null ? "added" : a.tokens[n].symbol === b.tokens[m].symbol ? "" : "changed";
-      return make(
+    ...alignment.queries.map(([n, m]) =>
+      make(
         "li",
-        { class: status },
+        { class: differenceOf([n, m], "tokens") },
         make("span", { class: "unseen" }, "A: "),
         make("span", {}, symbols(a, n)),
         make("span", { class: "unseen" }, "; B: "),
         make("span", {}, symbols(b, m)),
-      );
-    }),
+      ),
+    ),
   );
 }
 
@@ -316,11 +313,10 @@ function openTraces(descriptions) {
   byId("ranked").replaceChildren();
   for (const id of ["texts", "predictions", "heatmaps", "lines", "strips", "grids", "jobs", "strongest"])
     byId(id).replaceChildren();
-  picture = makePicture(views[traces.length - 1]);
+  picture = makePicture(traceViews.at(-1));
   // First, because a server or worker computes while the rest is drawn; a file has no work to start.
   if (isLook() && traces.at(-1).id !== undefined) picture.read();
   summarise();
-  const traceViews = views.filter((view) => !view.isDifference);
   texts = traceViews.map(makeText);
   byId("texts").querySelector(".stage").append(byId("letters"));
   predictions = traces.map(makePrediction);

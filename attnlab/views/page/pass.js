@@ -159,17 +159,6 @@ function matrixPathOf({ graph }, { path, equation }) {
   return graph.node(path).needs[1]; // of x @ W
 }
 
-/** The prediction after a pass's token; null if the page doesn't have it. */
-async function readFollowing({ trace, position }) {
-  if (position < trace.prediction.first) return null;
-  const prediction = await source.predictionAfter(trace, position);
-  return {
-    ...prediction,
-    ...probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null }),
-    tokens: prediction.ids.map((id) => trace.names.get(id)),
-  };
-}
-
 const PER_HEAD = /^attention\.(Q|K|V|concat)$/; // all heads' vectors, concatenated
 const SUMS = new Set(["embedding", "residual"]); // equations of the residual stream
 const VOCABULARY_STEPS = new Set(["logits", "probabilities"]); // only their largest numbers are listed
@@ -219,7 +208,7 @@ function showPassTitle() {
   const { trace, position } = shownStep;
   byId("pass-title").replaceChildren(
     ...sayParts("{token}, token {i}, through the model", {
-      token: symbolOf(brief(trace.tokens[position].symbol)),
+      token: tokenElement(trace.tokens[position]),
       i: String(position),
     }),
   );
@@ -238,7 +227,7 @@ async function showPass() {
   const pass = await passOf(trace, position);
   const step = pass.steps.find(({ path }) => path === chosenStep.path);
   if (step.layer !== undefined && !trace.loaded.has(step.layer)) await loadLayer(trace, step.layer);
-  if (partOf(step) === "end") pass.following ??= await readFollowing(pass);
+  if (partOf(step) === "end") pass.following ??= await readFollowing(trace, position);
   if (choice !== latestChoice) return;
   byId("pass").ariaBusy = "false";
   shownStep = { ...pass, step, part: partOf(step) };
@@ -304,7 +293,7 @@ function moveByKey(event) {
     Home: inPart[0],
     End: inPart.at(-1),
   };
-  if (event.key === "Enter" || event.key === " ") {
+  if (isPress(event)) {
     event.preventDefault();
     strip.focus();
   }
@@ -374,9 +363,7 @@ const whyMissing = ({ trace, position }) =>
   trace.pass.missing.length
     ? say("This needs the model's parameters; the trace is from a file.")
     : position < trace.prediction.first
-      ? say("This page has logits only from position {first}.", {
-          first: trace.cached + trace.prediction.first,
-        })
+      ? whyNoLogits(trace)
       : "";
 
 /** Say for which of a step's components the file has the weights. */
@@ -454,10 +441,7 @@ function makeStrip() {
   function moveMark() {
     if (columns === undefined) return;
     const [i, j] = [Math.floor(chosen / columns), chosen % columns];
-    const size = Math.max(side, 9); // visible around small cells too
-    const corner = (n) => `${(n + 0.5) * side - size / 2}px`;
-    markCell.style.transform = `translate(${corner(j)}, ${corner(i)})`;
-    markCell.style.width = markCell.style.height = `${size}px`;
+    moveFrame(markCell, i, j, side, 9);
     markRow.ariaRowIndex = i + 1;
     markCell.ariaColIndex = j + 1;
   }
@@ -470,9 +454,8 @@ function makeStrip() {
   }
 
   const componentUnder = (event) => {
-    const box = canvas.getBoundingClientRect();
-    const j = Math.floor((event.clientX - box.left) / side);
-    const c = Math.floor((event.clientY - box.top) / side) * columns + j;
+    const [i, j] = cellUnder(event, canvas, side);
+    const c = i * columns + j;
     return j >= 0 && j < columns && c >= 0 && c < row.length ? c : undefined;
   };
   cells.addEventListener("pointermove", (event) => showReading(componentUnder(event) ?? chosen));
@@ -593,25 +576,23 @@ async function readInputs(pass, step, c, column, parameters) {
   let weights; // a column of a linear map, and its bias
   for (const [n, parameter] of parameters.entries()) {
     const [path, from] = [paths[n], stepAt(pass, paths[n])];
-    const row = from && rowAt(pass, from);
-    if (from && !row) return undefined;
     if (parameter === "W" || parameter === "W_U")
       weights = await source.column(trace, path, column, Object.values(inputs)[0].length);
-    const lookup = {
+    const lookups = {
       ids: () => trace.tokens[position].id,
       positions: () => trace.cached + position,
       W_E: () => rowAt(pass, step)[c], // the step is a row of the matrix
       W_P: () => rowAt(pass, step)[c],
-      W: () => weights.column,
-      W_U: () => weights.column,
-      b: () => weights.bias,
-    }[parameter];
-    if (/^(W|W_U|b)$/.test(parameter) && !weights) return undefined;
-    const value = row ?? (lookup ? undefined : inputAt(pass, path));
-    if (value === undefined && !lookup) return undefined;
+      W: () => weights?.column,
+      W_U: () => weights?.column,
+      b: () => weights?.bias,
+    };
+    const lookup = lookups[parameter] ?? (() => (from ? rowAt(pass, from) : inputAt(pass, path)));
+    const value = lookup();
+    if (value === undefined) return undefined;
     const entriesOf = (indices) => (typeof value === "number" || indices.includes(":") ? value : value[c]);
     const name = lastOf(path).replace("rows_of_", "");
-    inputs[parameter] = value === null ? null : { name, step: from, length: row?.length, values: lookup ?? entriesOf };
+    inputs[parameter] = value === null ? null : { name, step: from, length: value.length, values: entriesOf };
   }
   return inputs;
 }
@@ -637,7 +618,7 @@ function explainConcat(pass, step, c) {
   const sum = linesOfNumber(working, description.explanations.context, {
     heading: say("head {h}: {formula}", { h, formula: formulaOf("context") }),
     result: () => resultOf(isEdited, uneditedRow(head, "context", position)[d], rowAt(pass, step)[c]),
-    lead: (j) => make("span", {}, `${j} `, symbolOf(brief(trace.keys[j].symbol))),
+    lead: (j) => make("span", {}, `${j} `, tokenElement(trace.keys[j])),
   });
   const name = say("Layer {layer}, head {head}", { layer: step.layer, head: h });
   const goToHead = () => openHead(step.layer, h, () => heatmaps[trace.number].cursor.focus());

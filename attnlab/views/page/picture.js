@@ -42,20 +42,18 @@ function makePicture(view) {
 
   const maps = Array.from({ length: layers * H }, (_, n) => {
     const [layer, head] = [Math.floor(n / H), n % H];
-    const name = nameOfPart([layer, head]);
-    const map = make("canvas", { "aria-hidden": "true" });
     const badge = make("span", { class: "badge", "aria-hidden": "true" });
     const label = make("span", { class: "number", "aria-hidden": "true" }, `${layer}.${head}`);
-    const cell = make("div", { role: "option", class: "mini", tabindex: "-1", title: name, "aria-label": name }, map, badge, label);
-    cells.append(cell);
-    return (cell.map = { view, layer, head, canvas: map, cell, badge, name });
+    const map = makeMap(view, layer, head, { role: "option", class: "mini" }, badge, label);
+    cells.append(map.cell);
+    return Object.assign(map, { badge });
   });
 
   // T norms each: of the embedding; then, for each block, of mid, of what the MLP adds, and of output.
   let norms = null;
   /** The norms of what a layer's MLP adds to each token. */
   const mlpNorms = (layer) => norms.subarray((2 + 3 * layer) * T, (3 + 3 * layer) * T);
-  let nextTokens = []; // the most probable ones after the text, {id, probability}
+  let nextTokens = []; // the most probable ones after the text, {id, word, probability}
   const nextAfter = new Map(); // the same after other tokens, by position; null while loading
   let drawnLayers = []; // all, or only the open block's
   let drawnTokens = []; // positions
@@ -226,6 +224,9 @@ function makePicture(view) {
     return colourOf(probe);
   };
 
+  /** Continue a path from (x, y) to (toX, toY), horizontal at both ends. */
+  const curveTo = (context, x, y, toX, toY) => context.bezierCurveTo((x + toX) / 2, y, (x + toX) / 2, toY, toX, toY);
+
   /** A curve's ends: from the key's line at x = `from` to the query's at x = `to`. */
   const curveAt = ({ layer, i, j }) => {
     const { starts, lines } = plan;
@@ -269,9 +270,8 @@ function makePicture(view) {
       context.moveTo(starts[0], y - sizes[0] / 2);
       // One side of the ribbon: the thickness sizes[k] is reached at starts[k + 1].
       const edge = (n, m, sign) => {
-        const middle = (starts[n] + starts[m]) / 2;
         const [a, b] = [n, m].map((index) => y + (sign * sizes[Math.max(0, index - 1)]) / 2);
-        context.bezierCurveTo(middle, a, middle, b, starts[m], b);
+        curveTo(context, starts[n], a, starts[m], b);
       };
       for (let n = 0; n < sizes.length; n++) edge(n, n + 1, -1);
       context.lineTo(end, y + sizes.at(-1) / 2);
@@ -288,7 +288,7 @@ function makePicture(view) {
         context.lineCap = "round";
         context.beginPath();
         context.moveTo(from, keyY);
-        context.bezierCurveTo((from + to) / 2, keyY, (from + to) / 2, queryY, to, queryY);
+        curveTo(context, from, keyY, to, queryY);
         context.stroke();
       }
     context.globalAlpha = 1;
@@ -361,15 +361,14 @@ function makePicture(view) {
           share: percent(largest.weight),
         }),
       layers > 1 && added[layer] > 0 && say("Of the MLPs, MLP {layer} adds the longest vector to it.", { layer }),
-      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: wordOf(trace.names.get(likeliest.id).symbol), share: percent(likeliest.probability) }),
+      likeliest && say("After it, the most probable token is “{word}”, with {share}.", { word: likeliest.word, share: percent(likeliest.probability) }),
     );
   }
 
   /** The most probable tokens after a position. */
   async function readNext(position) {
-    const prediction = await source.predictionAfter(trace, position);
-    const { renormalized } = probabilitiesOf(prediction, { temperature: 1, top_k: null, top_p: null });
-    return prediction.ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, probability: renormalized[n] }));
+    const { ids, tokens, renormalized } = await readFollowing(trace, position);
+    return ids.slice(0, NEXT_SHOWN).map((id, n) => ({ id, word: wordOf(tokens[n].symbol), probability: renormalized[n] }));
   }
 
   /** List the next tokens; after the text, also their probabilities without the open head, if known. */
@@ -388,11 +387,11 @@ function makePicture(view) {
     const token = brief(wordOf(trace.tokens[position].symbol));
     next.replaceChildren(
       make("li", { class: "title" }, isLast ? say("Next token") : say("Next token after “{token}”", { token })),
-      ...(isIncluded ? [] : [make("li", { class: "note" }, say("This page has logits only from position {first}.", { first: cached + trace.prediction.first }))]),
-      ...((isLast ? nextTokens : nextAfter.get(position)) ?? []).map(({ id, probability }) => {
+      ...(isIncluded ? [] : [make("li", { class: "note" }, whyNoLogits(trace))]),
+      ...((isLast ? nextTokens : nextAfter.get(position)) ?? []).map(({ id, word, probability }) => {
         const n = ablation ? trace.story.ids.indexOf(id) : -1;
         const bars = [barOf(probability), ...(n >= 0 ? [barOf(ablation.after[n], "without")] : [])];
-        return make("li", {}, make("bdi", { class: "word" }, brief(wordOf(trace.names.get(id).symbol))), make("span", {}, percent(probability)), ...bars);
+        return make("li", {}, make("bdi", { class: "word" }, brief(word)), make("span", {}, percent(probability)), ...bars);
       }),
       ...(ablation ? [make("li", { class: "note" }, say("lower bar: without head {layer}.{head}", selection))] : []),
     );
@@ -487,7 +486,6 @@ function makePicture(view) {
     });
   }
 
-  for (const { cell } of maps) visibilityObserver.observe(cell);
   return {
     view,
     maps,

@@ -139,11 +139,11 @@ async function rankHeads(trace, { ids, before, heads }) {
     const [job, attention] = jobOf(trace, layer, head);
     const badge = job ? make("span", { "data-job": job }, `${jobsInWords()[job]} ${percent(attention)}`) : "";
     const [then, now] = percentages(before[0], after[0]);
-    const cells = [`${then} → ${now}`, make("span", {}, symbolOf(brief(trace.keys[key].symbol)), ` ${percent(weight)}`), badge];
+    const cells = [`${then} → ${now}`, make("span", {}, tokenElement(trace.keys[key]), ` ${percent(weight)}`), badge];
     return rowOf(button, cells);
   });
   const query = trace.tokens.at(-1).symbol;
-  const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: symbolOf(brief(trace.names.get(ids[0]).symbol)) }));
+  const caption = make("span", {}, ...sayParts("Heads by what ablating them does to {word}", { word: tokenElement(trace.names.get(ids[0])) }));
   const headings = [say("head"), say("ablated"), say("{query} attends to", { query: brief(query) }), say("all attend to")];
   const showAll = ({ target }) => {
     for (const row of rows) row.hidden = false;

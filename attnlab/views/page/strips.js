@@ -25,7 +25,7 @@ function buildStrips(view) {
       select(view.rows[nearest(view.rows, selection.query)], view.columns[j]);
       openArithmetic(button);
     };
-    const button = buttonOf(openRow, { class: "row-button" }, symbolOf(brief(token.symbol)));
+    const button = buttonOf(openRow, { class: "row-button" }, tokenElement(token));
     const canvases = j ? ["", ""] : [keyStripes, productStripes]; // in the first row, as high as all rows
     return { row: rowOf(button, [...canvases, ...numbers]), numbers, button };
   });
@@ -59,7 +59,7 @@ function buildStrips(view) {
       "Blue below zero, orange above: Q and K to ±{vectors}, products to ±{products}; a row's products add up to its raw score.",
       { vectors: format(vectorBound, 2), products: format(productBound, 2) },
     );
-    queryCell.replaceChildren(`Q: ${i} `, symbolOf(brief(trace.tokens[i].symbol)));
+    queryCell.replaceChildren(`Q: ${i} `, tokenElement(trace.tokens[i]));
     const values = steps.map((step) => stepRow(head, step, i));
     const key = nearest(view.columns, describedCell().key);
     rows.forEach(({ row, numbers }, j) => {
@@ -74,7 +74,7 @@ function buildStrips(view) {
   });
 
   /** [component, key] under the pointer. */
-  function cellUnder({ clientX, clientY }, canvas) {
+  function numberUnder({ clientX, clientY }, canvas) {
     const box = canvas.getBoundingClientRect();
     const { Dh, Tk } = trace;
     const d = Math.min(Dh - 1, Math.floor(((clientX - box.left) / box.width) * Dh));
@@ -83,7 +83,7 @@ function buildStrips(view) {
 
   for (const canvas of [keyStripes, productStripes]) {
     canvas.addEventListener("pointermove", (event) => {
-      const [d, j] = cellUnder(event, canvas);
+      const [d, j] = numberUnder(event, canvas);
       point({ query: selection.query, key: view.columns[j] });
       const { Q, K, Dh } = headOf(trace, selection.layer, selection.head);
       const x = Q[query() * Dh + d];
@@ -97,7 +97,7 @@ function buildStrips(view) {
       point(null);
       readout.replaceChildren();
     });
-    canvas.addEventListener("click", (event) => rows[cellUnder(event, canvas)[1]].button.click());
+    canvas.addEventListener("click", (event) => rows[numberUnder(event, canvas)[1]].button.click());
   }
   return { draw };
 }

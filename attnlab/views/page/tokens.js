@@ -124,12 +124,14 @@ function makeText(view) {
   return { draw, layOut, following };
 }
 
-/** Whether key n differs from the other text: "changed", "added" (only in this one), or "". */
-function alignmentStatus(trace, n) {
-  const positions = alignment.keys.find((pair) => pair[trace.number] === n);
+/** How aligned tokens differ, in the traces' `tokens` or `keys`: "changed", "added" (only in one text), or "". */
+function differenceOf(positions, list) {
   if (!isEverywhere(positions)) return "added";
-  return new Set(positions.map((k, t) => traces[t].keys[k].symbol)).size > 1 ? "changed" : "";
+  return new Set(positions.map((n, t) => traces[t][list][n].symbol)).size > 1 ? "changed" : "";
 }
+
+/** How key n differs from the other text. */
+const alignmentStatus = (trace, n) => differenceOf(alignment.keys.find((pair) => pair[trace.number] === n), "keys");
 
 /** Label a chip with its token, and show the token's card while the chip has the pointer or focus. */
 function describe(chip, token, position, status = "") {

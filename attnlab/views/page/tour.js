@@ -33,9 +33,9 @@ function describeStage(stage) {
   if (name === "embedding") return { ...stage, words: say("Embedding: each of the {T} tokens becomes a vector of {D} numbers.", { T: trace.T, D: trace.pass.D }) };
   if (name === "next") {
     const [likeliest] = picture.nextTokens;
-    const word = likeliest && wordOf(trace.names.get(likeliest.id).symbol);
-    const words = likeliest ? say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(likeliest.probability) }) : say("Next token");
-    return { ...stage, words };
+    if (!likeliest) return { ...stage, words: say("Next token") };
+    const { word, probability } = likeliest;
+    return { ...stage, words: say("Next token: the last vector gives “{word}” a probability of {share}.", { word, share: percent(probability) }) };
   }
   if (name === "mlp") {
     const changes = say("MLP {layer}: each vector is changed on its own.", { layer });
@@ -121,5 +121,6 @@ addEventListener("keydown", (event) => {
   else if (isPresenting() && event.key === "Escape") present(false);
   else if (isPresenting() && event.key === "ArrowRight") stepStage(1);
   else if (isPresenting() && event.key === "ArrowLeft") stepStage(-1);
+  else if (event.key === "Escape" && !isAt("model")) zoomOut();
 });
 addEventListener("resize", onceAFrame(() => isLook() && picture.layOut()));
