@@ -18,6 +18,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,7 @@ def local_page(
     return _page(trace, [first], (WORKER_SCRIPTS, LOCAL_SCRIPTS), pack, model)
 
 
-def _policy(scripts: Sequence[Sequence[str]]) -> str:
+def _policy(scripts: Sequence[tuple[str, ...]]) -> str:
     allowed = " ".join(f"'sha256-{digest(_script(names))}'" for names in scripts)
     policy = POLICY.format(scripts=allowed, style=digest(style("page.css")))
     if scripts == (LIVE_SCRIPTS,):
@@ -221,7 +222,7 @@ def _policy(scripts: Sequence[Sequence[str]]) -> str:
 def _page(
     result: Result,
     descriptions: list[dict[str, Any]],
-    scripts: Sequence[Sequence[str]],
+    scripts: Sequence[tuple[str, ...]],
     packs: str,
     model: Mapping[str, Any] | None = None,
 ) -> str:
@@ -295,12 +296,13 @@ def _json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _element(names: Sequence[str]) -> str:
+def _element(names: tuple[str, ...]) -> str:
     attribute = ' id="computing"' if names == WORKER_SCRIPTS else ""
     return f"<script{attribute}>{_script(names)}</script>"
 
 
-def _script(names: Sequence[str]) -> str:
+@cache
+def _script(names: tuple[str, ...]) -> str:
     """Concatenated scripts, without indentation and comments."""
     script = COMMENT.sub("", "\n".join(map(source, names)))
     return INDENTED.sub("", TRAILING_COMMENT.sub("", script))
