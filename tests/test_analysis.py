@@ -696,6 +696,16 @@ def test_invalid_patches(
     assert isinstance(error.value, kind)
 
 
+@pytest.mark.parametrize("name", ["by_position", "progress"])
+@pytest.mark.parametrize("value", [np.ones(2), 1, None])
+def test_flags_of_patches_are_true_or_false(it: Trace, name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be True or False; got "):
+        attnlab.patch(it, it, metric=5, **{"progress": False, name: value})
+    if name == "by_position":
+        with pytest.raises(TypeError, match=f"{name} must be True or False; got "):
+            attnlab.attribution_patch(it, it, metric=5, by_position=value)
+
+
 def test_cached_keys_have_no_positions_to_patch(pocket: GPT2) -> None:
     """A step of generation has one token, and keys of all earlier ones."""
     texts = ("The dog chased the ball", "The cat chased the ball")

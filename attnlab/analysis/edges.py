@@ -386,7 +386,7 @@ def edges(
         )
     title = title_of(steps, exact, description, corrupted)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
-    with progress_bar(disable=not progress, unit="edge" if exact else "layer") as bar:
+    with progress_bar(progress, unit="edge" if exact else "layer") as bar:
         result = Edges(clean, corrupted, measure, title)
         if target is None or exact:
             effects = exact_effects(result, bar)

@@ -136,7 +136,7 @@ def for_each_pair(
     check_pairs(clean, corrupted)
     metrics = value_for_each(metric, len(clean), "metric")
     results: dict[int, Any] = {}
-    with progress_bar(total=len(clean), disable=not progress, unit="pair") as bar:
+    with progress_bar(progress, total=len(clean), unit="pair") as bar:
         for indices in clean.groups():
             sides = (side.side_by_side(indices)[1] for side in (clean, corrupted))
             for i, *pair in zip(indices, *sides, strict=True):

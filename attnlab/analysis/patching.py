@@ -47,6 +47,7 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import changed_step, check_paths, edit_run
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import Graph, at, read_only
+from attnlab.support.checks import as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, format_with_error, header
@@ -289,12 +290,13 @@ def patch(
     >>> clean, corrupted = model.trace(texts), model.trace(others)
     >>> attnlab.patch(clean, corrupted, metric=[(" dog", " cat"), (" ball", " kite")])
     """
+    by_position = as_flag(by_position, "by_position")
     if isinstance(clean, TraceSequence):
         return patch_pairs(clean, corrupted, parts, metric, by_position, progress)
     check_traces(clean, corrupted)
     measure, description, target = parse_metric(clean, metric)
     # The bar is shown before the clean and corrupted runs, which may take seconds.
-    with progress_bar(disable=not progress, unit="run") as bar:
+    with progress_bar(progress, unit="run") as bar:
         check_parts(corrupted, parts, by_position)
         patches = patches_of(corrupted, parts, by_position)
         bar.reset(total=len(patches))
@@ -338,7 +340,7 @@ def patch_pairs(
         return MeanPatching(corrupted[0], parts, by_position, description, *effects_of(results))
     patches = patches_of(corrupted[0], parts, by_position)
     effects, baselines = np.empty((len(clean), len(patches))), np.empty((2, len(clean)))
-    with progress_bar(total=effects.size, disable=not progress, unit="run") as bar:
+    with progress_bar(progress, total=effects.size, unit="run") as bar:
         for indices in groups_of_pairs(clean, corrupted):
             clean_trace, corrupted_trace = (
                 traces.side_by_side(indices)[0] for traces in (clean, corrupted)
@@ -456,6 +458,7 @@ def attribution_patch(
 
     Source: Nanda, "Attribution Patching" (2023).
     """
+    by_position = as_flag(by_position, "by_position")
     if isinstance(clean, TraceSequence):
         check_pairs(clean, corrupted)
         check_lengths(corrupted, by_position)

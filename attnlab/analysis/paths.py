@@ -214,7 +214,7 @@ def path_patch(
         receivers = [receiver_at(path, n_layer) for name in names for path in expand(trace, name)]
         paths = expand(trace, sender)
         effects = np.empty(len(paths))
-        with progress_bar(total=len(paths), disable=not progress, unit="run") as bar:
+        with progress_bar(progress, total=len(paths), unit="run") as bar:
             baselines = baselines_of(measure, clean, trace)
             for number, path in enumerate(paths):
                 patched = patch_path(clean, trace, path, receivers)

@@ -119,7 +119,7 @@ def model_changes(base: GPT2, tuned: GPT2, texts: Any, progress: bool) -> Change
     divergences = np.empty((len(texts), len(swaps)))
     before = np.empty(len(texts))
     group_size = max(min(TOKENS_IN_GROUP, LOGITS_AT_ONCE // base.config.vocab_size), 1)
-    with progress_bar(total=divergences.size, disable=not progress, unit="run") as bar:
+    with progress_bar(progress, total=divergences.size, unit="run") as bar:
         for indices in group_equal([len(text) for text in base_traces.texts], group_size):
             reference = log_probabilities(base_traces.side_by_side(indices)[0])
             trace, _ = tuned_traces.side_by_side(indices)

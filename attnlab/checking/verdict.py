@@ -666,7 +666,7 @@ def find_pair(run: Run, submitted: Sequence[Submission]) -> list[Explanation]:
     nearest_first = sorted(promising, key=lambda row: row[0])[:MAX_FIRST]
     pairs: dict[frozenset[int], tuple[Mistake, Mistake, Run]] = {}
     limit = math.inf
-    bar = progress_bar(iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
+    bar = progress_bar(True, iterable=nearest_first, desc="pairs of mistakes", leave=False, delay=1)
     for remaining, mistake, other in bar:
         if remaining > limit:
             break

@@ -201,7 +201,7 @@ def _total(
     """
     started, tokens_from_disk = time.perf_counter(), 0
     # The bar disappears if an error occurs before the first chunk is done.
-    with progress_bar(total=count, unit=" texts", leave=False, disable=not progress) as bar:
+    with progress_bar(progress, total=count, unit=" texts", leave=False) as bar:
         for tally, is_new in chunk_tallies:
             total.add(tally)
             texts = tally.texts + len(tally.faults)

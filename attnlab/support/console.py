@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from attnlab.errors import AttnlabError
+from attnlab.support.checks import as_flag
 from attnlab.support.messages import Message, say
 
 # Exit statuses as a shell reports them: 128 + the number of SIGPIPE and SIGINT.
@@ -99,14 +100,16 @@ def prepare_script(language: str | None = None) -> None:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
-def progress_bar(**settings: Any) -> Any:
-    """A progress bar on stderr; in notebooks on stdout, since stderr is red there."""
+def progress_bar(progress: bool, **settings: Any) -> Any:
+    """A progress bar on stderr, if wanted; in notebooks on stdout, since stderr is red there."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "IProgress not found")  # optional widgets
         from huggingface_hub.utils import tqdm  # type: ignore[attr-defined]
 
     is_notebook = type(sys.stdout).__module__.startswith("ipykernel.")
-    return tqdm(file=sys.stdout if is_notebook else None, **settings)  # type: ignore[no-untyped-call]
+    file = sys.stdout if is_notebook else None
+    is_unwanted = not as_flag(progress, "progress")
+    return tqdm(file=file, disable=is_unwanted, **settings)  # type: ignore[no-untyped-call]
 
 
 def _escape_unencodable() -> None:

@@ -373,9 +373,7 @@ def _run(
         training.save(path)
     last_saved, settings = training.step, training.settings
     tokens = settings.batch_size * settings.sequence_length
-    with progress_bar(
-        total=settings.steps, initial=last_saved, unit="step", disable=not progress
-    ) as bar:
+    with progress_bar(progress, total=settings.steps, initial=last_saved, unit="step") as bar:
         while training.step < settings.steps:
             try:
                 training.advance()

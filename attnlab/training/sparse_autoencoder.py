@@ -109,7 +109,7 @@ def sparse_autoencoder(
         weights, optimizer = Weights.of(vector, D), AdamW(np.zeros_like(vector))
     weights.W_enc[...] /= row_norms(weights.W_dec)[:, 0]
     weights.W_dec[...] /= row_norms(weights.W_dec)
-    with progress_bar(total=steps, disable=not progress, unit="step") as bar:
+    with progress_bar(progress, total=steps, unit="step") as bar:
         for step in range(1, steps + 1):
             x = vectors[rng.integers(0, len(vectors), BATCH)]
             loss, gradients = loss_and_gradients(x, weights, k, variance)

@@ -204,7 +204,7 @@ def tuned_lens(
     D = model.config.n_embd
     vectors = {stop: np.zeros(D * D + D) for stop in stops}  # W and b, flat, in float64
     optimizers = {stop: AdamW(np.zeros(D * D + D)) for stop in stops}
-    with progress_bar(total=steps, disable=not progress, unit="step") as bar:
+    with progress_bar(progress, total=steps, unit="step") as bar:
         for step in range(1, steps + 1):
             remaining = remaining or rng.permutation(len(groups)).tolist()  # a new epoch
             trace, _ = traces.side_by_side(groups[remaining.pop()])
