@@ -14,7 +14,7 @@ from attnlab.forward.edits import Edit
 from attnlab.forward.forward_pass import KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.model.sampling import Sampling
-from attnlab.model.trace import NextToken, Trace
+from attnlab.model.trace import NextToken, Trace, trace_of
 from attnlab.steps import at
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
@@ -176,7 +176,7 @@ def join_steps(
     for path in paths:
         values[path] = np.concatenate([at(trace, path) for trace in traces], axis=-2)
     values["next_logits"] = traces[-1].next_logits
-    return Trace(tokens, vocabulary, parameters, computed=values)
+    return trace_of(tokens, vocabulary, parameters, values)
 
 
 def as_max_new_tokens(

@@ -76,6 +76,15 @@ class Trace(ForwardPass):
         vocabulary: Vocabulary,
         parameters: Parameters,
         cache: KeyValueCache | None = None,
+    ) -> None:
+        self._init_trace(tokens, vocabulary, parameters, cache)
+
+    def _init_trace(
+        self,
+        tokens: Tokens,
+        vocabulary: Vocabulary,
+        parameters: Parameters,
+        cache: KeyValueCache | None = None,
         computed: Mapping[str, Array] | None = None,
     ) -> None:
         check_kind(tokens, Tokens, "tokens")
@@ -559,6 +568,15 @@ class Trace(ForwardPass):
         return [self, other]
 
 
+def trace_of(
+    tokens: Tokens, vocabulary: Vocabulary, parameters: Parameters, computed: Mapping[str, Array]
+) -> Trace:
+    """A trace with some steps already computed, by path."""
+    trace = object.__new__(Trace)
+    trace._init_trace(tokens, vocabulary, parameters, computed=computed)
+    return trace
+
+
 def open_trace(path: FilePath) -> Trace:
     """Open a file that `Trace.record` wrote.
 
@@ -568,7 +586,7 @@ def open_trace(path: FilePath) -> Trace:
 
     ids, vocabulary, parameters, values, note = read(path)
     with reraised_as(RecordingError, "{file} isn't a complete trace file", file=path):
-        trace = Trace(vocabulary.tokens(ids), vocabulary, parameters, computed=values)
+        trace = trace_of(vocabulary.tokens(ids), vocabulary, parameters, values)
     edits = recognise(note, EDITED_TEMPLATE)
     trace._run.note = Message("{title}, from a file", title=edits)
     return trace

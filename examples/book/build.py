@@ -40,6 +40,7 @@ import attnlab
 from attnlab.views.page.page import source
 
 HERE = Path(__file__).parent
+BROWSERS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 LANGUAGES = {"en": "en", "zh": "zh_CN"}
 EQUATION = re.compile(r"\[`(\w+)`\]\(\.\./attnlab/equations\.py\)")
 FUNCTION = re.compile(r"\[`(?:attnlab\.)?(\w+)`\]\(\.\./attnlab/([\w/]+)\.py\)")
@@ -142,7 +143,7 @@ def build_editions(work: Path, builder: str) -> bool:
 
 def pdf(directory: Path, work: Path) -> int:
     """Print each edition as a PDF, from one HTML page; return 1 if Sphinx fails or warns."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         sys.exit("Printing the PDF needs Chromium (apt-get install chromium).")
     directory.mkdir(parents=True, exist_ok=True)
