@@ -2,7 +2,7 @@
 
 Each function computes one step of the forward pass; its parameters are the steps it needs. Where
 one equation serves several steps (LayerNorm, an affine map, a residual connection), the
-declarations in `attnlab.forward` say what its parameters are.
+declarations in `attnlab.forward` say what its parameters are. `gpt2` is all of them in order.
 
 Arrays in, arrays out; nothing is modified in place or checked. Shapes are for one sequence of T
 tokens (Tq queries, Tk keys), D = n_embd, H heads, Dh = D / H, F the MLP's hidden width. Leading
@@ -18,7 +18,7 @@ Multitask Learners" (2019), section 2.3; GPT-2's `model.py`. For variants of GPT
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -200,6 +200,42 @@ def logits(final: Array, W_U: Array) -> Array:
 
 def next_logits(final: Array, W_U: Array) -> Array:
     return final[..., -1, :] @ W_U  # (vocab,)
+
+
+# ---- GPT-2, composed -----------------------------------------------------------------------------
+#
+# The library doesn't call this: a trace runs the same equations one by one, and keeps every step.
+
+
+def gpt2(
+    ids: Ids,
+    parameters: Mapping[str, Array],
+    n_head: int,
+    n_layer: int,
+    epsilon: float = 1e-5,
+    activation: Activation = gelu,
+) -> Array:
+    # None stands for no dropout, and for no cached keys and values.
+    p, positions = parameters, np.arange(len(ids))
+    mask = positions[:, None] >= positions  # (Tq, Tk): a token attends to itself and earlier ones
+    tokens, places = token_embedding(ids, p["W_E"]), position_embedding(positions, p["W_P"])
+    stream = embedding(tokens, places, None)  # (T, D), which each block adds to twice
+    for n in range(n_layer):
+        attention, mlp = f"blocks.{n}.attention", f"blocks.{n}.mlp"
+        X = layer_norm(stream, p[f"{attention}.gain"], p[f"{attention}.bias"], epsilon)
+        QKV = affine(X, p[f"{attention}.W_QKV"], p[f"{attention}.b_QKV"])
+        q, k, v = Q(QKV, n_head), K(QKV, n_head, None), V(QKV, n_head, None)  # (H, T, Dh) each
+        # `scale` applies in GPT-2; `scale_of_layer`, in variants that scale differently.
+        allowed = masked_scores(scores(raw_scores(q, k), scale(k)), mask)  # (H, Tq, Tk)
+        heads = concat(context(weights(allowed, None), v))  # (T, D), the heads side by side
+        update = affine(heads, p[f"{attention}.W_O"], p[f"{attention}.b_O"])
+        mid = residual(stream, update, None)
+        X = layer_norm(mid, p[f"{mlp}.gain"], p[f"{mlp}.bias"], epsilon)
+        hidden = affine(X, p[f"{mlp}.W_1"], p[f"{mlp}.b_1"])  # (T, F)
+        update = affine(activated(hidden, activation), p[f"{mlp}.W_2"], p[f"{mlp}.b_2"])
+        stream = residual(mid, update, None)
+    final = layer_norm(stream, p["gain"], p["bias"], epsilon)
+    return logits(final, W_U(p["W_E"]))  # (T, vocab)
 
 
 # ---- one head of a multi-head step ---------------------------------------------------------------

@@ -62,6 +62,17 @@ def test_each_step_equals_its_equation_applied_to_its_inputs(name: str, dtype: s
     assert count > 50
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*MODELS, "gelu"])
+def test_gpt2_composed_equals_the_trace(name: str, dtype: str) -> None:
+    """Bit for bit; the trace is compared with transformers' in other tests."""
+    model = GPT2.from_pretrained(REFERENCE / name, dtype=dtype)
+    config, ids = model.config, np.load(REFERENCE / name / "expected.npz")["ids"]
+    sizes = config.n_head, config.n_layer, config.layer_norm_epsilon, config.activation.function
+    logits = equations.gpt2(ids, model.parameters, *sizes)
+    assert np.array_equal(logits, model.trace(ids).logits)
+
+
 def test_equation_parameters_match_step_names() -> None:
     """Parameters not in the declaration are steps of the same result."""
     model = GPT2.from_pretrained(REFERENCE / "odd")

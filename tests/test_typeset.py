@@ -69,7 +69,7 @@ def test_the_page_has_every_equation(language: str) -> None:
         if rest == "{math}"
     }  # fmt: skip
     assert without == {
-        *("scale_of_layer", "columns_of_head", "rows_of_head", "head_slice", "third"),
+        *("gpt2", "scale_of_layer", "columns_of_head", "rows_of_head", "head_slice", "third"),
         *("split_heads", "merge_heads", "transpose", "with_cached"),
     }
 

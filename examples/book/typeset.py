@@ -14,12 +14,13 @@ TITLES = {
         "# The equations\n\nGPT-2 on one page: `attnlab.equations`, the code that computes every "
         "number of this book, and beside each function the same equation, translated from that "
         "code. A product without a sign is a matrix product, ⊙ multiplies number by number, and "
-        "sums and maxima run over a row. Functions that only cut or join arrays are shown as code."
+        "sums and maxima run over a row. `gpt2`, and functions that only cut or join arrays, are "
+        "shown as code."
     ),
     "zh": (
         "# 方程\n\nGPT-2 的全部方程都在一页上：`attnlab.equations`，书里的每个数都由这些代码算出。"
         "每个函数旁边是同一个方程，由代码翻译而来。没有符号的乘积是矩阵乘法，⊙ 是逐个数相乘，"
-        "求和与取最大都沿着一行。只切开或拼接数组的函数，只列代码。"
+        "求和与取最大都沿着一行。`gpt2` 和只切开或拼接数组的函数，只列代码。"
     ),
 }
 SYMBOLS = {
@@ -45,6 +46,7 @@ SECTIONS = {
     "A block's attention": "一层的注意力",
     "The residual stream, and the MLP": "残差流和 MLP",
     "From the residual stream to the next token": "从残差流到下一个词元",
+    "GPT-2, composed": "合起来的 GPT-2",
     "One head of a multi-head step": "多头步骤里的一个头",
     "Building blocks": "基本函数",
 }

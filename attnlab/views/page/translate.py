@@ -58,6 +58,9 @@ ATTRIBUTES = frozenset(["dtype", "extend", "max", "reshape", "shape", "sum", "sw
 
 MATH = {"inf": "Infinity", "pi": "Math.PI", "sqrt": "Math.sqrt"}
 
+# Functions that the page doesn't need: it runs the equations one by one, as a trace does.
+UNTRANSLATED = ("gpt2",)
+
 # Names that are reserved words in JavaScript.
 RENAMED = {"new": "new_"}
 
@@ -273,7 +276,8 @@ def _at_indices(expression: str) -> str:
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
-    return (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return (node for node in functions if node.name not in UNTRANSLATED)
 
 
 def _imported_names(tree: ast.Module) -> set[str]:
