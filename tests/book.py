@@ -21,7 +21,7 @@ from attnlab.views import plot
 
 sys.path.append(str(Path(__file__).parent.parent / "examples" / "book"))
 
-from editions import CHAPTERS, LATER, file_of, prose, solve, texts, translation_of
+from editions import CHAPTERS, LATER, file_of, lesson, prose, texts, translation_of
 
 __all__ = [
     "CHAPTERS",
@@ -91,8 +91,7 @@ def run(
     `test_plot.py` test them.
     """
     file = file_of(number)
-    script = file.read_text(encoding="utf-8")
-    script = changed(solve(script, number) if is_solved else script, changes)
+    script = changed(script_of(number, is_solved), changes)
     chapter, printed = Chapter(__name__="__main__"), io.StringIO()
     left_out = ("_put_labels",) if draws else PICTURES
     plots = mock.patch.multiple(plot, **dict.fromkeys(PLOTS, mock.DEFAULT))
@@ -105,6 +104,17 @@ def run(
         exec(compile(script, file, "exec"), chapter)
     chapter.printed = printed.getvalue()
     return chapter
+
+
+HIDDEN = re.compile("### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS\n", re.DOTALL)
+
+
+def script_of(number: str, is_solved: bool = False) -> str:
+    """A chapter's script; if `is_solved`, the teacher's, without tests that stop at mistakes."""
+    file = file_of(number)
+    if is_solved:
+        return HIDDEN.sub("", lesson(file, "en", "teacher"))
+    return file.read_text(encoding="utf-8")
 
 
 @cache
@@ -136,8 +146,7 @@ def changed_chapter_test(
     ----------
     of_figures : changes of the input of published figures, which the chapter must report
     """
-    script = file_of(number).read_text(encoding="utf-8")
-    script = solve(script, number) if is_solved else script
+    script = script_of(number, is_solved)
     reported = combined(script, of_figures or {})
     runs = combined(script, changes) | reported
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from book import CHAPTERS, LATER, answers, chinese
+from book import CHAPTERS, FASTER, HIDDEN, LATER, answers, chinese, file_of, run
 from editions import (
     AUDIENCES,
     EXERCISE,
@@ -14,10 +14,12 @@ from editions import (
     IN_CHINESE,
     POINTS,
     PREDICTION,
+    SOLUTIONS,
     Cell,
     cells,
     edition,
     for_audience,
+    lesson,
     marked,
     prose,
     slides,
@@ -198,6 +200,57 @@ def test_learner_editions_have_no_answers_or_solutions() -> None:
         for audience in AUDIENCES
     ]
     assert ids[0] == ids[1] == ids[2]
+
+
+WITH_TASKS = sorted(file.stem[-2:] for file in SOLUTIONS.glob("*.py"))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("number", WITH_TASKS)
+def test_nbgrader_gets_solutions_and_tests_of_each_task(number: str, language: str) -> None:
+    teacher = graded_cells(audience_cells("teacher", language)[number])
+    for grade_id, cell in teacher.items():
+        about = cell.metadata["nbgrader"]
+        is_test = grade_id.endswith("-check")
+        assert about["schema_version"] == 3
+        assert about["locked"] == is_test != about["solution"]
+        assert about["grade"] == ("points" in about) == (is_test or cell.is_prose)
+        if is_test:
+            assert teacher[grade_id.removesuffix("-check")].text.count("### BEGIN SOLUTION\n") == 1
+            first, tests = cell.text.split("### BEGIN HIDDEN TESTS\n")
+            assert "print(checked(" in first
+            assert "assert attnlab.check(" in tests
+
+
+def hidden_tests(number: str) -> list[str]:
+    return HIDDEN.findall(lesson(file_of(number), "en", "teacher"))
+
+
+@pytest.mark.parametrize("number", WITH_TASKS)
+def test_solutions_pass_the_hidden_tests(number: str) -> None:
+    chapter = run(number, FASTER.get(number, {}), is_solved=True)
+    assert "isn't written yet" not in chapter.printed
+    for tests in hidden_tests(number):
+        exec(tests, chapter)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "printed"),
+    [
+        ("K.shape[1] ** 0.5", "K.shape[1]", AssertionError, "    scores = raw_scores / Dk\n"),
+        ('"scores": scores, ', "", AssertionError, "4 of 4 steps agree"),
+        ("weights @ V}", "V @ weights}", ValueError, "my_cross_attention stopped with ValueError:"),
+        ("    return {", "    return 3, {", AttributeError, "check needs a dict of arrays by"),
+    ],
+)
+def test_mistakes_fail_the_hidden_tests_and_are_named(
+    old: str, new: str, error: type[Exception], printed: str
+) -> None:
+    chapter = run("10", {old: new}, is_solved=True)
+    assert printed in chapter.printed
+    (tests,) = hidden_tests("10")
+    with pytest.raises(error):
+        exec(tests, chapter)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=name)

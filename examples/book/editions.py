@@ -24,9 +24,9 @@ its solution is in `solutions/`.
 pages of the same slides. Each section is a slide with its first paragraph; later paragraphs are
 speaker notes, and code and answers are slides below it.
 
-Task cells have nbgrader's metadata, and `teacher` notebooks mark solutions and tests as nbgrader
-expects. So `nbgrader generate_assignment` accepts `teacher` notebooks, and `grade.py` accepts
-submissions.
+Cells of tasks and predictions have nbgrader's metadata, and `teacher` notebooks mark solutions and
+tests as nbgrader expects: `nbgrader generate_assignment` takes them, `nbgrader autograde` what
+learners hand in, and what the tests print names the mistake (`nbgrader generate_feedback`).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ HEADING = re.compile(r"^#+ ", re.MULTILINE)
 EXERCISE = re.compile(r"^\*\*(Exercise|Task|练习|任务) (\d+) ?[(（](.+?)[)）]\.?\*\*", re.MULTILINE)
 DETAILS = re.compile(r"^<details>.*?^</details>$(?!\n+</details>)", re.MULTILINE | re.DOTALL)
 ANSWER = re.compile(r"<details><summary>(Answer|答案)</summary>\s*(.*?)\s*</details>", re.DOTALL)
-SOLUTION = re.compile(r"^\[`(\w+)`\]\(book/solutions/(chapter_\d\d)\.py\)$", re.MULTILINE)
-CHECKED = re.compile(r"^print\((checked\(.+\))\)$", re.MULTILINE)
+SOLUTION = re.compile(r"^\[`(\w+)`\]\(book/solutions/chapter_(\d\d)\.py\)$", re.MULTILINE)
+CHECKED = re.compile(r"^print\(checked\((\w+), (\w+), (.+)\)\)$", re.MULTILINE)
 EMPTY = "raise NotImplementedError"
 POINTS = {"basic": 1, "medium": 2, "hard": 3, "基础": 1, "中等": 2, "难": 3}
 DIFFICULTIES = {
@@ -229,19 +229,20 @@ def nbgrader(grade_id: str, *, points: int = 0, is_solution: bool = False) -> di
     return {"nbgrader": metadata | ({"points": points} if points else {})}
 
 
-def source_of(solution: Path, function: str) -> str:
-    """The source of a function in a file."""
-    text = solution.read_text(encoding="utf-8")
+def solution(number: str, name: str) -> tuple[str, ast.FunctionDef]:
+    """The file with a chapter's solutions as text, and one of its functions."""
+    text = (SOLUTIONS / f"chapter_{number}.py").read_text(encoding="utf-8")
     for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            return ast.get_source_segment(text, node) or ""
-    raise LookupError(f"{solution.name} has no function {function}")
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return text, node
+    raise LookupError(f"chapter {number} has no solution of {name}")
 
 
 def with_solutions(text: str) -> str:
     """Prose with the sources of the solutions that it links to."""
     return SOLUTION.sub(
-        lambda match: f"```python\n{source_of(SOLUTIONS / f'{match[2]}.py', match[1])}\n```", text
+        lambda match: f"```python\n{ast.get_source_segment(*solution(match[2], match[1]))}\n```",
+        text,
     )
 
 
@@ -253,30 +254,38 @@ def empty_function(code: str) -> ast.FunctionDef | None:
     return None
 
 
-def fill_in(code: str, number: str, before: str = "", after: str = "") -> str:
-    """A code cell with its empty function solved, between the lines `before` and `after`."""
+def fill_in(code: str, number: str) -> str:
+    """A code cell with the solution in place of the last line of its empty function."""
     if not (empty := empty_function(code)):
         return code
-    solution = source_of(SOLUTIONS / f"chapter_{number}.py", empty.name)
-    (function,) = ast.parse(solution).body
-    assert isinstance(function, ast.FunctionDef)
+    text, function = solution(number, empty.name)
     is_documented = ast.get_docstring(function) is not None
-    body = solution.splitlines()[function.body[is_documented].lineno - 1 :]
+    first = function.body[is_documented].lineno
+    body = text.splitlines()[first - 1 : function.end_lineno]
     lines = code.splitlines()
     empty_line = empty.body[-1].lineno - 1
-    lines[empty_line : empty_line + 1] = [
-        *([before] if before else []),
-        *body,
-        *([after] if after else []),
-    ]
+    lines[empty_line : empty_line + 1] = ["    ### BEGIN SOLUTION", *body, "    ### END SOLUTION"]
     return "\n".join(lines) + "\n"
 
 
-def solve(script: str, number: str) -> str:
-    """The script of a chapter with the solutions in place of its empty functions."""
-    return "\n".join(
-        str(cell if cell.is_prose else replace(cell, text=fill_in(cell.text, number)))
-        for cell in cells(script)
+def hidden_tests(checked: re.Match[str], number: str) -> str:
+    """nbgrader's tests of a function: it returns the solution's steps, and all agree.
+
+    The mistake is printed by the line before them, which learners see and run too.
+    """
+    expected, name, arguments = checked.groups()
+    _, function = solution(number, name)
+    last = function.body[-1]
+    assert isinstance(last, ast.Return)
+    assert isinstance(last.value, ast.Dict)
+    steps = ", ".join(ast.unparse(key) for key in last.value.keys if key)
+    return (
+        "### BEGIN HIDDEN TESTS\n"
+        f"returned = {name}({arguments})\n"
+        f"missing = {{{steps}}} - returned.keys()\n"
+        "assert not missing, missing\n"
+        f"assert attnlab.check(returned, {expected}).agrees\n"
+        "### END HIDDEN TESTS\n"
     )
 
 
@@ -297,15 +306,11 @@ def for_audience(chapter_cells: list[Cell], number: str, audience: str) -> Itera
         if not cell.is_prose:
             if empty := empty_function(cell.text):
                 task = f"{number}-{empty.name}"
-                marks = ("    ### BEGIN SOLUTION", "    ### END SOLUTION")
-                text = fill_in(cell.text, number, *marks) if audience == "teacher" else cell.text
+                text = fill_in(cell.text, number) if audience == "teacher" else cell.text
                 yield Cell(text, False, nbgrader(task, is_solution=True))
             elif task and (match := CHECKED.search(cell.text)):
-                text = cell.text
-                if audience == "teacher":
-                    text += f"### BEGIN HIDDEN TESTS\nassert {match[1]}.agrees\n"
-                    text += "### END HIDDEN TESTS\n"
-                yield Cell(text, False, nbgrader(f"{task}-check", points=points))
+                tests = hidden_tests(match, number) if audience == "teacher" else ""
+                yield Cell(cell.text + tests, False, nbgrader(f"{task}-check", points=points))
                 task = ""
             else:
                 yield cell
