@@ -38,7 +38,6 @@ from attnlab.text.tokenizer import Tokenizer
 from attnlab.text.tokens import Token, Tokens
 
 if _typing.TYPE_CHECKING:
-    from attnlab.analysis.autoencoder import open_sparse_autoencoder
     from attnlab.analysis.edges import edges
     from attnlab.analysis.patching import attribution_patch, patch
     from attnlab.analysis.paths import path_patch
@@ -47,7 +46,6 @@ if _typing.TYPE_CHECKING:
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import Sampling
     from attnlab.training import train
-    from attnlab.training.sparse_autoencoder import sparse_autoencoder
     from attnlab.training.tuned_lens import open_tuned_lens, tuned_lens
 
 # Loaded on first use, to keep `import attnlab` fast: modules, and names with their modules.
@@ -66,11 +64,9 @@ _LAZY = {
     "compare": "attnlab.checking",
     "edges": "attnlab.analysis.edges",
     "open_atlas": "attnlab.corpus",
-    "open_sparse_autoencoder": "attnlab.analysis.autoencoder",
     "open_tuned_lens": "attnlab.training.tuned_lens",
     "patch": "attnlab.analysis.patching",
     "path_patch": "attnlab.analysis.paths",
-    "sparse_autoencoder": "attnlab.training.sparse_autoencoder",
     "train": "attnlab.training",
     "tuned_lens": "attnlab.training.tuned_lens",
 }
@@ -115,14 +111,12 @@ __all__ = [
     "multi_head_attention",
     "needs",
     "open_atlas",
-    "open_sparse_autoencoder",
     "open_trace",
     "open_tuned_lens",
     "patch",
     "path_patch",
     "self_attention",
     "softmax",
-    "sparse_autoencoder",
     "split_heads",
     "table",
     "train",

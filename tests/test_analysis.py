@@ -1049,8 +1049,6 @@ def analyses(trace: Trace) -> dict[str, Any]:
         model.config, range(50), model.tokenizer, steps=1, sequence_length=4, progress=False
     ).model
     tuned, truth = attnlab.open_tuned_lens("pocket"), open_truth()
-    sae = attnlab.open_sparse_autoencoder("pocket")
-    features = pairs[0][0].features(sae)
     return {
         "patching of pairs": attnlab.patch(*pairs, metric=target, progress=False),
         "attribution patching of pairs": attnlab.attribution_patch(*pairs, metric=target),
@@ -1063,10 +1061,6 @@ def analyses(trace: Trace) -> dict[str, Any]:
         "changes": attnlab.compare(model, trained, texts, progress=False),
         "tuned lens": tuned.of(pairs[0][0]),
         "losses of lenses": tuned.losses(model, texts),
-        "features": features,
-        "top features": features.top(1, 3),
-        "tokens of a feature": features.writes(7),
-        "an autoencoder": sae.evaluate(pairs[0]),
         "Shapley values": truth.shapley(),
         "interactions": truth.interactions("pronoun"),
         "lens": lens,

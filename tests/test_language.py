@@ -201,7 +201,7 @@ ENGLISH = re.compile(
 )
 
 FORMULAS = {
-    *("exp", "logit", "-inf", "b_dec"),
+    *("exp", "logit", "-inf"),
     *(" = x · share", " = normalised · gain + bias", "activated = "),
 }
 

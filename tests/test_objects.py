@@ -587,7 +587,6 @@ def test_results_compare_by_identity() -> None:
         "Submission",
         "Tally",
         "CachedTrace",
-        "SparseAutoencoder",
         "Differences",
     }
 

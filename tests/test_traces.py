@@ -317,7 +317,7 @@ def test_errors_name_the_trace(pairs: tuple[Traces, Traces]) -> None:
             clean[number]
     with pytest.raises(InvalidTypeError, match="a trace number must be an integer; got '1'"):
         clean["1"]  # type: ignore[call-overload]
-    for name in ("features", "embedding", "tokens"):
+    for name in ("blocks", "embedding", "tokens"):
         with pytest.raises(AttributeError, match=rf"no attribute '{name}'.*: traces\[0\]\.{name}$"):
             getattr(clean, name)
     with pytest.raises(AttributeError, match=r"Traces has no attribute 'xyzzy'$"):

@@ -447,19 +447,6 @@ def _read_header(file: Path) -> dict[str, Entry]:
     }
 
 
-def read_tensors(file: Path) -> dict[str, Array]:
-    """Read all tensors of any safetensors file, as float32."""
-    entries = _read_header(file)
-    if unreadable := [name for name, entry in entries.items() if entry.dtype not in STORED_AS]:
-        raise CheckpointError(
-            "{file}: {names} must have one of the dtypes {dtypes}",
-            file=file,
-            names=list_names(unreadable),
-            dtypes=", ".join(STORED_AS),
-        )
-    return {name: decode_tensor(entry, name, entry.read(), "f4") for name, entry in entries.items()}
-
-
 # Other kinds of files, by their first bytes.
 SIGNATURES = {
     b"version https://git-lfs": Message(

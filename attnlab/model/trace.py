@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from xarray import Dataset
 
     from attnlab.analysis.attribution import Attribution
-    from attnlab.analysis.autoencoder import SparseAutoencoder
     from attnlab.analysis.base import TokenLike
     from attnlab.analysis.circuits import Composition, TokensOfHead
-    from attnlab.analysis.features import Features
     from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
@@ -287,36 +285,6 @@ class Trace(ForwardPass):
         from attnlab.analysis.lens import LogitLens
 
         return LogitLens(self)
-
-    def features(self, sae: SparseAutoencoder, path: str | None = None) -> Features:
-        """The features that a sparse autoencoder finds in a step, and its error.
-
-        x = activations W_dec + b_dec + error
-
-        What the features miss is in the error. Sources and limits: `attnlab.sparse_autoencoder`.
-
-        Parameters
-        ----------
-        sae : from `attnlab.open_sparse_autoencoder` or `attnlab.sparse_autoencoder`
-        path : of the step x, (T, D); None for the one that it was trained on
-
-        Returns
-        -------
-        Features
-            `.activations` (T, n), `.reconstruction` and `.error`; `.top(token)` gives a token's
-            strongest features, `.writes(feature)` what one adds to the logits, `.scaled(feature,
-            0)` an edit
-
-        Examples
-        --------
-        >>> features = trace.features(attnlab.open_sparse_autoencoder("pocket"))
-        >>> trace.edited(features.scaled(17, 0)).next_tokens()
-        """
-        from attnlab.analysis.autoencoder import SparseAutoencoder
-        from attnlab.analysis.features import Features
-
-        check_kind(sae, SparseAutoencoder, "sae")
-        return Features(self, sae, path)
 
     def attribution(
         self, token: TokenLike, against: TokenLike | None = None, position: int | str = -1

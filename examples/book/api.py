@@ -7,10 +7,8 @@ from typing import Any
 
 import attnlab
 from attnlab.analysis.attribution import Attribution, ByToken
-from attnlab.analysis.autoencoder import SparseAutoencoder
 from attnlab.analysis.circuits import Composition, TokensOfHead, TokensRead
 from attnlab.analysis.edges import Circuit, Edges, MeanCircuit, MeanEdges
-from attnlab.analysis.features import FeatureEvaluation, Features, TokensOfFeature, TopFeatures
 from attnlab.analysis.flow import Rollout, ValueWeighted, ValueWeightedHeads
 from attnlab.analysis.gradients import Gradients
 from attnlab.analysis.jobs import HeadJobs
@@ -51,7 +49,6 @@ ANALYSES = (
     *(MeanLens, MeanAttribution, Changes),
     *(open_truth, Truth, Shapley, Interactions, Methods),
     *(TunedLens, TunedStops, LensLosses),
-    *(SparseAutoencoder, Features, TopFeatures, TokensOfFeature, FeatureEvaluation),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
     *(Atlas, Measured, HeadProfile, Passage, Standout, Difference, Explorer),
 )

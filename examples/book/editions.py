@@ -44,7 +44,8 @@ from typing import Any
 
 EXAMPLES = Path(__file__).parent.parent
 CHAPTERS = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
-LATER = [EXAMPLES / "later" / f"{name}.py" for name in ("rope", "mla", "moe")]  # without exercises
+LATER_NAMES = ("rope", "mla", "moe", "sparse_autoencoder")
+LATER = [EXAMPLES / "later" / f"{name}.py" for name in LATER_NAMES]  # without exercises
 MARK = re.compile(r"^<!-- ([0-9a-f]{8}|new) -->\n", re.MULTILINE)
 PROSE = "# %% [markdown]\n"
 

@@ -1,6 +1,7 @@
-"""The pages on later models: what they say holds, and their numbers may be changed."""
+"""The pages on later models and methods: what they say holds, and their numbers may be changed."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,13 @@ CHANGES: dict[str, Changes] = {
     "rope": {"a fast base": {"BASE = 10_000": "BASE = 10"}, "nowhere": {"FAR = 1_000": "FAR = 0"}},
     "mla": {"thin": {"LATENT = 64": "LATENT = 3"}, "one token": {"The dog chased the": ""}},
     "moe": {"one": {"EXPERTS, ACTIVE = 8, 2": "EXPERTS, ACTIVE = 5, 1"}},
+    "sparse_autoencoder": {
+        "few": {
+            "FEATURES, ACTIVE = 256, 8": "FEATURES, ACTIVE = 9, 1",
+            "STEPS, BATCH, RATE = 300, 512": "STEPS, BATCH, RATE = 2, 30",
+            'TOKEN = "The dog chased the ball, but it", -1': 'TOKEN = "The dog", 0',
+        }
+    },
 }
 
 
@@ -67,3 +75,40 @@ def test_an_mlp_is_a_sum_of_experts() -> None:
     assert (np.diff(errors) < 0).all()
     assert errors[-1] < 1e-5
     assert re.search(r"tokens for each expert: \[1, 1, 3", page.printed)
+
+
+def test_sparse_autoencoder() -> None:
+    page = run_unchanged("sparse_autoencoder")
+    assert page["explained"] > 0.9
+    assert ((page["found"] > 0).sum(axis=1) == 8).mean() > 0.9
+    assert np.linalg.norm(page["W_dec"], axis=1) == pytest.approx(1)
+    assert "on it it it it it; without it" in page.printed
+    assert "8 of 256 features explain 0.90 of the variance" in page.printed
+
+
+def test_gradients_of_the_sparse_autoencoder_equal_finite_differences() -> None:
+    page = run(
+        "sparse_autoencoder", {"STEPS, BATCH, RATE = 300, 512": "STEPS, BATCH, RATE = 1, 40"}
+    )
+    x, rng = page["batch"] - page["center"], np.random.default_rng(0)
+    W = np.random.default_rng(0).normal(size=(256, 128))
+    W /= np.linalg.norm(W, axis=1, keepdims=True)
+    initial = [W.T, np.zeros(256), W]
+    z = x @ W.T
+    kept = np.argsort(np.argsort(-z, axis=1), axis=1) < 8
+
+    def loss(W_enc: Any, b_enc: Any, W_dec: Any) -> float:
+        activations = np.where(kept, np.maximum(x @ W_enc + b_enc, 0), 0)
+        return float(np.square(activations @ W_dec - x).sum(axis=1).mean())
+
+    for number, gradient in enumerate(page["gradients"]):
+        step = 1e-6 * rng.normal(size=gradient.shape)
+        plus, minus = initial.copy(), initial.copy()
+        plus[number], minus[number] = initial[number] + step, initial[number] - step
+        difference = (loss(*plus) - loss(*minus)) / 2
+        assert (gradient * step).sum() == pytest.approx(difference, rel=1e-4)
+    # Adam's first step is RATE times the sign of the gradient.
+    moved = page["W_enc"] - initial[0]
+    assert moved == pytest.approx(-0.003 * np.sign(page["gradients"][0]), abs=1e-4)
+    dead = np.linalg.norm(page["gradients"][2], axis=1) == 0
+    assert page["W_dec"][dead] == pytest.approx(W[dead])
