@@ -43,10 +43,10 @@ from attnlab.errors import (
 )
 from attnlab.pocket.grammar import sample
 from attnlab.support.blas import one_thread, use_one_thread
+from attnlab.support.scale import WEIGHTS
 from attnlab.support.sealed import read_sealed, write_sealed
 from attnlab.support.tables import format_with_error
 from attnlab.views.colours import LIGHT
-from attnlab.views.scale import WEIGHTS
 
 
 @pytest.fixture(scope="module")

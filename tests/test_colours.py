@@ -15,9 +15,9 @@ from streams import Stream
 
 import attnlab
 from attnlab import GPT2, Trace
+from attnlab.support.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
 from attnlab.views.page.page import style
-from attnlab.views.scale import DIFFERENCE, SHADES, WEIGHTS, Scale
 from attnlab.views.shown import labelled_step
 from attnlab.views.terminal import Terminal
 

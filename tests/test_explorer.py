@@ -33,8 +33,8 @@ needs("uvicorn", "explore")
 
 import uvicorn  # noqa: E402
 
-from attnlab.model import explorer as room  # noqa: E402
-from attnlab.model.explorer import Explorer, size_of  # noqa: E402
+from attnlab.views import explorer as room  # noqa: E402
+from attnlab.views.explorer import Explorer, size_of  # noqa: E402
 from attnlab.views.page import overview  # noqa: E402
 
 TEXT = "The dog chased the ball, but it"

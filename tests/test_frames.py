@@ -120,7 +120,7 @@ def test_invalid_exports(odd: GPT2, export: Any, message: str) -> None:
         ("views.frames", "pandas", "frames"),
         ("views.frames", "xarray", "frames"),
         ("views.sheets", "xlsxwriter", "sheets"),
-        ("model.explorer", "uvicorn", "explore"),
+        ("views.explorer", "uvicorn", "explore"),
     ],
 )
 def test_without_an_optional_library(

@@ -32,6 +32,7 @@ from attnlab.cli.arguments import parser
 from attnlab.cli.command import main
 from attnlab.corpus import MEASURES
 from attnlab.errors import InvalidValueError
+from attnlab.steps.labels import TOKEN_AXES
 from attnlab.support import language
 from attnlab.support.formats import FORMATS
 from attnlab.support.language import language_of, using_language
@@ -39,7 +40,7 @@ from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise, say, tr
 from attnlab.support.tables import Table, display_width, header
 from attnlab.views.explanations import ACTIVATIONS, EXPLANATIONS, Derivation
 from attnlab.views.purposes import PURPOSES
-from attnlab.views.shown import SHOW_ALL, TOKEN_AXES
+from attnlab.views.shown import SHOW_ALL
 
 PACKAGE = Path(attnlab.__file__).parent
 VIEWS = PACKAGE / "views"

@@ -16,8 +16,8 @@ from runs import replace_tokens, stored_steps
 import attnlab
 from attnlab import GPT2, Token, Tokens, causal_mask
 from attnlab.analysis.base import Analysis, heads_axis, numbered_axis
+from attnlab.steps.labels import Axis, label
 from attnlab.views.colours import DARK, LIGHT
-from attnlab.views.shown import Axis, label
 
 VOID = {"br", "img", "hr", "meta", "link", "input"}
 

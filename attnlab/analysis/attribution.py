@@ -20,9 +20,9 @@ from attnlab.analysis.base import (
 from attnlab.equations import AnyArray, Array, deviation, mean
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
+from attnlab.steps.labels import Axis
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table
-from attnlab.views.shown import Axis
 
 # The tolerance of a sum, relative to the sum of its terms' absolute values.
 TOLERANCE = 1e-4

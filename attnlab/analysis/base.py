@@ -13,17 +13,18 @@ import numpy as np
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import at
-from attnlab.support.checks import as_floats
+from attnlab.steps.labels import Axis, Grid, axis_of, token_index
+from attnlab.support import door
+from attnlab.support.checks import as_floats, as_index
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Paragraph, Table, matrix_table
 from attnlab.text.tokens import Token, Tokens
-from attnlab.views.positions import as_index, token_index
-from attnlab.views.shown import Axis, Grid, axis_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Picture
+
 
 # The classes of attnlab.model, which can't be imported here, since it imports the analyses.
 Trace: TypeAlias = Any
@@ -82,10 +83,8 @@ class Analysis(Document):
         return [Grid(self.title, numbers, (rows, columns), texts, decimals=self.decimals)]
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import document_view
-
         notes = map(Paragraph, filter(None, (self.meaning, self.note)))
-        return document_view(self, [self.title, *self._grids(), *self._below_grids(), *notes])
+        return door.document_view(self, [self.title, *self._grids(), *self._below_grids(), *notes])
 
     def _below_grids(self) -> list[str | Table]:
         """What a notebook shows below the heatmaps: the lines of text that `print` shows."""
@@ -108,10 +107,8 @@ class Analysis(Document):
             displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
             and `.alt`, the alt text.
         """
-        from attnlab.views.plot import drawing_in, plot_table
-
-        with drawing_in(language):
-            return plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
+        with door.drawing_in(language):
+            return door.plot_table(*self._grid(), self.title, ax, tokens, self._cell_tokens())
 
 
 class TraceSequence(Sequence[Trace]):

@@ -13,11 +13,11 @@ from attnlab.equations import AnyArray, Array, Ids, mean, transpose
 from attnlab.errors import InvalidValueError, quoted
 from attnlab.forward.products import r_factor
 from attnlab.steps import read_only
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_count
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, header
 from attnlab.text.tokens import Token
-from attnlab.views.shown import Axis
 
 FRAMEWORK_PAPER = "Elhage et al., “A Mathematical Framework for Transformer Circuits” (2021)"
 

@@ -38,16 +38,18 @@ from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.gradients import affine_x, layer_norm_gradient
 from attnlab.steps import at, read_only
+from attnlab.steps.labels import Axis, Grid
+from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Table, format_with_error, header
-from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Picture
+
 
 # The maximum number of edges in a table or picture.
 EDGES_SHOWN = 20
@@ -132,10 +134,8 @@ class Edges(Analysis):
         ax : matplotlib Axes to draw into; None for a new figure
         language : "en", or "zh" for Chinese; None for the user's, see `Trace.to_html`
         """
-        from attnlab.views.plot import drawing_in, plot_graph
-
         n = as_count(n, "n", least=1)
-        with drawing_in(language):
+        with door.drawing_in(language):
             edges = [
                 (node_name(sender), node_name(receiver), input_name(receiver), effect)
                 for sender, receiver, effect in self.strongest(min(n, self._count))
@@ -151,7 +151,7 @@ class Edges(Analysis):
                 for x, column in columns.items()
                 for y, name in enumerate(column)
             }
-            return plot_graph(nodes, edges, say(self.title), ax)
+            return door.plot_graph(nodes, edges, say(self.title), ax)
 
     def _grid(self) -> tuple[AnyArray, Axis, Axis]:
         return (

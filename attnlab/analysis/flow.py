@@ -10,13 +10,14 @@ from attnlab.analysis.base import Analysis, Trace, heads_axis, positions_of
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
 from attnlab.steps import read_only
+from attnlab.steps.labels import Axis, axis_of
+from attnlab.support import door
 from attnlab.support.messages import Message
-from attnlab.views.shown import Axis, axis_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Picture
 
 
 class Rollout(Analysis):
@@ -118,12 +119,11 @@ class ValueWeightedHeads(ValueWeighted):
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
         from attnlab.support.messages import say
-        from attnlab.views.plot import drawing_in, plot_tiles, tile_of
 
         axes = self._queries, self._keys
-        tiles = self.lengths[tile_of(self.lengths, *axes, tokens)]
-        with drawing_in(language):
-            return plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
+        tiles = self.lengths[door.tile_of(self.lengths, *axes, tokens)]
+        with door.drawing_in(language):
+            return door.plot_tiles(tiles, *axes, say(self._plot_title), ax, tokens)
 
 
 def weighted_value_norms(head: Trace) -> Array:

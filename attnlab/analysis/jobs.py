@@ -12,12 +12,12 @@ from attnlab.analysis.base import Analysis, Trace, heads_axis, named_axis, numbe
 from attnlab.equations import AnyArray, Mask
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps import read_only
+from attnlab.steps.labels import Axis, Grid
 from attnlab.support.checks import check_choice
 from attnlab.support.messages import Message
+from attnlab.support.scale import WEIGHTS
 from attnlab.support.tables import Table
 from attnlab.text.tokens import Tokens
-from attnlab.views.scale import WEIGHTS
-from attnlab.views.shown import Axis, Grid
 
 # A function of a text's tokens that returns bool (T, T), the keys that each query should attend to.
 # Queries without keys are ignored.

@@ -22,13 +22,12 @@ from attnlab.equations import AnyArray, Array, Ids
 from attnlab.errors import InvalidValueError
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
+from attnlab.steps.labels import Axis, Grid, label, token_index
 from attnlab.support.checks import as_count, check_choice
 from attnlab.support.messages import Message
+from attnlab.support.scale import PROBABILITIES
 from attnlab.support.tables import ELLIPSIS, Paragraph, Table, elide
 from attnlab.text.tokens import Token
-from attnlab.views.positions import token_index
-from attnlab.views.scale import PROBABILITIES
-from attnlab.views.shown import Axis, Grid, label
 
 # Columns in a printed table.
 COLUMNS_SHOWN = 12

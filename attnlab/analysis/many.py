@@ -25,10 +25,10 @@ from attnlab.analysis.lens import OneToken, decode_stream, points_of, ranks_and_
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError
 from attnlab.steps import at, read_only
+from attnlab.steps.labels import Axis
+from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, format_with_error, header
-from attnlab.views.positions import as_index
-from attnlab.views.shown import Axis
 
 # Tokens that are computed side by side: enough for fast matrix products, with little memory.
 TOKENS_IN_GROUP = 512

@@ -47,11 +47,11 @@ from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
 from attnlab.forward.edits import changed_step, check_paths, edit_run
 from attnlab.forward.slices import final_row, with_step
 from attnlab.steps import Graph, at, read_only
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_flag
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, format_with_error, header
-from attnlab.views.shown import Axis
 
 HEADS = "blocks.*.attention.heads.*.context"
 

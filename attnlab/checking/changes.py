@@ -15,11 +15,11 @@ from attnlab.errors import InvalidValueError
 from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.steps import at, read_only
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import check_kind, check_texts
 from attnlab.support.console import progress_bar
 from attnlab.support.messages import Message
 from attnlab.support.tables import Table, format_with_error, header
-from attnlab.views.shown import Axis
 
 # Parts that a table shows.
 PARTS_SHOWN = 20

@@ -34,10 +34,11 @@ from attnlab.forward.edits import inputs_of
 from attnlab.forward.forward_pass import ForwardPass
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Result, Run, at
+from attnlab.steps.labels import TOKEN_AXES, label
+from attnlab.support import door
 from attnlab.support.messages import Message, recognise
 from attnlab.support.tables import Document, Heading, Paragraph, Table, header
 from attnlab.text.tokens import Tokens
-from attnlab.views.shown import TOKEN_AXES, label
 
 # Large compared with float32's epsilon, 2⁻²³, and small enough for effects to be linear in it.
 PERTURBATION = 2.0**-17
@@ -141,9 +142,7 @@ class Stages(Document):
         return self.first is None
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import document_view
-
-        return document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
+        return door.document_view(self, [*self.pieces(), Paragraph(STAGES_NOTE)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

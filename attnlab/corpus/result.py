@@ -35,10 +35,13 @@ from attnlab.errors import (
 )
 from attnlab.model.gpt2 import GPT2
 from attnlab.steps import Numbered, read_only
+from attnlab.steps.labels import Axis, Grid
+from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path
 from attnlab.support.language import ENGLISH, using_language
 from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise
+from attnlab.support.scale import WEIGHTS, Scale
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import (
     Document,
@@ -49,17 +52,14 @@ from attnlab.support.tables import (
     header,
     printable,
 )
-from attnlab.views.scale import WEIGHTS, Scale
-from attnlab.views.shown import Axis, Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import ArrayLike
     from xarray import Dataset
 
-    from attnlab.model.explorer import Explorer
+    from attnlab.support.door import Explorer, Picture
     from attnlab.text.tokens import Tokens
-    from attnlab.views.plot import Picture
 
 FORMAT = "2"
 
@@ -285,18 +285,17 @@ class HeadProfile(Analysis):
         self, ax: Axes | None = None, tokens: slice | None = None, *, language: str | None = None
     ) -> Picture:
         from attnlab.support.messages import say
-        from attnlab.views.plot import drawing_in, plot_profile
 
         numbers = np.stack([measure.mean.ravel() for measure in self._measured])
         errors = np.stack([measure.error.ravel() for measure in self._measured])
         selected = int(np.ravel_multi_index(self._index, self._measured[0].mean.shape))
-        with drawing_in(language):
-            return plot_profile([*self.measures], numbers, errors, selected, say(self.title), ax)
+        with door.drawing_in(language):
+            return door.plot_profile(
+                [*self.measures], numbers, errors, selected, say(self.title), ax
+            )
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import document_view
-
-        return document_view(self)  # the measures have different units
+        return door.document_view(self)  # the measures have different units
 
     def _tables(self) -> Iterator[Table]:
         lines: list[tuple[str, ...]] = [header("measure", "mean", "error", "rank", "texts")]
@@ -574,8 +573,6 @@ class Atlas(Document, Mapping[str, Measured]):
         yield Paragraph(Measured.note)
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import document_view
-
         axes = numbered_axis("layer", self.n_layer), numbered_axis("head", self.n_head)
         grids = [
             Grid(self[name].short_title, self[name].mean, axes, fixed_scale=self[name].scale)
@@ -583,7 +580,7 @@ class Atlas(Document, Mapping[str, Measured]):
             if is_per_head(name) and split_name(name)[1] == ALL_TOKENS
         ]
         title, *others = (piece for piece in self.pieces() if isinstance(piece, str))
-        return document_view(self, [title, *grids, *others])
+        return door.document_view(self, [title, *grids, *others])
 
     @property
     def title(self) -> str:
@@ -631,8 +628,6 @@ class Atlas(Document, Mapping[str, Measured]):
     @property
     def dataset(self) -> Dataset:
         """All measures as an xarray Dataset; loss is an attribute."""
-        from attnlab.views.frames import grid
-
         heads = self._per_head()
         numbers = {
             kind: np.stack([getattr(self[name], kind) for name in heads])
@@ -641,7 +636,7 @@ class Atlas(Document, Mapping[str, Measured]):
         about = {"texts": self.texts, "tokens": self.tokens, "model": self.model}
         if "loss" in self.measures:
             about |= {"loss": float(self["loss"].mean), "loss_error": float(self["loss"].error)}
-        return grid(numbers, {"measure": [*heads], "layer": None, "head": None}, about)
+        return door.grid(numbers, {"measure": [*heads], "layer": None, "head": None}, about)
 
     def to_html(self, *, language: str | None = None) -> str:
         """A page with a map of every measure; each cell links to its head's passages.
@@ -652,10 +647,8 @@ class Atlas(Document, Mapping[str, Measured]):
         ----------
         language : as in `Trace.to_html`
         """
-        from attnlab.views.page.atlas import page
-
         self._per_head()
-        return page(self, language)
+        return door.atlas_page(self, language)
 
     def explore(
         self,
@@ -678,11 +671,9 @@ class Atlas(Document, Mapping[str, Measured]):
         Explorer
             as in `GPT2.explore`; `.url` opens the atlas
         """
-        from attnlab.model.explorer import Explorer
-
         self._per_head()
         self._check_model(model)
-        return Explorer(model, text_or_ids, port=port, language=language, atlas=self)
+        return door.Explorer(model, text_or_ids, port=port, language=language, atlas=self)
 
     def _check_model(self, model: GPT2) -> None:
         """Raise if a model's heads or tokens differ from the atlas's."""

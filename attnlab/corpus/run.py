@@ -30,12 +30,12 @@ from attnlab.errors import (
     WorkerError,
 )
 from attnlab.model.gpt2 import GPT2
+from attnlab.support import door
 from attnlab.support.blas import one_thread
 from attnlab.support.checks import as_count, as_flag, attribute, check_kind, reraised_as
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path, lock_file, make_directory, write_atomically
 from attnlab.support.sealed import Shapes, check_run, read_sealed, sha256, write_sealed
-from attnlab.views.page.atlas import page
 
 # The format of the files with chunks' tallies.
 FORMAT = "3"
@@ -155,7 +155,9 @@ def atlas(
         if path is not None:
             result.save(path / RESULT)
             if any(map(is_per_head, result)):  # the page shows heads only
-                write_atomically(path / PAGE, page(result, in_atlas_directory=True).encode())
+                write_atomically(
+                    path / PAGE, door.atlas_page(result, in_atlas_directory=True).encode()
+                )
     return result
 
 

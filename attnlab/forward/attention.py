@@ -20,6 +20,7 @@ from attnlab.equations import Array, Mask
 from attnlab.forward import fast
 from attnlab.forward.products import Product
 from attnlab.steps import Numbered, Part, Result, Run, Step, view_of
+from attnlab.support import door
 from attnlab.support.files import FilePath
 from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens
@@ -28,9 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from attnlab.views.explanation import Explanation
-    from attnlab.views.notebook import View
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Explanation, Picture, View
+
 
 # The steps of multi-head attention that have a head axis.
 PER_HEAD = (
@@ -150,10 +150,8 @@ class Attention(Result):
             a notebook displays it, `.save("picture.svg")` writes it; it has `.axes`, `.figure` and
             `.alt`, a description
         """
-        from attnlab.views.plot import drawing_in, plot_step
-
-        with drawing_in(language):
-            return plot_step(self, step, ax, tokens)
+        with door.drawing_in(language):
+            return door.plot_step(self, step, ax, tokens)
 
     def show(self, tokens: slice | None = None) -> View:
         """Return the notebook view of selected tokens.
@@ -162,9 +160,7 @@ class Attention(Result):
         ----------
         tokens : as in `plot`
         """
-        from attnlab.views.notebook import view_of_tokens
-
-        return view_of_tokens(self, tokens)
+        return door.view_of_tokens(self, tokens)
 
     def to_dataframe(self, step: str = "weights") -> DataFrame:
         """Return a step of one head as a labelled pandas DataFrame.
@@ -180,9 +176,7 @@ class Attention(Result):
             position and symbol: `frame.loc[11]`, `frame.xs("Ġhot", level="key_token", axis=1)`, or
             `frame.stack(["key", "key_token"])` for one line per pair
         """
-        from attnlab.views.frames import dataframe
-
-        return dataframe(self, step)
+        return door.dataframe(self, step)
 
     def to_xlsx(self, path: FilePath) -> None:
         """Write a spreadsheet with live formulas: change a number, and later steps update.
@@ -200,9 +194,7 @@ class Attention(Result):
         InvalidValueError
             If it would have more than a million cells
         """
-        from attnlab.views.sheets import write_sheets
-
-        write_sheets(self, path)
+        door.write_sheets(self, path)
 
     @property
     def scores_shape(self) -> tuple[int, ...]:

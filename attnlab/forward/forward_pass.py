@@ -36,7 +36,7 @@ from attnlab.support.messages import Message
 from attnlab.text.tokens import Tokens, as_ids, check_ids
 
 if TYPE_CHECKING:
-    from attnlab.views.explanation import Explanation
+    from attnlab.support.door import Explanation
 
 # The number of multiplications allowed just to show a table; they take less than 50 ms.
 MAX_MULTIPLICATIONS = 10**9

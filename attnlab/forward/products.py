@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from attnlab.equations import Array, transpose
 from attnlab.errors import InvalidValueError
+from attnlab.support import door
 from attnlab.support.checks import as_floats
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import Document, Heading, Paragraph, Table
@@ -17,7 +18,8 @@ from attnlab.support.tables import Document, Heading, Paragraph, Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Picture
+
 
 # The number of singular values that a table shows.
 VALUES_SHOWN = 8
@@ -146,11 +148,9 @@ class Product(Document):
         ----------
         ax : matplotlib Axes to draw into; None for a new figure
         """
-        from attnlab.views.pictures import curves
-
         values = self.singular_values
         count = np.arange(1, len(values) + 1)
-        return curves({"singular values": values}, count, title=self.title, ax=ax)
+        return door.curves({"singular values": values}, count, title=self.title, ax=ax)
 
 
 def r_factor(W: Array) -> Array:

@@ -1,8 +1,7 @@
 """The GPT2 class and its results.
 
 `gpt2` has the model; `trace` the result of `model.trace(text)`, `traces` that of several texts;
-`generation` and `sampling` continue a text; `recordings` reads and writes trace files; `explorer`
-serves the page.
+`generation` and `sampling` continue a text; `recordings` reads and writes trace files.
 """
 
 from attnlab.model.gpt2 import GPT2

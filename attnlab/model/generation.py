@@ -16,6 +16,7 @@ from attnlab.forward.parameters import Parameters
 from attnlab.model.sampling import Sampling
 from attnlab.model.trace import NextToken, Trace, trace_of
 from attnlab.steps import at
+from attnlab.support import door
 from attnlab.support.checks import as_count, as_texts
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Table, header
@@ -92,9 +93,7 @@ class Generation(Document):
         yield Table(lines, left=(2, 3))
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import generation_view
-
-        return generation_view(self)
+        return door.generation_view(self)
 
 
 def generation_steps(

@@ -26,8 +26,9 @@ from attnlab.forward.edits import Edit, check_paths
 from attnlab.forward.parameters import Parameters, parameter_count
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import graph_of
-from attnlab.support.checks import as_count, as_flag, as_numpy, check_kind, reraised_as
-from attnlab.support.files import as_path, make_directory, write_atomically
+from attnlab.support import door
+from attnlab.support.checks import as_flag, as_numpy, check_kind, reraised_as
+from attnlab.support.files import as_path, make_directory
 from attnlab.support.formats import CONFIG
 from attnlab.support.messages import MODEL_TEMPLATE, Message, recognise, say
 from attnlab.support.names import hint_for_model
@@ -36,11 +37,10 @@ from attnlab.text.tokenizer_files import has_tokenizer_files
 from attnlab.text.tokens import Tokens
 
 if TYPE_CHECKING:  # imported at run time only by the methods that need them
-    from attnlab.model.explorer import Explorer
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import SamplingSettings
     from attnlab.model.traces import Traces
-    from attnlab.views.notebook import View
+    from attnlab.support.door import Explorer, View
 
 
 OFFLINE_HINT = Message('The model "pocket" comes with attnlab and needs no network')
@@ -438,9 +438,7 @@ class GPT2:
             `.url` is the link: keep it private, as it grants access. `.stop()` ends the server, as
             does `with`.
         """
-        from attnlab.model.explorer import Explorer
-
-        return Explorer(self, text_or_ids, port=port, language=language)
+        return door.Explorer(self, text_or_ids, port=port, language=language)
 
     def playground(
         self,
@@ -467,23 +465,7 @@ class GPT2:
         InvalidValueError
             The model has more than 300 MB of parameters, or its tokenizer isn't GPT-2's.
         """
-        from attnlab.checkpoints.rules import rules
-        from attnlab.support.language import language_of
-        from attnlab.views.notebook import frame
-        from attnlab.views.page.page import START, as_page_path
-        from attnlab.views.page.playground import playground
-
-        file = None if path is None else as_page_path(path)
-        language, height = language_of(language), as_count(height, "height", least=1)
-        tokenizer = self.tokenizer.as_data()
-        if text_or_ids is None:
-            text_or_ids = self.tokenizer.encode(START)[: self.config.n_positions]
-        trace = self.trace(text_or_ids)
-        page = playground(trace, tokenizer, rules(), language)
-        if file is None:
-            return frame(page, "The playground", height, "model.playground('model.html')")
-        write_atomically(file, page.encode())
-        return None
+        return door.playground(self, path, text_or_ids, language, height)
 
     def __repr__(self) -> str:
         config = self.config

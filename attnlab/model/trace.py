@@ -17,6 +17,7 @@ from attnlab.forward.edits import Edit, edit_run
 from attnlab.forward.forward_pass import ForwardPass, KeyValueCache
 from attnlab.forward.parameters import Parameters
 from attnlab.steps import Step
+from attnlab.support import door
 from attnlab.support.checks import as_count, as_float, check_kind, reraised_as
 from attnlab.support.files import FilePath
 from attnlab.support.messages import EDITED_TEMPLATE, Message, recognise, say
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients
     from attnlab.analysis.jobs import HeadJobs, Job
     from attnlab.analysis.lens import LogitLens
-    from attnlab.views.notebook import View
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Picture, View
 
 
 class Trace(ForwardPass):
@@ -133,9 +133,7 @@ class Trace(ForwardPass):
         record(self, path, parts)
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import trace_view
-
-        return trace_view(self)
+        return door.trace_view(self)
 
     @property
     def attentions(self) -> tuple[Array, ...]:
@@ -183,10 +181,8 @@ class Trace(ForwardPass):
             displayed in a notebook; `.save("picture.svg")` writes it. It has `.axes`, `.figure`
             and `.alt`, the alt text.
         """
-        from attnlab.views.plot import drawing_in, plot_heads
-
-        with drawing_in(language):
-            return plot_heads(self, step, ax, tokens)
+        with door.drawing_in(language):
+            return door.plot_heads(self, step, ax, tokens)
 
     def plot_tokens(
         self,
@@ -205,10 +201,8 @@ class Trace(ForwardPass):
         query : the attending token: its index, which may be negative, or its text, such as "it"
         ax, language : as for `plot`
         """
-        from attnlab.views.plot import drawing_in, plot_tokens
-
-        with drawing_in(language):
-            return plot_tokens(self, layer, head, query, ax)
+        with door.drawing_in(language):
+            return door.plot_tokens(self, layer, head, query, ax)
 
     def to_xarray(
         self, steps: Sequence[str] = ("input", "mid", "output", "Q", "K", "V", "weights", "context")
@@ -227,9 +221,7 @@ class Trace(ForwardPass):
             key_token and position_token are the tokens' symbols. For example,
             `data.weights.sel(layer=0, head=3, query=11)`
         """
-        from attnlab.views.frames import dataset
-
-        return dataset(self, steps)
+        return door.dataset(self, steps)
 
     def to_xlsx(self, path: FilePath, layer: int | None = None, head: int | None = None) -> None:
         """Write a spreadsheet whose cells are formulas, see `Attention.to_xlsx`.
@@ -244,15 +236,13 @@ class Trace(ForwardPass):
         --------
         >>> trace.to_xlsx("head.xlsx", layer=1, head=2)
         """
-        from attnlab.views.sheets import write_model
-
         if layer is not None:
             attention = self.blocks.item(layer).attention
             (attention if head is None else attention.heads.item(head)).to_xlsx(path)
         elif head is not None:
             raise InvalidValueError("head {head} needs a layer. Give layer= too", head=quoted(head))
         else:
-            write_model(self, path)
+            door.write_model(self, path)
 
     def next_tokens(self, k: int = 5) -> NextTokens:
         """The k most probable next tokens, most probable first.
@@ -487,9 +477,7 @@ class Trace(ForwardPass):
         InvalidValueError
             Q, K, V or logits contain NaN, or numbers too large for the page's float32.
         """
-        from attnlab.views.page.page import page
-
-        return page(self._traces_with(other), language)
+        return door.page(self._traces_with(other), language)
 
     def show(
         self, other: Trace | None = None, height: int = 720, *, language: str | None = None
@@ -501,11 +489,11 @@ class Trace(ForwardPass):
         other, language : as for `to_html`
         height : of the frame, in pixels
         """
-        from attnlab.views.notebook import frame
-
         height = as_count(height, "height", least=1)
         page = self.to_html(other, language=language)
-        return frame(page, f"The page of {say(self.title)}", height, "trace.save('attention.html')")
+        return door.frame(
+            page, f"The page of {say(self.title)}", height, "trace.save('attention.html')"
+        )
 
     def save(
         self,
@@ -524,9 +512,7 @@ class Trace(ForwardPass):
         path : such as "attention.html"; an existing file is replaced
         other, language : as for `to_html`
         """
-        from attnlab.views.page.page import save
-
-        save(path, self._traces_with(other), language)
+        door.save(path, self._traces_with(other), language)
 
     def _traces_with(self, other: Trace | None) -> list[Trace]:
         """The traces that a page shows."""
@@ -594,6 +580,4 @@ class NextTokens(Document, tuple[NextToken, ...]):
         yield Table(lines, left=(1, 2))
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import candidates_view
-
-        return candidates_view(self)
+        return door.candidates_view(self)

@@ -22,10 +22,10 @@ from attnlab.forward.parameters import Parameters
 from attnlab.forward.slices import TextRun
 from attnlab.model.trace import Trace
 from attnlab.steps import Numbered, Part, ReadOnly
+from attnlab.steps.labels import label
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, elide, header
 from attnlab.text.tokens import Tokens, Vocabulary
-from attnlab.views.shown import label
 
 if TYPE_CHECKING:
     from attnlab.analysis.gradients import Gradients

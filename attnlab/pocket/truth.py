@@ -55,11 +55,11 @@ from attnlab.pocket.grammar import (
     corpus,
 )
 from attnlab.steps import at, read_only
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_float, check_choice, check_kind
 from attnlab.support.files import write_atomically
 from attnlab.support.messages import Message
 from attnlab.support.tables import Document, Heading, Table, header
-from attnlab.views.shown import Axis
 
 DIRECTORY = Path(__file__).parent
 FILE, CARD = DIRECTORY / "truth.npz", DIRECTORY / "TRUTH_CARD.md"

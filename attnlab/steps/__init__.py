@@ -3,13 +3,13 @@
 Read `declaration` first (a step's axes, formula and equation), then `graph` (the steps it needs, by
 path, such as `blocks.3.attention.weights`), `run` (the arrays computed so far, and how to compute
 the others) and `result` (what users access: `trace.blocks[3].attention` is a view of the steps of a
-run below a path), with its `parts`. `completion` completes names in IPython. A part has no
-reference to the result that contains it, so memory is freed as soon as it is unused.
+run below a path). `labels` names the indices of a step's axes; `completion` completes names in
+IPython. A part has no reference to the result that contains it, so memory is freed as soon as it is
+unused.
 """
 
 from attnlab.steps.declaration import Step
 from attnlab.steps.graph import Formulas, Graph, Node, as_data, graph_of, steps_below
-from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.result import (
     Computation,
     ReadOnly,
@@ -21,7 +21,8 @@ from attnlab.steps.result import (
     step_at,
     view_of,
 )
-from attnlab.steps.run import Run, is_finite, overflow_error, read_only
+from attnlab.steps.run import Run, is_finite, overflow_error
+from attnlab.support.parts import Numbered, Part, read_only
 
 __all__ = [
     "Formulas",

@@ -10,8 +10,8 @@ import re
 from types import ModuleType
 from typing import Any
 
-from attnlab.steps.parts import Numbered
 from attnlab.support.names import with_dots
+from attnlab.support.parts import Numbered
 
 # Text before the cursor: a variable, the path from it to a part, and the beginning of a name.
 TYPED_PATH = re.compile(r"(?:.*[^\w.\])])?([^\W\d]\w*)((?:\.\w+|\[-?\d+\])*)\.(\w*)", re.DOTALL)

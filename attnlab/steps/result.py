@@ -13,15 +13,16 @@ from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
 from attnlab.steps.declaration import Step, parameters_of
 from attnlab.steps.graph import as_data, steps_below
-from attnlab.steps.parts import Numbered, Part
 from attnlab.steps.run import Run
+from attnlab.support import door
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, join_messages, recognise
 from attnlab.support.names import dots_hint, hint_for
+from attnlab.support.parts import Numbered, Part
 from attnlab.support.tables import align, header
 
 if TYPE_CHECKING:
-    from attnlab.views.explanation import Explanation
+    from attnlab.support.door import Explanation
 
 
 class Computation(NamedTuple):
@@ -196,9 +197,7 @@ class Result(ReadOnly, StdoutSafe):
         key: int | str | None = None,
     ) -> Explanation:
         """The arithmetic of one number of a step, given the step's path from this result."""
-        from attnlab.views.explain import explain
-
-        return explain(*step_at(self, path), token, component, key)
+        return door.explain(*step_at(self, path), token, component, key)
 
     def _computes_for_repr(self, name: str) -> bool:
         """Whether a step is quick enough to compute just for the table."""
@@ -273,9 +272,7 @@ class Result(ReadOnly, StdoutSafe):
         return "\n".join(map(str, filter(None, (self.title, self._table(), Message(self._hint)))))
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import result_view
-
-        return result_view(self)
+        return door.result_view(self)
 
 
 ResultType = TypeVar("ResultType", bound=Result)

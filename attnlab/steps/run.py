@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,15 +13,7 @@ from attnlab.equations import identity
 from attnlab.errors import InvalidValueError
 from attnlab.steps.graph import Graph, Node
 from attnlab.support.messages import Message
-
-Value = TypeVar("Value")
-
-
-def read_only(value: Value) -> Value:
-    """`value`, made read-only if it is an array."""
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False
-    return value
+from attnlab.support.parts import read_only
 
 
 class Run:

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from attnlab.equations import AnyArray, Array
-from attnlab.errors import AttnlabError, InvalidTypeError, InvalidValueError, quoted
+from attnlab.errors import (
+    AttnlabError,
+    InvalidTypeError,
+    InvalidValueError,
+    MissingExtraError,
+    OutOfRangeError,
+    quoted,
+)
 from attnlab.support.messages import Message
 
 Rng: TypeAlias = "np.random.Generator | int | None"  # quoted: numpy.random is loaded lazily
@@ -244,3 +251,31 @@ def check_seed(rng: object) -> None:
         raise InvalidValueError(
             "a seed must be a non-negative integer or a NumPy generator; got {rng}", rng=quoted(rng)
         )
+
+
+def as_index(index: Any, kind: str, count: int) -> int:
+    """An index from 0 to count - 1; negative ones count from the end."""
+    index = as_number(index)
+    if not is_integer(index):
+        raise InvalidTypeError(
+            "{kind} must be an integer; got {index}", kind=Message(kind), index=quoted(index)
+        )
+    if not -count <= index < count:
+        kinds = "queries" if kind == "query" else f"{kind}s"
+        raise OutOfRangeError(
+            "{kind} {index} is out of range; {kinds} are 0 to {last}",
+            kind=Message(kind),
+            index=quoted(index),
+            kinds=kinds,
+            last=count - 1,
+        )
+    return int(index) % count
+
+
+def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
+    """The error for a missing library of an optional extra."""
+    return MissingExtraError(
+        "this needs {library}: pip install {library} (attnlab's optional extra {extra})",
+        library=error.name,
+        extra=repr(name),
+    )

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnlab.errors import InvalidValueError, VocabularyError, quoted
-from attnlab.steps import Part
 from attnlab.support.checks import reraised_as
+from attnlab.support.parts import Part
 from attnlab.text.tokens import BYTES
 
 if TYPE_CHECKING:

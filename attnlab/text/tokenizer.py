@@ -18,9 +18,9 @@ from attnlab.errors import (
     VocabularyError,
     quoted,
 )
-from attnlab.steps import Part
 from attnlab.support.checks import as_count, as_flag, check_kind, reraised_as
 from attnlab.support.files import FilePath, as_path, write_atomically
+from attnlab.support.parts import Part
 from attnlab.text.bpe import GPT2Encoding, is_byte_level, is_gpt2
 from attnlab.text.tokenizer_files import (
     Settings,

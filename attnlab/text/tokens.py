@@ -18,10 +18,11 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray, Ids
 from attnlab.errors import InvalidTypeError, InvalidValueError, VocabularyError, quoted
-from attnlab.steps import Numbered, Part, read_only
+from attnlab.support import door
 from attnlab.support.checks import as_count, as_number, check_kind, is_integer
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message
+from attnlab.support.parts import Numbered, Part, read_only
 from attnlab.support.tables import ELLIPSIS, Table, elide, header, printable
 
 END_OF_TEXT = "<|endoftext|>"
@@ -214,9 +215,7 @@ class Tokens(StdoutSafe, Sequence[Token]):
         return str(Table(self.lines(), left=(2, 3, 4, 5)))
 
     def _repr_html_(self) -> str:
-        from attnlab.views.notebook import tokens_view
-
-        return tokens_view(self)
+        return door.tokens_view(self)
 
 
 def as_token_tuple(tokens: Iterable[Token]) -> tuple[Token, ...]:

@@ -24,6 +24,7 @@ from attnlab.forward.functional import sample_dropout
 from attnlab.forward.gradients import cross_entropy
 from attnlab.forward.parameters import parameter_count
 from attnlab.model.gpt2 import GPT2
+from attnlab.support import door
 from attnlab.support.checks import as_count, as_flag, as_float, check_kind
 from attnlab.support.console import progress_bar
 from attnlab.support.files import as_path, lock_file, make_directory
@@ -38,7 +39,8 @@ from attnlab.training.parameters import decay_mask, initial_parameters
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from attnlab.views.plot import Picture
+    from attnlab.support.door import Picture
+
 
 # The saved state: its metadata identifies the run; its tensors are the parameters, AdamW's m and v,
 # each step's loss, and the seconds taken.
@@ -137,10 +139,8 @@ class Training:
 
     def plot(self, ax: Axes | None = None) -> Picture:
         """Plot the loss of each step, and a smoothed line, into `ax` or a new figure."""
-        from attnlab.views.plot import drawing_in, plot_losses
-
-        with drawing_in():
-            return plot_losses(self.losses, repr(self), ax)
+        with door.drawing_in():
+            return door.plot_losses(self.losses, repr(self), ax)
 
     def advance(self) -> None:
         """Take one step: a batch, its loss and gradients, an update.

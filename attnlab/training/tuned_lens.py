@@ -27,6 +27,7 @@ from attnlab.model.gpt2 import GPT2
 from attnlab.model.trace import Trace
 from attnlab.model.traces import Traces
 from attnlab.steps import at, read_only
+from attnlab.steps.labels import Axis
 from attnlab.support.checks import as_count, check_choice, check_kind, check_texts
 from attnlab.support.console import progress_bar
 from attnlab.support.files import FilePath, as_path
@@ -34,7 +35,6 @@ from attnlab.support.messages import Message
 from attnlab.support.sealed import Shapes, read_sealed, write_sealed
 from attnlab.support.tables import Table, header
 from attnlab.training.optimizer import AdamW, clip, learning_rate
-from attnlab.views.shown import Axis
 
 FORMAT = "1"
 

@@ -2,10 +2,10 @@
 
 `shown` is a step with its labels, which all views draw. `terminal` prints text, `notebook` makes
 HTML, `plot` and `pictures` draw with matplotlib, `frames` makes pandas DataFrames and xarray
-Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser. All use `scale`,
-`colours` and the Chinese in `zh.po`.
+Datasets, `sheets` a spreadsheet of formulas, and `page/` is for the browser, which `explorer`
+serves. All use `colours` and the Chinese in `zh.po`.
 
 Explanations of one number: `explanations` declares the `formulas` of each equation, `purposes` says
-what each step is for, `explain` finds the requested number by its `positions`, and `evaluation`
+what each step is for, `explain` finds the requested number, and `evaluation`
 computes it; `rows` explains a whole row of weights. An `explanation` is made of `terms`.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from attnlab.views.scale import SHADES
+from attnlab.support.scale import SHADES
 
 
 class Theme(NamedTuple):

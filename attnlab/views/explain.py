@@ -9,13 +9,14 @@ import numpy as np
 
 from attnlab import equations
 from attnlab.errors import InvalidValueError, quoted
+from attnlab.steps.labels import axis_of, token_axes, token_index
+from attnlab.support.checks import as_index
 from attnlab.support.messages import Message
 from attnlab.views.evaluation import StepNumber, as_json, lines_of
 from attnlab.views.explanation import Explanation
-from attnlab.views.positions import as_index, token_index, vocabulary_index
 from attnlab.views.purposes import purpose
 from attnlab.views.rows import STEPS, explain_row
-from attnlab.views.shown import Result, axis_of, token_axes
+from attnlab.views.shown import Result, vocabulary_index
 from attnlab.views.terms import Line
 
 # Not a step of the model, because it depends on the sampling settings.

@@ -13,16 +13,10 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.support.checks import as_texts
+from attnlab.steps.labels import Axis
+from attnlab.support.checks import as_texts, missing_extra
 from attnlab.support.messages import Message, say
-from attnlab.views.shown import (
-    Axis,
-    Result,
-    labelled_matrix,
-    labelled_step,
-    missing_extra,
-    per_head,
-)
+from attnlab.views.shown import Result, labelled_matrix, labelled_step, per_head
 
 try:
     import pandas as pd

@@ -21,25 +21,22 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import AttnlabError
+from attnlab.steps.labels import Axis, Grid, label, token_axes
 from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import say
+from attnlab.support.scale import SHADES
 from attnlab.support.tables import ELLIPSIS, Document, Paragraph, Table, elide, printable
 from attnlab.views.colours import DARK, LIGHT, Theme, ink_on
-from attnlab.views.scale import SHADES
 from attnlab.views.shown import (
     MASKED,
     SHOW_ALL,
     TOKENS_SHOWN,
-    Axis,
-    Grid,
     LabelledStep,
     Result,
     Token,
     indices_of,
-    label,
     labelled_step,
     omission_note,
-    token_axes,
 )
 from attnlab.views.terms import Line, translate
 

@@ -19,12 +19,12 @@ from numpy.typing import ArrayLike
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
-from attnlab.support.checks import as_reals, check_kind
+from attnlab.steps.labels import Axis, label
+from attnlab.support.checks import as_reals, check_kind, missing_extra
 from attnlab.support.messages import say
 from attnlab.support.tables import labels
 from attnlab.views.colours import LIGHT
 from attnlab.views.plot import Picture, Words, axes_for, drawing_in, finish, in_title, plot_matrix
-from attnlab.views.shown import Axis, label, missing_extra
 
 try:
     from matplotlib.axes import Axes

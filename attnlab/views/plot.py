@@ -25,26 +25,23 @@ import numpy as np
 
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError, quoted
-from attnlab.support.checks import check_kind
+from attnlab.steps.labels import Axis, label, token_index
+from attnlab.support.checks import check_kind, missing_extra
 from attnlab.support.console import StdoutSafe
 from attnlab.support.files import as_path, write_atomically
 from attnlab.support.language import CHINESE, ENGLISH, language_of, using_language
 from attnlab.support.messages import Message, say, translations
+from attnlab.support.scale import SHADES, WEIGHTS, Scale
 from attnlab.support.tables import ELLIPSIS, display_width, format_with_error, printable
 from attnlab.views.colours import LIGHT, ink_on
-from attnlab.views.positions import token_index
-from attnlab.views.scale import SHADES, WEIGHTS, Scale
 from attnlab.views.shown import (
     SHOW_ALL,
     TOKENS_SHOWN,
-    Axis,
     Result,
     Token,
     indices_of,
-    label,
     labelled_matrix,
     labelled_step,
-    missing_extra,
     omission_note,
     per_head,
 )

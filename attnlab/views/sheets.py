@@ -18,10 +18,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from attnlab import equations
 from attnlab.equations import AnyArray
 from attnlab.errors import InvalidValueError
+from attnlab.steps.labels import axis_of, label
+from attnlab.support.checks import missing_extra
 from attnlab.support.files import FilePath, write_atomically
 from attnlab.support.messages import Message
 from attnlab.views.colours import LIGHT
-from attnlab.views.shown import Result, axis_of, label, missing_extra
+from attnlab.views.shown import Result
 
 try:
     import xlsxwriter

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from attnlab.equations import AnyArray
-from attnlab.errors import InvalidTypeError, InvalidValueError, MissingExtraError, quoted
-from attnlab.support.checks import check_kind
-from attnlab.support.messages import say
-from attnlab.support.tables import elide, printable, table
-from attnlab.views.scale import WEIGHTS, Scale
+from attnlab.errors import InvalidTypeError, InvalidValueError, quoted
+from attnlab.steps.labels import Axis, axis_of, label, numbered_label
+from attnlab.support.checks import as_index, check_kind
+from attnlab.support.messages import Message, say
+from attnlab.support.scale import WEIGHTS, Scale
+from attnlab.support.tables import elide, table
 
 Result: TypeAlias = Any
 Token: TypeAlias = Any
-
-# What the axes of tokens are called.
-TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
 
 # The hint in a view that leaves some tokens out.
 SHOW_ALL = "tokens=slice(None) shows all"
@@ -32,54 +30,6 @@ MASKED = "-"
 
 # The most tokens along an axis of a view.
 TOKENS_SHOWN = 24
-
-# The most characters of a token in a label.
-LABEL_LENGTH = 16
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One axis of a step.
-
-    Attributes
-    ----------
-    name : "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
-    positions : for each index, its position in the text, or the index itself
-    tokens : for each index, its token; None if unknown, as for keys from a cache
-    names : for each index, its name; () for tokens and numbers
-    """
-
-    name: str
-    positions: range
-    tokens: tuple[Token | None, ...]
-    names: tuple[str, ...] = ()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Symbols of tokens; for other indices, names or positions."""
-        names = zip(self.names or self.positions, self.tokens, strict=True)
-        return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
-
-    @property
-    def numbered_labels(self) -> tuple[str, ...]:
-        """Positions with their labels, such as `5 (Ġhot)`."""
-        return tuple(map(numbered_label, self.positions, self.labels))
-
-    def in_words(self, index: int) -> str:
-        """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
-        return (
-            f"{say(self.name)} {self.numbered_labels[index]}" if self.name else self.labels[index]
-        )
-
-    @property
-    def has_tokens(self) -> bool:
-        """Whether any token is known."""
-        return any(token is not None for token in self.tokens)
-
-    @property
-    def is_of_tokens(self) -> bool:
-        """Whether its indices are tokens, known or not."""
-        return self.name in TOKEN_AXES.values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,43 +86,6 @@ class LabelledStep:
         )
         m, n = self.array.shape
         return f"{say(self.heading)}    {m} x {n}\n{numbers}\n"
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that a heatmap uses.
-
-    Attributes
-    ----------
-    heading : the heatmap's title; "" to show only the result's title
-    array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
-    texts : shown in the cells, row by row, instead of the numbers; () for the numbers
-    fixed_scale : the colour scale; None for `Scale.of`
-    decimals : number of decimals
-    """
-
-    heading: str
-    array: AnyArray
-    axes: tuple[Axis, Axis]
-    texts: Sequence[Sequence[str]] = ()
-    fixed_scale: Scale | None = None
-    decimals: int = 2
-    masked: ClassVar[None] = None
-
-    @property
-    def scale(self) -> Scale:
-        return self.fixed_scale or Scale.of(self.array)
-
-
-def label(text: str, length: int = LABEL_LENGTH) -> str:
-    """A text with escaped control characters, cut to `length`."""
-    safe = printable(text[: length + 1])
-    return safe if len(safe) <= length else f"{safe[: length - 1]}…"
-
-
-def numbered_label(number: int, text: str) -> str:
-    """A number and its label, such as `5 (Ġhot)`; just the number if it is the label."""
-    return str(number) if text == str(number) else f"{number} ({text})"
 
 
 def check_step(result: Result, name: str) -> None:
@@ -242,26 +155,6 @@ def labelled_matrix(attention: Result, name: str, all_heads: str) -> LabelledSte
     return step
 
 
-def axis_of(result: Any, axis: str, length: int) -> Axis:
-    """An axis with its tokens; cached keys have none."""
-    name = TOKEN_AXES.get(axis, axis)
-    tokens = result.tokens
-    if axis == "Tk" and result.memory_tokens is not None:
-        tokens = result.memory_tokens or None
-    if tokens is None or axis not in TOKEN_AXES:
-        return Axis(name, range(length), (None,) * length)
-    cached = result.tokens_before
-    if axis == "Tk":
-        return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
-    return Axis(name, range(cached, cached + length), tuple(tokens))
-
-
-def token_axes(attention: Result) -> tuple[Axis, Axis]:
-    """The axes of an attention's queries and keys."""
-    Tq, Tk = attention.scores_shape[-2:]
-    return axis_of(attention, "Tq", Tq), axis_of(attention, "Tk", Tk)
-
-
 def indices_of(axis: Axis, limit: int, tokens: slice | None = None) -> list[int | None]:
     """The indices along an axis that a view shows; None is a gap.
 
@@ -322,10 +215,18 @@ def per_head(attention: Result) -> tuple[str, ...]:
     )
 
 
-def missing_extra(error: ModuleNotFoundError, name: str) -> MissingExtraError:
-    """The error for a missing library of an optional extra."""
-    return MissingExtraError(
-        "this needs {library}: pip install {library} (attnlab's optional extra {extra})",
-        library=error.name,
-        extra=repr(name),
-    )
+def vocabulary_index(result: Result, token: int | str, count: int) -> tuple[int, str]:
+    """The id of a token of the vocabulary, chosen by id or text, and its description."""
+    vocabulary = getattr(result, "vocabulary", None)
+    if vocabulary is None:
+        index = as_index(token, "token id", count)
+        return index, str(index)
+    entry = vocabulary.lookup(token)
+    return entry.id, numbered_label(entry.id, label(entry.symbol))
+
+
+def index_label(result: Result, axis: str, index: int, count: int) -> Message:
+    """The name of a key, or of a token of the vocabulary, on an axis of length `count`."""
+    if axis == "vocab":
+        return Message("id {id}", id=vocabulary_index(result, index, count)[1])
+    return Message("key {j}", j=axis_of(result, axis, count).numbered_labels[index])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from attnlab.steps.labels import label
 from attnlab.support.console import for_stdout
 from attnlab.support.messages import say
 from attnlab.support.tables import (
@@ -24,7 +25,7 @@ from attnlab.support.tables import (
 )
 from attnlab.views.colours import LIGHT, ink_on, levels
 from attnlab.views.explanation import Explanation
-from attnlab.views.shown import MASKED, TOKENS_SHOWN, LabelledStep, label
+from attnlab.views.shown import MASKED, TOKENS_SHOWN, LabelledStep
 from attnlab.views.terms import fold
 
 # The most columns of a table, in a terminal of any width.

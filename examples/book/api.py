@@ -24,12 +24,12 @@ from attnlab.analysis.paths import MeanPathPatching, PathPatching
 from attnlab.checking.changes import Changes
 from attnlab.corpus.result import Atlas, Difference, HeadProfile, Measured, Passage, Standout
 from attnlab.forward.products import Product
-from attnlab.model.explorer import Explorer
 from attnlab.model.traces import Traces
 from attnlab.pocket.truth import Interactions, Methods, Shapley, Truth, open_truth
 from attnlab.steps import Result
 from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
 from attnlab.training.tuned_lens import LensLosses, TunedLens, TunedStops
+from attnlab.views.explorer import Explorer
 
 # Modules whose public names are all in the reference.
 MODULES = {

@@ -19,10 +19,10 @@ import numpy as np
 
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say
+from attnlab.support.scale import SHADES, Scale
 from attnlab.support.tables import format_with_error, printable
 from attnlab.views.colours import DARK, LIGHT, ink_on
 from attnlab.views.page.page import MARK, digest, style
-from attnlab.views.scale import SHADES, Scale
 
 # These classes are in a package above this one, so they can't be imported here.
 Atlas: TypeAlias = Any
@@ -48,7 +48,7 @@ class Served(NamedTuple):
     is_same_model: bool
 
 
-def page(
+def atlas_page(
     atlas: Atlas,
     language: str | None = None,
     *,

@@ -1,5 +1,5 @@
 // From numbers to colours: the palette, the scales, and bitmaps of one pixel per number. The scales are
-// those of attnlab/views/scale.py, the palette that of attnlab/views/colours.py.
+// those of attnlab/support/scale.py, the palette that of attnlab/views/colours.py.
 
 let palette; // colours from the most negative number through zero, in the middle, to the largest
 let pixels; // the same colours as 32-bit canvas pixels
@@ -16,7 +16,7 @@ function choosePalette() {
   byId("theme").textContent = isDark() ? say("Light") : say("Dark");
 }
 
-/** The scale of numbers from -bound to bound, see `Scale` in attnlab/views/scale.py. */
+/** The scale of numbers from -bound to bound, see `Scale` in attnlab/support/scale.py. */
 const signedScale = (bound) => ({ bound, is_sqrt: false, is_signed: true, ticks: [-bound, 0, bound], note: "" });
 
 function scaleOf(view, step, bound) {

@@ -39,7 +39,7 @@ class Cache {
 }
 
 /**
- * The edits that make changes, which are listed in source.js, as in attnlab/model/explorer.py.
+ * The edits that make changes, which are listed in source.js, as in attnlab/views/explorer.py.
  *
  * stepOf(ids, path): a step in another text's trace. scalesWithoutRoot: each layer's scale without √Dk, by path.
  */

@@ -30,6 +30,7 @@ from attnlab.errors import InvalidValueError, WriteError, quoted
 from attnlab.support.files import as_path, open_regular, write_atomically
 from attnlab.support.language import CHINESE, language_of, using_language
 from attnlab.support.messages import say, translations
+from attnlab.support.scale import DIFFERENCE, WEIGHTS
 from attnlab.support.tables import printable
 from attnlab.views import explanations
 from attnlab.views.colours import DARK, LIGHT
@@ -37,7 +38,6 @@ from attnlab.views.page import overview, prediction, token_pass
 from attnlab.views.page.packs import PACKED_STEPS, edited_heads, elements, embedded
 from attnlab.views.page.translate import equations_script
 from attnlab.views.purposes import purpose
-from attnlab.views.scale import DIFFERENCE, WEIGHTS
 from attnlab.views.shown import Result, Token
 
 HERE = Path(__file__).parent

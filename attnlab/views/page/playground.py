@@ -7,14 +7,22 @@ page's own scripts, see `model.js`; `local.js` sends it the page's requests.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from attnlab.checkpoints.rules import rules
 from attnlab.errors import InvalidValueError
-from attnlab.support.language import using_language
-from attnlab.views.page.page import description_of, local_page
+from attnlab.model.gpt2 import GPT2
+from attnlab.support.checks import as_count
+from attnlab.support.files import write_atomically
+from attnlab.support.language import language_of, using_language
+from attnlab.text.tokens import Tokens
+from attnlab.views.notebook import View, frame
+from attnlab.views.page.page import START, as_page_path, description_of, local_page
 from attnlab.views.page.prediction import TOKENS
 from attnlab.views.shown import Result
 
@@ -23,6 +31,26 @@ MOST_BYTES = 300_000_000
 
 
 def playground(
+    model: GPT2,
+    path: str | os.PathLike[str] | None,
+    text_or_ids: str | ArrayLike | Tokens | None,
+    language: str | None,
+    height: int,
+) -> View | None:
+    """Write the page, or return it in a frame; see `GPT2.playground`."""
+    file = None if path is None else as_page_path(path)
+    language, height = language_of(language), as_count(height, "height", least=1)
+    tokenizer = model.tokenizer.as_data()
+    if text_or_ids is None:
+        text_or_ids = model.tokenizer.encode(START)[: model.config.n_positions]
+    page = playground_page(model.trace(text_or_ids), tokenizer, rules(), language)
+    if file is None:
+        return frame(page, "The playground", height, "model.playground('model.html')")
+    write_atomically(file, page.encode())
+    return None
+
+
+def playground_page(
     trace: Result, tokenizer: Mapping[str, Any], rules: Mapping[str, Any], language: str
 ) -> str:
     """The page as HTML.

@@ -1,4 +1,4 @@
-// A source with a model: the explorer that serves the page, see attnlab/model/explorer.py.
+// A source with a model: the explorer that serves the page, see attnlab/views/explorer.py.
 
 /** Request JSON or bytes from the explorer; errors have the response's `status`. */
 async function requestExplorer(path, body, signal) {

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from attnlab import equations, erf
-from attnlab.views import scale
+from attnlab.support import scale
 
 # Elementwise functions of numbers x, y and z.
 ELEMENTWISE = {

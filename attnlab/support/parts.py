@@ -1,9 +1,11 @@
-"""The parts of a result, such as its blocks and heads: created on first access."""
+"""What results are made of: read-only arrays, and parts that are created on first access."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, SupportsIndex, TypeVar, overload
+
+import numpy as np
 
 from attnlab.errors import InvalidTypeError, OutOfRangeError, quoted
 from attnlab.support.checks import as_number, is_integer
@@ -11,6 +13,13 @@ from attnlab.support.console import StdoutSafe
 from attnlab.support.messages import Message, say
 
 Value = TypeVar("Value")
+
+
+def read_only(value: Value) -> Value:
+    """`value`, made read-only if it is an array."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    return value
 
 
 class Part(Generic[Value]):

@@ -55,14 +55,13 @@ from attnlab.forward.forward_pass import layer_numbers
 from attnlab.model.sampling import SamplingSettings
 from attnlab.model.trace import NextToken, Trace
 from attnlab.steps import at
-from attnlab.support.checks import as_count, check_kind, is_integer
+from attnlab.support.checks import as_count, check_kind, is_integer, missing_extra
 from attnlab.support.console import StdoutSafe
 from attnlab.support.language import language_of, using_language
 from attnlab.support.messages import Message, say
 from attnlab.support.tables import printable
 from attnlab.text.tokens import Tokens
-from attnlab.views.page.atlas import Served, location_of, policy
-from attnlab.views.page.atlas import page as atlas_page
+from attnlab.views.page.atlas import Served, atlas_page, location_of, policy
 from attnlab.views.page.packs import pack, story_parts
 from attnlab.views.page.page import (
     START,
@@ -74,7 +73,6 @@ from attnlab.views.page.page import (
     token_of,
 )
 from attnlab.views.page.token_pass import packed_paths
-from attnlab.views.shown import missing_extra
 
 try:
     import uvicorn

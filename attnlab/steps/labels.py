@@ -1,0 +1,141 @@
+"""How the numbers of a step are labelled: axes whose indices are tokens, heads or components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attnlab.equations import AnyArray
+from attnlab.errors import InvalidValueError, quoted
+from attnlab.steps.result import Result
+from attnlab.support.checks import as_index
+from attnlab.support.messages import Message, say
+from attnlab.support.scale import Scale
+from attnlab.support.tables import printable
+from attnlab.text.tokens import Token
+
+# What the axes of tokens are called.
+TOKEN_AXES = {"Tq": "query", "Tk": "key", "T": "position"}
+
+# The most characters of a token in a label.
+LABEL_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a step.
+
+    Attributes
+    ----------
+    name : "query", "key" or "position" for tokens, otherwise a size's name, such as "Dk"
+    positions : for each index, its position in the text, or the index itself
+    tokens : for each index, its token; None if unknown, as for keys from a cache
+    names : for each index, its name; () for tokens and numbers
+    """
+
+    name: str
+    positions: range
+    tokens: tuple[Token | None, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Symbols of tokens; for other indices, names or positions."""
+        names = zip(self.names or self.positions, self.tokens, strict=True)
+        return tuple(str(n) if token is None else label(token.symbol) for n, token in names)
+
+    @property
+    def numbered_labels(self) -> tuple[str, ...]:
+        """Positions with their labels, such as `5 (Ġhot)`."""
+        return tuple(map(numbered_label, self.positions, self.labels))
+
+    def in_words(self, index: int) -> str:
+        """An index in words, such as `query 5 (Ġhot)`, or `Ġhot` on an axis without a name."""
+        return (
+            f"{say(self.name)} {self.numbered_labels[index]}" if self.name else self.labels[index]
+        )
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether any token is known."""
+        return any(token is not None for token in self.tokens)
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether its indices are tokens, known or not."""
+        return self.name in TOKEN_AXES.values()
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A heatmap of a result's numbers, with the attributes of `LabelledStep` that a heatmap uses.
+
+    Attributes
+    ----------
+    heading : the heatmap's title; "" to show only the result's title
+    array, axes : numbers (m, n) with labels of rows and columns; NaN is hatched
+    texts : shown in the cells, row by row, instead of the numbers; () for the numbers
+    fixed_scale : the colour scale; None for `Scale.of`
+    decimals : number of decimals
+    """
+
+    heading: str
+    array: AnyArray
+    axes: tuple[Axis, Axis]
+    texts: Sequence[Sequence[str]] = ()
+    fixed_scale: Scale | None = None
+    decimals: int = 2
+    masked: ClassVar[None] = None
+
+    @property
+    def scale(self) -> Scale:
+        return self.fixed_scale or Scale.of(self.array)
+
+
+def label(text: str, length: int = LABEL_LENGTH) -> str:
+    """A text with escaped control characters, cut to `length`."""
+    safe = printable(text[: length + 1])
+    return safe if len(safe) <= length else f"{safe[: length - 1]}…"
+
+
+def numbered_label(number: int, text: str) -> str:
+    """A number and its label, such as `5 (Ġhot)`; just the number if it is the label."""
+    return str(number) if text == str(number) else f"{number} ({text})"
+
+
+def axis_of(result: Result, axis: str, length: int) -> Axis:
+    """An axis with its tokens; cached keys have none."""
+    name = TOKEN_AXES.get(axis, axis)
+    tokens = result.tokens
+    if axis == "Tk" and result.memory_tokens is not None:
+        tokens = result.memory_tokens or None
+    if tokens is None or axis not in TOKEN_AXES:
+        return Axis(name, range(length), (None,) * length)
+    cached = result.tokens_before
+    if axis == "Tk":
+        return Axis(name, range(length), ((None,) * cached + tuple(tokens))[:length])
+    return Axis(name, range(cached, cached + length), tuple(tokens))
+
+
+def token_axes(attention: Result) -> tuple[Axis, Axis]:
+    """The axes of an attention's queries and keys."""
+    Tq, Tk = attention.scores_shape[-2:]
+    return axis_of(attention, "Tq", Tq), axis_of(attention, "Tk", Tk)
+
+
+def token_index(result: Result, kind: str, token: int | str, count: int) -> int:
+    """The index of a query, key or position, chosen by number or by its token's text or symbol."""
+    if not isinstance(token, str):
+        return as_index(token, kind, count)
+    is_from_memory = kind == "key" and result.memory_tokens is not None
+    tokens = result.memory_tokens if is_from_memory else result.tokens
+    if not tokens:
+        raise InvalidValueError(
+            "{title} has no tokens: give the number of a {kind}, not {requested}",
+            title=result.title,
+            kind=Message(kind),
+            requested=quoted(token),
+        )
+    position: int = tokens.find(token)
+    return position + (result.tokens_before if kind == "key" else 0)

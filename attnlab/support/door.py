@@ -1,0 +1,92 @@
+"""The door to the views: what the methods of results need from above.
+
+Numbers are at the bottom and pictures of them on top, so nothing below `attnlab.views` imports it.
+A method that shows its result (`plot`, `explain`, `show`, `to_xlsx`, `_repr_html_`) takes the
+function from this module, which imports it on first use:
+
+    door.plot_step(self, step)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnlab.views.explain import explain as explain
+    from attnlab.views.explanation import Explanation as Explanation
+    from attnlab.views.explorer import Explorer as Explorer
+    from attnlab.views.frames import dataframe as dataframe
+    from attnlab.views.frames import dataset as dataset
+    from attnlab.views.frames import grid as grid
+    from attnlab.views.notebook import View as View
+    from attnlab.views.notebook import candidates_view as candidates_view
+    from attnlab.views.notebook import document_view as document_view
+    from attnlab.views.notebook import explanation_view as explanation_view
+    from attnlab.views.notebook import frame as frame
+    from attnlab.views.notebook import generation_view as generation_view
+    from attnlab.views.notebook import result_view as result_view
+    from attnlab.views.notebook import tokens_view as tokens_view
+    from attnlab.views.notebook import trace_view as trace_view
+    from attnlab.views.notebook import view_of_tokens as view_of_tokens
+    from attnlab.views.page.atlas import atlas_page as atlas_page
+    from attnlab.views.page.page import page as page
+    from attnlab.views.page.page import save as save
+    from attnlab.views.page.playground import playground as playground
+    from attnlab.views.pictures import curves as curves
+    from attnlab.views.plot import Picture as Picture
+    from attnlab.views.plot import drawing_in as drawing_in
+    from attnlab.views.plot import plot_graph as plot_graph
+    from attnlab.views.plot import plot_heads as plot_heads
+    from attnlab.views.plot import plot_losses as plot_losses
+    from attnlab.views.plot import plot_profile as plot_profile
+    from attnlab.views.plot import plot_step as plot_step
+    from attnlab.views.plot import plot_table as plot_table
+    from attnlab.views.plot import plot_tiles as plot_tiles
+    from attnlab.views.plot import plot_tokens as plot_tokens
+    from attnlab.views.plot import tile_of as tile_of
+    from attnlab.views.sheets import write_model as write_model
+    from attnlab.views.sheets import write_sheets as write_sheets
+
+# The module of each name above.
+_MODULES = {
+    "explain": "attnlab.views.explain",
+    "Explanation": "attnlab.views.explanation",
+    "Explorer": "attnlab.views.explorer",
+    "dataframe": "attnlab.views.frames",
+    "dataset": "attnlab.views.frames",
+    "grid": "attnlab.views.frames",
+    "View": "attnlab.views.notebook",
+    "candidates_view": "attnlab.views.notebook",
+    "document_view": "attnlab.views.notebook",
+    "explanation_view": "attnlab.views.notebook",
+    "frame": "attnlab.views.notebook",
+    "generation_view": "attnlab.views.notebook",
+    "result_view": "attnlab.views.notebook",
+    "tokens_view": "attnlab.views.notebook",
+    "trace_view": "attnlab.views.notebook",
+    "view_of_tokens": "attnlab.views.notebook",
+    "atlas_page": "attnlab.views.page.atlas",
+    "page": "attnlab.views.page.page",
+    "save": "attnlab.views.page.page",
+    "playground": "attnlab.views.page.playground",
+    "curves": "attnlab.views.pictures",
+    "Picture": "attnlab.views.plot",
+    "drawing_in": "attnlab.views.plot",
+    "plot_graph": "attnlab.views.plot",
+    "plot_heads": "attnlab.views.plot",
+    "plot_losses": "attnlab.views.plot",
+    "plot_profile": "attnlab.views.plot",
+    "plot_step": "attnlab.views.plot",
+    "plot_table": "attnlab.views.plot",
+    "plot_tiles": "attnlab.views.plot",
+    "plot_tokens": "attnlab.views.plot",
+    "tile_of": "attnlab.views.plot",
+    "write_model": "attnlab.views.sheets",
+    "write_sheets": "attnlab.views.sheets",
+}
+
+if not TYPE_CHECKING:  # type checkers know the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_MODULES[name]), name)
