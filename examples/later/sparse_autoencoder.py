@@ -52,6 +52,7 @@ def encode(x: Array) -> Array:
     return np.where(is_largest, np.maximum(z, 0), 0)
 
 
+# %%
 parameters = W_enc, b_enc, W_dec
 means, squares = ([np.zeros_like(array) for array in parameters] for _ in range(2))
 for step in range(1, STEPS + 1):
@@ -70,10 +71,9 @@ for step in range(1, STEPS + 1):
 # %% [markdown]
 # ## What the features find, and what the model does with them
 #
-# On other texts: the fraction of the variance that x̂ explains. What is missing, the **error**, the
-# model uses too. Then the features of one token: where each is most active, and what follows
-# without it, by an edit that subtracts only what it adds. Another seed gives other features, and
-# none need have one meaning.
+# On other texts: the fraction of the variance that x̂ explains. The rest, the **error**, the model
+# uses too. Then one token's features: where each is most active, and what follows without it, by an
+# edit that subtracts only what it adds. Another seed gives others; none need have one meaning.
 
 # %%
 ids = np.concatenate([trace.ids for trace in others])
