@@ -46,7 +46,6 @@ if _typing.TYPE_CHECKING:
     from attnlab.model.generation import Generation, GenerationStep
     from attnlab.model.sampling import Sampling
     from attnlab.training import train
-    from attnlab.training.tuned_lens import open_tuned_lens, tuned_lens
 
 # Loaded on first use, to keep `import attnlab` fast: modules, and names with their modules.
 _LAZY_MODULES = {
@@ -64,11 +63,9 @@ _LAZY = {
     "compare": "attnlab.checking",
     "edges": "attnlab.analysis.edges",
     "open_atlas": "attnlab.corpus",
-    "open_tuned_lens": "attnlab.training.tuned_lens",
     "patch": "attnlab.analysis.patching",
     "path_patch": "attnlab.analysis.paths",
     "train": "attnlab.training",
-    "tuned_lens": "attnlab.training.tuned_lens",
 }
 
 __version__ = "0.2.0"
@@ -112,7 +109,6 @@ __all__ = [
     "needs",
     "open_atlas",
     "open_trace",
-    "open_tuned_lens",
     "patch",
     "path_patch",
     "self_attention",
@@ -120,7 +116,6 @@ __all__ = [
     "split_heads",
     "table",
     "train",
-    "tuned_lens",
 ]
 
 

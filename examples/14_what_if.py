@@ -161,8 +161,8 @@ pictures.curves(probabilities, x_name="point of the residual stream", y_name="pr
 # `Ġrolled` at first, and its MLP brings `Ġbarked` up beside it.
 #
 # **What the lens can't tell.** It reads only the directions that matter at the end. It misses
-# whatever is written in others. Take the position of the animal: does the model know about barking
-# there?
+# whatever is written in others. (A [tuned lens](later/tuned_lens.py) learns to translate them.)
+# Take the position of the animal: does the model know about barking there?
 
 # %%
 position = attended

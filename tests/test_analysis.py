@@ -1048,7 +1048,7 @@ def analyses(trace: Trace) -> dict[str, Any]:
     trained = attnlab.train(
         model.config, range(50), model.tokenizer, steps=1, sequence_length=4, progress=False
     ).model
-    tuned, truth = attnlab.open_tuned_lens("pocket"), open_truth()
+    truth = open_truth()
     return {
         "patching of pairs": attnlab.patch(*pairs, metric=target, progress=False),
         "attribution patching of pairs": attnlab.attribution_patch(*pairs, metric=target),
@@ -1059,8 +1059,6 @@ def analyses(trace: Trace) -> dict[str, Any]:
         "paths": attnlab.path_patch(pairs[0][0], pairs[1][0], metric=target, progress=False),
         "edges": attnlab.edges(pairs[0][0], pairs[1][0], metric=target, progress=False),
         "changes": attnlab.compare(model, trained, texts, progress=False),
-        "tuned lens": tuned.of(pairs[0][0]),
-        "losses of lenses": tuned.losses(model, texts),
         "Shapley values": truth.shapley(),
         "interactions": truth.interactions("pronoun"),
         "lens": lens,

@@ -156,7 +156,6 @@ def test_attentions_work_with_bertviz(tmp_path: Path) -> None:
     ("script", "libraries"),
     [
         ("pytorch_edges.py", ("torch",)),
-        ("pytorch_lens.py", ("torch",)),
         ("pytorch_traces.py", ("torch", "transformers")),
     ],
 )

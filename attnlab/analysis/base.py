@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
-
-import numpy as np
 
 from attnlab.equations import AnyArray, Array
 from attnlab.errors import InvalidValueError
@@ -126,14 +123,6 @@ class TraceSequence(Sequence[Trace]):
     @abstractmethod
     def groups(self) -> list[list[int]]:
         """The indices of texts that are computed side by side; in a group, lengths are equal."""
-
-
-def fingerprint(trace: Trace) -> str:
-    """A digest that identifies a model: of the last LayerNorm and W_P, in float32."""
-    digest = hashlib.sha256()
-    for step in (trace.gain, trace.bias, trace.W_P):
-        digest.update(np.ascontiguousarray(step, np.float32).tobytes())
-    return digest.hexdigest()
 
 
 def numbered_axis(name: str, count: int) -> Axis:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,10 @@ from attnlab.analysis.base import (
     Analysis,
     TokenLike,
     Trace,
-    TraceSequence,
     named_axis,
     positions_of,
 )
 from attnlab.equations import AnyArray, Array, Ids
-from attnlab.errors import InvalidValueError
 from attnlab.forward.fast import ROWS
 from attnlab.steps import Part, at, read_only
 from attnlab.steps.labels import Axis, Grid, label, token_index
@@ -264,24 +262,8 @@ def best_of(logits: Array) -> Ids:
     return ids
 
 
-def losses_of(logits: Array, ids: Any) -> NDArray[np.float64]:
-    """-log softmax(logits)[id], the mean over positions, (..., T, vocab) -> (...)."""
-    logits = logits.astype(np.float64)
-    selected = np.take_along_axis(logits, ids, -1)[..., 0]
-    return np.asarray((log_sum_exp(logits) - selected).mean(axis=-1))
-
-
 def log_sum_exp(logits: Array) -> Array:
     """log Σ exp(logits), (..., vocab) -> (...)."""
     largest = logits.max(axis=-1)
     total: Array = largest + np.log(np.exp(logits - largest[..., np.newaxis]).sum(axis=-1))
     return total
-
-
-def check_next_tokens(traces: TraceSequence) -> None:
-    """Raise if a text has only one token; the loss needs two."""
-    short = [number for number, text in enumerate(traces.texts) if len(text) < 2]
-    if short:
-        raise InvalidValueError(
-            "text {number} has only one token; the loss needs at least two", number=short[0]
-        )

@@ -262,7 +262,7 @@ class Trace(ForwardPass):
         probabilities = softmax(LayerNorm(stream) W_U), with the last LayerNorm
 
         Early layers may represent tokens differently: a token that doesn't appear there may still
-        be represented. A tuned lens, `attnlab.tuned_lens`, learns the difference.
+        be represented. A tuned lens learns the difference, see examples/later/tuned_lens.py.
 
         Source: nostalgebraist, "interpreting GPT: the logit lens" (2020).
 

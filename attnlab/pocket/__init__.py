@@ -2,5 +2,5 @@
 
 `grammar` generates the training texts, `vocabulary` learns the tokenizer, `jobs` and `losses`
 measure the model for its card, and `make` is the command that creates all its files. `truth` has
-the results of every subset of its heads and MLPs, and `lens` trains its tuned lens.
+the results of every subset of its heads and MLPs.
 """

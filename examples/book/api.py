@@ -28,7 +28,6 @@ from attnlab.model.traces import Traces
 from attnlab.pocket.truth import Interactions, Methods, Shapley, Truth, open_truth
 from attnlab.steps import Result
 from attnlab.support.names import MODEL_ATTRIBUTES, PATHS
-from attnlab.training.tuned_lens import LensLosses, TunedLens, TunedStops
 from attnlab.views.explorer import Explorer
 
 # Modules whose public names are all in the reference.
@@ -48,7 +47,6 @@ ANALYSES = (
     *(Traces, MeanPatching, MeanAttributionPatching, MeanPathPatching, MeanEdges, MeanCircuit),
     *(MeanLens, MeanAttribution, Changes),
     *(open_truth, Truth, Shapley, Interactions, Methods),
-    *(TunedLens, TunedStops, LensLosses),
     *(TokensOfHead, TokensRead, Composition, HeadJobs, Rollout, ValueWeighted, ValueWeightedHeads),
     *(Atlas, Measured, HeadProfile, Passage, Standout, Difference, Explorer),
 )

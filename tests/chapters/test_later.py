@@ -18,6 +18,9 @@ CHANGES: dict[str, Changes] = {
             'TOKEN = "The dog chased the ball, but it", -1': 'TOKEN = "The dog", 0',
         }
     },
+    "tuned_lens": {
+        "few": {"STEPS, BATCH": "STEPS, BATCH, RATE = 2, 30, 0.1  # ", "the ball, but it": "a"}
+    },
 }
 
 
@@ -112,3 +115,41 @@ def test_gradients_of_the_sparse_autoencoder_equal_finite_differences() -> None:
     assert moved == pytest.approx(-0.003 * np.sign(page["gradients"][0]), abs=1e-4)
     dead = np.linalg.norm(page["gradients"][2], axis=1) == 0
     assert page["W_dec"][dead] == pytest.approx(W[dead])
+
+
+def test_tuned_lens() -> None:
+    page = run_unchanged("tuned_lens")
+    logit, tuned, model = page["losses"].values()
+    assert logit - tuned > 0.9
+    assert tuned > model
+    lens = page["decoded"](page["model"].trace("The dog"), 0 * page["W"], 0 * page["b"])
+    logit_lens = page["model"].trace("The dog").logit_lens()
+    assert lens.logits == pytest.approx(logit_lens.logits("blocks.0.output"), abs=1e-5)
+    text = page["model"].trace("The dog barked.")
+    p = np.exp(text.logits.astype(float))
+    expected = [np.log(p[n].sum() / p[n, text.ids[n + 1]]) for n in range(len(p) - 1)]
+    assert page["loss"](text) == pytest.approx(np.mean(expected), rel=1e-5)
+    assert "Ġit" in page.printed.split("logit lens")[2]
+    assert "Ġhissed" in page.printed.split("tuned lens")[2]
+
+
+def test_gradients_of_the_tuned_lens_equal_finite_differences() -> None:
+    page = run(
+        "tuned_lens", {"STEPS, BATCH, RATE = 100, 256, 0.3": "STEPS, BATCH, RATE = 1, 40, 0.3"}
+    )
+    x, q = page["x"].astype(float), page["q"].astype(float)
+
+    def loss(W: Any, b: Any) -> float:
+        y = x + x @ W + b
+        y = (y - y.mean(axis=1, keepdims=True)) / np.sqrt(y.var(axis=1, keepdims=True) + 1e-5)
+        logits = (y * page["gain"] + page["bias"]) @ page["W_U"]
+        p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        return float((q * np.log(q / p)).sum(axis=1).mean())
+
+    W, b = np.random.default_rng(0).normal(size=(2, 128, 128)) * 1e-5
+    for step in ((W, 0 * b[0]), (0 * W, b[0])):
+        difference = (loss(*step) - loss(-step[0], -step[1])) / 2
+        expected = sum((g * s).sum() for g, s in zip(page["gradients"], step, strict=True))
+        assert difference == pytest.approx(expected, rel=1e-3)
+    assert page["W"] == pytest.approx(-0.3 * page["gradients"][0], rel=1e-5, abs=1e-8)
+    assert page["b"] == pytest.approx(-0.3 * page["gradients"][1], rel=1e-5, abs=1e-8)
